@@ -1,0 +1,69 @@
+"""Read params.yaml into typed, frozen configurations.
+
+params.yaml holds identity only: what can change an output. Each entry point
+declares one `Config(Params)` whose field names are exactly the top-level keys
+it reads, so the `params:` list of its DVC stage is that list of names.
+Knows nothing of stages, devices or tracking.
+"""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+from ruamel.yaml import YAML
+
+PARAMS_PATH = Path("params.yaml")
+
+
+class Params(pydantic.BaseModel):
+    """A section of params.yaml: immutable, strictly typed, no unknown keys, no defaults."""
+
+    model_config = pydantic.ConfigDict(
+        frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True
+    )
+
+
+ConfigT = TypeVar("ConfigT", bound=Params)
+
+
+def read(path: Path = PARAMS_PATH) -> dict[str, Any]:
+    """The whole of params.yaml (YAML 1.2, so `1e-4` is a number)."""
+    return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+
+
+def load(config: type[ConfigT], variant: str | None = None, path: Path = PARAMS_PATH) -> ConfigT:
+    """The part of params.yaml that `config` names, validated.
+
+    Args:
+        config: its field names are the top-level keys to read.
+        variant: for a stage with variants, the key inside the stage's own section:
+            the last field of `config` is then read from `<section>.<variant>`.
+        path: the file to read.
+
+    Raises:
+        ValueError: listing every missing, unknown or mistyped key at once.
+    """
+    content = read(path)
+    names = list(config.model_fields)
+    picked = {name: content[name] for name in names if name in content}
+    if variant is not None:
+        section = picked.get(names[-1], {})
+        if variant not in section:
+            raise ValueError(
+                f"{path}: '{names[-1]}' has no entry '{variant}'; it has {sorted(section)}. "
+                f"Add '{names[-1]}.{variant}' or name one of these."
+            )
+        picked[names[-1]] = section[variant]
+    try:
+        return config.model_validate(picked)
+    except pydantic.ValidationError as error:
+        raise ValueError(f"{path} is not valid:\n" + describe(error)) from None
+
+
+def describe(error: pydantic.ValidationError) -> str:
+    """One line for each wrong key: where, what was found, what was expected."""
+    return "\n".join(
+        f"  {'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
+        + ("" if item["type"] in ("missing", "extra_forbidden") else f" (found {item['input']!r})")
+        for item in error.errors()
+    )

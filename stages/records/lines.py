@@ -1,0 +1,38 @@
+"""Rows as JSON lines: one frozen dataclass instance a line, keys sorted, UTF-8."""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+RowT = TypeVar("RowT")
+
+
+def write(path: Path, rows: Iterable[Any]) -> int:
+    """Write `rows` (dataclass instances) to `path`; returns how many there were."""
+    num_rows = 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            fields = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+            file.write(json.dumps(fields, sort_keys=True, ensure_ascii=False) + "\n")
+            num_rows += 1
+    return num_rows
+
+
+def read(path: Path, row_type: type[RowT]) -> Iterator[RowT]:
+    """The rows of a file that a stage of this project wrote.
+
+    Raises:
+        ValueError: a line whose keys are not `row_type`'s, with its line number.
+    """
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield row_type(**json.loads(line))
+            except (TypeError, json.JSONDecodeError) as error:
+                raise ValueError(
+                    f"{path}, line {number}: expected a {row_type.__name__} row, found {error}. "
+                    f"Rerun the stage that writes this file."
+                ) from error
