@@ -1,0 +1,73 @@
+"""Which files of the package `stages` an entry point imports, read from the source alone.
+
+Nothing is imported: grimp parses the files, so imports inside functions count
+and a package that is not installed does no harm. Imports under
+`if TYPE_CHECKING:` do not count: they never run.
+"""
+
+import importlib
+import sys
+from pathlib import Path
+
+import grimp
+
+PACKAGE = "stages"
+EXEMPT_PACKAGE = "stages.runtime"
+"""The declared exception: run records, journal, checkpoints and progress cannot change an output."""
+EXEMPT_MODULES = frozenset({"stages.check_params"})
+"""Reads every entry point's Config to validate params.yaml; no stage's output passes through it."""
+
+
+def import_graph(root: Path) -> grimp.ImportGraph:
+    """The import graph of `<root>/stages`."""
+    folder = str(root.resolve())
+    sys.path.insert(0, folder)  # grimp finds a package through sys.path
+    try:
+        importlib.invalidate_caches()
+        return grimp.build_graph(PACKAGE, exclude_type_checking_imports=True, cache_dir=None)
+    finally:
+        sys.path.remove(folder)
+
+
+def import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:
+    """The files that running `python -m <entry>` reads, sorted, relative to `root`.
+
+    Args:
+        graph: what `import_graph(root)` returned.
+        entry: dotted name of the entry point.
+        root: the folder that holds `stages/`.
+
+    Raises:
+        ValueError: if there is no such module.
+    """
+    if entry not in graph.modules:
+        raise ValueError(
+            f"dvc.yaml runs 'python -m {entry}', but {root / (entry.replace('.', '/') + '.py')} "
+            f"does not exist. Write the entry point or correct the cmd."
+        )
+    modules = {entry, *graph.find_upstream_modules(entry)}
+    # Importing a.b.c runs a/__init__.py and a/b/__init__.py first.
+    for module in list(modules):
+        parts = module.split(".")
+        modules.update(".".join(parts[:length]) for length in range(1, len(parts)))
+    files = (source_file(module, root) for module in modules if not exempt(module))
+    return sorted(
+        file.relative_to(root).as_posix()
+        for file in files
+        if file is not None and not (file.name == "__init__.py" and file.stat().st_size == 0)
+    )
+
+
+def exempt(module: str) -> bool:
+    """Whether the module is declared unable to change an output."""
+    inside = module == EXEMPT_PACKAGE or module.startswith(EXEMPT_PACKAGE + ".")
+    return inside or module in EXEMPT_MODULES
+
+
+def source_file(module: str, root: Path) -> Path | None:
+    """The module's file; None for a namespace package, which has none."""
+    stem = root / module.replace(".", "/")
+    for file in (stem.with_suffix(".py"), stem / "__init__.py"):
+        if file.is_file():
+            return file
+    return None
