@@ -1,0 +1,45 @@
+import pytest
+
+from stages.records import pools
+from stages.records.completion import Completion
+from stages.records.prompt import Prompt
+
+
+def prompt(name: str) -> Prompt:
+    return Prompt(id=name, task="solve", question="", prompt="", prompt_ids=[1], answer="1")
+
+
+def completion(name: str, index: int) -> Completion:
+    return Completion(
+        id=name, index=index, completion="", completion_ids=[2], logprob_sum=0.0,
+        finish_reason="stop", seed=0,
+    )  # fmt: skip
+
+
+def test_completions_are_grouped_by_prompt_in_the_order_of_their_index():
+    rows = [completion("b", 1), completion("a", 0), completion("b", 0), completion("a", 1)]
+    pairs = pools.by_problem([prompt("b"), prompt("a")], rows)
+    assert [(p.id, [row.index for row in pool]) for p, pool in pairs] == [
+        ("b", [0, 1]),
+        ("a", [0, 1]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ([("a", 0), ("b", 0), ("c", 0)], "problem 'c'"),
+        ([("a", 0)], r"indices \[\] at problem 'b'"),
+        ([("a", 0), ("a", 1), ("b", 0)], r"indices \[0\] at problem 'b' \(the first has 2\)"),
+        ([("a", 0), ("b", 1)], r"indices \[1\] at problem 'b'"),
+        ([("a", 0), ("b", 0), ("b", 0)], r"indices \[0, 0\] at problem 'b'"),
+    ],
+)
+def test_a_pool_that_does_not_match_its_prompts_is_refused(rows, found):
+    with pytest.raises(ValueError, match=f"{found}.*rerun `dvc repro`"):
+        pools.by_problem([prompt("a"), prompt("b")], [completion(*row) for row in rows])
+
+
+def test_a_pool_without_prompts_is_refused():
+    with pytest.raises(ValueError, match="no prompt at all"):
+        pools.by_problem([], [])
