@@ -1,0 +1,108 @@
+"""Who a run is: its input key, its execution id, its attempt.
+
+The input key is DVC's own run-cache key, the hash of command, dependencies,
+parameters and output paths, computed before the stage works. Two runs with equal
+keys would write equal outputs; so only they may share a folder under `.pipe/`.
+"""
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dvc.exceptions import DvcException, NotDvcRepoError
+from dvc.repo import Repo
+from dvc.stage.exceptions import StageFileDoesNotExistError, StageNotFound
+from dvc.stage.serialize import to_single_stage_lockfile
+from dvc.utils import dict_sha256
+
+PIPE = Path(".pipe")
+"""Scratch of running and interrupted stages; ignored by git and DVC."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """One execution of a stage, over all its attempts."""
+
+    execution_id: str
+    stage: str
+    input_key: str
+    attempt: int
+    """1, and one more each time a killed or failed execution is started again."""
+
+
+def lock_key(entry: dict[str, Any]) -> str:
+    """The run-cache key of a stage's entry of dvc.lock.
+
+    DVC hashes the entry as sorted JSON, without sizes, its outputs reduced to their paths.
+    """
+    paths = [output["path"] for output in entry.get("outs", [])]
+    return dict_sha256(dict(entry) | {"outs": paths}, exclude=["size", "nfiles"])
+
+
+def input_key(stage: str) -> str | None:
+    """The key of a stage of the dvc.yaml in the working directory; None when there is none.
+
+    Raises:
+        ValueError: an input of the stage does not exist.
+    """
+    try:
+        repo = Repo(".")
+    except NotDvcRepoError:
+        return None
+    try:
+        loaded = repo.stage.load_one(name=stage)
+        loaded.save_deps()
+        return lock_key(to_single_stage_lockfile(loaded))
+    except (StageNotFound, StageFileDoesNotExistError):
+        return None
+    except DvcException as error:
+        raise ValueError(
+            f"stage '{stage}' cannot be identified: {error}. `dvc repro {stage}` makes its inputs."
+        ) from error
+    finally:
+        repo.close()
+
+
+@contextmanager
+def claim(stage: str) -> Iterator[tuple[Execution, Path]]:
+    """The execution of `stage` and its folder `.pipe/<stage>-<key>/`, held by this process.
+
+    A folder that exists already belongs to an execution that was killed or failed: its id is
+    taken over. Outside a DVC pipeline the key is random, so nothing is ever taken over.
+
+    Raises:
+        ValueError: another process is executing the same stage with the same inputs.
+    """
+    key = input_key(stage) or uuid.uuid4().hex * 2
+    folder = PIPE / f"{stage}-{key[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"stage '{stage}' is running already with the same inputs (it holds {folder}). "
+                f"Wait for it, or end it."
+            ) from None
+        record = folder / "exec.json"
+        execution_id, attempt = uuid.uuid4().hex, 1
+        if record.exists():
+            previous = json.loads(record.read_text(encoding="utf-8"))
+            if previous["input_key"] == key:
+                execution_id, attempt = previous["execution_id"], previous["attempt"] + 1
+        execution = Execution(
+            execution_id=execution_id, stage=stage, input_key=key, attempt=attempt
+        )
+        partial = folder / "exec.json.partial"
+        partial.write_text(json.dumps(asdict(execution), sort_keys=True), encoding="utf-8")
+        partial.replace(record)
+        yield execution, folder
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,45 @@
+"""Whole outputs or none: written beside their place, then renamed into it."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replace(path: Path) -> Iterator[Path]:
+    """A temporary path in the same folder, for a file or a folder.
+
+    What is written there takes the place of `path` when the block ends, and vanishes when
+    it fails.
+
+    An output that exists is never opened: DVC links outputs to its cache, so writing into
+    one would corrupt the cache.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    retired = path.with_name(f".{path.name}.old")
+    for leftover in (temporary, retired):
+        _remove(leftover)
+    try:
+        yield temporary
+        assert temporary.exists(), f"nothing was written to {temporary}"
+        if path.is_dir() and not path.is_symlink():
+            # A folder cannot be renamed over a folder that holds files.
+            path.replace(retired)
+        elif temporary.is_dir():
+            _remove(path)
+        temporary.replace(path)
+    except BaseException:
+        if retired.exists() and not path.exists():
+            retired.replace(path)
+        _remove(temporary)
+        raise
+    _remove(retired)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

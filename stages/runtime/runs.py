@@ -1,0 +1,101 @@
+"""The frame of a stage's work: who it is, what it logs, what it leaves behind.
+
+Contract: nothing in this package can change an output. It seeds nothing, draws no random
+number that a stage could see and hands nothing to the work but paths.
+"""
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from stages.runtime import (
+    gpu_slot,
+    identity,
+    journal,
+    outputs,
+    parent,
+    preflight,
+    surroundings,
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A stage at work."""
+
+    execution: identity.Execution
+    folder: Path
+    """`.pipe/<stage>-<key>/`: survives a kill, is removed on success; never an output."""
+    journal: journal.Journal
+
+    def log(self, index: int, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of step `index` to the journal, at once."""
+        self.journal.log(index, metrics)
+
+
+@contextmanager
+def start(stage: str, output: Path, *, gpu: bool = False) -> Iterator[Run]:
+    """Run a stage.
+
+    On success `<output>/run/` holds run.json and journal.jsonl. On failure
+    `.pipe/<stage>-<key>/` stays, with failed.json; the next start with the same inputs takes
+    it over with the same execution id.
+
+    Args:
+        stage: the DVC stage's name, variant included (`sample_candidates@sft-test`).
+        output: the folder that the stage writes.
+        gpu: hold a GPU while running, where there is one; enter before CUDA is used.
+    """
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    )
+    parent.die_with_dvc(stage)
+    preflight.check()
+    with ExitStack() as stack:
+        execution, folder = stack.enter_context(identity.claim(stage))
+        failure = folder / "failed.json"
+        failure.unlink(missing_ok=True)
+        if execution.attempt > 1:
+            logger.info("%s: attempt %d of an unfinished run", stage, execution.attempt)
+        if gpu:
+            stack.enter_context(gpu_slot.take())
+        begin, clock = datetime.now(UTC), time.monotonic()
+        record = asdict(execution) | {"started": begin.isoformat()} | surroundings.describe()
+        try:
+            with journal.Journal(folder / "journal.jsonl") as written:
+                yield Run(execution=execution, folder=folder, journal=written)
+            _write(output / "run", folder, record | _end(clock))
+        except BaseException as error:
+            reason = {"error": f"{type(error).__name__}: {error}"}
+            _dump(failure, record | _end(clock) | reason)
+            raise
+        shutil.rmtree(folder)
+
+
+def _end(clock: float) -> dict[str, Any]:
+    return {
+        "ended": datetime.now(UTC).isoformat(),
+        "seconds": round(time.monotonic() - clock, 3),
+        "peak_memory_bytes": surroundings.peak_memory_bytes(),
+        **surroundings.device(),
+    }
+
+
+def _write(path: Path, folder: Path, record: dict[str, Any]) -> None:
+    with outputs.replace(path) as temporary:
+        temporary.mkdir()
+        _dump(temporary / "run.json", record)
+        shutil.copyfile(folder / "journal.jsonl", temporary / "journal.jsonl")
+
+
+def _dump(path: Path, record: dict[str, Any]) -> None:
+    path.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")

