@@ -1,0 +1,118 @@
+"""Read an answer as an exact number: the cheap rule of the answer checker.
+
+Digits are ASCII only: other scripts' digits, superscripts and the like are not numbers
+here, so no look-alike can pass for the gold answer. Nothing is rounded and nothing of
+the text is evaluated.
+"""
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+MAX_CHARACTERS = 200
+"""A longer answer is not an answer."""
+MAX_DIGITS = 60
+"""Longer digit strings are unreadable; Python's own limits on them are never reached."""
+
+_MULTIPLIERS = {
+    "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9,
+    "trillion": 10**12, "dozen": 12,
+}  # fmt: skip
+# `5 or 7`, `5 plus 2` and `2 pi` are not the number 5 or 2 with a unit.
+_NOT_UNITS = frozenset(
+    ("or", "and", "to", "not", "plus", "minus", "times", "over", "mod", "factorial")
+    + ("pi", "sqrt", "sin", "cos", "tan", "log", "ln", "exp")
+)
+_UNIT_LETTERS = frozenset("mgshlLCF")
+_WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
+_NUMBER = re.compile(
+    rf"(?:[A-Za-z] ?= ?)?(?P<sign>[-+\u2212]?) ?[$€£¥]? ?(?P<sign2>[-\u2212]?)(?:"
+    rf"(?:(?P<mixed>{_WHOLE})[ +])?(?P<numerator>{_WHOLE}) ?/ ?(?P<denominator>{_WHOLE})"
+    rf"|(?P<decimal>{_WHOLE}(?:\.\d+)?|\.\d+)(?:[eE](?P<exponent>[-+]?\d{{1,2}}))?"
+    r")(?P<tail>[A-Za-z²³°%$€£¥¢\s.,;:!'/)-]*)",
+    re.ASCII,
+)
+_PLAIN = re.compile(r"-?\d{1,18}", re.ASCII)
+_WORD = re.compile(r"[A-Za-z]+")
+_LATEX = (
+    (re.compile(r"\\(?:left|right|displaystyle|[!,;: ])|[*_`~]{2}|[$`]|\\[()\[\]$]"), ""),
+    (re.compile(r"\{,\}"), ","),
+    (re.compile(r"\\[dt]frac"), r"\\frac"),
+    (re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|operatorname)\{([^{}]*)\}"), r" \1 "),
+    (re.compile(r"\^\{?\\circ\}?"), "°"),
+    (re.compile(r"(\d\s*)([kcdm]?m|ft|in|yd|mi)\s*\^\{?[23]\}?$", re.ASCII), r"\1\2"),
+    (re.compile(r"\\%"), "%"),
+    (re.compile(r"\\(?:times|cdot)(?![A-Za-z])"), "*"),
+)  # fmt: skip
+_FRACTION = re.compile(
+    r"(?P<whole>\d*)\s*\\frac(?:\{(?P<top>[^{}]+)\}\{(?P<bottom>[^{}]+)\}|(?P<digits>\d\d))",
+    re.ASCII,
+)
+
+
+def tidy(text: str) -> str:
+    r"""`text` without LaTeX and Markdown dressing: `$\frac{3}{4}$` becomes `3/4`."""
+    text = text.strip()
+    if not any(mark in text for mark in "\\$*_`~{^"):
+        return text
+    for pattern, replacement in _LATEX:
+        text = pattern.sub(replacement, text)
+    return _FRACTION.sub(_slash, text).strip().strip("*_").strip()
+
+
+@lru_cache(maxsize=65536)
+def number(text: str) -> Fraction | None:
+    r"""The exact value of an answer, None when it is not one number with, perhaps, a unit.
+
+    Read are signs, thousands separators in groups of three, decimals, `3/4`, `2 1/2`,
+    `\frac{3}{4}`, `1e3`, a leading `x =`, currency signs, and trailing words (`18 dollars`,
+    `3 million`). A percent sign is a unit: `50%` is 50, never 0.5. A second number in the
+    text (`5 or 7`, `3:30`) makes it unreadable, and so does a word before the number.
+    """
+    if len(text) > MAX_CHARACTERS:
+        return None
+    if _PLAIN.fullmatch(text):
+        return Fraction(int(text))
+    match = _NUMBER.fullmatch(tidy(text))
+    if match is None or sum(map(str.isdigit, match[0])) > MAX_DIGITS:
+        return None
+    factor = _unit_factor(match["tail"])
+    value = _magnitude(match)
+    if factor is None or value is None or (match["sign"] and match["sign2"]):
+        return None
+    negative = (match["sign"] or match["sign2"]) in ("-", "\u2212")
+    return -value * factor if negative else value * factor
+
+
+def _magnitude(match: re.Match[str]) -> Fraction | None:
+    if match["decimal"] is not None:
+        exponent = int(match["exponent"] or 0)
+        return Fraction(match["decimal"].replace(",", "")) * Fraction(10) ** exponent
+    whole, top, bottom = (
+        int((match[name] or "0").replace(",", "")) for name in ("mixed", "numerator", "denominator")
+    )
+    if bottom == 0 or (match["mixed"] is not None and top >= bottom):
+        return None
+    return whole + Fraction(top, bottom)
+
+
+def _unit_factor(tail: str) -> int | None:
+    """What the words after the number multiply it by; None: they are not a unit."""
+    if ")" in tail:
+        return None
+    words = _WORD.findall(tail)
+    if not words:
+        return 1 if not re.search(r"[-/²³]", tail) else None
+    if len(words[0]) == 1 and words[0] not in _UNIT_LETTERS:
+        return None
+    if any(word.lower() in _NOT_UNITS for word in words):
+        return None
+    return _MULTIPLIERS.get(words[0].lower(), 1)
+
+
+def _slash(match: re.Match[str]) -> str:
+    r"""`2\frac{1}{2}` as `2 1/2`."""
+    top, bottom = match["top"] or match["digits"][0], match["bottom"] or match["digits"][1]
+    if not (top.isascii() and bottom.isascii() and top.isdigit() and bottom.isdigit()):
+        return match[0]
+    return f"{match['whole']} {top}/{bottom}".lstrip()

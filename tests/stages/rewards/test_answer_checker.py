@@ -1,0 +1,93 @@
+import subprocess
+import sys
+import time
+
+import pytest
+
+from stages.rewards.answer_checker import canonical, is_correct, matches
+
+
+@pytest.mark.parametrize(
+    ("completion", "gold"),
+    [
+        ("3 + 4 = 7\n#### 7", "7"),
+        ("#### $1,234.00", "1234"),
+        ("#### 1234", "1,234"),
+        ("#### 0.75", "3/4"),
+        (r"\boxed{\frac{3}{4}}", "0.75"),
+        ("<answer>18 dollars</answer>", "18"),
+        ("The answer is -7.", "-7"),
+        ("The answer is 50%.", "50"),
+    ],
+)
+def test_a_right_answer_in_any_form_is_right(completion: str, gold: str) -> None:
+    assert is_correct(completion, gold)
+
+
+@pytest.mark.parametrize(
+    ("completion", "gold"),
+    [
+        ("7", "7"),
+        ("#### 8", "7"),
+        ("#### 7\n#### 8", "7"),
+        ("#### 7 or 8", "7"),
+        ("#### 7, 8", "7"),
+        ("#### 3 + 4", "7"),
+        ("#### 3 + 4 = 7", "7"),
+        ("#### (7)", "7"),
+        ("#### 7.0001", "7"),
+        ("#### 77", "7"),
+        ("#### 0.5", "50%"),
+        ("#### \uff17", "7"),
+        ("#### \u0667", "7"),
+        ("#### 7²", "7"),
+        ("#### " + "7" * 10_000, "7"),
+        ("#### 7", "nan"),
+        ("#### nan", "nan"),
+        ("#### not 7", "7"),
+    ],
+)
+def test_a_wrong_or_tricky_answer_is_wrong(completion: str, gold: str) -> None:
+    assert not is_correct(completion, gold)
+
+
+def test_expressions_are_compared_by_math_verify() -> None:
+    assert matches(r"\sqrt{16}", "4")
+    assert matches("1 + x^2", "x^2 + 1")
+    assert matches(r"\frac{\pi}{2}", r"\pi/2")
+    assert matches("(1,2)", "(1, 2)")
+    assert not matches("(2, 1)", "(1, 2)")
+    assert not matches(r"\sqrt{2}", "1.41")
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        ("1,000.0", "1000"), ("$1000", "1000"), ("2000/2", "1000"), ("0.75", "3/4"),
+        (r"\frac{6}{8}", "3/4"), ("-7", "-7"), (r"\sqrt{ 2 }", r"\sqrt{2}"), ("(1, 2)", "(1,2)"),
+        ("nan", None), ("Tuesday", None), ("", None), ("3 + 4", None), ("9" * 10_000, None),
+    ],
+)  # fmt: skip
+def test_equal_values_have_one_canonical_text(answer: str, value: str | None) -> None:
+    assert canonical(answer) == value
+
+
+def test_a_cheap_check_takes_a_few_microseconds() -> None:
+    completion = "3 + 4 = 7\n7 * 2 = 14\n14 - 5 = 9\n9 + 8 = 17\n#### 17"
+    is_correct(completion, "17")
+    start = time.perf_counter()
+    for _ in range(5_000):
+        is_correct(completion, "17")
+    # 6 microseconds measured; the bound leaves room for a busy machine.
+    assert (time.perf_counter() - start) / 5_000 < 100e-6
+
+
+def test_importing_the_checker_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, stages.rewards.answer_checker, stages.rewards.format_reward\n"
+        "print(sorted({'torch', 'math_verify', 'sympy', 'transformers'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
