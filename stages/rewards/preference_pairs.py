@@ -63,7 +63,7 @@ def label(
     )
 
 
-def summarise(labelled: Sequence[Labelled]) -> dict[str, float]:
+def summarise(labelled: Sequence[Labelled]) -> dict[str, int | float]:
     """Problems by what became of them, pairs, and mean lengths in tokens (end token included).
 
     `problems_right_only_cut` have no pair because every right completion was cut.

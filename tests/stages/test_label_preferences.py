@@ -74,5 +74,5 @@ def test_a_second_run_writes_the_same_bytes():
 def test_a_pool_without_any_pair_is_an_error_that_says_what_to_do():
     write("preference", {"a": "5678", "b": "4444"})
     write("dev", {"d": "45"})
-    with pytest.raises(ValueError, match="found none: .*'problems_all_wrong': 1.*Sample more"):
+    with pytest.raises(ValueError, match=r"found none: .*'problems_all_wrong': 1.*Sample more"):
         label_preferences.main()

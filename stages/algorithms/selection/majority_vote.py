@@ -1,0 +1,77 @@
+"""The expected accuracy of a majority vote among n samples, from a pool of N."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+
+def majority_vote(
+    class_sizes: Int[np.ndarray, " answer"],
+    class_is_right: Bool[np.ndarray, " answer"],
+    *,
+    num_unreadable: int,
+    ns: Sequence[int],
+) -> Float[np.ndarray, " n"]:
+    """Probability that the most frequent answer of a random subset of n samples is right.
+
+    The pool holds N samples: `class_sizes[a]` with answer a, and `num_unreadable` from
+    which no answer can be read. A subset of n is drawn without replacement, so the counts
+    in it are multivariate hypergeometric. The most frequent answer wins, tied answers win
+    equally often, and a sample without an answer takes one of the n draws but never wins
+    (a subset without any answer is wrong). For a right answer of size c,
+
+        P(it wins) = Σ_{t=1..min(c,n)} C(c, t) / C(N, n) Σ_m W_t(n - t, m) / (1 + m)
+
+    where W_t(d, m) counts the ways to draw d samples from the others so that no answer
+    comes more than t times and exactly m come t times. W_t is a product over the other
+    answers, computed by dynamic programming over (d, m). All terms are positive, so nothing
+    cancels: the result is exact to rounding. Unbiased for every n <= N, where others take
+    the first n samples, or one subset.
+
+    The vote is self-consistency (Wang et al. 2023, https://arxiv.org/abs/2203.11171).
+
+    With sizes (2 right, 1 wrong), none unreadable, n = 2: one of the three pairs holds
+    both right samples and wins; the other two are ties: 1/3 + 2/3 * 1/2 = 2/3.
+
+    Args:
+        class_sizes: how many samples gave each answer; answers are already grouped by value.
+        class_is_right: which answers are right (none, one, or more).
+        num_unreadable: samples without an answer.
+        ns: subset sizes, each from 1 to N.
+
+    Returns:
+        For each of `ns`, the probability.
+    """
+    num_samples = int(class_sizes.sum()) + num_unreadable
+    assert ns and min(ns) >= 1 and max(ns) <= num_samples, (ns, num_samples)  # noqa: PT018
+    largest = max(ns)
+    sizes = [int(size) for size in class_sizes]
+    ways = np.zeros(largest + 1)
+    for answer in [index for index, right in enumerate(class_is_right) if right]:
+        others = sizes[:answer] + sizes[answer + 1 :]
+        for top in range(1, min(sizes[answer], largest) + 1):
+            rest = _ways_of_others(others, num_unreadable, top=top, largest=largest - top)
+            ways[top:] += math.comb(sizes[answer], top) * rest
+    return np.array([ways[n] / math.comb(num_samples, n) for n in ns])
+
+
+def _ways_of_others(
+    others: Sequence[int], num_unreadable: int, *, top: int, largest: int
+) -> Float[np.ndarray, " drawn"]:
+    """Σ_m W_top(d, m) / (1 + m) for every number d of other samples up to `largest`."""
+    ways = np.zeros((largest + 1, largest // top + 1))
+    ways[0, 0] = 1.0
+    for size in others:
+        with_class = np.zeros_like(ways)
+        for drawn in range(min(size, top - 1, largest) + 1):
+            with_class[drawn:] += math.comb(size, drawn) * ways[: largest + 1 - drawn]
+        if size >= top and largest >= top:
+            tied = ways[: largest + 1 - top, :-1]
+            with_class[top:, 1:] += math.comb(size, top) * tied
+        ways = with_class
+    with_unreadable = np.zeros_like(ways)
+    for drawn in range(min(num_unreadable, largest) + 1):
+        with_unreadable[drawn:] += math.comb(num_unreadable, drawn) * ways[: largest + 1 - drawn]
+    return np.sum(with_unreadable / (1.0 + np.arange(ways.shape[1])), axis=1)
