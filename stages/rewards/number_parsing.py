@@ -20,8 +20,7 @@ _MULTIPLIERS = {
 }  # fmt: skip
 # `5 or 7`, `5 plus 2` and `2 pi` are not the number 5 or 2 with a unit.
 _NOT_UNITS = frozenset(
-    ("or", "and", "to", "not", "plus", "minus", "times", "over", "mod", "factorial")
-    + ("pi", "sqrt", "sin", "cos", "tan", "log", "ln", "exp")
+    ("or", "and", "to", "not", "plus", "minus", "times", "over", "mod", "factorial", "pi", "sqrt")
 )
 _UNIT_LETTERS = frozenset("mgshlLCF")
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"

@@ -10,6 +10,7 @@ import logging
 import resource
 import signal
 import sys
+from collections.abc import Mapping
 
 MEMORY_BYTES = 2 * 1024**3
 
@@ -18,10 +19,10 @@ def compare(answer: str, gold: str) -> bool:
     """math-verify's verdict; its own timeouts are off, the process has a harder one."""
     from math_verify import parse, verify
 
-    parsed = [
-        parse(f"${text}$", parsing_timeout=None, raise_on_error=True) for text in (gold, answer)
-    ]
-    return bool(verify(*parsed, timeout_seconds=None, raise_on_error=True))
+    gold_parsed, answer_parsed = (
+        parse(f"${text}$", parsing_timeout=0, raise_on_error=True) for text in (gold, answer)
+    )
+    return bool(verify(gold_parsed, answer_parsed, timeout_seconds=None, raise_on_error=True))
 
 
 def main() -> None:
@@ -44,7 +45,7 @@ def main() -> None:
         _say(reply)
 
 
-def _say(reply: dict[str, object]) -> None:
+def _say(reply: Mapping[str, object]) -> None:
     sys.stdout.write(json.dumps(reply) + "\n")
     sys.stdout.flush()
 
