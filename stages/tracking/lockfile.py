@@ -1,0 +1,118 @@
+"""What dvc.lock says was made, and the run records that belong to it."""
+
+import hashlib
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dvc.repo import Repo
+from dvc.utils import dict_sha256
+from dvc.utils.serialize import load_yaml
+
+from stages.runtime import identity
+from stages.tracking import flat
+
+logger = logging.getLogger(__name__)
+
+SIZES = ["size", "nfiles"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A dependency or an output as dvc.lock names it."""
+
+    path: Path
+    digest: str
+    """DVC's MD5; of a folder, with the suffix `.dir`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A stage of dvc.lock."""
+
+    stage: str
+    command: str
+    params: dict[str, Any]
+    """Dotted names."""
+    deps: list[Artifact]
+    outs: list[Artifact]
+    input_key: str
+    lock_hash: str
+    """Changes with every execution: the run record is one of the outputs."""
+    result_hash: str
+    """Without run records: equal results have equal hashes."""
+
+    @property
+    def run_folder(self) -> Path | None:
+        """The run record; None for a stage without one."""
+        return next((out.path for out in self.outs if out.path.name == "run"), None)
+
+
+def read(path: Path = Path("dvc.lock")) -> list[Entry]:
+    """The stages of dvc.lock that dvc.yaml still has, without `track` itself."""
+    if not path.exists():
+        return []
+    repo = Repo(".")
+    try:
+        current = {stage.addressing for stage in repo.index.stages} - {"track"}
+    finally:
+        repo.close()
+    stages = load_yaml(str(path)).get("stages", {})
+    return [_entry(name, stages[name]) for name in sorted(current & stages.keys())]
+
+
+def _entry(stage: str, content: dict[str, Any]) -> Entry:
+    params = {
+        name: value
+        for section in content.get("params", {}).values()
+        for name, value in flat.leaves(section)
+    }
+    results = dict(content) | {
+        part: [item for item in content.get(part, []) if Path(item["path"]).name != "run"]
+        for part in ("deps", "outs")
+    }
+    return Entry(
+        stage=stage,
+        command=content["cmd"],
+        params=params,
+        deps=_artifacts(content.get("deps", [])),
+        outs=_artifacts(content.get("outs", [])),
+        input_key=identity.lock_key(content),
+        lock_hash=dict_sha256(content, exclude=SIZES),
+        result_hash=dict_sha256(results, exclude=SIZES),
+    )
+
+
+def _artifacts(items: list[dict[str, Any]]) -> list[Artifact]:
+    return [
+        Artifact(path=Path(item["path"]), digest=item["md5"]) for item in items if "md5" in item
+    ]
+
+
+def record(entry: Entry) -> dict[str, Any] | None:
+    """The run.json of an entry; None, with a warning, when it is not there or another's."""
+    folder = entry.run_folder
+    if folder is None:
+        return None
+    path = folder / "run.json"
+    if not path.exists():
+        logger.warning("%s: no %s; `dvc checkout` restores it", entry.stage, path)
+        return None
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if content["input_key"] != entry.input_key:
+        logger.warning(
+            "%s: %s is of other inputs than dvc.lock's; not tracked. `dvc repro` or "
+            "`dvc checkout` brings them together",
+            entry.stage,
+            path,
+        )
+        return None
+    return content
+
+
+def digest(entries: list[Entry]) -> str:
+    """One hash for all entries: which dvc.lock this is."""
+    text = json.dumps({entry.stage: entry.lock_hash for entry in entries}, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -1,0 +1,90 @@
+"""One MLflow run for one dvc.lock: what users compare.
+
+It holds every parameter, the headline numbers, and for each stage the run that made it: a
+cached stage points at the run that produced it, nothing is copied.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from stages.tracking import flat, models, stage_run
+from stages.tracking.lockfile import Entry, digest
+from stages.tracking.store import Store
+
+TAG = "posttrain.manifest"
+COMPARISON = "compare_policies"
+
+
+def sync(store: Store, entries: list[Entry], runs: dict[str, tuple[str, dict[str, Any]]]) -> bool:
+    """Log the manifest run of these entries; whether it was added now.
+
+    Args:
+        store: where.
+        entries: all of dvc.lock.
+        runs: (MLflow run id, run.json) of every stage that has a run record.
+    """
+    lock = digest(entries)
+    run = stage_run.find(store, TAG, lock)
+    if run is not None and (
+        stage_run.COMPLETE in run.data.tags or run.info.lifecycle_stage != "active"
+    ):
+        return False
+    started = min(stage_run.milliseconds(record["started"]) for _, record in runs.values())
+    ended = max(stage_run.milliseconds(record["ended"]) for _, record in runs.values())
+    headline = _headline(entries, runs)
+    if run is None:
+        run = store.client.create_run(
+            store.experiment_id,
+            start_time=started,
+            tags={TAG: lock},
+            run_name=f"manifest {lock[:8]}",
+        )
+    run_id = run.info.run_id
+    params = {name: value for entry in entries for name, value in entry.params.items()}
+    stage_run.log_params(store, run_id, params)
+    for name, value in sorted(flat.numbers(headline).items()):
+        store.client.log_metric(run_id, flat.name(name), value, timestamp=ended)
+    # A tag's name may not hold `@`.
+    tags = {f"posttrain.run.{name.replace('@', '/')}": made for name, (made, _) in runs.items()}
+    commit = runs[COMPARISON][1]["git_commit"] if COMPARISON in runs else None
+    if commit is not None:
+        tags["mlflow.source.git.commit"] = commit
+    tags["mlflow.note.content"] = _note(headline)
+    stage_run.log_tags(store, run_id, tags)
+    _mark_best(store, headline, runs)
+    store.client.set_tag(run_id, stage_run.COMPLETE, "true")
+    store.client.set_terminated(run_id, "FINISHED", ended)
+    return True
+
+
+def _headline(entries: list[Entry], runs: dict[str, tuple[str, Any]]) -> dict[str, Any]:
+    """compare_policies/metrics.json, when it is the one that dvc.lock names."""
+    paths = [
+        out.path
+        for entry in entries
+        if entry.stage == COMPARISON and COMPARISON in runs
+        for out in entry.outs
+        if out.path.name == "metrics.json"
+    ]
+    return json.loads(Path(paths[0]).read_text(encoding="utf-8")) if paths else {}
+
+
+def _mark_best(store: Store, headline: dict[str, Any], runs: dict[str, tuple[str, Any]]) -> None:
+    accuracy = {
+        name: numbers["mean_accuracy"]
+        for name, numbers in headline.get("policies", {}).items()
+        if f"train_{name}" in runs
+    }
+    if accuracy:
+        stage = f"train_{max(accuracy, key=accuracy.__getitem__)}"
+        models.mark_best(store, runs[stage][0], stage)
+
+
+def _note(headline: dict[str, Any]) -> str:
+    lines = ["| policy | mean accuracy | versus SFT |", "|---|---|---|"]
+    for name, numbers in headline.get("policies", {}).items():
+        versus = numbers.get("versus_sft")
+        gain = f"{versus['difference']:+.3f}" if versus else ""
+        lines.append(f"| {name} | {numbers['mean_accuracy']:.3f} | {gain} |")
+    return "\n".join(lines)

@@ -1,0 +1,76 @@
+"""Checkpoints in MLflow: pointers into DVC's cache, and the alias of the best policy.
+
+An external LoggedModel holds the path and DVC's digest; the weights stay where they are.
+`dvc checkout` at the run's commit brings them back.
+"""
+
+import mlflow
+from mlflow.entities import LoggedModel, LoggedModelOutput
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+
+from stages.tracking import files
+from stages.tracking.lockfile import Entry
+from stages.tracking.store import Store
+
+REGISTERED = "posttrain-policy"
+ALIAS = "best"
+
+
+def log(store: Store, run_id: str, entry: Entry) -> None:
+    """An external LoggedModel for every checkpoint that the stage wrote."""
+    for path, digest in files.checkpoints(entry):
+        name = _name(entry.stage, path.name)
+        if _find(store, run_id, name) is not None:
+            continue
+        model = mlflow.create_external_model(
+            name=name,
+            source_run_id=run_id,
+            tags={"dvc.path": path.as_posix(), "dvc.md5": digest, "posttrain.stage": entry.stage},
+            model_type=path.name,
+            experiment_id=store.experiment_id,
+        )
+        store.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
+
+
+def mark_best(store: Store, run_id: str, stage: str) -> None:
+    """Register the policy that `run_id` of `stage` wrote, and let the alias `best` name it."""
+    model = _find(store, run_id, _name(stage, "policy"))
+    if model is None:
+        return
+    client = store.client
+    if not client.search_registered_models(filter_string=f"name = '{REGISTERED}'"):
+        client.create_registered_model(REGISTERED)
+    versions = client.search_model_versions(f"name = '{REGISTERED}'")
+    version = next((item for item in versions if item.model_id == model.model_id), None)
+    if version is None:
+        version = client.create_model_version(
+            REGISTERED,
+            source=f"models:/{model.model_id}",
+            run_id=run_id,
+            model_id=model.model_id,
+            tags={name: value for name, value in model.tags.items() if name.startswith("dvc.")},
+        )
+    current = _best(store)
+    if current is None or str(current.version) != str(version.version):
+        client.set_registered_model_alias(REGISTERED, ALIAS, str(version.version))
+
+
+def _best(store: Store) -> ModelVersion | None:
+    try:
+        return store.client.get_model_version_by_alias(REGISTERED, ALIAS)
+    except MlflowException as error:
+        if error.error_code in ("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST"):
+            return None
+        raise
+
+
+def _find(store: Store, run_id: str, name: str) -> LoggedModel | None:
+    found = store.client.search_logged_models(
+        [store.experiment_id], filter_string=f"name = '{name}' AND source_run_id = '{run_id}'"
+    )
+    return found[0] if found else None
+
+
+def _name(stage: str, folder: str) -> str:
+    return f"{stage.replace('@', '-')}-{folder}"

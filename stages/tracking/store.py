@@ -1,0 +1,61 @@
+"""The MLflow store: where it is, how long we wait for it, how its failures are told.
+
+A tracker must never cost a training run: requests are short (settings.py), every failure is
+one of `OUTAGES`, and nothing that is told contains a password.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import alembic.util
+import mlflow
+import requests
+import sqlalchemy.exc
+from mlflow.exceptions import MlflowException
+
+OUTAGES = (
+    MlflowException,
+    requests.RequestException,
+    sqlalchemy.exc.SQLAlchemyError,
+    alembic.util.CommandError,
+    OSError,
+)
+"""What an absent, slow, broken or too new store raises (TimeoutError is an OSError)."""
+
+EXPERIMENT = "posttrain"
+
+
+@dataclass(frozen=True)
+class Store:
+    """An experiment of a reachable store."""
+
+    client: mlflow.MlflowClient
+    experiment_id: str
+
+
+def connect(root: Path) -> Store:
+    """The experiment, created when it is new.
+
+    Call it under a file lock: several processes that initialise one sqlite file break it.
+    MLFLOW_TRACKING_URI names another store than the repository's own, and
+    MLFLOW_EXPERIMENT_NAME another experiment than `posttrain`.
+    """
+    local = f"sqlite:///{root.resolve()}/mlflow.db"
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or local
+    # Creating external models goes through the module's own functions, which use this.
+    mlflow.set_tracking_uri(uri)
+    client = mlflow.MlflowClient(uri)
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+    experiment = client.get_experiment_by_name(name)
+    if experiment is not None:
+        return Store(client, experiment.experiment_id)
+    # The default artifact folder depends on the working directory.
+    folder = (root.resolve() / "mlruns").as_uri() if uri == local else None
+    return Store(client, client.create_experiment(name, artifact_location=folder))
+
+
+def without_secrets(text: str) -> str:
+    """`text` with the user and password of every address in it hidden."""
+    return re.sub(r"//[^/@\s]+@", "//***@", text)
