@@ -1,10 +1,12 @@
-"""Pools of completions joined with the prompts they answer."""
+"""Pools of completions joined with the prompts they answer, and with their scores."""
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
+from stages.records.score import Score
 
 
 def by_problem(
@@ -33,9 +35,33 @@ def by_problem(
     return pairs
 
 
+def scores(
+    problems: Sequence[tuple[Prompt, list[Completion]]], rows: Iterable[Score]
+) -> list[list[float]]:
+    """The score of each completion of each problem, in the order of `problems`.
+
+    Raises:
+        ValueError: a completion without a score, a score of no completion, or no number.
+    """
+    of_completion = {(row.id, row.index): row.score for row in rows}
+    keys = [[(row.id, row.index) for row in pool] for _, pool in problems]
+    expected = {key for pool in keys for key in pool}
+    for key in sorted(expected ^ of_completion.keys()):
+        kind = "no score" if key in expected else "a score of no completion"
+        _refuse(f"{kind} at problem '{key[0]}', index {key[1]}")
+    for key, score in of_completion.items():
+        if not math.isfinite(score):
+            raise ValueError(
+                f"Expected finite scores, found {score} at problem '{key[0]}', index {key[1]}. "
+                f"The reward model diverged: look at train_reward_model's loss, lower its "
+                f"learning rate and rerun."
+            )
+    return [[of_completion[key] for key in pool] for pool in keys]
+
+
 def _refuse(found: str) -> None:
     raise ValueError(
         f"Expected a pool with the same number of completions, numbered from 0, for each of "
-        f"its prompts; found {found}. Prompts and pool come from different runs: rerun "
-        f"`dvc repro`, which samples the pool again."
+        f"its prompts, and a score of each where there are scores; found {found}. The files "
+        f"come from different runs: rerun `dvc repro`, which makes them from one another."
     )

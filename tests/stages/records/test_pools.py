@@ -1,8 +1,11 @@
+import math
+
 import pytest
 
 from stages.records import pools
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
+from stages.records.score import Score
 
 
 def prompt(name: str) -> Prompt:
@@ -43,3 +46,26 @@ def test_a_pool_that_does_not_match_its_prompts_is_refused(rows, found):
 def test_a_pool_without_prompts_is_refused():
     with pytest.raises(ValueError, match="no prompt at all"):
         pools.by_problem([], [])
+
+
+def score(name: str, index: int, value: float) -> Score:
+    return Score(id=name, index=index, score=value)
+
+
+def test_scores_come_in_the_order_of_the_completions():
+    problems = pools.by_problem([prompt("a")], [completion("a", 0), completion("a", 1)])
+    assert pools.scores(problems, [score("a", 1, 0.5), score("a", 0, -2.0)]) == [[-2.0, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ([("a", 0, 1.0)], "no score at problem 'a', index 1"),
+        ([("a", 0, 1.0), ("a", 1, 1.0), ("b", 0, 1.0)], "a score of no completion at problem 'b'"),
+        ([("a", 0, 1.0), ("a", 1, math.nan)], "found nan at problem 'a', index 1.*diverged"),
+    ],
+)
+def test_scores_that_do_not_match_the_pool_are_refused(rows, found):
+    problems = pools.by_problem([prompt("a")], [completion("a", 0), completion("a", 1)])
+    with pytest.raises(ValueError, match=found):
+        pools.scores(problems, [score(*row) for row in rows])
