@@ -13,7 +13,7 @@ import grimp
 
 PACKAGE = "stages"
 EXEMPT_PACKAGE = "stages.runtime"
-"""The declared exception: run records, journal, checkpoints and progress cannot change an output."""
+"""The declared exception: run records, checkpoints and progress cannot change an output."""
 EXEMPT_MODULES = frozenset({"stages.check_params"})
 """Reads every entry point's Config to validate params.yaml; no stage's output passes through it."""
 
@@ -47,7 +47,7 @@ def import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str
         )
     modules = {entry, *graph.find_upstream_modules(entry)}
     # Importing a.b.c runs a/__init__.py and a/b/__init__.py first.
-    for module in list(modules):
+    for module in tuple(modules):
         parts = module.split(".")
         modules.update(".".join(parts[:length]) for length in range(1, len(parts)))
     files = (source_file(module, root) for module in modules if not exempt(module))

@@ -102,8 +102,9 @@ def rewrite_deps(lines: list[str], name: str, body: CommentedMap, wanted: set[st
     seen: set[str] = set()
     unwanted: list[int] = []
     indent = " " * (body.lc.key("deps")[1] + 2)
-    for index, dep in enumerate(deps or []):
-        line = deps.lc.item(index)[0]
+    listed = deps if block else CommentedSeq()
+    for index, dep in enumerate(listed):
+        line = listed.lc.item(index)[0]
         indent = lines[line][: len(lines[line]) - len(lines[line].lstrip())]
         if not is_code(dep):
             continue
@@ -117,9 +118,8 @@ def rewrite_deps(lines: list[str], name: str, body: CommentedMap, wanted: set[st
         before = [line for line, other in rows if order(other) < order(dep)]
         edits.append((max(before, default=header), 1, dep))
     # Bottom up; at the same line the greatest path first, since each goes right below that line.
-    for line, insert, dep in sorted(edits, key=lambda edit: (edit[0], edit[1], order(edit[2])))[
-        ::-1
-    ]:
+    edits.sort(key=lambda edit: (edit[0], edit[1], order(edit[2])))
+    for line, insert, dep in reversed(edits):
         if insert:
             lines.insert(line + 1, f"{indent}- {dep}\n")
         else:

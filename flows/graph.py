@@ -39,14 +39,15 @@ def read_graph(root: Path) -> dict[str, StageNode]:
         for stage in ordered:
             if not isinstance(stage, PipelineStage):
                 continue
+            name = str(stage.addressing)
             parameters = [dep for dep in stage.deps if isinstance(dep, ParamsDependency)]
             files = [dep for dep in stage.deps if not isinstance(dep, ParamsDependency)]
-            nodes[stage.addressing] = StageNode(
-                name=stage.addressing,
+            nodes[name] = StageNode(
+                name=name,
                 deps=tuple(relative(dep.fs_path, root) for dep in files),
                 outs=tuple(relative(out.fs_path, root) for out in stage.outs),
                 params=tuple(str(key) for dep in parameters for key in dep.params),
-                upstream=tuple(sorted(other.addressing for other in graph.successors(stage))),
+                upstream=tuple(sorted(str(other.addressing) for other in graph.successors(stage))),
                 gpu=int((stage.meta or {}).get("gpu", 0)),
             )
     return nodes

@@ -1,0 +1,223 @@
+"""Run one stage through DVC and say what happened to it.
+
+Plain Python: it knows neither Prefect nor the graph. Always
+`dvc --wait-for-lock repro -s`: with `-s` stages that run side by side do not lock each
+other's inputs, and with the flag a stage whose command has ended waits to be committed
+instead of failing after hours of work.
+"""
+
+import enum
+import re
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+from flows.process import StoppedError, child_environment, run_watched
+
+
+class Outcome(enum.StrEnum):
+    """What happened to a stage."""
+
+    EXECUTED = "executed"
+    """Its command ran."""
+    RESTORED = "restored"
+    """DVC had the result of the same inputs and checked it out."""
+    SKIPPED = "skipped"
+    """Nothing had changed."""
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    """Not tried, because a stage that it needs failed."""
+
+    @property
+    def good(self) -> bool:
+        """Whether the stage's outputs are there and right."""
+        return self in (Outcome.EXECUTED, Outcome.RESTORED, Outcome.SKIPPED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """The outcome of one stage."""
+
+    name: str
+    outcome: Outcome
+    seconds: float = 0.0
+    attempts: int = 0
+    reason: str = ""
+    """Why it failed, or had to be tried more than once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long to wait and how often to try again."""
+
+    timeout_seconds: float | None = None
+    """For one attempt of one stage; None waits for ever."""
+    busy_seconds: float = 600.0
+    """How long to keep trying while another DVC process holds a path of the stage."""
+    preempted_attempts: int = 3
+    """Attempts of a stage that was killed from outside; its checkpoint makes it resume."""
+    pause_seconds: float = 2.0
+    """Between attempts; doubled each time for a stage that was killed."""
+
+
+class Trouble(enum.Enum):
+    """Whether trying again can help."""
+
+    BUSY = "another DVC process was using the same paths"
+    PREEMPTED = "killed by a signal or by a lost device"
+    FINAL = "failed"
+
+
+BUSY = re.compile(r"is busy, it is being blocked by|Unable to acquire lock")
+# Hang-up, kill (also the kernel's out-of-memory killer) and terminate; a shell adds 128.
+KILLED = re.compile(r"failed to run: .*, exited with (-1|-9|-15|129|137|143)$", re.MULTILINE)
+NO_DEVICE = re.compile(r"all CUDA-capable devices are busy or unavailable")
+PREEMPTING_SIGNALS = frozenset({-1, -9, -15})
+GIT_HINTS = frozenset(
+    {
+        "",
+        "To track the changes with git, run:",
+        "git add dvc.lock",
+        "To enable auto staging, run:",
+        "dvc config core.autostage true",
+        "Use `dvc push` to send your updates to remote storage.",
+    }
+)
+"""What DVC says after every stage; in a log of twenty stages it buries the rest."""
+TAIL_LINES = 40
+
+
+def run_stage(
+    name: str,
+    root: Path,
+    *,
+    on_line: Callable[[str], None],
+    cancel: threading.Event,
+    limits: Limits,
+) -> Result:
+    """Bring one stage up to date, whose inputs must be there already.
+
+    A failure is a result, not an exception: the rest of the graph goes on.
+
+    Args:
+        name: as DVC addresses it.
+        root: the repository.
+        on_line: gets every line that DVC and the stage print.
+        cancel: once set, the stage and all its processes are killed.
+        limits: time and attempts.
+
+    Raises:
+        StoppedError: once `cancel` is set.
+    """
+    command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", name]
+    started = time.monotonic()
+    preempted = 0
+    attempts = 0
+    reason = ""
+    while True:
+        attempts += 1
+        tail: deque[str] = deque(maxlen=TAIL_LINES)
+        watch = OutputWatch(name, tail, on_line)
+        entry = lock_entry(root, name)
+        try:
+            status = run_watched(
+                command,
+                cwd=root,
+                env=child_environment(Path(sys.executable)),
+                on_line=watch,
+                cancel=cancel,
+                timeout_seconds=limits.timeout_seconds,
+            )
+        except TimeoutError as error:
+            status, trouble, reason = 1, Trouble.FINAL, f"timeout: {error}"
+        else:
+            output = "\n".join(tail)
+            trouble = classify(status, output)
+            reason = reason if status == 0 else f"{trouble.value}: {last_words(tail)}"
+        seconds = time.monotonic() - started
+        if status == 0:
+            outcome = watch.outcome(changed=entry != lock_entry(root, name))
+            return Result(
+                name=name, outcome=outcome, seconds=seconds, attempts=attempts, reason=reason
+            )
+        preempted += trouble is Trouble.PREEMPTED
+        if trouble is Trouble.BUSY and seconds < limits.busy_seconds:
+            pause = limits.pause_seconds
+        elif trouble is Trouble.PREEMPTED and preempted < limits.preempted_attempts:
+            pause = limits.pause_seconds * 2**preempted
+        else:
+            return Result(
+                name=name, outcome=Outcome.FAILED, seconds=seconds, attempts=attempts, reason=reason
+            )
+        on_line(f"{reason}; trying again in {pause:g} s")
+        if cancel.wait(pause):
+            raise StoppedError(f"{name} was cancelled between two attempts")
+
+
+class OutputWatch:
+    """Reads from DVC's own words what it did to the stage."""
+
+    def __init__(self, name: str, tail: "deque[str]", on_line: Callable[[str], None]) -> None:
+        self.running = f"Running stage '{name}':"
+        self.cached = f"Stage '{name}' is cached - skipping run"
+        self.ran = False
+        self.restored = False
+        self.tail = tail
+        self.on_line = on_line
+
+    def __call__(self, line: str) -> None:
+        """Take one line."""
+        self.ran |= line.startswith(self.running)
+        self.restored |= line.startswith(self.cached)
+        if line.strip() not in GIT_HINTS:
+            self.tail.append(line)
+            self.on_line(line)
+
+    def outcome(self, *, changed: bool) -> Outcome:
+        """What a successful `dvc repro` did.
+
+        Args:
+            changed: whether the stage's entry in dvc.lock differs from before.
+        """
+        if self.ran:
+            return Outcome.EXECUTED
+        # A lock entry that changed without a run came from the run cache.
+        return Outcome.RESTORED if self.restored or changed else Outcome.SKIPPED
+
+
+def classify(status: int, output: str) -> Trouble:
+    """Whether a `dvc repro` that ended with `status` is worth another attempt.
+
+    An error in a stage's own code or input is final: it would only fail again.
+    """
+    if BUSY.search(output):
+        return Trouble.BUSY
+    if status in PREEMPTING_SIGNALS or KILLED.search(output) or NO_DEVICE.search(output):
+        return Trouble.PREEMPTED
+    return Trouble.FINAL
+
+
+def last_words(tail: "deque[str]") -> str:
+    """The line of the output that says most about a failure.
+
+    A Python traceback ends in `SomeError: message`; DVC's own `ERROR:` follows it.
+    """
+    lines = [line.strip() for line in tail if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b.*:", line)]
+    dvc = [line for line in lines if line.startswith("ERROR:")]
+    return (raised or dvc or lines or ["no output"])[-1 if raised or not dvc else 0]
+
+
+def lock_entry(root: Path, name: str) -> object:
+    """The stage's entry in dvc.lock; None if it has none."""
+    path = root / "dvc.lock"
+    if not path.is_file():
+        return None
+    content = YAML(typ="safe").load(path.read_text(encoding="utf-8")) or {}
+    return content.get("stages", {}).get(name)

@@ -1,0 +1,83 @@
+"""Run the pipeline with independent stages side by side, in this process and without Prefect.
+
+    python -m flows.local -j 3                 everything
+    python -m flows.local -j 2 train_grpo      one stage and what it needs
+
+The result is that of `dvc repro`. GPU slots are file locks that the stages take
+themselves, so `-j` may exceed the number of GPUs.
+"""
+
+import argparse
+import logging
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from flows.execute import Limits, Outcome, Result, run_stage
+from flows.plan import PlannedStage, make_plan
+from flows.process import StoppedError
+from flows.report import print_report
+from flows.schedule import Report, run_plan
+
+logger = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """Run the command line; the result is the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m flows.local", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("stages", nargs="*", help="stages or groups; none: all")
+    parser.add_argument("-j", "--max-parallel", type=int, default=2, metavar="N")
+    parser.add_argument("--timeout-hours", type=float, help="for each stage")
+    arguments = parser.parse_args()
+    root = Path.cwd()
+    hours = arguments.timeout_hours
+    limits = Limits(timeout_seconds=None if hours is None else hours * 3600)
+    try:
+        plan = make_plan(root, arguments.stages)
+        results = run_local(plan, root, limits=limits, max_parallel=arguments.max_parallel)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print_report(plan, results)
+    return 0 if all(result.outcome.good for result in results.values()) else 1
+
+
+def run_local(
+    plan: dict[str, PlannedStage], root: Path, *, limits: Limits, max_parallel: int
+) -> dict[str, Result]:
+    """Run the plan in a pool of threads; each watches one child process."""
+    cancel = threading.Event()
+
+    def work(stage: PlannedStage, report: Report) -> None:
+        name = stage.node.name
+
+        def on_line(line: str) -> None:
+            print(f"{name} | {line}", flush=True)
+
+        try:
+            report(run_stage(name, root, on_line=on_line, cancel=cancel, limits=limits))
+        except StoppedError as error:
+            report(Result(name=name, outcome=Outcome.FAILED, reason=str(error)))
+        except Exception as error:
+            # The scheduler waits for a report: without one it would wait for ever.
+            logger.exception("%s: error in the flow itself", name)
+            report(Result(name=name, outcome=Outcome.FAILED, reason=f"in the flow: {error!r}"))
+
+    def start(stage: PlannedStage, report: Report) -> None:
+        if stage.stale:
+            pool.submit(work, stage, report)
+        else:
+            report(Result(name=stage.node.name, outcome=Outcome.SKIPPED))
+
+    with ThreadPoolExecutor(max_workers=max_parallel) as pool:
+        try:
+            return run_plan(plan, start, max_parallel)
+        except BaseException:
+            cancel.set()  # else leaving the pool would wait for the stages to end
+            raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())
