@@ -154,6 +154,7 @@ def load(model_path: Path, *, dtype: str, max_model_len: int) -> VllmSampler:
         enable_prefix_caching=True,
         logprobs_mode="processed_logprobs",  # after the temperature, as the token was drawn
         enforce_eager=not torch.cuda.is_available(),  # compiling for the CPU takes a minute
+        load_format="safetensors",  # never a pickle
         trust_remote_code=False,
         seed=0,  # each request has its own
     )

@@ -1,0 +1,107 @@
+"""Nothing that the project reads can run code: checkpoints, data and answers are data."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from stages.models import policy
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "stages").rglob("*.py")) + sorted((ROOT / "flows").rglob("*.py"))
+UNPICKLERS = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+RUN_TEXT = {"eval", "exec", "compile", "__import__"}
+UNSAFE_CALLS = {
+    "torch.load",
+    "torch.save",
+    "os.system",
+    "os.popen",
+    "yaml.load",
+    "yaml.unsafe_load",
+}
+# Keyword arguments that must have one value wherever they are given.
+SAFE_VALUES = {
+    "trust_remote_code": False,
+    "allow_pickle": False,
+    "weights_only": True,
+    "use_safetensors": True,
+    "safe_serialization": True,
+    "shell": False,
+}
+
+
+def unsafe(source: str) -> Iterator[str]:
+    """What in a module could run code that came as data."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [node.module or ""]
+        else:
+            modules = []
+        yield from (f"imports {name}" for name in modules if name.split(".")[0] in UNPICKLERS)
+        if isinstance(node, ast.Call):
+            yield from unsafe_call(node)
+
+
+def unsafe_call(node: ast.Call) -> Iterator[str]:
+    name = ast.unparse(node.func)
+    if name in RUN_TEXT | UNSAFE_CALLS:
+        yield f"calls {name}"
+    given = {keyword.arg: keyword.value for keyword in node.keywords}
+    for argument, safe in SAFE_VALUES.items():
+        value = given.get(argument)
+        if value is not None and not (isinstance(value, ast.Constant) and value.value is safe):
+            yield f"passes {argument}={ast.unparse(value)}"
+    loads_weights = name.startswith("AutoModel") and name.endswith(".from_pretrained")
+    if loads_weights and "use_safetensors" not in given:
+        yield f"calls {name} without use_safetensors=True"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_unpickles_or_runs_text_or_trusts_remote_code(path: Path):
+    assert list(unsafe(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("import pickle", "imports pickle"),
+        ("from dill import loads", "imports dill"),
+        ("eval(text)", "calls eval"),
+        ("torch.load(path)", "calls torch.load"),
+        ("f(x, trust_remote_code=True)", "passes trust_remote_code=True"),
+        ("f(x, trust_remote_code=config.trust)", "passes trust_remote_code=config.trust"),
+        ("subprocess.run(x, shell=True)", "passes shell=True"),
+        ("AutoModelForCausalLM.from_pretrained(p)", "without use_safetensors=True"),
+    ],
+)
+def test_the_search_finds_what_it_searches_for(source: str, complaint: str):
+    assert any(complaint in found for found in unsafe(source))
+
+
+def test_the_search_leaves_ordinary_code_alone():
+    assert list(unsafe("model.eval(); re.compile('x'); f(trust_remote_code=False)")) == []
+
+
+def test_a_saved_policy_holds_its_weights_in_safetensors_alone(tmp_path: Path):
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=8,
+            hidden_size=8,
+            intermediate_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+        )
+    )
+    words = Tokenizer(WordLevel({"<eos>": 0, "a": 1}, unk_token="<eos>"))
+    policy.save(model, PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>"), tmp_path)
+    files = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert "model.safetensors" in files
+    assert {Path(name).suffix for name in files} <= {".safetensors", ".json", ".jinja", ".txt"}
