@@ -15,7 +15,7 @@ from stages.rewards import symbolic_equality
 from stages.rewards.answer_extraction import extract
 from stages.rewards.number_parsing import MAX_CHARACTERS, number, tidy
 
-__all__ = ["canonical", "extract", "is_correct", "matches"]
+__all__ = ["canonical", "extract", "is_correct", "matches", "read_gold", "states_an_answer"]
 
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _WORD = re.compile(r"[A-Za-z]{2,}")
@@ -62,6 +62,24 @@ def canonical(answer: str) -> str | None:
     if value is not None:
         return str(value)
     return tidy(answer).replace(" ", "") if _is_expression(answer) else None
+
+
+def read_gold(text: str) -> str | None:
+    """The final answer that a source's answer field gives: itself, or the one it states last.
+
+    `1,234` is itself; of `half of 8 is 4 #### 4` it is `4`; None: neither can be read.
+    """
+    text = text.strip()
+    if canonical(text) is not None:
+        return text
+    answer = extract(text)
+    return answer if answer is not None and canonical(answer) is not None else None
+
+
+def states_an_answer(completion: str) -> bool:
+    """Whether `completion` states a final answer, the last of which can be read."""
+    answer = extract(completion)
+    return answer is not None and canonical(answer) is not None
 
 
 def _is_expression(text: str) -> bool:

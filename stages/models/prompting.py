@@ -1,0 +1,137 @@
+"""Render problems as prompts and demonstrations, in text and in tokens.
+
+Text is tokenised once, here. A prompt and its completion are tokenised apart, as they
+are when the model samples, so what is learned is what is generated.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from stages.records.demonstration import Demonstration
+from stages.records.problem import Problem
+from stages.records.prompt import Prompt
+
+TASK = "solve"
+PLACEHOLDER = "{question}"
+UNREADABLE = "unreadable solution"
+
+
+@dataclass(kw_only=True, slots=True)
+class Encoded:
+    """All problems in tokens; each list in the order of the problems."""
+
+    prompts: dict[str, list[Prompt]] = field(default_factory=dict)
+    """By split."""
+    demonstrations: list[Demonstration] = field(default_factory=list)
+    """The solutions of the train split."""
+    rejected: list[tuple[Problem, str]] = field(default_factory=list)
+    """Problems that cannot be used, with the reason."""
+
+    @property
+    def unreadable(self) -> list[str]:
+        """The reasons of those rejected because their solution states no readable answer."""
+        return [reason for _, reason in self.rejected if reason.startswith(UNREADABLE)]
+
+
+def training_texts(problems: Sequence[Problem], template: str) -> list[str]:
+    """What a tokenizer is learned from: prompts followed by their solutions."""
+    return [
+        template.replace(PLACEHOLDER, problem.question) + (problem.solution or "")
+        for problem in problems
+    ]
+
+
+def render(
+    questions: Sequence[str], tokenizer: PreTrainedTokenizerBase, template: str
+) -> list[str]:
+    """The prompts' texts: by the tokenizer's chat template when it has one, else plain.
+
+    With a chat template the filled `template` is the user's message. Without one it is the
+    prompt itself, after the begin-of-sequence token where the tokenizer adds one to any text.
+    """
+    messages = [template.replace(PLACEHOLDER, question) for question in questions]
+    if tokenizer.chat_template is None:
+        start = bos(tokenizer)
+        return [start + message for message in messages]
+    conversations = [[{"role": "user", "content": message.strip()}] for message in messages]
+    texts = tokenizer.apply_chat_template(conversations, add_generation_prompt=True, tokenize=False)
+    assert isinstance(texts, list)
+    return [str(text) for text in texts]
+
+
+def bos(tokenizer: PreTrainedTokenizerBase) -> str:
+    """The begin-of-sequence token if the tokenizer starts a text with it, else nothing."""
+    with_special = tokenizer("1", add_special_tokens=True)["input_ids"]
+    starts = bool(with_special) and with_special[0] == tokenizer.bos_token_id
+    return str(tokenizer.bos_token) if starts else ""
+
+
+def encode(
+    splits: Mapping[str, Sequence[Problem]],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    template: str,
+    max_prompt_tokens: int,
+    max_completion_tokens: int,
+    readable: Callable[[str], bool],
+) -> Encoded:
+    """Prompts of every split, and the solutions of the train split as demonstrations.
+
+    A problem is rejected when it is longer than allowed, when its text spells one of the
+    tokenizer's special tokens (it would be read as that token, not as text), or when its
+    solution, once encoded and decoded, is not `readable` to the answer checker.
+    """
+    encoded = Encoded()
+    specials = _special_texts(tokenizer)
+    for split, problems in splits.items():
+        encoded.prompts[split] = []
+        prompts = render([problem.question for problem in problems], tokenizer, template)
+        solutions = [(problem.solution if split == "train" else None) or "" for problem in problems]
+        rows = zip(
+            problems, prompts, ids(prompts, tokenizer), solutions, ids(solutions, tokenizer),
+            strict=True,
+        )  # fmt: skip
+        for problem, prompt, prompt_ids, solution, solution_ids in rows:
+            completion_ids = [*solution_ids, tokenizer.eos_token_id] if solution else []
+            spelled = [token for token in specials if token in f"{problem.question}\n{solution}"]
+            if spelled:
+                reason = f"special token: the text contains {spelled[0]!r}"
+            elif solution and not readable(text := _decode(solution_ids, tokenizer)):
+                reason = f"{UNREADABLE}: no final answer at the end of {text[-60:]!r}"
+            elif len(prompt_ids) > max_prompt_tokens:
+                reason = f"over-long prompt: {len(prompt_ids)} tokens, at most {max_prompt_tokens}"
+            elif len(completion_ids) > max_completion_tokens:
+                found = len(completion_ids)
+                reason = f"over-long solution: {found} tokens, at most {max_completion_tokens}"
+            else:
+                row: dict[str, Any] = {"id": problem.id, "task": TASK}
+                row |= {"prompt": prompt, "prompt_ids": prompt_ids}
+                encoded.prompts[split].append(
+                    Prompt(**row, question=problem.question, answer=problem.answer)
+                )
+                if solution:
+                    encoded.demonstrations.append(
+                        Demonstration(**row, completion=solution, completion_ids=completion_ids)
+                    )
+                continue
+            encoded.rejected.append((problem, reason))
+    return encoded
+
+
+def ids(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    """Token ids of rendered texts: nothing is added, special tokens in them are read as such."""
+    return tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
+
+
+def _special_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    added = tokenizer.added_tokens_decoder.values()
+    return sorted(
+        {token.content for token in added if token.special} | set(tokenizer.all_special_tokens)
+    )
+
+
+def _decode(token_ids: list[int], tokenizer: PreTrainedTokenizerBase) -> str:
+    return str(tokenizer.decode(token_ids, skip_special_tokens=True))

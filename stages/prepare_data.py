@@ -1,0 +1,115 @@
+"""Turn a source of problems into prompts by split and demonstrations, once, in tokens.
+
+Reads the source that params.yaml names (generated word problems, GSM8K, a JSON-lines file,
+a hub data set). Writes the prompts of the splits train, preference, dev and test, which
+share no question; the demonstrations for SFT (the solutions of the train split); the
+tokenizer; a data card; and every rejected row with its line and reason. A source of which
+too much is bad, or whose solutions the answer checker cannot read, is refused.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from stages import params
+from stages.models import model_tokenizer, prompting
+from stages.models.config import ModelConfig
+from stages.params import Params
+from stages.records import lines
+from stages.rewards import answer_checker, extraction_rate
+from stages.runtime import outputs, runs
+from stages.sources import catalogue, data_card, screening, splitting
+
+OUTPUT = Path("data/prepare_data")
+
+
+class PrepareData(Params):
+    """Where problems come from and how they are asked."""
+
+    source: catalogue.SourceConfig
+    """The source; `kind` says which."""
+    prompt_template: str = Field(pattern=r"\{question\}")
+    """The prompt, `{question}` being the question; with a chat template, the user's message."""
+    shares: splitting.Shares
+    """Shares of the problems in the splits other than train."""
+    max_prompt_tokens: int = Field(gt=0)
+    """Problems with a longer prompt are rejected."""
+    max_completion_tokens: int = Field(gt=0)
+    """Problems of the train split with a longer solution are rejected."""
+    max_bad_share: float = Field(ge=0, lt=1)
+    """Largest share of rejected rows; above it the source is refused."""
+
+
+class Config(Params):
+    """What prepare_data reads of params.yaml."""
+
+    seed: int
+    model: ModelConfig
+    prepare_data: PrepareData
+
+    @model_validator(mode="after")
+    def _rows_fit_the_model(self) -> Self:
+        section = self.prepare_data
+        self.model.check_length(section.max_prompt_tokens + section.max_completion_tokens)
+        return self
+
+
+def main() -> None:
+    """Write prompts, demonstrations, tokenizer, data card and quarantine."""
+    config = params.load(Config)
+    section = config.prepare_data
+    with runs.start("prepare_data", OUTPUT) as run:
+        screened = screening.screen(
+            catalogue.problems(section.source, config.seed),
+            read_answer=answer_checker.read_gold,
+            file_of=partial(catalogue.file_of, section.source),
+        )
+        screened.check_share(section.max_bad_share)
+        splits = splitting.split(screened.problems, section.shares)
+        texts = prompting.training_texts(splits["train"], section.prompt_template)
+        tokenizer = model_tokenizer.for_model(config.model, texts)
+        encoded = prompting.encode(
+            splits,
+            tokenizer,
+            template=section.prompt_template,
+            max_prompt_tokens=section.max_prompt_tokens,
+            max_completion_tokens=section.max_completion_tokens,
+            readable=answer_checker.states_an_answer,
+        )
+        rate = extraction_rate.check(len(encoded.demonstrations), encoded.unreadable)
+        screened.reject(encoded.rejected)
+        screened.check_share(section.max_bad_share)
+        card = {
+            "source": section.source.kind,
+            "licence": catalogue.licence(section.source),
+            "extraction_rate": rate,
+            **screened.describe(),
+            **data_card.describe(encoded.prompts, encoded.demonstrations),
+        }
+        rows = {f"prompts/{split}.jsonl": prompts for split, prompts in encoded.prompts.items()}
+        rows |= {"demonstrations.jsonl": encoded.demonstrations, "quarantine.jsonl": screened.bad}
+        write(tokenizer, rows, card)
+        run.log(0, {f"rows/{name}": float(count) for name, count in card["counts"].items()})
+
+
+def write(
+    tokenizer: PreTrainedTokenizerBase, rows: Mapping[str, Sequence[Any]], card: dict[str, Any]
+) -> None:
+    """Write every output; the data card, with the digests of the others, comes last."""
+    for name, content in rows.items():
+        with outputs.replace(OUTPUT / name) as temporary:
+            lines.write(temporary, content)
+    with outputs.replace(OUTPUT / "tokenizer") as temporary:
+        tokenizer.save_pretrained(temporary)
+    card["sha256"] = data_card.digests(OUTPUT, [*rows, "tokenizer"])
+    with outputs.replace(OUTPUT / "data_card.json") as temporary:
+        temporary.write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
