@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,12 +36,12 @@ class Journal:
         partial.replace(path)
         self._file = path.open("a", encoding="utf-8", buffering=1)
 
-    def log(self, index: int, metrics: Mapping[str, float]) -> None:
+    def log(self, index: int, metrics: Mapping[str, int | float]) -> None:
         """Write one row; its values become plain numbers."""
         numbers = {name: float(value) for name, value in metrics.items()}
         self._file.write(_line(Row(index=index, time=time.time(), metrics=numbers)))
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Journal":
         return self
 
     def __exit__(

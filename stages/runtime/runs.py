@@ -37,7 +37,7 @@ class Run:
     """`.pipe/<stage>-<key>/`: survives a kill, is removed on success; never an output."""
     journal: journal.Journal
 
-    def log(self, index: int, metrics: Mapping[str, float]) -> None:
+    def log(self, index: int, metrics: Mapping[str, int | float]) -> None:
         """Write the metrics of step `index` to the journal, at once."""
         self.journal.log(index, metrics)
 

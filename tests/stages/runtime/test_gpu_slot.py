@@ -1,0 +1,79 @@
+"""GPU slots: found without torch, one process each, freed by the kernel."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stages.runtime import gpu_slot
+
+ROOT = Path(__file__).parents[3]
+
+HOLD = f"""
+import sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from stages.runtime import gpu_slot
+with gpu_slot.take() as name:
+    print(name, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        ("", []),
+        ("-1", []),
+        ("0", ["0"]),
+        ("2, 0", ["2", "0"]),
+        ("1,-1,0", ["1"]),
+        ("GPU-8f2c", ["GPU-8f2c"]),
+    ],
+)
+def test_devices_are_what_cuda_would_see(monkeypatch, visible, expected):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpu_slot.devices() == expected
+
+
+def test_devices_are_counted_in_proc_or_else_in_dev(monkeypatch, tmp_path):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    proc, dev = tmp_path / "proc", tmp_path / "dev"
+    dev.mkdir()
+    assert gpu_slot.devices(proc, dev) == []
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (dev / name).touch()
+    assert gpu_slot.devices(proc, dev) == ["0", "1"]
+    (proc / "0000:01:00.0").mkdir(parents=True)
+    assert gpu_slot.devices(proc, dev) == ["0"]
+
+
+def test_without_a_gpu_nothing_is_taken(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with gpu_slot.take() as name:
+        assert name is None
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_holders_get_two_devices_and_a_killed_one_frees_its_own(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    holder = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "4\n"
+    with gpu_slot.take() as name:
+        assert name == "7"
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "4,7"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
+    waiting = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+    assert not select.select([waiting.stdout], [], [], 1.0)[0]
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    assert waiting.stdout.readline() == "4\n"
+    waiting.kill()
+    waiting.communicate()

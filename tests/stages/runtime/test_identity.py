@@ -1,0 +1,109 @@
+"""The input key against DVC itself; execution ids over kills, failures and reverts."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stages.runtime import identity
+
+
+def record(repo, stage="train_sft"):
+    return json.loads((repo.path / "data" / stage.replace("@", "/") / "run/run.json").read_text())
+
+
+def test_input_key_is_the_name_of_dvc_run_cache_folder(toy_repo):
+    toy_repo.repro("compare_policies")
+    names = {path.parent.name for path in toy_repo.path.glob(".dvc/cache/runs/*/*/*")}
+    stages = ["train_sft", "train_dpo", "sample_candidates@dpo-test", "compare_policies"]
+    assert {record(toy_repo, stage)["input_key"] for stage in stages} == names
+    locked = yaml.safe_load((toy_repo.path / "dvc.lock").read_text())["stages"]
+    # PyYAML reads 1e-05 as text; the number is what params.yaml holds.
+    for entry in locked.values():
+        for section in entry["params"].values():
+            if "rate" in section:
+                section["rate"] = 1e-5
+    assert {identity.lock_key(entry) for entry in locked.values()} == names
+
+
+def test_a_reverted_parameter_restores_the_same_execution(toy_repo):
+    toy_repo.repro("train_sft")
+    first = record(toy_repo)
+    toy_repo.set_params(rate="0.5")
+    toy_repo.repro("train_sft")
+    assert record(toy_repo)["execution_id"] != first["execution_id"]
+    toy_repo.set_params()
+    assert "is cached" in toy_repo.repro("train_sft")
+    assert record(toy_repo) == first
+
+
+def wait_for(path: Path) -> str:
+    for _ in range(400):
+        if path.exists() and path.read_text():
+            return path.read_text()
+        time.sleep(0.05)
+    raise AssertionError(f"{path} never appeared")
+
+
+def test_a_killed_stage_keeps_its_execution_id_and_its_journal_has_every_point_once(toy_repo):
+    process = toy_repo.start("python", "work.py", "train_sft", TOY_STOP="hang")
+    wait_for(toy_repo.path / "stopped")
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    (folder,) = toy_repo.path.glob(".pipe/train_sft-*")
+    left = json.loads((folder / "exec.json").read_text())
+    assert len((folder / "journal.jsonl").read_text().splitlines()) == 4
+    toy_repo.repro("train_sft")
+    made = record(toy_repo)
+    assert (made["execution_id"], made["attempt"]) == (left["execution_id"], 2)
+    lines = (toy_repo.path / "data/train_sft/run/journal.jsonl").read_text().splitlines()
+    assert [json.loads(line)["index"] for line in lines] == [0, 1, 2, 3, 4, 5]
+    assert not folder.exists()
+
+
+def test_a_killed_stage_is_not_taken_over_by_other_inputs(toy_repo):
+    process = toy_repo.start("python", "work.py", "train_sft", TOY_STOP="hang")
+    wait_for(toy_repo.path / "stopped")
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    (folder,) = toy_repo.path.glob(".pipe/train_sft-*")
+    left = json.loads((folder / "exec.json").read_text())
+    toy_repo.set_params(rate="0.5")
+    toy_repo.repro("train_sft")
+    made = record(toy_repo)
+    assert made["attempt"] == 1
+    assert made["execution_id"] != left["execution_id"]
+    assert folder.exists()
+
+
+def test_a_failed_stage_leaves_its_reason(toy_repo):
+    told = toy_repo.run("python", "work.py", "train_sft", code=1, TOY_STOP="fail")
+    assert "RuntimeError: as asked" in told
+    (folder,) = toy_repo.path.glob(".pipe/train_sft-*")
+    assert json.loads((folder / "failed.json").read_text())["error"] == "RuntimeError: as asked"
+    assert not (toy_repo.path / "data/train_sft").exists()
+
+
+def test_the_same_stage_cannot_run_twice_at_once(toy_repo):
+    process = toy_repo.start("python", "work.py", "train_sft", TOY_STOP="hang")
+    wait_for(toy_repo.path / "stopped")
+    assert "is running already" in toy_repo.run("python", "work.py", "train_sft", code=1)
+    process.kill()
+    process.communicate()
+
+
+def test_a_missing_input_says_which_command_makes_it(toy_repo):
+    told = toy_repo.run("python", "work.py", "train_dpo", code=1)
+    assert "`dvc repro train_dpo` makes its inputs" in told
+
+
+def test_outside_a_pipeline_nothing_is_ever_taken_over(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RuntimeError), identity.claim("toy") as (first, _):
+        raise RuntimeError
+    with identity.claim("toy") as (second, _):
+        assert second.attempt == 1
+        assert second.execution_id != first.execution_id

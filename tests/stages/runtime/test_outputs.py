@@ -1,0 +1,94 @@
+"""Outputs appear whole or not at all."""
+
+import pytest
+
+from stages.runtime import outputs
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_appears_only_when_the_block_ends(tmp_path):
+    path = tmp_path / "folder" / "rows.jsonl"
+    with outputs.replace(path) as temporary:
+        temporary.write_text("rows")
+        assert temporary.parent == path.parent
+        assert not path.exists()
+    assert path.read_text() == "rows"
+    assert names(path.parent) == ["rows.jsonl"]
+
+
+def test_a_failure_leaves_the_former_output_and_no_rest(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("former")
+    with pytest.raises(FileNotFoundError), outputs.replace(path) as temporary:
+        (temporary / "half").write_text("its folder was never made")
+    assert path.read_text() == "former"
+    assert names(tmp_path) == ["rows.jsonl"]
+
+
+def test_a_half_written_file_is_removed(tmp_path):
+    def write(path):
+        with outputs.replace(path) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write(tmp_path / "rows.jsonl")
+    assert names(tmp_path) == []
+
+
+def test_a_read_only_hard_link_is_replaced_and_its_twin_keeps_its_content(tmp_path):
+    twin = tmp_path / "cache"
+    twin.write_text("cached")
+    twin.chmod(0o444)
+    path = tmp_path / "rows.jsonl"
+    path.hardlink_to(twin)
+    with outputs.replace(path) as temporary:
+        temporary.write_text("new")
+    assert (path.read_text(), twin.read_text()) == ("new", "cached")
+
+
+def test_a_symbolic_link_is_replaced_not_followed(tmp_path):
+    twin = tmp_path / "cache"
+    twin.write_text("cached")
+    path = tmp_path / "rows.jsonl"
+    path.symlink_to(twin)
+    with outputs.replace(path) as temporary:
+        temporary.write_text("new")
+    assert not path.is_symlink()
+    assert twin.read_text() == "cached"
+
+
+@pytest.mark.parametrize("former", ["folder", "file", "nothing"])
+def test_a_folder_takes_the_place_of_whatever_was_there(tmp_path, former):
+    path = tmp_path / "policy"
+    if former == "folder":
+        path.mkdir()
+        (path / "stale").write_text("stale")
+        (path / "stale").chmod(0o444)
+    elif former == "file":
+        path.write_text("stale")
+    with outputs.replace(path) as temporary:
+        temporary.mkdir()
+        (temporary / "weights").write_text("new")
+    assert names(path) == ["weights"]
+    assert names(tmp_path) == ["policy"]
+
+
+def test_what_a_killed_process_left_is_cleared(tmp_path):
+    leftover = tmp_path / ".policy.partial"
+    leftover.mkdir()
+    (leftover / "stale").write_text("stale")
+    path = tmp_path / "policy"
+    with outputs.replace(path) as temporary:
+        temporary.mkdir()
+        (temporary / "weights").write_text("new")
+    assert names(path) == ["weights"]
+
+
+def test_writing_nothing_is_an_error(tmp_path):
+    nothing = pytest.raises(AssertionError, match="nothing was written")
+    with nothing, outputs.replace(tmp_path / "rows.jsonl"):
+        pass

@@ -1,0 +1,133 @@
+"""The frame of a stage: what it records, and that it cannot change what a stage writes."""
+
+import json
+import os
+import pty
+import random
+import subprocess
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from stages.runtime import runs
+
+FIELDS = {
+    "attempt",
+    "device",
+    "ended",
+    "execution_id",
+    "git_commit",
+    "git_dirty",
+    "host",
+    "input_key",
+    "packages",
+    "peak_memory_bytes",
+    "python",
+    "seconds",
+    "stage",
+    "started",
+}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "run" not in path.relative_to(folder).parts
+    }
+
+
+def test_run_json_has_every_field_and_utc_times(toy_repo):
+    toy_repo.repro("train_sft")
+    record = json.loads((toy_repo.path / "data/train_sft/run/run.json").read_text())
+    assert set(record) == FIELDS
+    assert datetime.fromisoformat(record["started"]).utcoffset().total_seconds() == 0
+    assert datetime.fromisoformat(record["ended"]) >= datetime.fromisoformat(record["started"])
+    assert 10_000_000 < record["peak_memory_bytes"] < 10_000_000_000
+    assert len(record["git_commit"]) == 40
+    assert record["git_dirty"] is False
+    assert {"torch", "transformers", "dvc"} <= set(record["packages"])
+
+
+def test_dirty_is_said_of_changed_code_but_not_of_the_lock_that_the_pipeline_writes(toy_repo):
+    toy_repo.repro("train_sft")
+    with (toy_repo.path / "work.py").open("a") as file:
+        file.write("# edited\n")
+    toy_repo.repro("train_dpo")
+    record = json.loads((toy_repo.path / "data/train_dpo/run/run.json").read_text())
+    assert record["git_dirty"] is True
+
+
+def test_the_runtime_cannot_change_an_output(toy_repo):
+    """By hand, by dvc, on a terminal, with GPU slots, after a failure: the same bytes."""
+    command = ["python", "work.py", "train_sft"]
+    toy_repo.run(*command)
+    written = contents(toy_repo.path / "data")
+    assert "train_sft/policy/weights" in written
+
+    toy_repo.repro("train_sft")
+    assert contents(toy_repo.path / "data") == written
+
+    toy_repo.run(*command, CUDA_VISIBLE_DEVICES="3,1", MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    assert contents(toy_repo.path / "data") == written
+    assert (toy_repo.path / ".pipe/gpu/3.lock").exists()
+
+    toy_repo.run(*command, code=1, TOY_STOP="fail")
+    toy_repo.run(*command)
+    assert contents(toy_repo.path / "data") == written
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command, cwd=toy_repo.path, env=toy_repo.environment, stderr=theirs, stdout=theirs
+    )
+    os.close(theirs)
+    told = b""
+    while chunk := read_terminal(ours):
+        told += chunk
+    assert process.wait() == 0
+    assert "━" in told.decode()
+    assert contents(toy_repo.path / "data") == written
+
+
+def read_terminal(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:  # Linux says that the other end is closed
+        return b""
+
+
+def test_a_stage_run_again_by_hand_does_not_write_into_the_cache_that_dvc_linked(toy_repo):
+    stage = "sample_candidates@dpo-test"
+    toy_repo.repro(stage)
+    pool = toy_repo.path / "data/sample_candidates/dpo-test/pool.jsonl"
+    written = pool.read_bytes()
+    assert pool.stat().st_nlink == 2
+    toy_repo.set_params(seed=1)
+    toy_repo.run("python", "work.py", stage)
+    assert pool.read_bytes() != written
+    toy_repo.run("dvc", "checkout", "--force", stage)
+    assert pool.read_bytes() == written
+
+
+def test_starting_draws_no_random_number(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random.seed(0)
+    before = random.getstate()
+    with runs.start("toy", Path("data/toy")) as run:
+        run.log(0, {"loss": 1})
+        assert random.getstate() == before
+    assert random.getstate() == before
+    assert sorted(path.name for path in Path("data/toy/run").iterdir()) == [
+        "journal.jsonl",
+        "run.json",
+    ]
+    assert list(Path(".pipe").glob("toy-*")) == []
+
+
+def test_an_interrupted_stage_keeps_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt), runs.start("toy", Path("data/toy")) as run:
+        raise KeyboardInterrupt
+    assert (run.folder / "failed.json").exists()
+    assert not Path("data/toy").exists()
