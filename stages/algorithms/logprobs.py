@@ -1,0 +1,74 @@
+"""Log-probabilities of chosen tokens, without ever holding a logit for every position.
+
+Only the positions that predict a counted token reach the output matrix, and those in
+chunks: the largest tensor is chunk x vocabulary, recomputed in the backward pass.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import linear
+from torch.utils.checkpoint import checkpoint
+
+# 2^24 float32 logits are 64 MiB.
+MAX_LOGITS = 2**24
+
+
+def token_logprobs(
+    hidden: Float[Tensor, "token hidden"],
+    output_weight: Float[Tensor, "vocab hidden"],
+    token_ids: Int[Tensor, " token"],
+    *,
+    temperature: float,
+    output_bias: Float[Tensor, " vocab"] | None = None,
+    max_logits: int = MAX_LOGITS,
+) -> tuple[Float[Tensor, " token"], Float[Tensor, " token"]]:
+    """log p(token) and the entropy of p at each position, in float32.
+
+        p = softmax((W h + b) / T),   entropy = - sum_v p_v log p_v
+
+    Args:
+        hidden: final hidden state at the position *before* each token.
+        output_weight: W, the output embedding.
+        token_ids: the tokens whose log-probability is wanted.
+        temperature: T; the logits are divided by it, as when sampling.
+        output_bias: b, where the model has one.
+        max_logits: logits held at once; more positions are done in chunks whose
+            logits are computed again in the backward pass.
+
+    Returns:
+        log-probabilities, with gradient; entropies, without.
+    """
+    chunk = max(1, max_logits // output_weight.shape[0])
+    if len(hidden) <= chunk:
+        return _chunk_logprobs(hidden, output_weight, token_ids, temperature, output_bias)
+    parts = [
+        checkpoint(
+            _chunk_logprobs,
+            hidden[start : start + chunk],
+            output_weight,
+            token_ids[start : start + chunk],
+            temperature,
+            output_bias,
+            use_reentrant=False,
+        )
+        for start in range(0, len(hidden), chunk)
+    ]
+    logprobs, entropies = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+def _chunk_logprobs(
+    hidden: Float[Tensor, "token hidden"],
+    output_weight: Float[Tensor, "vocab hidden"],
+    token_ids: Int[Tensor, " token"],
+    temperature: float,
+    output_bias: Float[Tensor, " vocab"] | None,
+) -> tuple[Float[Tensor, " token"], Float[Tensor, " token"]]:
+    logits = linear(hidden, output_weight, output_bias)
+    # float64 stays as it is, for gradient checks; bfloat16 sums would lose the small terms.
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    all_logprobs = (logits / temperature).log_softmax(-1)
+    with torch.no_grad():
+        entropies = -(all_logprobs.exp() * all_logprobs).sum(-1)
+    return all_logprobs.gather(-1, token_ids[:, None]).squeeze(-1), entropies

@@ -1,0 +1,206 @@
+"""The Sampler protocol on a transformers model: the default engine, on any device.
+
+Each prompt is read once and its key/value cache copied for its samples; finished rows
+leave the batch. Token t of sample j is drawn by inverse transform sampling with the
+t-th number of a Philox stream keyed by (request seed, j): so a completion does not
+depend on batching, order or resume.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from stages.engines.growing_cache import GrowingCache
+from stages.sampler import Sample
+from stages.seeding import derive
+
+# Finished rows are dropped once they are this share of the batch: dropping copies the cache.
+COMPACT_SHARE = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformersSampler:
+    """Samples from `model` as its weights are at the time of the call."""
+
+    model: PreTrainedModel
+    eos_ids: frozenset[int]
+    """Any of these ends a completion."""
+    pad_id: int
+    max_batch: int
+    """Sequences decoded side by side."""
+
+    @torch.no_grad()
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        *,
+        num_samples: int,
+        temperature: float,
+        max_new_tokens: int,
+    ) -> list[list[Sample]]:
+        """See `stages.sampler.Sampler.sample`.
+
+        Raises:
+            ValueError: an empty prompt, or `temperature` 0 with several samples.
+        """
+        if any(len(prompt) == 0 for prompt in prompts):
+            raise ValueError("expected prompts of at least one token, found an empty one")
+        if temperature == 0 and num_samples != 1:
+            raise ValueError(
+                f"greedy decoding gives one completion a prompt; num_samples is {num_samples}: "
+                f"set it to 1 or temperature above 0"
+            )
+        was_training = self.model.training
+        self.model.eval()
+        # Longest first: an out-of-memory error comes at once, and batches pad little.
+        order = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), i))
+        per_batch = max(1, self.max_batch // num_samples)
+        results: list[list[Sample]] = [[] for _ in prompts]
+        for start in range(0, len(order), per_batch):
+            chosen = order[start : start + per_batch]
+            batch = self._decode(
+                [prompts[i] for i in chosen],
+                [seeds[i] for i in chosen],
+                num_samples,
+                temperature,
+                max_new_tokens,
+            )
+            for i, samples in zip(chosen, batch, strict=True):
+                results[i] = samples
+        self.model.train(was_training)
+        return results
+
+    def _decode(
+        self,
+        prompts: list[Sequence[int]],
+        seeds: list[int],
+        num_samples: int,
+        temperature: float,
+        max_new_tokens: int,
+    ) -> list[list[Sample]]:
+        device = self.model.device
+        width = max(len(prompt) for prompt in prompts)
+        num_rows = len(prompts) * num_samples
+        input_ids, attention = _left_pad(prompts, width, self.pad_id)
+        input_ids, attention = input_ids.to(device), attention.to(device)
+        cache = GrowingCache(self.model.config.num_hidden_layers, width + max_new_tokens)
+        output = self.model(
+            input_ids=input_ids,
+            attention_mask=attention,
+            position_ids=(attention.cumsum(1) - 1).clamp(min=0),
+            past_key_values=cache,
+            logits_to_keep=1,
+        )
+        rows = torch.arange(len(prompts), device=device).repeat_interleave(num_samples)
+        if num_samples > 1:
+            cache.select(rows)
+        logits = output.logits[rows, -1]
+        room = attention.new_ones(num_rows, max_new_tokens)
+        attention = torch.cat([attention[rows], room], dim=1)
+        position = attention[:, :width].sum(1)
+        uniforms = _uniforms(seeds, num_samples, max_new_tokens) if temperature > 0 else None
+        tokens = np.zeros((num_rows, max_new_tokens), dtype=np.int64)
+        logprobs = np.zeros((num_rows, max_new_tokens), dtype=np.float32)
+        lengths = np.full(num_rows, max_new_tokens)
+        stopped = np.zeros(num_rows, dtype=bool)
+        active = np.arange(num_rows)  # original row of each row still in the batch
+        eos = torch.tensor(sorted(self.eos_ids), device=device)
+        for t in range(max_new_tokens):
+            uniform = None if uniforms is None else torch.from_numpy(uniforms[active, t]).to(device)
+            token, logprob = draw(logits, temperature, uniform)
+            live = ~stopped[active]
+            tokens[active[live], t] = token.cpu().numpy()[live]
+            logprobs[active[live], t] = logprob.cpu().numpy()[live]
+            ended = torch.isin(token, eos).cpu().numpy() & live
+            lengths[active[ended]] = t + 1
+            stopped[active[ended]] = True
+            if t + 1 == max_new_tokens or stopped[active].all():
+                break
+            if stopped[active].mean() > COMPACT_SHARE:
+                keep = torch.from_numpy(np.flatnonzero(~stopped[active])).to(device)
+                active = active[~stopped[active]]
+                cache.select(keep)
+                token, attention, position = token[keep], attention[keep], position[keep]
+            logits = self.model(
+                input_ids=token[:, None],
+                attention_mask=attention[:, : width + t + 1],
+                position_ids=position[:, None],
+                past_key_values=cache,
+            ).logits[:, -1]
+            position = position + 1
+        samples = [
+            Sample(
+                token_ids=tokens[row, : lengths[row]].tolist(),
+                logprobs=logprobs[row, : lengths[row]].tolist(),
+                finish_reason="stop" if stopped[row] else "length",
+            )
+            for row in range(num_rows)
+        ]
+        return [samples[i : i + num_samples] for i in range(0, num_rows, num_samples)]
+
+
+def from_model(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, max_batch: int
+) -> TransformersSampler:
+    """A sampler on a live model: it always draws from the current weights."""
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    eos = configured if isinstance(configured, list) else [configured]
+    return TransformersSampler(
+        model=model,
+        eos_ids=frozenset([tokenizer.eos_token_id, *(i for i in eos if i is not None)]),
+        pad_id=tokenizer.pad_token_id,
+        max_batch=max_batch,
+    )
+
+
+def draw(
+    logits: Float[Tensor, "batch vocab"],
+    temperature: float,
+    uniform: Float[Tensor, " batch"] | None,
+) -> tuple[Int[Tensor, " batch"], Float[Tensor, " batch"]]:
+    """A token of each row by inverse transform sampling (greedy at temperature 0), with its log-prob.
+
+    The token is the first whose cumulative probability exceeds u; `uniform` is in [0, 1).
+    """
+    logits = logits.float()
+    if temperature == 0:
+        token = logits.argmax(-1)
+    else:
+        assert uniform is not None
+        logits = logits / temperature
+        cumulative = logits.softmax(-1).cumsum(-1)
+        # The total is 1 up to rounding: scaling u by it keeps the draw inside the vocabulary.
+        threshold = uniform[:, None].to(cumulative.dtype) * cumulative[:, -1:]
+        token = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
+        token = token.clamp(max=logits.shape[-1] - 1)
+    chosen = logits.gather(-1, token[:, None]).squeeze(-1)
+    return token, chosen - logits.logsumexp(-1)
+
+
+def _uniforms(seeds: list[int], num_samples: int, length: int) -> np.ndarray:
+    """[batch, length] numbers in [0, 1): row i * num_samples + j is the stream (seeds[i], j)."""
+    return np.stack(
+        [
+            np.random.Generator(np.random.Philox(key=derive(seed, j))).random(length)
+            for seed in seeds
+            for j in range(num_samples)
+        ]
+    )
+
+
+def _left_pad(
+    prompts: list[Sequence[int]], width: int, pad_id: int
+) -> tuple[Int[Tensor, "prompt seq"], Int[Tensor, "prompt seq"]]:
+    ids = torch.full((len(prompts), width), pad_id)
+    attention = torch.zeros(len(prompts), width, dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        ids[row, width - len(prompt) :] = torch.tensor(list(prompt))
+        attention[row, width - len(prompt) :] = 1
+    return ids, attention

@@ -1,0 +1,161 @@
+"""Group-relative policy optimisation: sample a group for each prompt, learn from its spread."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from stages.algorithms import kl
+from stages.algorithms.aggregation import sequence_mean
+from stages.algorithms.group_advantage import group_zscore, without_signal
+from stages.algorithms.losses.clipped_surrogate import clipped_surrogate
+from stages.algorithms.masking import masked_sum
+from stages.loops import rollouts as rollout_batch
+from stages.loops.old_logprobs import check_on_policy, frozen_logprobs
+from stages.loops.rollouts import Rollouts
+from stages.loops.step import Step
+from stages.models.batch import Batch, micro_batches
+from stages.models.device import ComputeConfig
+from stages.models.policy import completion_logprobs
+from stages.optim import OptimConfig, adamw, update
+from stages.params import Params
+from stages.records.prompt import Prompt
+from stages.sampler import Sampler
+
+
+class GroupRlConfig(Params):
+    """The group-relative loop."""
+
+    num_steps: int = Field(gt=0)
+    """Rollout batches."""
+    prompts_per_step: int = Field(gt=0)
+    """Prompts in a rollout batch."""
+    group_size: int = Field(gt=1)
+    """Completions of each prompt."""
+    num_updates: int = Field(gt=0)
+    """Optimizer steps on each rollout batch; the first is on policy."""
+    temperature: float = Field(gt=0)
+    """Of sampling, and of every log-probability."""
+    max_new_tokens: int = Field(gt=0)
+    """Longest completion."""
+    clip_low: float = Field(ge=0, lt=1)
+    """How far the ratio may fall below 1 before its gradient stops."""
+    clip_high: float = Field(ge=0)
+    """How far it may rise above 1."""
+    kl_coef: float = Field(ge=0)
+    """Weight of the k3 divergence from the reference in the loss; 0: no reference is computed."""
+    advantage_ddof: int = Field(ge=0)
+    """n - ddof divides the group's variance."""
+    advantage_eps: float = Field(gt=0)
+    """Added to the group's standard deviation."""
+    optim: OptimConfig
+
+
+def train(
+    policy: PreTrainedModel,
+    reference: PreTrainedModel | None,
+    sampler: Sampler,
+    decode: Callable[[Sequence[int]], str],
+    reward: Callable[[Rollouts], Sequence[float]],
+    correct: Callable[[Rollouts], list[bool]],
+    prompts: Sequence[Prompt],
+    schedule: Sequence[Sequence[int]],
+    config: GroupRlConfig,
+    compute: ComputeConfig,
+    pad_id: int,
+    seed: int,
+) -> Iterator[Step]:
+    """One step for each list of prompt numbers in `schedule`; `policy` is changed in place.
+
+        A_ij = (r_ij - mean_j r_i) / (std_j r_i + eps)
+        loss = sequence mean of [clipped surrogate(A) + kl_coef k3(policy, reference)]
+
+    Shao et al., "DeepSeekMath" (2024), eq. 3 and 4. Groups of equal rewards have no
+    advantage and are left out of the batches: they cost no forward pass, still count
+    in the normaliser, and get no KL term (a departure where kl_coef > 0).
+    """
+    policy.train()
+    optimizer = adamw(policy, config.optim)
+    num_updates = len(schedule) * config.num_updates
+    for index, chosen in enumerate(schedule):
+        drawn = rollout_batch.collect(
+            sampler,
+            decode,
+            [prompts[i] for i in chosen],
+            step=index,
+            seed=seed,
+            group_size=config.group_size,
+            temperature=config.temperature,
+            max_new_tokens=config.max_new_tokens,
+        )
+        rewards, truth = torch.tensor(reward(drawn)), correct(drawn)
+        grouped = rewards.view(-1, config.group_size)
+        advantages = group_zscore(
+            grouped, ddof=config.advantage_ddof, eps=config.advantage_eps
+        ).view(-1)
+        silent = without_signal(grouped)
+        groups = rollout_batch.groups(drawn, ~silent, compute.row_tokens)
+        batches = list(micro_batches(groups, compute, pad_id, policy.device))
+        metrics = rollout_batch.statistics(drawn, rewards, truth)
+        metrics["reward/groups_without_signal"] = silent.float().mean().item()
+        metrics["tokens/trained"] = sum(int(batch.mask.sum()) for batch in batches)
+        old = frozen_logprobs(policy, batches, temperature=config.temperature)
+        metrics["sampling/logprob_gap"] = _sampler_gap(drawn, batches, old)
+        ref = old
+        if reference is not None:
+            ref = frozen_logprobs(reference, batches, temperature=config.temperature)
+        for number in range(config.num_updates if batches else 0):
+            totals: dict[str, float] = {}
+            for batch, old_logprobs, ref_logprobs in zip(batches, old, ref, strict=True):
+                logprobs, entropies = completion_logprobs(
+                    policy, batch, temperature=config.temperature
+                )
+                if number == 0:
+                    check_on_policy(logprobs, old_logprobs)
+                weights = advantages[batch.indices].to(logprobs.device)[:, None]
+                losses, clipped = clipped_surrogate(
+                    logprobs,
+                    old_logprobs,
+                    weights.expand_as(logprobs),
+                    clip_low=config.clip_low,
+                    clip_high=config.clip_high,
+                )
+                if reference is not None:
+                    losses = losses + config.kl_coef * kl.k3(logprobs, ref_logprobs)
+                loss = sequence_mean(losses, batch.mask, num_sequences=len(drawn.samples))
+                loss.backward()
+                counted = {
+                    "loss/policy": loss.detach(),
+                    "entropy": masked_sum(entropies, batch.mask),
+                    "clip_fraction": masked_sum(clipped.float(), batch.mask),
+                }
+                if reference is not None:
+                    with torch.no_grad():
+                        counted["kl/k1"] = masked_sum(kl.k1(logprobs, ref_logprobs), batch.mask)
+                        counted["kl/k3"] = masked_sum(kl.k3(logprobs, ref_logprobs), batch.mask)
+                for name, value in counted.items():
+                    totals[name] = totals.get(name, 0.0) + value.item()
+            loss_value = totals.pop("loss/policy")
+            metrics["loss/policy"] = loss_value
+            metrics.update({n: v / metrics["tokens/trained"] for n, v in totals.items()})
+            step = index * config.num_updates + number
+            metrics.update(update(optimizer, config.optim, step, num_updates))
+        yield Step(
+            index=index, metrics=metrics, rows=rollout_batch.rows(drawn, index, rewards, truth)
+        )
+
+
+def _sampler_gap(
+    drawn: Rollouts, batches: Sequence[Batch], old: Sequence[Float[Tensor, "batch token"]]
+) -> float:
+    """Mean absolute difference between the sampler's and the trainer's log-probs; checked."""
+    total = sum(
+        masked_sum((rollout_batch.sampler_logprobs(drawn, b) - o).abs(), b.mask).item()
+        for b, o in zip(batches, old, strict=True)
+    )
+    gap = total / max(1, sum(int(batch.mask.sum()) for batch in batches))
+    rollout_batch.check_sampler(gap)
+    return gap

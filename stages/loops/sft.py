@@ -1,0 +1,57 @@
+"""Supervised fine-tuning on the completions of demonstrations."""
+
+from collections.abc import Iterator, Sequence
+
+from pydantic import Field
+from transformers import PreTrainedModel
+
+from stages.algorithms.aggregation import token_mean
+from stages.loops.step import Step
+from stages.models.batch import Group, micro_batches
+from stages.models.device import ComputeConfig
+from stages.models.policy import completion_logprobs
+from stages.optim import OptimConfig, adamw, update
+from stages.params import Params
+from stages.records.demonstration import Demonstration
+
+
+class SftConfig(Params):
+    """The supervised loop."""
+
+    num_epochs: int = Field(gt=0)
+    """Passes over the demonstrations."""
+    batch_size: int = Field(gt=0)
+    """Demonstrations in an optimizer step."""
+    optim: OptimConfig
+
+
+def train(
+    model: PreTrainedModel,
+    rows: Sequence[Demonstration],
+    schedule: Sequence[Sequence[int]],
+    config: SftConfig,
+    compute: ComputeConfig,
+    pad_id: int,
+) -> Iterator[Step]:
+    """One step for each list of row numbers in `schedule` (`epochs.batches`); loss = mean of - log p over the step's completion tokens.
+
+    The prompt is read and not learned. `model` is changed in place.
+    """
+    model.train()
+    optimizer = adamw(model, config.optim)
+    for index, chosen in enumerate(schedule):
+        groups = [
+            Group(
+                prompt_ids=rows[i].prompt_ids, completions=[rows[i].completion_ids], indices=[i]
+            )
+            for i in chosen
+        ]
+        num_tokens = sum(len(rows[i].completion_ids) for i in chosen)
+        total = 0.0
+        for batch in micro_batches(groups, compute, pad_id, model.device):
+            logprobs, _ = completion_logprobs(model, batch, temperature=1.0)
+            loss = token_mean(-logprobs, batch.mask, num_tokens=num_tokens)
+            loss.backward()
+            total += loss.item()
+        metrics = update(optimizer, config.optim, index, len(schedule))
+        yield Step(index=index, metrics={"loss/nll": total, "tokens/trained": num_tokens, **metrics})

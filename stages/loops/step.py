@@ -1,0 +1,15 @@
+"""What every training loop yields."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One optimizer step, or one rollout batch of a reinforcement-learning loop."""
+
+    index: int
+    """From 0."""
+    metrics: dict[str, float]
+    """Numbers of this step, named `family/name`."""
+    rows: list[object] = field(default_factory=list)
+    """Records the step produced (rollouts); empty for loops that produce none."""

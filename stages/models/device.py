@@ -1,0 +1,42 @@
+"""Where and in what precision a stage computes."""
+
+from typing import Literal
+
+import os
+
+import torch
+from pydantic import Field
+
+from stages.params import Params
+
+class ComputeConfig(Params):
+    """Numerics that every stage with a model shares; each of them can change an output."""
+
+    dtype: Literal["float32", "bfloat16"]
+    """Precision of matrix products. Weights and optimizer stay in float32: steps of a small
+    learning rate would be lost in the rounding of bfloat16 weights."""
+    cpu_threads: int = Field(gt=0)
+    """Threads of a CPU run: the order of a sum depends on them, so they are part of the identity."""
+    gradient_checkpointing: bool
+    """Recompute activations in the backward pass: less memory, about a third more time."""
+    max_tokens: int = Field(gt=0)
+    """Padded tokens in a micro-batch; changes memory and rounding, nothing else."""
+    row_tokens: int = Field(ge=0)
+    """Completions of a prompt share one copy of it in rows up to this length; 0: never."""
+    max_batch: int = Field(gt=0)
+    """Sequences decoded side by side by the transformers engine."""
+
+
+def setup(config: ComputeConfig) -> torch.device:
+    """Make torch deterministic and return the device: the first visible GPU, or the CPU."""
+    # cuBLAS reads this when it starts; without it its sums are not reproducible.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(config.cpu_threads)
+    torch.use_deterministic_algorithms(True)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if config.dtype == "bfloat16":
+        torch.set_autocast_dtype(device.type, torch.bfloat16)
+        torch.set_autocast_enabled(device.type, True)
+        # A cached cast would outlive the optimizer step that makes it stale.
+        torch.set_autocast_cache_enabled(False)
+    return device

@@ -1,0 +1,52 @@
+"""Low-rank adaptation: train small matrices beside the frozen weights, merged when saved.
+
+Hu et al., "LoRA" (2021), https://arxiv.org/abs/2106.09685, by the peft library. A merged
+checkpoint is an ordinary one, so that every stage and other tools read it.
+"""
+
+from collections.abc import Callable
+
+import torch
+from pydantic import Field
+from transformers import PreTrainedModel
+
+from stages.params import Params
+
+
+class LoraConfig(Params):
+    """Whether and how to train adapters."""
+
+    rank: int = Field(ge=0)
+    """Rank of the adapters on every linear layer; 0 trains all weights instead."""
+    alpha: float = Field(gt=0)
+    """The adapters' output is scaled by alpha / rank."""
+
+
+def attach(
+    model: PreTrainedModel, config: LoraConfig, seed: int
+) -> Callable[[], PreTrainedModel]:
+    """Give `model`, in place, adapters to train; nothing is done at rank 0.
+
+    A scalar head is trained whole. No dropout: old and new log-probs must come from
+    one function.
+
+    Returns:
+        a function that merges the adapters and returns the model to be saved.
+    """
+    if config.rank == 0:
+        return lambda: model
+    from peft import LoraConfig as PeftConfig
+    from peft import get_peft_model
+
+    torch.manual_seed(seed)
+    wrapped = get_peft_model(
+        model,
+        PeftConfig(
+            r=config.rank,
+            lora_alpha=config.alpha,
+            lora_dropout=0.0,
+            target_modules="all-linear",
+            modules_to_save=["score"] if hasattr(model, "score") else None,
+        ),
+    )
+    return wrapped.merge_and_unload  # pyright: ignore[reportReturnType, reportCallIssue]

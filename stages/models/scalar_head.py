@@ -1,0 +1,50 @@
+"""A transformer with one scalar output: the reward model, and the value model.
+
+Both are an `AutoModelForSequenceClassification` with one label, so that other tools
+read them. The reward of a completion is the head at its last real token; the value of
+a state is the head at the position that predicts the next token.
+"""
+
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
+
+from stages.models.batch import Batch
+from stages.models.device import ComputeConfig
+from stages.models.policy import hidden_states, prepare, unflatten
+
+
+def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreTrainedModel:
+    """The scalar-head model at `path`."""
+    model = AutoModelForSequenceClassification.from_pretrained(
+        str(path), num_labels=1, dtype=torch.float32, use_safetensors=True
+    )
+    return prepare(model, compute, device)
+
+
+def from_policy(
+    path: str | Path, pad_id: int, compute: ComputeConfig, device: torch.device
+) -> PreTrainedModel:
+    """The body of the policy at `path` under a new head that starts at zero.
+
+    From zero every completion starts with the same reward (loss log 2), whatever the
+    seed; a random head would start as a random preference.
+    """
+    model = load(path, compute, device)
+    torch.nn.init.zeros_(model.score.weight)
+    model.config.pad_token_id = pad_id
+    return model
+
+
+def rewards(model: PreTrainedModel, batch: Batch) -> Float[Tensor, " batch"]:
+    """The scalar at the last token of each completion, in float32."""
+    return model.score(hidden_states(model, batch)[batch.last_index]).squeeze(-1).float()
+
+
+def values(model: PreTrainedModel, batch: Batch) -> Float[Tensor, "batch token"]:
+    """The scalar before each token is emitted, in float32; 0 where `batch.mask` is False."""
+    scalars = model.score(hidden_states(model, batch)[batch.predict_index]).squeeze(-1)
+    return unflatten(scalars.float(), batch)

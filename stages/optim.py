@@ -1,0 +1,81 @@
+"""AdamW with gradient clipping, warm-up and decay: one optimizer step, told as a function."""
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from stages.params import Params
+
+
+class OptimConfig(Params):
+    """How the weights move."""
+
+    learning_rate: float = Field(gt=0)
+    """Peak rate of AdamW."""
+    warmup_share: float = Field(ge=0, lt=1)
+    """Share of the steps over which the rate rises linearly from 0."""
+    schedule: Literal["constant", "linear", "cosine"]
+    """What the rate does after the warm-up; linear and cosine end at 0."""
+    weight_decay: float = Field(ge=0)
+    """Decoupled decay of matrices; vectors (norms, biases) are not decayed."""
+    max_grad_norm: float = Field(gt=0)
+    """Gradients longer than this are scaled down to it."""
+
+
+def adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
+    """AdamW over the parameters that need a gradient."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.optim.AdamW(
+        [
+            {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
+            {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+        ],
+        lr=config.learning_rate,
+        betas=(0.9, 0.95),
+        fused=True,
+    )
+
+
+def learning_rate(config: OptimConfig, step: int, num_steps: int) -> float:
+    """The rate of optimizer step `step`, from 0, of `num_steps`."""
+    num_warmup = round(config.warmup_share * num_steps)
+    if step < num_warmup:
+        return config.learning_rate * (step + 1) / num_warmup
+    progress = (step - num_warmup) / max(1, num_steps - num_warmup)
+    match config.schedule:
+        case "constant":
+            return config.learning_rate
+        case "linear":
+            return config.learning_rate * (1 - progress)
+        case "cosine":
+            return config.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def update(
+    optimizer: torch.optim.Optimizer, config: OptimConfig, step: int, num_steps: int
+) -> dict[str, float]:
+    """Clip the gradients, take step `step` at its rate, clear the gradients.
+
+    Returns:
+        the gradient's norm before clipping and the rate.
+
+    Raises:
+        ValueError: the gradient is not finite; the weights are left as they were.
+    """
+    rate = learning_rate(config, step, num_steps)
+    parameters: Iterable[nn.Parameter] = [p for g in optimizer.param_groups for p in g["params"]]
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    norm = nn.utils.clip_grad_norm_(parameters, config.max_grad_norm).item()
+    if not math.isfinite(norm):
+        raise ValueError(
+            f"step {step}: the gradient's norm is {norm}. Lower the learning rate "
+            f"(now {config.learning_rate}), or use float32."
+        )
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return {"optim/grad_norm": norm, "optim/learning_rate": rate}

@@ -1,0 +1,139 @@
+"""Grade-school arithmetic word problems, generated from a seed, with demonstrations as people write them.
+
+A problem is a chain of two to four steps on one quantity (gain, loss, "n times as
+many"), every value a whole number from 0 to `max_value`. Demonstrations are not all
+good, so that imitation has something to get wrong and a reward something to find:
+some only guess, some slip in one step and carry the error on, and some hold one
+systematic misconception: they read "n times as many" as "n more".
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from stages.params import Params
+from stages.records.problem import Problem
+from stages.seeding import derive
+
+NAMES = {
+    "Anna": "She", "Ben": "He", "Carla": "She", "David": "He", "Emma": "She", "Felix": "He",
+    "Grace": "She", "Henry": "He", "Iris": "She", "Jonas": "He", "Lena": "She", "Oscar": "He",
+}  # fmt: skip
+ITEMS = (
+    "apples", "books", "cards", "coins", "marbles", "pencils", "shells", "stamps", "stickers",
+    "tickets",
+)  # fmt: skip
+GAINS = ("{who} buys {n} more.", "{who} finds {n} more.", "{who} gets {n} more.")
+LOSSES = ("{who} gives away {n}.", "{who} loses {n}.", "{who} sells {n}.")
+TIMES = ("Then {name} has {n} times as many.", "Soon {name} has {n} times as many.")
+QUESTIONS = ("How many {items} does {name} have?", "How many {items} are left?")
+
+
+class Config(Params):
+    """Which problems to generate, and how well the demonstrations are written."""
+
+    kind: Literal["word_problems"]
+    """Names this source."""
+    num_problems: int = Field(gt=0)
+    """Distinct problems to generate."""
+    max_value: int = Field(ge=20, le=199)
+    """Largest intermediate value; whole numbers below 200 are one token each."""
+    guess_share: float = Field(ge=0, le=1)
+    """Share of demonstrations that state an answer without any working."""
+    slip_share: float = Field(ge=0, le=1)
+    """Share of the worked demonstrations that get one step wrong."""
+    misconception_share: float = Field(ge=0, le=1)
+    """Share of the worked demonstrations that read "n times as many" as "n more"."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    operator: str
+    operand: int
+
+
+def problems(config: Config, seed: int) -> Iterator[Problem]:
+    """`config.num_problems` problems with distinct questions, the same for the same seed."""
+    seen: set[str] = set()
+    draw = 0
+    while len(seen) < config.num_problems:
+        # One stream a draw: problem k does not depend on how problem k - 1 was made.
+        rng = random.Random(derive(seed, "word_problems", draw))
+        draw += 1
+        start, moves, answer = _chain(rng, config.max_value)
+        question = _tell(rng, start, moves)
+        if question in seen:
+            continue
+        seen.add(question)
+        yield Problem(
+            id=f"word-{len(seen):06d}",
+            question=question,
+            answer=str(answer),
+            solution=_demonstrate(rng, config, start, moves, answer),
+            split=None,
+            line=len(seen),
+        )
+
+
+def _apply(value: int, move: _Move) -> int:
+    match move.operator:
+        case "+":
+            return value + move.operand
+        case "-":
+            return value - move.operand
+        case _:
+            return value * move.operand
+
+
+def _chain(rng: random.Random, max_value: int) -> tuple[int, list[_Move], int]:
+    """A start value and two to four moves that stay within 0 to `max_value`."""
+    start = value = rng.randint(2, 20)
+    moves: list[_Move] = []
+    num_steps = rng.randint(2, 4)
+    while len(moves) < num_steps:
+        operator = rng.choice("++--*" if not any(m.operator == "*" for m in moves) else "+-")
+        move = _Move(operator, rng.randint(2, 4) if operator == "*" else rng.randint(2, 9))
+        if 0 <= _apply(value, move) <= max_value:
+            value = _apply(value, move)
+            moves.append(move)
+    return start, moves, value
+
+
+def _tell(rng: random.Random, start: int, moves: list[_Move]) -> str:
+    name = rng.choice(list(NAMES))
+    items = rng.choice(ITEMS)
+    sentences = [f"{name} has {start} {items}."]
+    for move in moves:
+        phrases = {"+": GAINS, "-": LOSSES, "*": TIMES}[move.operator]
+        sentences.append(
+            rng.choice(phrases).format(who=NAMES[name], name=name, n=move.operand)
+        )
+    sentences.append(rng.choice(QUESTIONS).format(items=items, name=name))
+    return " ".join(sentences)
+
+
+def _demonstrate(
+    rng: random.Random, config: Config, start: int, moves: list[_Move], answer: int
+) -> str:
+    """A person's answer: a guess, or worked steps with perhaps a slip or the misconception."""
+    if rng.random() < config.guess_share:
+        guess = max(0, answer + rng.choice((-10, -5, -3, -2, -1, 0, 1, 2, 3, 5, 10)))
+        return f"#### {guess}"
+    misread = rng.random() < config.misconception_share
+    slip_at = rng.randrange(len(moves)) if rng.random() < config.slip_share else None
+    value = start
+    lines = []
+    for index, move in enumerate(moves):
+        if move.operator == "*" and misread:
+            move = _Move("+", move.operand)
+        result = _apply(value, move)
+        if index == slip_at:
+            result += rng.choice((-10, -2, -1, 1, 2, 10))
+        # A wrong value carried on may leave the range that a person would accept.
+        result = min(max(result, 0), config.max_value)
+        lines.append(f"{value} {move.operator} {move.operand} = {result}")
+        value = result
+    return "\n".join([*lines, f"#### {value}"])

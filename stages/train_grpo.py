@@ -1,0 +1,89 @@
+"""Group relative policy optimisation from the SFT policy with a rule reward.
+
+Shao et al., "DeepSeekMath" (2024), https://arxiv.org/abs/2402.03300. Reads prompts and
+the SFT policy; writes a policy and every rollout it learned from. The reward is the
+answer checker's verdict plus a share for the format. Departures: see `loops.group_rl`.
+"""
+
+import json
+from pathlib import Path
+
+from stages import params
+from stages.engines import transformers as engine
+from stages.loops import epochs, group_rl
+from stages.loops.group_rl import GroupRlConfig
+from stages.models import lora, model_tokenizer, policy
+from stages.models.device import ComputeConfig, setup
+from stages.models.lora import LoraConfig
+from stages.params import Params
+from stages.records import lines
+from stages.records.prompt import Prompt
+from stages.rewards import rollout_rewards
+from stages.rewards.rollout_rewards import RuleRewardConfig
+from stages.runtime import outputs, progress, runs
+from stages.seeding import derive
+
+SFT = Path("data/train_sft/policy")
+PROMPTS = Path("data/prepare_data/prompts/train.jsonl")
+OUTPUT = Path("data/train_grpo")
+
+
+class TrainGrpo(Params):
+    """Section of params.yaml."""
+
+    reward: RuleRewardConfig
+    loop: GroupRlConfig
+
+
+class Config(Params):
+    """What train_grpo reads of params.yaml."""
+
+    seed: int
+    compute: ComputeConfig
+    lora: LoraConfig
+    train_grpo: TrainGrpo
+
+
+def main() -> None:
+    """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
+    config = params.load(Config)
+    settings = config.train_grpo.loop
+    with runs.start("train_grpo", OUTPUT, gpu=True) as run:
+        device = setup(config.compute)
+        seed = derive(config.seed, "train_grpo")
+        tokenizer = model_tokenizer.load(SFT)
+        model = policy.load(SFT, config.compute, device)
+        reference = policy.load(SFT, config.compute, device) if settings.kl_coef > 0 else None
+        merged = lora.attach(model, config.lora, seed)
+        prompts = list(lines.read(PROMPTS, Prompt))
+        schedule = epochs.draws(len(prompts), settings.num_steps, settings.prompts_per_step, seed)
+        steps = group_rl.train(
+            model,
+            reference,
+            engine.from_model(model, tokenizer, max_batch=config.compute.max_batch),
+            policy.decoder(tokenizer),
+            lambda drawn: rollout_rewards.rule(drawn, config.train_grpo.reward),
+            rollout_rewards.correct,
+            prompts,
+            schedule,
+            settings,
+            config.compute,
+            tokenizer.pad_token_id,
+            seed,
+        )
+        rollouts, tokens = [], {"generated_tokens": 0, "trained_tokens": 0}
+        for step in progress.track(steps, total=len(schedule), label="train_grpo"):
+            run.log(step.index, step.metrics)
+            rollouts += step.rows
+            tokens["generated_tokens"] += int(step.metrics["tokens/generated"])
+            tokens["trained_tokens"] += int(step.metrics["tokens/trained"])
+        with outputs.replace(OUTPUT / "policy") as temporary:
+            policy.save(merged(), tokenizer, temporary)
+        with outputs.replace(OUTPUT / "rollouts.jsonl") as temporary:
+            lines.write(temporary, rollouts)
+        with outputs.replace(OUTPUT / "metrics.json") as temporary:
+            temporary.write_text(json.dumps(tokens, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""A Bradley-Terry reward model, initialised from the SFT policy, with held-out accuracy.
+
+Reads labelled pairs for training and, of other problems, for testing; writes an
+`AutoModelForSequenceClassification` with one label, read at a completion's last token.
+Ouyang et al., "Training language models to follow instructions" (2022), eq. 1. Departure:
+the head starts at zero and the scale is kept centred.
+"""
+
+import json
+from pathlib import Path
+
+from stages import params
+from stages.algorithms.statistics import wilson
+from stages.loops import epochs, reward
+from stages.loops.reward import RewardConfig
+from stages.models import lora, model_tokenizer, policy, scalar_head
+from stages.models.device import ComputeConfig, setup
+from stages.models.lora import LoraConfig
+from stages.params import Params
+from stages.records import lines
+from stages.records.preference import Preference
+from stages.runtime import outputs, progress, runs
+from stages.seeding import derive
+
+SFT = Path("data/train_sft/policy")
+PAIRS = Path("data/label_preferences")
+OUTPUT = Path("data/train_reward_model")
+
+
+class Config(Params):
+    """What train_reward_model reads of params.yaml."""
+
+    seed: int
+    compute: ComputeConfig
+    lora: LoraConfig
+    train_reward_model: RewardConfig
+
+
+def main() -> None:
+    """Write `reward_model/` and `metrics.json`."""
+    config = params.load(Config)
+    with runs.start("train_reward_model", OUTPUT, gpu=True) as run:
+        device = setup(config.compute)
+        seed = derive(config.seed, "train_reward_model")
+        tokenizer = model_tokenizer.load(SFT)
+        pad_id = tokenizer.pad_token_id
+        model = scalar_head.from_policy(SFT, pad_id, config.compute, device)
+        merged = lora.attach(model, config.lora, seed)
+        pairs = list(lines.read(PAIRS / "train.jsonl", Preference))
+        heldout = list(lines.read(PAIRS / "heldout.jsonl", Preference))
+        settings = config.train_reward_model
+        schedule = epochs.batches(len(pairs), settings.num_epochs, settings.batch_size, seed)
+        steps = reward.train(model, pairs, schedule, settings, config.compute, pad_id)
+        trained_tokens = 0
+        for step in progress.track(steps, total=len(schedule), label="train_reward_model"):
+            run.log(step.index, step.metrics)
+            trained_tokens += int(step.metrics["tokens/trained"])
+        scores = reward.score_pairs(model, heldout, config.compute, pad_id)
+        num_right = int((scores[:, 0] > scores[:, 1]).sum())
+        low, high = wilson.interval(num_right, len(heldout), confidence=0.95)
+        metrics = {
+            "generated_tokens": 0,
+            "trained_tokens": trained_tokens,
+            "pairs": len(pairs),
+            "heldout_pairs": len(heldout),
+            "heldout_accuracy": {"value": num_right / len(heldout), "low": low, "high": high},
+        }
+        with outputs.replace(OUTPUT / "reward_model") as temporary:
+            policy.save(merged(), tokenizer, temporary)
+        with outputs.replace(OUTPUT / "metrics.json") as temporary:
+            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
