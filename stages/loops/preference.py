@@ -9,8 +9,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses.dpo import dpo_loss
+from stages.loops.pairs import pair_groups
 from stages.loops.step import Step
-from stages.models.batch import Batch, Group, micro_batches
+from stages.models.batch import Batch, micro_batches
 from stages.models.device import ComputeConfig
 from stages.models.policy import completion_logprobs
 from stages.optim import OptimConfig, adamw, update
@@ -28,18 +29,6 @@ class PreferenceConfig(Params):
     batch_size: int = Field(gt=0)
     """Pairs in an optimizer step."""
     optim: OptimConfig
-
-
-def pair_groups(pairs: Sequence[Preference], numbers: Sequence[int]) -> list[Group]:
-    """Each pair as one group: completion 2i is the chosen one of pair i, 2i + 1 the rejected."""
-    return [
-        Group(
-            prompt_ids=pairs[i].prompt_ids,
-            completions=[pairs[i].chosen_ids, pairs[i].rejected_ids],
-            indices=[2 * i, 2 * i + 1],
-        )
-        for i in numbers
-    ]
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses.bradley_terry import bradley_terry_loss
-from stages.loops.preference import pair_groups
+from stages.loops.pairs import pair_groups
 from stages.loops.step import Step
 from stages.models.batch import micro_batches
 from stages.models.device import ComputeConfig
