@@ -102,7 +102,7 @@ def rewrite_deps(lines: list[str], name: str, body: CommentedMap, wanted: set[st
     seen: set[str] = set()
     unwanted: list[int] = []
     indent = " " * (body.lc.key("deps")[1] + 2)
-    listed = deps if block else CommentedSeq()
+    listed = deps if isinstance(deps, CommentedSeq) else CommentedSeq()
     for index, dep in enumerate(listed):
         line = listed.lc.item(index)[0]
         indent = lines[line][: len(lines[line]) - len(lines[line].lstrip())]

@@ -166,8 +166,10 @@ class OutputWatch:
     def __init__(self, name: str, tail: "deque[str]", on_line: Callable[[str], None]) -> None:
         self.running = f"Running stage '{name}':"
         self.cached = f"Stage '{name}' is cached - skipping run"
+        self.unchanged = f"Stage '{name}' didn't change, skipping"
         self.ran = False
         self.restored = False
+        self.skipped = False
         self.tail = tail
         self.on_line = on_line
 
@@ -175,6 +177,7 @@ class OutputWatch:
         """Take one line."""
         self.ran |= line.startswith(self.running)
         self.restored |= line.startswith(self.cached)
+        self.skipped |= line.startswith(self.unchanged)
         if line.strip() not in GIT_HINTS:
             self.tail.append(line)
             self.on_line(line)
@@ -187,8 +190,10 @@ class OutputWatch:
         """
         if self.ran:
             return Outcome.EXECUTED
-        # A lock entry that changed without a run came from the run cache.
-        return Outcome.RESTORED if self.restored or changed else Outcome.SKIPPED
+        # Should DVC's wording change: an entry that changed without a run came from the cache. The
+        # words go first, since another DVC process may have written the entry.
+        restored = self.restored or (changed and not self.skipped)
+        return Outcome.RESTORED if restored else Outcome.SKIPPED
 
 
 def classify(status: int, output: str) -> Trouble:

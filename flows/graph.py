@@ -33,13 +33,13 @@ def read_graph(root: Path) -> dict[str, StageNode]:
         graph = repo.index.graph
         # DVC's edges point from a stage to what it needs; reversed, sources come first.
         ordered = networkx.lexicographical_topological_sort(
-            graph.reverse(copy=True), key=lambda stage: stage.addressing
+            graph.reverse(copy=True), key=lambda stage: str(stage.addressing)
         )
         nodes: dict[str, StageNode] = {}
         for stage in ordered:
             if not isinstance(stage, PipelineStage):
                 continue
-            name = str(stage.addressing)
+            name = str(stage.name)  # .addressing would depend on the working directory
             parameters = [dep for dep in stage.deps if isinstance(dep, ParamsDependency)]
             files = [dep for dep in stage.deps if not isinstance(dep, ParamsDependency)]
             nodes[name] = StageNode(
@@ -47,7 +47,7 @@ def read_graph(root: Path) -> dict[str, StageNode]:
                 deps=tuple(relative(dep.fs_path, root) for dep in files),
                 outs=tuple(relative(out.fs_path, root) for out in stage.outs),
                 params=tuple(str(key) for dep in parameters for key in dep.params),
-                upstream=tuple(sorted(str(other.addressing) for other in graph.successors(stage))),
+                upstream=tuple(sorted(str(other.name) for other in graph.successors(stage))),
                 gpu=int((stage.meta or {}).get("gpu", 0)),
             )
     return nodes

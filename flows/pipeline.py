@@ -94,7 +94,7 @@ def run_with_prefect(
 
         # They have all ended; naming them draws the edges of the graph on Prefect's page.
         upstream: list[Any] = [futures[other] for other in planned.node.upstream]
-        futures[name] = stage.submit(name, wait_for=upstream)
+        futures[name] = stage.submit(name, wait_for=upstream)  # pyright: ignore[reportCallIssue]
         futures[name].add_done_callback(done)
 
     try:
@@ -116,7 +116,7 @@ def main() -> int:
         arguments.stages or None,
         max_parallel=arguments.max_parallel,
         timeout_hours=arguments.timeout_hours,
-        return_state=True,
+        return_state=True,  # pyright: ignore[reportCallIssue]
     )
     return 0 if state.is_completed() else 1
 

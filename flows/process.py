@@ -70,10 +70,11 @@ def run_watched(
 
 
 def read_lines(child: subprocess.Popen[str], lines: "queue.SimpleQueue[str]") -> None:
-    """Move the child's output into a queue until it ends."""
+    """Move the child's output into a queue until it ends, and close the pipe."""
     assert child.stdout is not None
-    for line in child.stdout:
-        lines.put(line.rstrip("\n"))
+    with child.stdout:
+        for line in child.stdout:
+            lines.put(line.rstrip("\n"))
 
 
 def forward(

@@ -1,0 +1,131 @@
+"""A real DVC repository with four toy stages, so that the flows are tested on real work."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# prepare -> side@left, side@right -> track
+DVC_YAML = """\
+stages:
+  prepare:
+    cmd: python work.py data/prepare raw.txt
+    deps: [raw.txt, work.py]
+    outs: [data/prepare]
+  side:
+    foreach: [left, right]
+    do:
+      cmd: python work.py data/side/${item} data/prepare/out.txt
+      deps: [data/prepare, work.py]
+      params: ["${item}"]
+      outs: ["data/side/${item}"]
+      meta: {gpu: 1}
+  track:
+    cmd: python work.py data/track data/side/left/out.txt data/side/right/out.txt
+    deps: [data/side/left, data/side/right]
+    outs: [data/track]
+"""
+PARAMS_YAML = "left: {sleep: 0.0, mode: work}\nright: {sleep: 0.0, mode: work}\n"
+# Writes its inputs and its name into out.txt; what else it does, params.yaml says.
+WORK = """\
+import os, pathlib, shutil, signal, subprocess, sys, time
+from ruamel.yaml import YAML
+out, *inputs = map(pathlib.Path, sys.argv[1:])
+section = YAML(typ="safe").load(pathlib.Path("params.yaml")).get(out.name, {})
+mode = section.get("mode", "work")
+print("working on", out)
+with open("started.log", "a") as log:
+    log.write(f"{out.name} {os.getpid()}\\n")
+time.sleep(section.get("sleep", 0.0))
+if mode == "value_error":
+    raise ValueError("expected a number, found a word")
+if mode == "killed_once" and not pathlib.Path("killed").exists():
+    pathlib.Path("killed").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+if mode == "spawn":
+    subprocess.run([sys.executable, "-c",
+                    "import os, time; open('grandchild.pid', 'w').write(str(os.getpid())); "
+                    "time.sleep(60)"], check=True)
+if out.exists():
+    shutil.rmtree(out)
+out.mkdir(parents=True)
+(out / "out.txt").write_text("".join(i.read_text() for i in inputs) + f"{out.name} {section}\\n")
+"""
+
+
+@pytest.fixture
+def toy_repository(tmp_path: Path) -> Path:
+    """The root of a fresh DVC repository in which nothing has run."""
+    root = tmp_path / "checkout"
+    root.mkdir()
+    (root / "dvc.yaml").write_text(DVC_YAML)
+    (root / "params.yaml").write_text(PARAMS_YAML)
+    (root / "work.py").write_text(WORK)
+    (root / "raw.txt").write_text("raw\n")
+    (root / ".gitignore").write_text("/data/**\n!/data/**/\n")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=root, check=True)
+    return root
+
+
+@pytest.fixture
+def set_params(toy_repository: Path) -> Callable[..., None]:
+    """`set_params(left={"sleep": 1})` changes one section of the toy's params.yaml."""
+    from ruamel.yaml import YAML
+
+    def change(**sections: dict[str, object]) -> None:
+        path = toy_repository / "params.yaml"
+        content = YAML(typ="safe").load(path)
+        for name, values in sections.items():
+            content[name].update(values)
+        YAML(typ="safe").dump(content, path)
+
+    return change
+
+
+@pytest.fixture
+def started(toy_repository: Path) -> Callable[[], list[str]]:
+    """Names of the stages whose command has run, in the order in which they started."""
+    path = toy_repository / "started.log"
+    return lambda: (
+        [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+    )
+
+
+@pytest.fixture
+def prefect_environment(tmp_path: Path) -> dict[str, str]:
+    """An environment whose Prefect has a home, a database and a profile of its own."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
+    folder = Path(sys.executable).parent
+    return {
+        **kept,
+        "PREFECT_HOME": str(tmp_path / "prefect"),
+        "PATH": os.pathsep.join([str(folder), os.environ["PATH"]]),
+        "NO_COLOR": "1",
+    }
+
+
+@pytest.fixture
+def checkout_with_flows(toy_repository: Path) -> Path:
+    """The toy repository with this project's flows/ and Prefect's two files in it."""
+    shutil.copytree(
+        REPOSITORY / "flows", toy_repository / "flows", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for name in ("prefect.yaml", "prefect.toml"):
+        shutil.copy(REPOSITORY / name, toy_repository / name)
+    return toy_repository
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A loopback port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
