@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pydantic import Field, model_validator
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
@@ -53,7 +53,7 @@ class Config(Params):
     prepare_data: PrepareData
 
     @model_validator(mode="after")
-    def _rows_fit_the_model(self) -> Self:
+    def _rows_fit_the_model(self) -> "Config":
         section = self.prepare_data
         self.model.check_length(section.max_prompt_tokens + section.max_completion_tokens)
         return self

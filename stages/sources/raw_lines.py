@@ -5,11 +5,12 @@ Plain or gzip, by the name's ending. One bad line spoils only itself: it comes o
 """
 
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from stages.records.bad_row import BadRow
 from stages.sources.quarantine import bad_row
@@ -33,7 +34,7 @@ def read(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as file:
-            for number, line in _numbered(cast(BinaryIO, file)):
+            for number, line in _numbered(file):
                 if line is None or line.strip():
                     num_rows += 1
                     yield number, _parse(path.name, number, line)
@@ -49,7 +50,7 @@ def read(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
         )
 
 
-def _numbered(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+def _numbered(file: io.BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:
     """Lines with their numbers; None for an over-long one, whose rest is skipped."""
     number = 0
     while line := file.readline(MAX_LINE_BYTES + 1):

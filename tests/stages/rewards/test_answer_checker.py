@@ -75,11 +75,11 @@ def test_equal_values_have_one_canonical_text(answer: str, value: str | None) ->
 def test_a_cheap_check_takes_a_few_microseconds() -> None:
     completion = "3 + 4 = 7\n7 * 2 = 14\n14 - 5 = 9\n9 + 8 = 17\n#### 17"
     is_correct(completion, "17")
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(5_000):
         is_correct(completion, "17")
     # 6 microseconds measured; the bound leaves room for a busy machine.
-    assert (time.perf_counter() - start) / 5_000 < 100e-6
+    assert (time.process_time() - start) / 5_000 < 100e-6
 
 
 def test_importing_the_checker_imports_nothing_heavy() -> None:

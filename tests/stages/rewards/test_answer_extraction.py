@@ -49,7 +49,7 @@ def test_all_statements_are_listed_from_the_last() -> None:
 
 
 def test_text_made_to_be_slow_is_not() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for text in (
         "\\boxed{" * 50_000,
         "####\n" * 50_000,
@@ -57,4 +57,4 @@ def test_text_made_to_be_slow_is_not() -> None:
         "<answer>" * 9999,
     ):
         extract(text)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5

@@ -58,7 +58,7 @@ def test_what_is_not_one_number_is_unreadable(text: str) -> None:
 
 
 def test_long_text_is_refused_at_once() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for text in ("9" * 1_000_000, "5 " + "aa " * 100_000, "1," * 100_000):
         assert number(text) is None
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5

@@ -29,7 +29,7 @@ def test_a_check_that_hangs_is_killed_logged_and_counted_and_the_next_one_works(
     start = time.perf_counter()
     with caplog.at_level(logging.WARNING):
         assert not symbolic_equality.equal(HANGS, r"\sqrt{2}")
-    assert time.perf_counter() - start < 4
+    assert time.perf_counter() - start < 20
     assert symbolic_equality.counts.timeouts == timeouts + 1
     assert "counted as unequal" in caplog.text
     monkeypatch.undo()

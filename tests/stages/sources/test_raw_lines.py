@@ -1,0 +1,59 @@
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+
+from stages.records.bad_row import BadRow
+from stages.sources import raw_lines
+
+
+def reasons(path: Path) -> list[tuple[int, str]]:
+    return [(line, row.reason) for line, row in raw_lines.read(path) if isinstance(row, BadRow)]
+
+
+def test_good_lines_come_with_their_numbers_and_blank_ones_are_skipped(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\n\n{"a": "\xc3\xa9"}')
+    assert list(raw_lines.read(path)) == [(1, {"a": 1}), (3, {"a": "é"})]
+
+
+def test_a_bad_line_spoils_only_itself(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    long = b'{"a": "' + b"x" * raw_lines.MAX_LINE_BYTES + b'"}'
+    deep = b"[" * 100_000
+    lines = [b'{"a": 1}', b'{"a": "\xff"}', b"{oops", b"[1]", long, deep, b'{"a": 2}']
+    path.write_bytes(b"\n".join(lines))
+    good = [(line, row) for line, row in raw_lines.read(path) if isinstance(row, dict)]
+    assert good == [(1, {"a": 1}), (7, {"a": 2})]
+    found = reasons(path)
+    assert [line for line, _ in found] == [2, 3, 4, 5, 6]
+    assert found[0][1] == "not UTF-8: byte 8 of the line is 0xff"
+    assert found[1][1].startswith("not JSON: ")
+    assert found[2][1] == "not an object: expected {...}, found list"
+    assert found[3][1].startswith("over-long row: more than ")
+    assert found[4][1].startswith("not JSON: ")
+
+
+def test_gzip_is_read_by_its_ending(tmp_path):
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"a": 1}\n'))
+    assert list(raw_lines.read(path)) == [(1, {"a": 1})]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("rows.jsonl", None, "expected a file of JSON lines, found none"),
+        ("rows.jsonl", b"", "the file is empty"),
+        ("rows.jsonl", b"\n \n", "the file is empty"),
+        ("rows.jsonl.gz", b'{"a": 1}', "not a whole gzip file"),
+        ("rows.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 99)[:-9], "not a whole gzip file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_in_the_error(tmp_path, name, content, message):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + message):
+        list(raw_lines.read(path))
