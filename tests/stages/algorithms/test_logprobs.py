@@ -1,0 +1,131 @@
+import math
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from stages.algorithms.logprobs import token_logprobs
+
+VOCAB, HIDDEN, TOKENS = 7, 4, 10
+
+
+class LargestTensor(TorchDispatchMode):
+    """The most elements that any operation returned, forward and backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.elements = max(self.elements, result.numel())
+        return result
+
+
+def make(dtype=torch.float64, tokens=TOKENS):
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(tokens, HIDDEN, generator=generator, dtype=dtype)
+    weight = torch.randn(VOCAB, HIDDEN, generator=generator, dtype=dtype)
+    bias = torch.randn(VOCAB, generator=generator, dtype=dtype)
+    token_ids = torch.randint(VOCAB, (tokens,), generator=generator)
+    return hidden, weight, bias, token_ids
+
+
+def test_a_hand_worked_number():
+    # Logits (ln 3, 0): p = (3/4, 1/4). log p = (ln 3/4, ln 1/4), entropy = 2 ln 2 - 3/4 ln 3.
+    hidden = torch.tensor([[math.log(3.0)], [math.log(3.0)]], dtype=torch.float64)
+    weight = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    logprobs, entropies = token_logprobs(hidden, weight, torch.tensor([0, 1]), temperature=1.0)
+    assert logprobs.tolist() == pytest.approx([math.log(0.75), math.log(0.25)])
+    assert entropies.tolist() == pytest.approx([2 * math.log(2) - 0.75 * math.log(3)] * 2)
+
+
+def test_temperature_divides_the_logits():
+    # Logits (ln 9, 0) at temperature 2 are (ln 3, 0): p of token 0 is 3/4.
+    hidden = torch.tensor([[math.log(9.0)]], dtype=torch.float64)
+    weight = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    logprobs, _ = token_logprobs(hidden, weight, torch.tensor([0]), temperature=2.0)
+    assert logprobs.item() == pytest.approx(math.log(0.75))
+
+
+def test_it_is_minus_torchs_cross_entropy_bias_included():
+    hidden, weight, bias, token_ids = make()
+    logprobs, _ = token_logprobs(hidden, weight, token_ids, temperature=1.0, output_bias=bias)
+    expected = -cross_entropy(hidden @ weight.T + bias, token_ids, reduction="none")
+    torch.testing.assert_close(logprobs, expected)
+
+
+def test_probabilities_of_the_whole_vocabulary_sum_to_one_and_a_flat_one_has_entropy_log_v():
+    hidden, weight, _, _ = make()
+    total = torch.zeros(TOKENS, dtype=torch.float64)
+    for token in range(VOCAB):
+        token_ids = torch.full((TOKENS,), token)
+        total += token_logprobs(hidden, weight, token_ids, temperature=0.7)[0].exp()
+    assert total.tolist() == pytest.approx([1.0] * TOKENS)
+    _, entropies = token_logprobs(
+        hidden, torch.zeros_like(weight), torch.zeros(TOKENS, dtype=torch.long), temperature=1.0
+    )
+    assert entropies.tolist() == pytest.approx([math.log(VOCAB)] * TOKENS)
+
+
+@pytest.mark.parametrize("max_logits", [1, VOCAB, 3 * VOCAB, 10 * VOCAB])
+def test_chunks_change_neither_values_nor_gradients(max_logits):
+    hidden, weight, bias, token_ids = make()
+    results = []
+    for limit in (10**9, max_logits):
+        inputs = [tensor.clone().requires_grad_() for tensor in (hidden, weight, bias)]
+        logprobs, entropies = token_logprobs(
+            inputs[0], inputs[1], token_ids, temperature=0.7, output_bias=inputs[2],
+            max_logits=limit,
+        )  # fmt: skip
+        (logprobs * torch.arange(TOKENS)).sum().backward()
+        results.append([logprobs.detach(), entropies, *(tensor.grad for tensor in inputs)])
+    for whole, chunked in zip(*results, strict=True):
+        torch.testing.assert_close(chunked, whole, rtol=1e-12, atol=1e-12)
+
+
+def test_no_tensor_is_larger_than_the_limit_forward_or_backward():
+    hidden, weight, _, token_ids = make(tokens=200)
+    hidden.requires_grad_()
+    with LargestTensor() as largest:
+        logprobs, _ = token_logprobs(
+            hidden, weight, token_ids, temperature=1.0, max_logits=20 * VOCAB
+        )
+        logprobs.sum().backward()
+    # The hidden states themselves are 200 x 4; all logits would be 200 x 7 = 1400.
+    assert largest.elements == 200 * HIDDEN
+
+
+@pytest.mark.parametrize("max_logits", [10**9, 3 * VOCAB])
+def test_gradients_are_those_of_finite_differences(max_logits):
+    hidden, weight, bias, token_ids = make(tokens=4)
+
+    def function(hidden, weight, bias):
+        return token_logprobs(
+            hidden, weight, token_ids, temperature=0.7, output_bias=bias, max_logits=max_logits
+        )[0]
+
+    inputs = tuple(tensor.requires_grad_() for tensor in (hidden, weight, bias))
+    assert torch.autograd.gradcheck(function, inputs)
+
+
+def test_the_entropy_gets_no_gradient():
+    hidden, weight, _, token_ids = make()
+    _, entropies = token_logprobs(
+        hidden.requires_grad_(), weight, token_ids, temperature=1.0, max_logits=VOCAB
+    )
+    assert not entropies.requires_grad
+
+
+def test_bfloat16_logits_are_normalised_in_float32():
+    hidden, weight, _, token_ids = make(dtype=torch.bfloat16)
+    logprobs, entropies = token_logprobs(hidden, weight, token_ids, temperature=1.0)
+    assert logprobs.dtype == entropies.dtype == torch.float32
+
+
+def test_no_position_gives_nothing():
+    hidden, weight, _, token_ids = make()
+    logprobs, entropies = token_logprobs(hidden[:0], weight, token_ids[:0], temperature=1.0)
+    assert logprobs.shape == entropies.shape == (0,)
