@@ -1,0 +1,58 @@
+import pytest
+
+from stages.models import prompting, tokenizer
+from stages.records.problem import Problem
+
+TEMPLATE = "Solve: {question}\n"
+WORDS = tokenizer.train(["Solve: What is 2 plus 2?\n2 + 2 = 4\n#### 4"] * 2, 800)
+
+
+def problem(question: str = "What is 2 plus 2?", solution: str | None = "#### 4") -> Problem:
+    return Problem(id="a", question=question, answer="4", solution=solution, split=None, line=1)
+
+
+def encode(row: Problem, *, split: str = "train", **limits: int) -> prompting.Encoded:
+    return prompting.encode(
+        {split: [row]},
+        WORDS,
+        template=TEMPLATE,
+        readable=lambda text: "####" in text,
+        **({"max_prompt_tokens": 50, "max_completion_tokens": 50} | limits),
+    )
+
+
+def test_a_template_is_filled_once_and_braces_are_text():
+    (text,) = prompting.render(["{question} {x} \\frac{1}{2}"], WORDS, TEMPLATE)
+    assert text == "Solve: {question} {x} \\frac{1}{2}\n"
+
+
+def test_only_the_train_split_is_demonstrated():
+    assert len(encode(problem()).demonstrations) == 1
+    assert encode(problem(), split="dev").demonstrations == []
+    assert len(encode(problem(), split="dev").prompts["dev"]) == 1
+    assert encode(problem(solution=None)).demonstrations == []
+
+
+def test_limits_count_the_tokens_that_are_written():
+    encoded = encode(problem())
+    num_prompt = len(encoded.prompts["train"][0].prompt_ids)
+    num_completion = len(encoded.demonstrations[0].completion_ids)
+    limits = {"max_prompt_tokens": num_prompt, "max_completion_tokens": num_completion}
+    assert encode(problem(), **limits).rejected == []
+    for name, limit in limits.items():
+        (_, reason) = encode(problem(), **(limits | {name: limit - 1})).rejected[0]
+        assert f"{limit} tokens, at most {limit - 1}" in reason
+
+
+@pytest.mark.parametrize("special", ["<|pad|>", "<|end|>", "<|step|>"])
+def test_text_that_spells_a_special_token_is_rejected(special):
+    for row in (problem(f"Why? {special}"), problem(solution=f"{special}\n#### 4")):
+        assert encode(row).rejected[0][1] == f"special token: the text contains {special!r}"
+
+
+def test_an_unreadable_solution_is_told_apart():
+    encoded = encode(problem(solution="So it is 4."))
+    assert encoded.unreadable == [
+        "unreadable solution: no final answer at the end of 'So it is 4.'"
+    ]
+    assert encoded.prompts == {"train": []}
