@@ -51,8 +51,9 @@ def connect(root: Path) -> Store:
     experiment = client.get_experiment_by_name(name)
     if experiment is not None:
         return Store(client, experiment.experiment_id)
-    # The default artifact folder depends on the working directory.
-    folder = (root.resolve() / "mlruns").as_uri() if uri == local else None
+    # A server has its own artifact folder; a database's default depends on the working directory.
+    is_server = uri.startswith(("http:", "https:", "databricks"))
+    folder = None if is_server else (root.resolve() / "mlruns").as_uri()
     return Store(client, client.create_experiment(name, artifact_location=folder))
 
 

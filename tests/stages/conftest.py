@@ -38,7 +38,7 @@ def steps(rate: float):
             Path("stopped").write_text(str(os.getpid()))
             if crash == "fail":
                 raise RuntimeError("as asked")
-            time.sleep(60)
+            time.sleep(300)
         yield Step(index, {"loss/total": rate * random.random(), "time/step": 0.5})
 
 
@@ -124,7 +124,7 @@ class ToyRepo:
 
     def run(self, *command: str, code: int = 0, **extra: str) -> str:
         process = self.start(*command, **extra)
-        told, _ = process.communicate(timeout=120)
+        told, _ = process.communicate(timeout=600)
         assert process.returncode == code, told
         return told
 

@@ -15,9 +15,9 @@ STAGES = {"train_sft", "train_dpo", "sample_candidates@dpo-test", "compare_polic
 class View:
     """What a repository's store holds."""
 
-    def __init__(self, repo):
+    def __init__(self, repo, uri=None):
         self.repo = repo
-        self.client = mlflow.MlflowClient(f"sqlite:///{repo.path}/mlflow.db")
+        self.client = mlflow.MlflowClient(uri or f"sqlite:///{repo.path}/mlflow.db")
 
     @property
     def experiment(self):
@@ -169,7 +169,7 @@ def test_an_unreachable_server_costs_seconds_and_tells_no_password(tracked):
     told = tracked.repo.run(
         "python", "-m", "stages.track", MLFLOW_TRACKING_URI="http://me:secret@127.0.0.1:9"
     )
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 90  # MLflow's own patience is 246 s a call
     assert "run `python -m stages.track` when it can be reached" in told
     assert "secret" not in told
     assert "Traceback" not in told
@@ -189,13 +189,18 @@ def test_a_changed_parameter_adds_what_was_executed_and_its_reversal_adds_nothin
     assert {run.info.run_id for run in tracked.runs()} == before | {r.info.run_id for r in added}
 
 
-def test_four_calls_on_a_fresh_store_all_succeed_and_add_each_run_once(tracked, tmp_path):
+def test_four_calls_on_a_fresh_store_add_each_run_once_and_weights_where_asked(tracked, tmp_path):
     uri = f"sqlite:///{tmp_path}/fresh.db"
     calls = [
-        tracked.repo.start("python", "-m", "stages.track", MLFLOW_TRACKING_URI=uri)
+        tracked.repo.start(
+            "python", "-m", "stages.track", MLFLOW_TRACKING_URI=uri, POSTTRAIN_TRACK_WEIGHTS="1"
+        )
         for _ in range(4)
     ]
-    told = [call.communicate(timeout=240)[0] for call in calls]
+    told = [call.communicate(timeout=600)[0] for call in calls]
     assert [call.returncode for call in calls] == [0, 0, 0, 0], told
     assert sum("MLflow: 5 runs added" in text for text in told) == 1, told
     assert sum("MLflow: 0 runs added" in text for text in told) == 3, told
+    with_weights = View(tracked.repo, uri)
+    run = with_weights.run("train_dpo")
+    assert {"policy/config.json", "policy/weights"} <= with_weights.artifacts(run.info.run_id)

@@ -19,7 +19,7 @@ sys.path.insert(0, {str(ROOT)!r})
 from stages.runtime import gpu_slot
 with gpu_slot.take() as name:
     print(name, flush=True)
-    time.sleep(60)
+    time.sleep(300)
 """
 
 

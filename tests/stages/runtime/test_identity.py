@@ -41,7 +41,7 @@ def test_a_reverted_parameter_restores_the_same_execution(toy_repo):
 
 
 def wait_for(path: Path) -> str:
-    for _ in range(400):
+    for _ in range(2400):
         if path.exists() and path.read_text():
             return path.read_text()
         time.sleep(0.05)
