@@ -60,8 +60,8 @@ class Config(Params):
 
 def main() -> None:
     """Write `metrics.json`, `report.md` and `plots/`."""
-    config = params.load(Config)
     with runs.start("compare_policies", OUTPUT) as run:
+        config = params.load(Config)
         evaluations = {policy: read_json("evaluate_policy", policy) for policy in MADE_BY}
         comparison = policy_comparison.compare(
             evaluations,

@@ -54,10 +54,10 @@ class Config(Params):
 
 def main(policy: str) -> None:
     """Write `metrics.json` and `per_problem.jsonl` of one policy."""
-    config = params.load(Config)
-    section = config.evaluate_policy
     output = OUTPUT / policy
     with runs.start(f"evaluate_policy@{policy}", output) as run:
+        config = params.load(Config)
+        section = config.evaluate_policy
         results = evaluate(policy, section.ks)
         metrics = policy_metrics.summarise(
             results,

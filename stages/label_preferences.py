@@ -50,8 +50,8 @@ class Config(Params):
 
 def main() -> None:
     """Write `train.jsonl`, `heldout.jsonl` and `metrics.json`."""
-    config = params.load(Config)
     with runs.start("label_preferences", OUTPUT) as run:
+        config = params.load(Config)
         metrics = {}
         for name, split in FILES.items():
             labelled = label(config, split)

@@ -61,9 +61,9 @@ class Config(Params):
 
 def main() -> None:
     """Write prompts, demonstrations, tokenizer, data card and quarantine."""
-    config = params.load(Config)
-    section = config.prepare_data
     with runs.start("prepare_data", OUTPUT) as run:
+        config = params.load(Config)
+        section = config.prepare_data
         screened = screening.screen(
             catalogue.problems(section.source, config.seed),
             read_answer=answer_checker.read_gold,

@@ -57,10 +57,10 @@ class Config(Params):
 def main() -> None:
     """Write `pool.jsonl`, `greedy.jsonl` and `metrics.json`."""
     name, split = sys.argv[1:]
-    config = params.load(Config, variant=split)
     model_path = Path(f"data/train_{name}/policy")
     output = Path(f"data/sample_candidates/{name}-{split}")
     with runs.start(f"sample_candidates@{name}-{split}", output, gpu=True) as run:
+        config = params.load(Config, variant=split)
         prompts = list(lines.read(PROMPTS / f"{split}.jsonl", Prompt))
         longest = max(len(prompt.prompt_ids) for prompt in prompts)
         sampler = load_sampler(

@@ -46,10 +46,10 @@ class Config(Params):
 def main() -> None:
     """Write `scores.jsonl` and `metrics.json`."""
     name = sys.argv[1]
-    config = params.load(Config)
     pool_path = Path(f"data/sample_candidates/{name}-test/pool.jsonl")
     output = Path(f"data/score_candidates/{name}")
     with runs.start(f"score_candidates@{name}", output, gpu=True) as run:
+        config = params.load(Config)
         device = setup(config.compute)
         model = scalar_head.load(REWARD_MODEL, config.compute, device).eval()
         pad_id = model_tokenizer.load(REWARD_MODEL).pad_token_id

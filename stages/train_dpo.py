@@ -35,8 +35,8 @@ class Config(Params):
 
 def main() -> None:
     """Write `policy/` and `metrics.json`."""
-    config = params.load(Config)
     with runs.start("train_dpo", OUTPUT, gpu=True) as run:
+        config = params.load(Config)
         device = setup(config.compute)
         seed = derive(config.seed, "train_dpo")
         tokenizer = model_tokenizer.load(SFT)

@@ -46,9 +46,9 @@ class Config(Params):
 
 def main() -> None:
     """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
-    config = params.load(Config)
-    settings = config.train_grpo.loop
     with runs.start("train_grpo", OUTPUT, gpu=True) as run:
+        config = params.load(Config)
+        settings = config.train_grpo.loop
         device = setup(config.compute)
         seed = derive(config.seed, "train_grpo")
         tokenizer = model_tokenizer.load(SFT)

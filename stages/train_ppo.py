@@ -41,9 +41,9 @@ class Config(Params):
 
 def main() -> None:
     """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
-    config = params.load(Config)
-    settings, compute = config.train_ppo, config.compute
     with runs.start("train_ppo", OUTPUT, gpu=True) as run:
+        config = params.load(Config)
+        settings, compute = config.train_ppo, config.compute
         device = setup(compute)
         seed = derive(config.seed, "train_ppo")
         tokenizer = model_tokenizer.load(SFT)

@@ -38,8 +38,8 @@ class Config(Params):
 
 def main() -> None:
     """Write `reward_model/` and `metrics.json`."""
-    config = params.load(Config)
     with runs.start("train_reward_model", OUTPUT, gpu=True) as run:
+        config = params.load(Config)
         device = setup(config.compute)
         seed = derive(config.seed, "train_reward_model")
         tokenizer = model_tokenizer.load(SFT)

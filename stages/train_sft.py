@@ -40,8 +40,8 @@ class Config(Params):
 
 def main() -> None:
     """Write `policy/` and `metrics.json`."""
-    config = params.load(Config)
     with runs.start("train_sft", OUTPUT, gpu=True) as run:
+        config = params.load(Config)
         device = setup(config.compute)
         seed = derive(config.seed, "train_sft")
         tokenizer = model_tokenizer.load(TOKENIZER)

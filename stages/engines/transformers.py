@@ -168,6 +168,7 @@ def draw(
     """A token of each row by inverse transform sampling (greedy at temperature 0), with its log-prob.
 
     The token is the first whose cumulative probability exceeds u; `uniform` is in [0, 1).
+    So a token of probability 0 is never drawn.
     """
     logits = logits.float()
     if temperature == 0:
@@ -175,13 +176,30 @@ def draw(
     else:
         assert uniform is not None
         logits = logits / temperature
-        cumulative = logits.softmax(-1).cumsum(-1)
-        # The total is 1 up to rounding: scaling u by it keeps the draw inside the vocabulary.
-        threshold = uniform[:, None].to(cumulative.dtype) * cumulative[:, -1:]
+        cumulative = _cumulative(logits.softmax(-1))
+        total = cumulative[:, -1:]
+        # The total is 1 up to rounding: scaling u by it, and staying below it where the product
+        # rounds up, keeps the draw inside the vocabulary.
+        threshold = uniform[:, None].to(cumulative.dtype) * total
+        threshold = torch.minimum(threshold, torch.nextafter(total, torch.zeros_like(total)))
         token = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
-        token = token.clamp(max=logits.shape[-1] - 1)
     chosen = logits.gather(-1, token[:, None]).squeeze(-1)
     return token, chosen - logits.logsumexp(-1)
+
+
+def _cumulative(probabilities: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab"]:
+    # On CUDA torch refuses to sum floats cumulatively in deterministic mode, since their order is
+    # not fixed; sums of integers do not depend on it. Steps of 2^-40 are finer than float32's.
+    if probabilities.is_cuda:
+        return fixed_point_cumulative(probabilities)
+    return probabilities.cumsum(-1)
+
+
+def fixed_point_cumulative(
+    probabilities: Float[Tensor, "batch vocab"],
+) -> Float[Tensor, "batch vocab"]:
+    """Cumulative sums in units of 2^-40, exact whatever the order; as whole float64 numbers."""
+    return (probabilities * 2.0**40).long().cumsum(-1).double()
 
 
 def _uniforms(seeds: list[int], num_samples: int, length: int) -> np.ndarray:

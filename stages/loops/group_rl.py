@@ -91,7 +91,8 @@ def train(
             temperature=config.temperature,
             max_new_tokens=config.max_new_tokens,
         )
-        rewards, truth = torch.tensor(reward(drawn)), correct(drawn)
+        rewards = torch.tensor(reward(drawn), dtype=torch.float32)
+        truth = correct(drawn)
         grouped = rewards.view(-1, config.group_size)
         advantages = group_zscore(
             grouped, ddof=config.advantage_ddof, eps=config.advantage_eps
@@ -101,7 +102,8 @@ def train(
         batches = list(micro_batches(groups, compute, pad_id, policy.device))
         metrics = rollout_batch.statistics(drawn, rewards, truth)
         metrics["reward/groups_without_signal"] = silent.float().mean().item()
-        metrics["tokens/trained"] = sum(int(batch.mask.sum()) for batch in batches)
+        num_tokens = sum(int(batch.mask.sum()) for batch in batches)
+        metrics["tokens/trained"] = num_tokens * config.num_updates
         old = frozen_logprobs(policy, batches, temperature=config.temperature)
         metrics["sampling/logprob_gap"] = _sampler_gap(drawn, batches, old)
         ref = old
@@ -140,7 +142,7 @@ def train(
                     totals[name] = totals.get(name, 0.0) + value.item()
             loss_value = totals.pop("loss/policy")
             metrics["loss/policy"] = loss_value
-            metrics.update({n: v / metrics["tokens/trained"] for n, v in totals.items()})
+            metrics.update({n: v / num_tokens for n, v in totals.items()})
             step = index * config.num_updates + number
             metrics.update(update(optimizer, config.optim, step, num_updates))
         yield Step(

@@ -83,20 +83,30 @@ def micro_batches(
         pad_id: fills the right of shorter rows.
         device: where the tensors go.
     """
-    lengths = [group.length() for group in groups]
-    for chosen in token_budget_batches(lengths, compute.max_tokens):
-        yield collate([groups[i] for i in chosen], compute.row_tokens, pad_id, device)
+    # Groups with equally many rows together: rows times longest row is then known beforehand.
+    by_num_rows: dict[int, list[Group]] = {}
+    for group in groups:
+        by_num_rows.setdefault(len(_rows(group, compute.row_tokens)), []).append(group)
+    for num_rows, alike in sorted(by_num_rows.items()):
+        lengths = [
+            num_rows * max(row.length() for row in _rows(group, compute.row_tokens))
+            for group in alike
+        ]
+        for chosen in token_budget_batches(lengths, compute.max_tokens):
+            yield collate([alike[i] for i in chosen], compute.row_tokens, pad_id, device)
+
+
+def _rows(group: Group, row_tokens: int) -> list[Group]:
+    """One row where the group fits `row_tokens`, else one for each completion."""
+    return [group] if group.length() <= row_tokens else split_group(group, 0)
 
 
 def collate(
     groups: Sequence[Group], row_tokens: int, pad_id: int, device: torch.device
 ) -> Batch:
     """One batch of these groups; see `micro_batches`."""
-    rows = [
-        part
-        for group in groups
-        for part in ([group] if group.length() <= row_tokens else split_group(group, 0))
-    ]
+    rows = [row for group in groups for row in _rows(group, row_tokens)]
+    assert all(row.prompt_ids and all(row.completions) for row in rows), "an empty row"
     width = max(row.length() for row in rows)
     shared = any(len(row.completions) > 1 for row in rows)
     completions = [ids for row in rows for ids in row.completions]

@@ -29,7 +29,7 @@ ITEMS = (
 GAINS = ("{who} buys {n} more.", "{who} finds {n} more.", "{who} gets {n} more.")
 LOSSES = ("{who} gives away {n}.", "{who} loses {n}.", "{who} sells {n}.")
 TIMES = ("Then {name} has {n} times as many.", "Soon {name} has {n} times as many.")
-QUESTIONS = ("How many {items} does {name} have?", "How many {items} are left?")
+QUESTIONS = ("How many {items} now?", "How many {items} in the end?")
 
 
 class Config(Params):
