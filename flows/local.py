@@ -16,7 +16,7 @@ from pathlib import Path
 
 from flows.execute import Limits, Outcome, Result, run_stage
 from flows.plan import PlannedStage, make_plan
-from flows.process import StoppedError
+from flows.process import StoppedError, exit_when_terminated
 from flows.report import print_report
 from flows.schedule import Report, run_plan
 
@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("-j", "--max-parallel", type=int, default=2, metavar="N")
     parser.add_argument("--timeout-hours", type=float, help="for each stage")
     arguments = parser.parse_args()
+    exit_when_terminated()
     root = Path.cwd()
     hours = arguments.timeout_hours
     limits = Limits(timeout_seconds=None if hours is None else hours * 3600)

@@ -26,6 +26,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.execute import Limits, Outcome, Result, run_stage
 from flows.plan import PlannedStage, make_plan
+from flows.process import exit_when_terminated
 from flows.report import print_report, summary, table_rows
 from flows.schedule import Report, run_plan
 
@@ -112,6 +113,7 @@ def main() -> int:
     parser.add_argument("-j", "--max-parallel", type=int, default=2, metavar="N")
     parser.add_argument("--timeout-hours", type=float, help="for each stage")
     arguments = parser.parse_args()
+    exit_when_terminated()
     state = pipeline(
         arguments.stages or None,
         max_parallel=arguments.max_parallel,

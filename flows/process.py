@@ -2,7 +2,9 @@
 
 import os
 import queue
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -89,7 +91,7 @@ def forward(
         return
 
 
-def kill_tree(pid: int) -> None:
+def kill_tree(pid: int, grace_seconds: float = GRACE_SECONDS) -> None:
     """End the process and all its descendants: SIGTERM, then SIGKILL for what is left."""
     try:
         root = psutil.Process(pid)
@@ -99,7 +101,7 @@ def kill_tree(pid: int) -> None:
     for process in tree:
         signal_if_alive(process, psutil.Process.terminate)
     # One that was started between the listing and the signal is found by looking again.
-    deadline = time.monotonic() + GRACE_SECONDS
+    deadline = time.monotonic() + grace_seconds
     while time.monotonic() < deadline:
         _, alive = psutil.wait_procs(tree, timeout=POLL_SECONDS)
         alive += [new for old in alive for new in children_of(old) if new not in alive]
@@ -125,6 +127,14 @@ def signal_if_alive(process: psutil.Process, send: Callable[[psutil.Process], No
         send(process)
     except psutil.NoSuchProcess:
         return
+
+
+def exit_when_terminated() -> None:
+    """Make SIGTERM an orderly exit, so that children and temporary servers are ended too.
+
+    Python's default ends the process on the spot and leaves them behind.
+    """
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def child_environment(executable: Path) -> dict[str, str]:

@@ -1,10 +1,14 @@
 """Stages side by side give what `dvc repro` gives."""
 
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 
 def local(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -55,6 +59,25 @@ def test_a_failure_blocks_its_descendants_and_the_exit_status_says_so(
     assert result.returncode == 1
     assert "2 executed, 1 failed, 1 blocked" in result.stdout
     assert "ValueError" in result.stdout
+
+
+def test_ending_the_run_ends_its_stages(
+    checkout_with_flows: Path, set_params: Callable[..., None]
+) -> None:
+    set_params(left={"mode": "spawn"})
+    command = [sys.executable, "-m", "flows.local", "side@left"]
+    flow = subprocess.Popen(command, cwd=checkout_with_flows, stdout=subprocess.PIPE)
+    pid_file = checkout_with_flows / "grandchild.pid"
+    deadline = time.monotonic() + 60
+    while not (pid_file.exists() and pid_file.read_text()):
+        assert time.monotonic() < deadline, "the stage did not start in 60 s"
+        time.sleep(0.1)
+    grandchild = psutil.Process(int(pid_file.read_text()))
+    flow.send_signal(signal.SIGTERM)
+    flow.communicate(timeout=60)
+    assert flow.returncode == 128 + signal.SIGTERM
+    psutil.wait_procs([grandchild], timeout=5)
+    assert not grandchild.is_running()
 
 
 def test_a_wrong_stage_is_named_with_those_there_are(checkout_with_flows: Path) -> None:
