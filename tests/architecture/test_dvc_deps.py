@@ -1,0 +1,103 @@
+"""dvc.yaml says exactly what each stage reads, and nothing that would make it rerun in vain."""
+
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from flows.graph import StageNode, downstream, read_graph
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def graph() -> dict[str, StageNode]:
+    return read_graph(REPOSITORY)
+
+
+@pytest.fixture(scope="module")
+def bodies() -> dict[str, dict[str, Any]]:
+    """What dvc.yaml says of each stage, templates unresolved."""
+    stages = YAML(typ="safe").load(REPOSITORY / "dvc.yaml")["stages"]
+    return {name: stage.get("do", stage) for name, stage in stages.items()}
+
+
+def data_deps(node: StageNode) -> list[str]:
+    code = ("stages/", "constraints.txt")
+    return [dep for dep in node.deps if not dep.startswith(code)]
+
+
+def contains(folder: str, path: str) -> bool:
+    return PurePosixPath(folder) in PurePosixPath(path).parents
+
+
+def test_declared_code_is_what_is_imported() -> None:
+    # a child process: this one may have imported another package named `stages`
+    command = [sys.executable, "-m", "flows.code_deps", "check"]
+    result = subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_data_dependency_is_the_output_of_one_stage(graph: dict[str, StageNode]) -> None:
+    made = {out for node in graph.values() for out in node.outs}
+    unknown = {node.name: [d for d in data_deps(node) if d not in made] for node in graph.values()}
+    assert {name: deps for name, deps in unknown.items() if deps} == {}
+
+
+def test_no_dependency_is_a_folder_that_stages_share(graph: dict[str, StageNode]) -> None:
+    # DVC locks by path prefix: a stage that reads such a folder fails while another writes there
+    made = {out for node in graph.values() for out in node.outs}
+    shared = [
+        (node.name, dep)
+        for node in graph.values()
+        for dep in node.deps
+        if any(contains(dep, out) for out in made)
+    ]
+    assert shared == []
+
+
+def test_no_output_lies_inside_another(graph: dict[str, StageNode]) -> None:
+    made = sorted(out for node in graph.values() for out in node.outs)
+    assert len(made) == len(set(made))
+    assert [(a, b) for a in made for b in made if contains(a, b)] == []
+
+
+def test_outputs_lie_in_the_folder_of_their_stage(graph: dict[str, StageNode]) -> None:
+    for node in graph.values():
+        folder = "data/" + node.name.replace("@", "/")
+        assert all(contains(folder, out) for out in node.outs), node
+
+
+def test_every_stage_leaves_a_run_record_and_tracking_reads_them_all(
+    graph: dict[str, StageNode],
+) -> None:
+    records = {f"data/{name.replace('@', '/')}/run": name for name in graph if name != "track"}
+    for record, name in records.items():
+        assert record in graph[name].outs
+    assert set(data_deps(graph["track"])) == set(records)
+    assert downstream(graph, {"prepare_data"}) == set(graph) - {"prepare_data"}
+
+
+def test_only_leaves_read_run_records(graph: dict[str, StageNode]) -> None:
+    # a record holds times and ids: whatever reads one can never be restored for what reads it
+    readers = {n.name for n in graph.values() if any(d.endswith("/run") for d in n.deps)}
+    assert readers == {"track", "compare_policies"}
+    assert downstream(graph, {"compare_policies"}) == {"track"}
+
+
+def test_nothing_switches_the_run_cache_off(bodies: dict[str, dict[str, Any]]) -> None:
+    for name, body in bodies.items():
+        assert not {"always_changed", "frozen", "wdir"} & body.keys(), name
+        for out in body.get("outs", []):
+            options = next(iter(out.values())) if isinstance(out, dict) else {}
+            assert not {"persist", "cache"} & options.keys(), (name, out)
+
+
+def test_stages_that_compute_on_a_gpu_say_so(bodies: dict[str, dict[str, Any]]) -> None:
+    # `gpu=True` in the entry point takes the slot; `meta` tells it to people and to queues
+    for name, body in bodies.items():
+        source = (REPOSITORY / "stages" / f"{name}.py").read_text(encoding="utf-8")
+        assert ("gpu=True" in source) == (body.get("meta", {}).get("gpu", 0) > 0), name
