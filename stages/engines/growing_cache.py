@@ -21,8 +21,8 @@ class GrowingLayer(DynamicLayer):
         self,
         key_states: Float[Tensor, "batch head new dim"],
         value_states: Float[Tensor, "batch head new dim"],
-        *args: object,
-        **kwargs: object,
+        *_args: object,
+        **_kwargs: object,
     ) -> tuple[Float[Tensor, "batch head seq dim"], Float[Tensor, "batch head seq dim"]]:
         """Write the new positions in place; returns views of everything so far."""
         if not self.is_initialized:

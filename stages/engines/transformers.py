@@ -165,7 +165,7 @@ def draw(
     temperature: float,
     uniform: Float[Tensor, " batch"] | None,
 ) -> tuple[Int[Tensor, " batch"], Float[Tensor, " batch"]]:
-    """A token of each row by inverse transform sampling (greedy at temperature 0), with its log-prob.
+    """A token of each row, by inverse transform sampling (at temperature 0: greedy), and its log p.
 
     The token is the first whose cumulative probability exceeds u; `uniform` is in [0, 1).
     So a token of probability 0 is never drawn.

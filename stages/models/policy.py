@@ -27,8 +27,9 @@ def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreT
     Raises:
         ValueError: an architecture whose logits are not a plain linear map.
     """
+    # Eager attention would add the boolean mask of shared rows to the scores, unnoticed.
     model = AutoModelForCausalLM.from_pretrained(
-        str(path), dtype=torch.float32, use_safetensors=True
+        str(path), dtype=torch.float32, use_safetensors=True, attn_implementation="sdpa"
     )
     return prepare(model, compute, device)
 

@@ -20,7 +20,11 @@ from stages.models.policy import hidden_states, prepare, unflatten
 def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreTrainedModel:
     """The scalar-head model at `path`."""
     model = AutoModelForSequenceClassification.from_pretrained(
-        str(path), num_labels=1, dtype=torch.float32, use_safetensors=True
+        str(path),
+        num_labels=1,
+        dtype=torch.float32,
+        use_safetensors=True,
+        attn_implementation="sdpa",
     )
     return prepare(model, compute, device)
 

@@ -69,6 +69,9 @@ def _number_merges() -> tuple[list[str], list[tuple[str, str]]]:
     for number in range(10, NUM_NUMBERS):
         text = str(number)
         merges.append((text[:-1], text[-1]))
+        if number >= 110:
+            # 10 is merged before 11, which leaves 1 and 10 of 110.
+            merges.append((text[0], text[1:]))
         vocab.append(text)
     for number in range(NUM_NUMBERS):
         merges.append(("Ġ", str(number)))

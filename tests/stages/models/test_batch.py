@@ -1,0 +1,97 @@
+import pytest
+import torch
+from tiny_checkpoints import CPU, PAD, compute
+
+from stages.models.batch import Group, collate, micro_batches, split_group
+
+
+def group(prompt_length, *lengths, first=0):
+    return Group(
+        prompt_ids=list(range(10, 10 + prompt_length)),
+        completions=[[20 + i] * length for i, length in enumerate(lengths)],
+        indices=list(range(first, first + len(lengths))),
+    )
+
+
+def test_a_shared_row_by_hand():
+    # Prompt 10 11, completions 20 20 and 21: one row of five positions.
+    batch = collate([group(2, 2, 1)], 5, PAD, CPU)
+    assert batch.input_ids.tolist() == [[10, 11, 20, 20, 21]]
+    # Both completions continue the prompt's positions.
+    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 2]]
+    # Each first token is predicted at the prompt's end (1), each later one at the token before.
+    assert batch.predict_index.tolist() == [1, 2, 1]
+    assert batch.last_index.tolist() == [3, 4]
+    assert batch.token_ids.tolist() == [[20, 20], [21, PAD]]
+    assert batch.mask.tolist() == [[True, True], [True, False]]
+    sees = [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 0, 0, 1]]
+    assert batch.attention_mask[0, 0].int().tolist() == sees
+
+
+def test_a_longer_group_than_a_row_gets_a_row_for_each_completion_and_plain_causal_attention():
+    batch = collate([group(2, 2, 1)], 4, PAD, CPU)
+    assert batch.input_ids.tolist() == [[10, 11, 20, 20], [10, 11, 21, PAD]]
+    assert batch.position_ids is None
+    assert batch.attention_mask is None
+    assert batch.predict_index.tolist() == [1, 2, 4 + 1]
+    assert batch.last_index.tolist() == [3, 4 + 2]
+
+
+def test_padding_of_a_shared_row_sees_itself_and_no_real_token_sees_it():
+    batch = collate([group(2, 2, 1), group(2, 1)], 5, PAD, CPU)
+    mask = batch.attention_mask[1, 0]
+    assert not mask[:3, 3:].any()
+    assert mask.diagonal().all()
+
+
+def test_rows_keep_the_callers_numbers():
+    batch = collate([group(2, 1, 1, first=4), group(3, 1, first=0)], 64, PAD, CPU)
+    assert batch.indices == [4, 5, 0]
+
+
+@pytest.mark.parametrize(
+    ("row_tokens", "expected"),
+    [
+        (0, [[0], [1], [2], [3]]),
+        # Prompt 3: 3 + 2 + 2 = 7, a third would be 9; then 3 + 2 + 1 = 6.
+        (7, [[0, 1], [2, 3]]),
+        (100, [[0, 1, 2, 3]]),
+    ],
+)
+def test_a_group_is_cut_where_a_row_is_full(row_tokens, expected):
+    parts = split_group(group(3, 2, 2, 2, 1), row_tokens)
+    assert [part.indices for part in parts] == expected
+    assert all(part.length() <= max(row_tokens, 5) for part in parts)
+
+
+@pytest.mark.parametrize("row_tokens", [0, 12, 30, 1000])
+@pytest.mark.parametrize("max_tokens", [1, 60, 200, 10_000])
+def test_a_batch_of_several_groups_is_within_the_budget_and_no_completion_is_lost(
+    max_tokens, row_tokens
+):
+    generator = torch.Generator().manual_seed(0)
+    groups = [
+        group(*torch.randint(1, 12, (int(n) + 1,), generator=generator).tolist(), first=10 * i)
+        for i, n in enumerate(torch.randint(1, 5, (20,), generator=generator))
+    ]
+    settings = compute(max_tokens=max_tokens, row_tokens=row_tokens)
+    batches = list(micro_batches(groups, settings, PAD, CPU))
+    found = sorted(index for batch in batches for index in batch.indices)
+    assert found == sorted(index for g in groups for index in g.indices)
+    for batch in batches:
+        num_groups = len({index // 10 for index in batch.indices})
+        assert num_groups == 1 or batch.input_ids.numel() <= max_tokens
+
+
+def test_completions_of_a_group_stay_in_one_batch_and_in_order():
+    groups = [group(3, 2, 2, first=2 * i) for i in range(10)]
+    for row_tokens in (0, 64):
+        settings = compute(max_tokens=20, row_tokens=row_tokens)
+        for batch in micro_batches(groups, settings, PAD, CPU):
+            assert [i + 1 for i in batch.indices[::2]] == batch.indices[1::2]
+
+
+@pytest.mark.parametrize("empty", [group(0, 1), group(2, 1, 0)])
+def test_an_empty_prompt_or_completion_is_refused_not_misaligned(empty):
+    with pytest.raises(AssertionError):
+        collate([empty], 64, PAD, CPU)

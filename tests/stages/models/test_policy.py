@@ -1,0 +1,194 @@
+import pytest
+import torch
+from tiny_checkpoints import (
+    CPU,
+    FAMILIES,
+    PAD,
+    compute,
+    gradients,
+    load,
+    plain_logprobs,
+    random_ids,
+)
+from torch import nn
+from transformers import AutoModelForCausalLM, CohereConfig, CohereForCausalLM
+
+from stages.algorithms import logprobs as chunked
+from stages.models import policy, tokenizer
+from stages.models.batch import Group, collate, micro_batches
+
+TEMPERATURE = 0.8
+# (prompt length, lengths of its completions)
+SHAPES = [(5, [3, 1, 7]), (9, [2]), (1, [4, 4])]
+
+
+def make_groups():
+    generator = torch.Generator().manual_seed(0)
+    groups, number = [], 0
+    for prompt_length, lengths in SHAPES:
+        groups.append(
+            Group(
+                prompt_ids=random_ids(generator, prompt_length),
+                completions=[random_ids(generator, length) for length in lengths],
+                indices=range(number, number + len(lengths)),
+            )
+        )
+        number += len(lengths)
+    return groups
+
+
+def plain(model, groups):
+    """Log-probs of each completion, and the gradients of a weighted sum of them."""
+    model.zero_grad()
+    rows = [
+        plain_logprobs(model, list(group.prompt_ids), list(ids), TEMPERATURE)
+        for group in groups
+        for ids in group.completions
+    ]
+    sum((1 + i) * row.sum() for i, row in enumerate(rows)).backward()
+    return [row.detach() for row in rows], gradients(model)
+
+
+def batched(model, groups, **changes):
+    """The same through micro-batches."""
+    model.zero_grad()
+    rows = {}
+    for batch in micro_batches(groups, compute(**changes), PAD, CPU):
+        logprobs, _ = policy.completion_logprobs(model, batch, temperature=TEMPERATURE)
+        weights = 1.0 + torch.tensor(batch.indices)
+        (weights[:, None] * logprobs).sum().backward()
+        for index, row, mask in zip(batch.indices, logprobs.detach(), batch.mask, strict=True):
+            assert (row[~mask] == 0).all()
+            rows[index] = row[mask]
+    return [rows[index] for index in sorted(rows)], gradients(model)
+
+
+def assert_same(found, expected):
+    for row, other in zip(found[0], expected[0], strict=True):
+        torch.testing.assert_close(row, other, rtol=1e-6, atol=1e-6)
+    assert found[1].keys() == expected[1].keys()
+    for name, gradient in expected[1].items():
+        # In float64 but for the RMS norms, which transformers computes in float32.
+        atol = 1e-6 * gradient.abs().max().item()
+        torch.testing.assert_close(found[1][name], gradient, rtol=1e-5, atol=atol, msg=name)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_log_probs_and_gradients_are_those_of_the_models_own_logits_however_rows_are_packed(family):
+    model = load(family).double()
+    groups = make_groups()
+    expected = plain(model, groups)
+    for row_tokens in (0, 10, 16, 64):
+        for max_tokens in (1, 30, 4096):
+            found = batched(model, groups, row_tokens=row_tokens, max_tokens=max_tokens)
+            assert_same(found, expected)
+    assert_same(batched(model, groups[::-1]), expected)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_more_padding_changes_nothing(family):
+    model = load(family).double()
+    short, long = make_groups()[:2]
+    for row_tokens in (0, 64):
+        alone = collate([short], row_tokens, PAD, CPU)
+        wide = Group(prompt_ids=[5] * 60, completions=[[6] * 40], indices=[9])
+        padded = collate([short, wide, long], row_tokens, PAD, CPU)
+        expected, _ = policy.completion_logprobs(model, alone, temperature=1.0)
+        found, _ = policy.completion_logprobs(model, padded, temperature=1.0)
+        torch.testing.assert_close(found[:3, :7], expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_left_padded_rows_with_an_attention_mask_have_the_same_log_probs(family):
+    model = load(family).double()
+    groups = make_groups()
+    rows = [[*group.prompt_ids, *ids] for group in groups for ids in group.completions]
+    width = max(len(row) for row in rows) + 3
+    ids = torch.tensor([[PAD] * (width - len(row)) + row for row in rows])
+    attention = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    logits = model(
+        ids, attention_mask=attention, position_ids=(attention.cumsum(1) - 1).clamp(min=0)
+    ).logits
+    every = (logits[:, :-1] / TEMPERATURE).log_softmax(-1)
+    left = every.gather(-1, ids[:, 1:, None]).squeeze(-1)
+    lengths = [len(ids) for group in groups for ids in group.completions]
+    ours, _ = batched(model, groups)
+    for row, length, found in zip(left, lengths, ours, strict=True):
+        torch.testing.assert_close(row[-length:], found, rtol=1e-9, atol=1e-9)
+
+
+def test_the_entropy_is_that_of_the_tempered_distribution():
+    model = load("llama").double()
+    group = make_groups()[1]
+    batch = collate([group], 64, PAD, CPU)
+    _, entropies = policy.completion_logprobs(model, batch, temperature=TEMPERATURE)
+    logits = model(torch.tensor([[*group.prompt_ids, *group.completions[0]]])).logits
+    expected = torch.distributions.Categorical(logits=logits[0, 8:-1] / TEMPERATURE).entropy()
+    torch.testing.assert_close(entropies[0], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_only_predicting_positions_reach_the_output_matrix(monkeypatch):
+    seen = []
+    original = chunked.linear
+
+    def spy(hidden, *args):
+        seen.append(len(hidden))
+        return original(hidden, *args)
+
+    monkeypatch.setattr(chunked, "linear", spy)
+    groups = make_groups()
+    policy.completion_logprobs(load("llama"), collate(groups, 64, PAD, CPU), temperature=1.0)
+    assert seen == [3 + 1 + 7 + 2 + 4 + 4]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_dropout_is_left_so_train_and_eval_mode_agree_bit_for_bit(family):
+    model = load(family)
+    batch = collate(make_groups(), 64, PAD, CPU)
+    trained = policy.completion_logprobs(model.train(), batch, temperature=1.0)[0]
+    evaluated = policy.completion_logprobs(model.eval(), batch, temperature=1.0)[0]
+    assert torch.equal(trained, evaluated)
+    assert all(module.p == 0.0 for module in model.modules() if isinstance(module, nn.Dropout))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradient_checkpointing_gives_the_same_gradients(family):
+    groups = make_groups()
+    plainly = batched(load(family).train(), groups)
+    checkpointed = batched(load(family, gradient_checkpointing=True).train(), groups)
+    for name, gradient in plainly[1].items():
+        torch.testing.assert_close(checkpointed[1][name], gradient, msg=name)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_saved_policy_is_safetensors_that_transformers_loads_as_the_same_function(
+    family, tmp_path
+):
+    model = load(family)
+    words = tokenizer.train(["a few words"], 700)
+    policy.save(model, words, tmp_path)
+    assert (tmp_path / "model.safetensors").exists()
+    assert not list(tmp_path.glob("*.bin"))
+    again = AutoModelForCausalLM.from_pretrained(tmp_path)
+    ids = torch.tensor([[3, 4, 5]])
+    assert torch.equal(again.eval()(ids).logits, model.eval()(ids).logits)
+
+
+def test_decoding_leaves_special_tokens_out():
+    words = tokenizer.train(["a few words"], 700)
+    ids = words("a few words")["input_ids"]
+    assert policy.decoder(words)([*ids, words.eos_token_id]) == "a few words"
+
+
+def test_an_architecture_that_scales_its_logits_is_refused_by_name():
+    config = CohereConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+        num_attention_heads=2, logit_scale=0.5,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="cohere sets `logit_scale`"):
+        policy.prepare(CohereForCausalLM(config), compute(), CPU)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attention_takes_boolean_masks_which_the_eager_one_would_add_to_the_scores(family):
+    assert load(family).config._attn_implementation == "sdpa"

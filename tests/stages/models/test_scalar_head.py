@@ -1,0 +1,86 @@
+import pytest
+import torch
+from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, checkpoint, compute, random_ids
+from transformers import AutoModelForSequenceClassification
+
+from stages.models import policy, scalar_head, tokenizer
+from stages.models.batch import Group, collate
+
+
+def make_groups():
+    generator = torch.Generator().manual_seed(0)
+    return [
+        Group(
+            prompt_ids=random_ids(generator, 4),
+            completions=[[*random_ids(generator, 3), EOS], random_ids(generator, 6)],
+            indices=[0, 1],
+        ),
+        Group(prompt_ids=random_ids(generator, 7), completions=[[EOS]], indices=[2]),
+    ]
+
+
+def make_model(family):
+    """With a head that is no longer zero."""
+    model = scalar_head.from_policy(checkpoint(family), PAD, compute(), CPU).eval()
+    torch.nn.init.normal_(model.score.weight, generator=torch.Generator().manual_seed(1))
+    return model
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_new_head_gives_every_completion_reward_0_and_every_state_value_0(family):
+    model = scalar_head.from_policy(checkpoint(family), PAD, compute(), CPU)
+    batch = collate(make_groups(), 64, PAD, CPU)
+    assert scalar_head.rewards(model, batch).tolist() == [0.0, 0.0, 0.0]
+    assert not scalar_head.values(model, batch).any()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("row_tokens", [0, 64])
+def test_the_reward_is_what_transformers_own_forward_gives_right_padded_rows(family, row_tokens):
+    model = make_model(family)
+    groups = make_groups()
+    rows = [[*group.prompt_ids, *ids] for group in groups for ids in group.completions]
+    width = max(len(row) for row in rows) + 2
+    ids = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
+    expected = model(ids, attention_mask=(ids != PAD).long()).logits.squeeze(-1)
+    found = scalar_head.rewards(model, collate(groups, row_tokens, PAD, CPU))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_value_is_the_head_at_the_position_before_the_token(family):
+    model = make_model(family)
+    groups = make_groups()
+    batch = collate(groups, 64, PAD, CPU)
+    found = scalar_head.values(model, batch)
+    rows = [(group.prompt_ids, ids) for group in groups for ids in group.completions]
+    for row, (prompt, completion) in zip(found, rows, strict=True):
+        hidden = model.base_model(torch.tensor([[*prompt, *completion]])).last_hidden_state
+        scalars = model.score(hidden)[0, len(prompt) - 1 : -1, 0]
+        torch.testing.assert_close(row[: len(completion)], scalars, rtol=1e-4, atol=1e-5)
+        assert not row[len(completion) :].any()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_saved_model_is_safetensors_that_transformers_and_we_load_as_the_same_function(
+    family, tmp_path
+):
+    model = make_model(family)
+    policy.save(model, tokenizer.train(["a few words"], 700), tmp_path)
+    assert (tmp_path / "model.safetensors").exists()
+    assert not list(tmp_path.glob("*.bin"))
+    batch = collate(make_groups(), 64, PAD, CPU)
+    expected = scalar_head.rewards(model, batch)
+    again = scalar_head.load(tmp_path, compute(), CPU).eval()
+    torch.testing.assert_close(scalar_head.rewards(again, batch), expected)
+    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert theirs.config.num_labels == 1
+    assert theirs.config.pad_token_id == PAD
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_body_is_the_policys(family):
+    reward = scalar_head.from_policy(checkpoint(family), PAD, compute(), CPU)
+    body = policy.load(checkpoint(family), compute(), CPU).base_model.state_dict()
+    for name, weight in reward.base_model.state_dict().items():
+        assert torch.equal(weight, body[name]), name
