@@ -1,0 +1,235 @@
+import numpy as np
+import pytest
+import torch
+from tiny_checkpoints import (
+    CPU,
+    EOS,
+    FAMILIES,
+    PAD,
+    VOCAB,
+    checkpoint,
+    compute,
+    load,
+    plain_logprobs,
+    random_ids,
+)
+from transformers import AutoTokenizer, GenerationConfig
+
+from stages.engines import transformers as engine
+from stages.engines.transformers import TransformersSampler, draw, fixed_point_cumulative
+from stages.models import policy, tokenizer
+from stages.models.batch import Group, collate
+from stages.seeding import derive
+
+NUM_PROMPTS, TEMPERATURE, LENGTH = 6, 0.7, 12
+# So many that some rows end early and leave the batch.
+ENDS = [EOS, 2, 3, 4, 5]
+PROMPTS = [
+    random_ids(torch.Generator().manual_seed(i), length)
+    for i, length in enumerate([3, 9, 1, 5, 5, 7])
+]
+SEEDS = [derive(0, "test", i) for i in range(NUM_PROMPTS)]
+
+
+def sampler(model, max_batch=64):
+    return TransformersSampler(
+        model=model, eos_ids=frozenset(ENDS), pad_id=PAD, max_batch=max_batch
+    )
+
+
+def sample(model, chosen, num_samples=4, max_batch=64, **changes):
+    arguments = {"temperature": TEMPERATURE, "max_new_tokens": LENGTH} | changes
+    return sampler(model, max_batch).sample(
+        [PROMPTS[i] for i in chosen],
+        [SEEDS[i] for i in chosen],
+        num_samples=num_samples,
+        **arguments,
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_completion_does_not_depend_on_batching_order_or_the_number_of_samples(family):
+    # float64, so that no draw sits within the rounding of a batched matrix product.
+    model = load(family).double()
+    expected = sample(model, range(NUM_PROMPTS))
+    ids = [[s.token_ids for s in samples] for samples in expected]
+    assert len({tuple(i) for samples in ids for i in samples}) > NUM_PROMPTS
+    for max_batch in (1, 8, 13):
+        found = sample(model, range(NUM_PROMPTS), max_batch=max_batch)
+        assert [[s.token_ids for s in samples] for samples in found] == ids
+    order = [4, 0, 5, 2, 1, 3]
+    found = sample(model, order)
+    assert [[s.token_ids for s in samples] for samples in found] == [ids[i] for i in order]
+    alone = sample(model, [3], num_samples=2)
+    assert [s.token_ids for s in alone[0]] == ids[3][:2]
+    longer = sample(model, [3], max_new_tokens=30)
+    assert [s.token_ids[:LENGTH] for s in longer[0]] == ids[3]
+    assert 0.2 < np.mean([s.finish_reason == "stop" for row in expected for s in row]) < 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_completions_are_those_of_generate(family):
+    model = load(family).eval()
+    found = sample(model, range(NUM_PROMPTS), num_samples=1, temperature=0.0, max_new_tokens=16)
+    for prompt, samples in zip(PROMPTS, found, strict=True):
+        expected = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            generation_config=GenerationConfig(
+                do_sample=False, max_new_tokens=16, eos_token_id=ENDS, pad_token_id=PAD
+            ),
+        )
+        assert samples[0].token_ids == expected[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reported_log_probs_are_the_trainers_at_that_temperature(family):
+    model = load(family)
+    found = sample(model, range(NUM_PROMPTS), max_batch=8)
+    groups = [
+        Group(prompt_ids=prompt, completions=[s.token_ids for s in samples], indices=range(4))
+        for prompt, samples in zip(PROMPTS, found, strict=True)
+    ]
+    batch = collate(groups, 64, PAD, CPU)
+    ours, _ = policy.completion_logprobs(model, batch, temperature=TEMPERATURE)
+    flat = [s for samples in found for s in samples]
+    for row, mask, reported in zip(ours, batch.mask, flat, strict=True):
+        assert reported.logprobs == pytest.approx(row[mask].tolist(), abs=1e-4)
+
+
+def test_greedy_reports_log_probs_of_the_untempered_distribution():
+    model = load("llama")
+    (samples,) = sample(model, [1], num_samples=1, temperature=0.0)
+    expected = plain_logprobs(model.eval(), PROMPTS[1], samples[0].token_ids)
+    assert samples[0].logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_frequencies_of_sampled_tokens_are_the_tempered_probabilities():
+    model = load("llama").eval()
+    num_samples = 4000
+    drawn = sampler(model, max_batch=num_samples).sample(
+        [PROMPTS[0]], [SEEDS[0]], num_samples=num_samples, temperature=2.0, max_new_tokens=1
+    )
+    counts = np.bincount([s.token_ids[0] for s in drawn[0]], minlength=VOCAB)
+    logits = model(torch.tensor([PROMPTS[0]])).logits[0, -1]
+    expected = num_samples * (logits / 2.0).softmax(-1).detach().numpy()
+    common = expected >= 5
+    assert common.sum() > 5, "a distribution worth testing"
+    statistic = ((counts - expected)[common] ** 2 / expected[common]).sum()
+    # Chi-square with about `common.sum()` degrees of freedom: mean n, standard deviation sqrt(2n).
+    assert statistic < common.sum() + 4 * np.sqrt(2 * common.sum())
+
+
+def test_a_completion_ends_with_the_end_token_or_at_the_limit():
+    model = load("gpt2")
+    flat = [s for samples in sample(model, range(NUM_PROMPTS), num_samples=16) for s in samples]
+    assert {s.finish_reason for s in flat} == {"stop", "length"}
+    for one in flat:
+        assert (one.finish_reason == "stop") == (one.token_ids[-1] in ENDS)
+        assert not set(ENDS) & set(one.token_ids[:-1])
+        assert len(one.token_ids) == LENGTH or one.finish_reason == "stop"
+        assert len(one.logprobs) == len(one.token_ids)
+
+
+def test_the_model_is_left_in_the_mode_it_was_in():
+    model = load("llama").train()
+    sample(model, [0])
+    assert model.training
+    sample(model.eval(), [0])
+    assert not model.training
+
+
+def test_an_empty_prompt_and_several_greedy_samples_are_refused():
+    model = load("llama")
+    with pytest.raises(ValueError, match="found an empty one"):
+        sampler(model).sample([[]], [0], num_samples=1, temperature=1.0, max_new_tokens=2)
+    with pytest.raises(ValueError, match="num_samples is 2: set it to 1"):
+        sample(model, [0], num_samples=2, temperature=0.0)
+
+
+def test_no_prompt_gives_no_completion():
+    assert sample(load("llama"), []) == []
+
+
+def test_a_hand_worked_draw():
+    # p = 1/2, 1/4, 1/4: the cumulative sums are 1/2, 3/4, 1.
+    logits = torch.tensor([[0.5, 0.25, 0.25]]).log().repeat(4, 1)
+    uniform = torch.tensor([0.0, 0.5, 0.7499, 0.75], dtype=torch.float64)
+    tokens, logprobs = draw(logits, 1.0, uniform)
+    assert tokens.tolist() == [0, 1, 1, 2]
+    assert logprobs.exp().tolist() == pytest.approx([0.5, 0.25, 0.25, 0.25])
+    # At temperature 1/2 the probabilities are squared: 4/6, 1/6, 1/6.
+    tokens, logprobs = draw(logits, 0.5, uniform)
+    assert tokens.tolist() == [0, 0, 1, 1]
+    assert logprobs[0].exp().item() == pytest.approx(4 / 6)
+
+
+def test_a_token_of_probability_0_is_never_drawn_not_even_at_the_ends_of_the_interval():
+    logits = torch.tensor([[-torch.inf, 0.3, 0.2, -torch.inf, -torch.inf]]).repeat(2, 1)
+    # In float32 the largest number below 1 that the stream can yield is 1.
+    uniform = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
+    tokens, logprobs = draw(logits, 1.0, uniform)
+    assert tokens.tolist() == [1, 2]
+    assert logprobs.isfinite().all()
+
+
+def test_fixed_point_sums_draw_the_same_tokens():
+    generator = torch.Generator().manual_seed(0)
+    probabilities = torch.randn(50, 1000, generator=generator).mul(3).softmax(-1)
+    exact = fixed_point_cumulative(probabilities)
+    torch.testing.assert_close((exact / 2**40).float(), probabilities.cumsum(-1))
+    # A whole number, so the order of the sum cannot matter.
+    assert torch.equal(exact, exact.round())
+
+
+def chat_tokenizer():
+    words = tokenizer.train(["a few words"], 700)
+    words.chat_template = (
+        "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    return words
+
+
+def test_a_chat_model_stops_at_any_of_its_end_tokens(tmp_path):
+    words = chat_tokenizer()
+    model = load("llama")
+    model.resize_token_embeddings(len(words))
+    model.generation_config.eos_token_id = [words.eos_token_id, 40, 41]
+    policy.save(model, words, tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    loaded = policy.load(tmp_path, compute(), CPU)
+    live = engine.from_model(loaded, again, max_batch=32)
+    assert live.eos_ids == {words.eos_token_id, 40, 41}
+    messages = [{"role": "user", "content": "a few"}]
+    prompt = again.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    # Every end token is made certain in turn, by a body that always says the same.
+    for end in sorted(live.eos_ids):
+        with torch.no_grad():
+            loaded.get_output_embeddings().weight.zero_()
+            loaded.model.norm.weight.fill_(1.0)
+        loaded.get_output_embeddings().register_forward_hook(
+            lambda _module, _args, logits, end=end: logits.index_fill(-1, torch.tensor(end), 99.0)
+        )
+        (samples,) = live.sample([prompt], [0], num_samples=2, temperature=1.0, max_new_tokens=5)
+        assert {s.finish_reason for s in samples} == {"stop"}
+        loaded.get_output_embeddings()._forward_hooks.clear()
+
+
+def test_a_tokenizers_end_token_counts_even_where_the_model_names_none():
+    words = tokenizer.train(["a few words"], 700)
+    model = load("llama")
+    model.generation_config.eos_token_id = None
+    assert engine.from_model(model, words, max_batch=4).eos_ids == {words.eos_token_id}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_draws_from_the_weights_as_they_are_now(family):
+    model = policy.load(checkpoint(family), compute(), CPU)
+    live = sampler(model)
+    before = live.sample([PROMPTS[0]], [0], num_samples=8, temperature=1.0, max_new_tokens=5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(-1.5)
+    after = live.sample([PROMPTS[0]], [0], num_samples=8, temperature=1.0, max_new_tokens=5)
+    assert before != after
