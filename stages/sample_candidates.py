@@ -72,7 +72,11 @@ def main() -> None:
         for index, chunk in enumerate(progress.track(chunks, label=f"sample {name} {split}")):
             for kind, num_samples, temperature in (
                 ("greedy", 1, 0.0),
-                ("pool", config.sample_candidates.num_samples, config.sample_candidates.temperature),
+                (
+                    "pool",
+                    config.sample_candidates.num_samples,
+                    config.sample_candidates.temperature,
+                ),
             ):
                 seeds = [derive(config.seed, "sample", split, prompt.id) for prompt in chunk]
                 drawn = sampler.sample(

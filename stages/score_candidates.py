@@ -52,10 +52,8 @@ def main() -> None:
         config = params.load(Config)
         device = setup(config.compute)
         model = scalar_head.load(REWARD_MODEL, config.compute, device).eval()
-        pad_id = model_tokenizer.load(REWARD_MODEL).pad_token_id
-        problems = pools.by_problem(
-            lines.read(PROMPTS, Prompt), lines.read(pool_path, Completion)
-        )
+        pad_id = model_tokenizer.pad_id(model_tokenizer.load(REWARD_MODEL))
+        problems = pools.by_problem(lines.read(PROMPTS, Prompt), lines.read(pool_path, Completion))
         rows = [row for _, pool in problems for row in pool]
         batches = list(
             micro_batches(
@@ -80,9 +78,7 @@ def main() -> None:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
-def groups(
-    problems: list[tuple[Prompt, list[Completion]]], row_tokens: int
-) -> list[Group]:
+def groups(problems: list[tuple[Prompt, list[Completion]]], row_tokens: int) -> list[Group]:
     """Each problem's completions, numbered in reading order, in groups that fit a row."""
     parts, start = [], 0
     for prompt, pool in problems:

@@ -42,7 +42,7 @@ def main() -> None:
         tokenizer = model_tokenizer.load(SFT)
         model = policy.load(SFT, config.compute, device)
         pairs = list(lines.read(PAIRS, Preference))
-        pad_id = tokenizer.pad_token_id
+        pad_id = model_tokenizer.pad_id(tokenizer)
         ref_logprobs = preference.reference_logprobs(model, pairs, config.compute, pad_id)
         merged = lora.attach(model, config.lora, seed)
         schedule = epochs.batches(

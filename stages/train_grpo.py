@@ -68,7 +68,7 @@ def main() -> None:
             schedule,
             settings,
             config.compute,
-            tokenizer.pad_token_id,
+            model_tokenizer.pad_id(tokenizer),
             seed,
         )
         rollouts, tokens = [], {"generated_tokens": 0, "trained_tokens": 0}

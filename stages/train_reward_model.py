@@ -43,7 +43,7 @@ def main() -> None:
         device = setup(config.compute)
         seed = derive(config.seed, "train_reward_model")
         tokenizer = model_tokenizer.load(SFT)
-        pad_id = tokenizer.pad_token_id
+        pad_id = model_tokenizer.pad_id(tokenizer)
         model = scalar_head.from_policy(SFT, pad_id, config.compute, device)
         merged = lora.attach(model, config.lora, seed)
         pairs = list(lines.read(PAIRS / "train.jsonl", Preference))

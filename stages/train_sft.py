@@ -45,6 +45,7 @@ def main() -> None:
         device = setup(config.compute)
         seed = derive(config.seed, "train_sft")
         tokenizer = model_tokenizer.load(TOKENIZER)
+        pad_id = model_tokenizer.pad_id(tokenizer)
         if config.model.path is None:
             model = tiny.build(config.model.tiny, tokenizer, seed)
             model = policy.prepare(model, config.compute, device)
@@ -55,9 +56,7 @@ def main() -> None:
         schedule = epochs.batches(
             len(rows), config.train_sft.num_epochs, config.train_sft.batch_size, seed
         )
-        steps = sft.train(
-            model, rows, schedule, config.train_sft, config.compute, tokenizer.pad_token_id
-        )
+        steps = sft.train(model, rows, schedule, config.train_sft, config.compute, pad_id)
         trained_tokens, losses = 0, []
         for step in progress.track(steps, total=len(schedule), label="train_sft"):
             run.log(step.index, step.metrics)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def token_budget_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Indices of `lengths` in batches whose padded size, rows times longest, is at most `max_tokens`.
+    """Indices of `lengths` in batches of at most `max_tokens`: rows times longest row.
 
     Longest first, so that rows of a batch are of similar length and little is padding.
     A row longer than the budget gets a batch of its own. The split never changes a

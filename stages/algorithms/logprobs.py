@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import linear
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVariableType]
 
 # 2^24 float32 logits are 64 MiB.
 MAX_LOGITS = 2**24
@@ -42,7 +42,8 @@ def token_logprobs(
     chunk = max(1, max_logits // output_weight.shape[0])
     if len(hidden) <= chunk:
         return _chunk_logprobs(hidden, output_weight, token_ids, temperature, output_bias)
-    parts = [
+    # torch's `checkpoint` is not annotated.
+    parts: list[tuple[Tensor, Tensor]] = [
         checkpoint(
             _chunk_logprobs,
             hidden[start : start + chunk],

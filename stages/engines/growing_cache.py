@@ -37,6 +37,8 @@ class GrowingLayer(DynamicLayer):
         self._values[:, :, self.length : end] = value_states
         self.length = end
         self._view()
+        assert self.keys is not None
+        assert self.values is not None
         return self.keys, self.values
 
     def select(self, rows: Int[Tensor, " kept"]) -> None:
@@ -68,4 +70,3 @@ class GrowingCache(Cache):
         for layer in self.layers:
             assert isinstance(layer, GrowingLayer)
             layer.select(rows)
-

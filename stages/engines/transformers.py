@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.engines.growing_cache import GrowingCache
+from stages.models.model_tokenizer import eos_id, pad_id
 from stages.sampler import Sample
 from stages.seeding import derive
 
@@ -154,8 +155,8 @@ def from_model(
     eos = configured if isinstance(configured, list) else [configured]
     return TransformersSampler(
         model=model,
-        eos_ids=frozenset([tokenizer.eos_token_id, *(i for i in eos if i is not None)]),
-        pad_id=tokenizer.pad_token_id,
+        eos_ids=frozenset([eos_id(tokenizer), *(i for i in eos if isinstance(i, int))]),
+        pad_id=pad_id(tokenizer),
         max_batch=max_batch,
     )
 

@@ -27,7 +27,7 @@ class RewardConfig(Params):
     batch_size: int = Field(gt=0)
     """Pairs in an optimizer step."""
     centring: float = Field(ge=0)
-    """Weight of (r_chosen + r_rejected)^2, which keeps the scale's zero in place (0.01 is usual)."""
+    """Weight of (r_chosen + r_rejected)^2, which keeps the scale's zero in place; usually 0.01."""
     optim: OptimConfig
 
 

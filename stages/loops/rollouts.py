@@ -44,7 +44,7 @@ def collect(
     temperature: float,
     max_new_tokens: int,
 ) -> Rollouts:
-    """`group_size` completions of each prompt; the stream depends on (seed, step, prompt, sample)."""
+    """`group_size` completions of each prompt; streams depend on (seed, step, prompt, sample)."""
     drawn = sampler.sample(
         [prompt.prompt_ids for prompt in prompts],
         [derive(seed, "rollout", step, prompt.id) for prompt in prompts],

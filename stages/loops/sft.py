@@ -33,7 +33,9 @@ def train(
     compute: ComputeConfig,
     pad_id: int,
 ) -> Iterator[Step]:
-    """One step for each list of row numbers in `schedule` (`epochs.batches`); loss = mean of - log p over the step's completion tokens.
+    """One step for each list of row numbers in `schedule` (see `epochs.batches`).
+
+        loss = mean of - log p over the step's completion tokens
 
     The prompt is read and not learned. `model` is changed in place.
     """
@@ -41,9 +43,7 @@ def train(
     optimizer = adamw(model, config.optim)
     for index, chosen in enumerate(schedule):
         groups = [
-            Group(
-                prompt_ids=rows[i].prompt_ids, completions=[rows[i].completion_ids], indices=[i]
-            )
+            Group(prompt_ids=rows[i].prompt_ids, completions=[rows[i].completion_ids], indices=[i])
             for i in chosen
         ]
         num_tokens = sum(len(rows[i].completion_ids) for i in chosen)
@@ -54,4 +54,6 @@ def train(
             loss.backward()
             total += loss.item()
         metrics = update(optimizer, config.optim, index, len(schedule))
-        yield Step(index=index, metrics={"loss/nll": total, "tokens/trained": num_tokens, **metrics})
+        yield Step(
+            index=index, metrics={"loss/nll": total, "tokens/trained": num_tokens, **metrics}
+        )

@@ -1,6 +1,7 @@
 """What every training loop yields."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -11,5 +12,5 @@ class Step:
     """From 0."""
     metrics: dict[str, float]
     """Numbers of this step, named `family/name`."""
-    rows: list[object] = field(default_factory=list)
+    rows: Sequence[object] = ()
     """Records the step produced (rollouts); empty for loops that produce none."""

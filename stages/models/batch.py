@@ -101,9 +101,7 @@ def _rows(group: Group, row_tokens: int) -> list[Group]:
     return [group] if group.length() <= row_tokens else split_group(group, 0)
 
 
-def collate(
-    groups: Sequence[Group], row_tokens: int, pad_id: int, device: torch.device
-) -> Batch:
+def collate(groups: Sequence[Group], row_tokens: int, pad_id: int, device: torch.device) -> Batch:
     """One batch of these groups; see `micro_batches`."""
     rows = [row for group in groups for row in _rows(group, row_tokens)]
     assert all(row.prompt_ids and all(row.completions) for row in rows), "an empty row"

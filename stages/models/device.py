@@ -1,13 +1,13 @@
 """Where and in what precision a stage computes."""
 
-from typing import Literal
-
 import os
+from typing import Literal
 
 import torch
 from pydantic import Field
 
 from stages.params import Params
+
 
 class ComputeConfig(Params):
     """Numerics that every stage with a model shares; each of them can change an output."""
@@ -16,7 +16,7 @@ class ComputeConfig(Params):
     """Precision of matrix products. Weights and optimizer stay in float32: steps of a small
     learning rate would be lost in the rounding of bfloat16 weights."""
     cpu_threads: int = Field(gt=0)
-    """Threads of a CPU run: the order of a sum depends on them, so they are part of the identity."""
+    """Threads of a CPU run: the order of a sum depends on them, so they are identity."""
     gradient_checkpointing: bool
     """Recompute activations in the backward pass: less memory, about a third more time."""
     max_tokens: int = Field(gt=0)

@@ -18,13 +18,11 @@ class LoraConfig(Params):
 
     rank: int = Field(ge=0)
     """Rank of the adapters on every linear layer; 0 trains all weights instead."""
-    alpha: float = Field(gt=0)
+    alpha: int = Field(gt=0)
     """The adapters' output is scaled by alpha / rank."""
 
 
-def attach(
-    model: PreTrainedModel, config: LoraConfig, seed: int
-) -> Callable[[], PreTrainedModel]:
+def attach(model: PreTrainedModel, config: LoraConfig, seed: int) -> Callable[[], PreTrainedModel]:
     """Give `model`, in place, adapters to train; nothing is done at rank 0.
 
     A scalar head is trained whole. No dropout: old and new log-probs must come from

@@ -39,3 +39,18 @@ def load(path: str | Path) -> PreTrainedTokenizerBase:
         # Padding is never counted, so any token will do.
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """What fills the right of a row."""
+    return _single(tokenizer.pad_token_id)
+
+
+def eos_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """What ends a completion."""
+    return _single(tokenizer.eos_token_id)
+
+
+def _single(token_id: object) -> int:
+    assert isinstance(token_id, int), f"`load` makes sure of one token id, found {token_id!r}"
+    return token_id

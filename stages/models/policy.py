@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.algorithms.logprobs import token_logprobs
+from stages.models import checkpoint
 from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
 
@@ -27,10 +28,7 @@ def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreT
     Raises:
         ValueError: an architecture whose logits are not a plain linear map.
     """
-    # Eager attention would add the boolean mask of shared rows to the scores, unnoticed.
-    model = AutoModelForCausalLM.from_pretrained(
-        str(path), dtype=torch.float32, use_safetensors=True, attn_implementation="sdpa"
-    )
+    model = checkpoint.read(AutoModelForCausalLM, path, new=frozenset())
     return prepare(model, compute, device)
 
 
@@ -50,11 +48,11 @@ def prepare(
             module.p = 0.0
         # Attention dropout is a number on the attention module, read at every forward pass.
         if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
+            module.attention_dropout = 0.0  # pyright: ignore[reportArgumentType]
     if compute.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.enable_input_require_grads()
-    return model.to(device)
+    return model.to(device)  # pyright: ignore[reportArgumentType]
 
 
 def hidden_states(model: PreTrainedModel, batch: Batch) -> Float[Tensor, "position hidden"]:
@@ -77,12 +75,13 @@ def completion_logprobs(
     output matrix.
     """
     head = model.get_output_embeddings()
+    assert isinstance(head, nn.Linear), f"expected a linear output layer, found {type(head)}"
     logprobs, entropies = token_logprobs(
         hidden_states(model, batch)[batch.predict_index],
         head.weight,
         batch.token_ids[batch.mask],
         temperature=temperature,
-        output_bias=getattr(head, "bias", None),
+        output_bias=head.bias,
     )
     return unflatten(logprobs, batch), unflatten(entropies, batch)
 
@@ -97,7 +96,9 @@ def decoder(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str
     """Token ids to text without special tokens."""
 
     def decode(token_ids: Sequence[int]) -> str:
-        return tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        text = tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        assert isinstance(text, str)
+        return text
 
     return decode
 

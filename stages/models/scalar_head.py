@@ -9,9 +9,10 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
+from stages.models import checkpoint
 from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
 from stages.models.policy import hidden_states, prepare, unflatten
@@ -19,14 +20,7 @@ from stages.models.policy import hidden_states, prepare, unflatten
 
 def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreTrainedModel:
     """The scalar-head model at `path`."""
-    model = AutoModelForSequenceClassification.from_pretrained(
-        str(path),
-        num_labels=1,
-        dtype=torch.float32,
-        use_safetensors=True,
-        attn_implementation="sdpa",
-    )
-    return prepare(model, compute, device)
+    return _read(path, compute, device, new=frozenset())
 
 
 def from_policy(
@@ -37,18 +31,30 @@ def from_policy(
     From zero every completion starts with the same reward (loss log 2), whatever the
     seed; a random head would start as a random preference.
     """
-    model = load(path, compute, device)
-    torch.nn.init.zeros_(model.score.weight)
+    model = _read(path, compute, device, new=frozenset({"score.weight"}))
+    torch.nn.init.zeros_(_head(model).weight)
     model.config.pad_token_id = pad_id
     return model
 
 
+def _read(
+    path: str | Path, compute: ComputeConfig, device: torch.device, *, new: frozenset[str]
+) -> PreTrainedModel:
+    model = checkpoint.read(AutoModelForSequenceClassification, path, new=new, num_labels=1)
+    return prepare(model, compute, device)
+
+
+def _head(model: PreTrainedModel) -> nn.Linear:
+    # Trained whole under LoRA, it is wrapped, and called alike.
+    return model.score  # pyright: ignore[reportReturnType]
+
+
 def rewards(model: PreTrainedModel, batch: Batch) -> Float[Tensor, " batch"]:
     """The scalar at the last token of each completion, in float32."""
-    return model.score(hidden_states(model, batch)[batch.last_index]).squeeze(-1).float()
+    return _head(model)(hidden_states(model, batch)[batch.last_index]).squeeze(-1).float()
 
 
 def values(model: PreTrainedModel, batch: Batch) -> Float[Tensor, "batch token"]:
     """The scalar before each token is emitted, in float32; 0 where `batch.mask` is False."""
-    scalars = model.score(hidden_states(model, batch)[batch.predict_index]).squeeze(-1)
+    scalars = _head(model)(hidden_states(model, batch)[batch.predict_index]).squeeze(-1)
     return unflatten(scalars.float(), batch)

@@ -47,7 +47,7 @@ def build(config: TinyConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> 
             max_position_embeddings=config.max_length,
             tie_word_embeddings=True,
             bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,  # pyright: ignore[reportArgumentType]
+            pad_token_id=tokenizer.pad_token_id,  # pyright: ignore[reportArgumentType]
         )
     )

@@ -1,4 +1,4 @@
-"""The embedded model's tokenizer: byte-level BPE in which every whole number below 200 is one token.
+"""The embedded model's tokenizer: byte-level BPE, every whole number below 200 one token.
 
 Digits as tokens make a small model learn arithmetic too slowly to be moved by
 reinforcement learning in minutes; one token a number does not. Any text can be

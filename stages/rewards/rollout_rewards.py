@@ -43,6 +43,4 @@ def rule(rollouts: Answered, config: RuleRewardConfig) -> list[float]:
 
 def correct(rollouts: Answered) -> list[bool]:
     """The answer checker's verdict on each completion: the true reward."""
-    return [
-        is_correct(text, rollouts.prompt(i).answer) for i, text in enumerate(rollouts.texts)
-    ]
+    return [is_correct(text, rollouts.prompt(i).answer) for i, text in enumerate(rollouts.texts)]

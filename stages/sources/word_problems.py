@@ -1,4 +1,4 @@
-"""Grade-school arithmetic word problems, generated from a seed, with demonstrations as people write them.
+"""Grade-school arithmetic word problems from a seed, with demonstrations as people write them.
 
 A problem is a chain of two to four steps on one quantity (gain, loss, "n times as
 many"), every value a whole number from 0 to `max_value`. Demonstrations are not all
@@ -108,9 +108,7 @@ def _tell(rng: random.Random, start: int, moves: list[_Move]) -> str:
     sentences = [f"{name} has {start} {items}."]
     for move in moves:
         phrases = {"+": GAINS, "-": LOSSES, "*": TIMES}[move.operator]
-        sentences.append(
-            rng.choice(phrases).format(who=NAMES[name], name=name, n=move.operand)
-        )
+        sentences.append(rng.choice(phrases).format(who=NAMES[name], name=name, n=move.operand))
     sentences.append(rng.choice(QUESTIONS).format(items=items, name=name))
     return " ".join(sentences)
 
@@ -126,9 +124,8 @@ def _demonstrate(
     slip_at = rng.randrange(len(moves)) if rng.random() < config.slip_share else None
     value = start
     lines = []
-    for index, move in enumerate(moves):
-        if move.operator == "*" and misread:
-            move = _Move("+", move.operand)
+    for index, truth in enumerate(moves):
+        move = _Move("+", truth.operand) if truth.operator == "*" and misread else truth
         result = _apply(value, move)
         if index == slip_at:
             result += rng.choice((-10, -2, -1, 1, 2, 10))
