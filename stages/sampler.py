@@ -5,7 +5,7 @@ Token ids in, token ids out: a sampler knows nothing of text, tasks or rewards.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,6 +21,7 @@ class Sample:
     """`stop`: ended with the end-of-sequence token; `length`: cut at the limit."""
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """Draws completions from a causal language model."""
 

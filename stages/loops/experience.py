@@ -94,8 +94,8 @@ def gather(
 
 
 def _whiten(
-    grids: Sequence[Float[Tensor, "batch token"]], batches: Sequence[Batch]
-) -> list[Float[Tensor, "batch token"]]:
+    grids: Sequence[Float[Tensor, "_ _"]], batches: Sequence[Batch]
+) -> list[Float[Tensor, "_ _"]]:
     """Mean 0 and variance 1 over the counted tokens of all micro-batches together."""
     flat = torch.cat([g[b.mask] for g, b in zip(grids, batches, strict=True)])[None]
     whitened = masked_whiten(flat, torch.ones_like(flat, dtype=torch.bool), eps=WHITEN_EPS)[0]
@@ -107,7 +107,7 @@ def _whiten(
 
 
 def _measure(
-    drawn: Rollouts, flat: Sequence[Experience], ref: Sequence[Float[Tensor, "batch token"]]
+    drawn: Rollouts, flat: Sequence[Experience], ref: Sequence[Float[Tensor, "_ _"]]
 ) -> dict[str, float]:
     """Divergence from the reference, the sampler's gap (checked) and the value model's fit."""
     num_tokens = sum(int(part.batch.mask.sum()) for part in flat)

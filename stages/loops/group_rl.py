@@ -151,7 +151,7 @@ def train(
 
 
 def _sampler_gap(
-    drawn: Rollouts, batches: Sequence[Batch], old: Sequence[Float[Tensor, "batch token"]]
+    drawn: Rollouts, batches: Sequence[Batch], old: Sequence[Float[Tensor, "_ _"]]
 ) -> float:
     """Mean absolute difference between the sampler's and the trainer's log-probs; checked."""
     total = sum(

@@ -17,7 +17,7 @@ ON_POLICY_TOLERANCE = {"cpu": 0.0, "cuda": 0.05}
 @torch.no_grad()
 def frozen_logprobs(
     model: PreTrainedModel, batches: Sequence[Batch], *, temperature: float
-) -> list[Float[Tensor, "batch token"]]:
+) -> list[Float[Tensor, "_ _"]]:
     """Of each batch's completions, in eval mode; the temperature is the sampling one."""
     was_training = model.training
     model.eval()

@@ -1,7 +1,7 @@
 """The rule reward of rollouts: is the answer right, is it in the format."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ class RuleRewardConfig(Params):
     """Added when the completion shows working and then one final answer."""
 
 
+@runtime_checkable
 class Answered(Protocol):
     """Completions with their prompts, in the same order."""
 

@@ -1,0 +1,166 @@
+import pytest
+import torch
+from tiny_checkpoints import PAD, compute, load, plain_logprobs
+from tiny_rollouts import (
+    OPTIM,
+    assert_same_gradients,
+    decode,
+    even_share,
+    make_prompts,
+    make_sampler,
+    watch_gradients,
+    weights,
+)
+
+from stages.algorithms.group_advantage import group_zscore
+from stages.loops import epochs, group_rl
+from stages.loops.group_rl import GroupRlConfig
+
+PROMPTS = make_prompts(8)
+SETTINGS = {
+    "num_steps": 1,
+    "prompts_per_step": 4,
+    "group_size": 4,
+    "num_updates": 1,
+    "temperature": 0.9,
+    "max_new_tokens": 6,
+    "clip_low": 0.2,
+    "clip_high": 0.2,
+    "kl_coef": 0.0,
+    "advantage_ddof": 1,
+    "advantage_eps": 1e-4,
+    "optim": OPTIM,
+}
+FIRST_FOUR = [[0, 1, 2, 3]]
+
+
+def by_evenness(drawn):
+    return even_share(drawn.texts)
+
+
+def train(model, schedule, settings=None, *, reward=by_evenness, sampler=None, **changes):
+    config = GroupRlConfig(**SETTINGS | changes)
+    return list(
+        group_rl.train(
+            model,
+            load("llama") if config.kl_coef > 0 else None,
+            sampler or make_sampler(model),
+            decode,
+            reward,
+            lambda drawn: [share == 1 for share in even_share(drawn.texts)],
+            PROMPTS,
+            schedule,
+            config,
+            settings or compute(),
+            PAD,
+            0,
+        )
+    )
+
+
+def test_the_trivial_task_is_learned():
+    steps = train(load("llama"), epochs.draws(8, 25, 4, seed=0))
+    first = sum(step.metrics["reward/mean"] for step in steps[:3]) / 3
+    last = sum(step.metrics["reward/mean"] for step in steps[-3:]) / 3
+    assert first < 0.75
+    assert last > first + 0.2
+
+
+@pytest.mark.parametrize("kl_coef", [0.0, 0.1])
+def test_the_gradient_does_not_depend_on_micro_batches_rows_or_prompt_order(kl_coef, monkeypatch):
+    seen = watch_gradients(monkeypatch, group_rl)
+    for row_tokens in (64, 0, 20):
+        for max_tokens in (4096, 40):
+            settings = compute(row_tokens=row_tokens, max_tokens=max_tokens)
+            train(load("llama"), FIRST_FOUR, settings, kl_coef=kl_coef)
+    train(load("llama"), [[2, 0, 3, 1]], kl_coef=kl_coef)
+    for found in seen[1:]:
+        assert_same_gradients(found, seen[0])
+
+
+def test_the_first_gradient_is_the_policy_gradient_of_the_group_advantages(monkeypatch):
+    seen = watch_gradients(monkeypatch, group_rl)
+    (step,) = train(load("llama"), FIRST_FOUR)
+    model = load("llama")
+    rewards = torch.tensor([row.reward for row in step.rows]).view(4, 4)
+    advantages = group_zscore(rewards, ddof=1, eps=1e-4).view(-1)
+    loss = 0.0
+    for row, advantage in zip(step.rows, advantages, strict=True):
+        prompt = next(prompt for prompt in PROMPTS if prompt.id == row.id)
+        logprobs = plain_logprobs(model, prompt.prompt_ids, row.completion_ids, 0.9)
+        loss = loss - advantage * logprobs.mean() / 16
+    expected = torch.autograd.grad(loss, list(model.parameters()))
+    norms = sorted(float(gradient.norm()) for gradient in expected)
+    found = sorted(float(gradient.norm()) for gradient in seen[0].values())
+    assert found == pytest.approx(norms, rel=1e-3, abs=1e-5)
+
+
+def test_groups_without_signal_cost_nothing_and_leave_the_weights_alone():
+    model = load("llama")
+    before = weights(model)
+    (step,) = train(model, FIRST_FOUR, reward=lambda drawn: [0.1] * 16)
+    assert step.metrics["reward/groups_without_signal"] == 1.0
+    assert step.metrics["tokens/trained"] == 0
+    assert "loss/policy" not in step.metrics
+    assert len(step.rows) == 16
+    assert torch.equal(weights(model), before)
+
+
+def test_a_silent_group_is_not_computed_and_still_counts_in_the_normaliser(monkeypatch):
+    seen = watch_gradients(monkeypatch, group_rl)
+
+    def silence(number):
+        def reward(drawn):
+            shares = even_share(drawn.texts)
+            return [0.5 if i // 4 < number else share for i, share in enumerate(shares)]
+
+        return reward
+
+    # Prompt 3 alone has a signal; drawn with three silent ones it weighs a quarter.
+    (four,) = train(load("llama"), FIRST_FOUR, reward=silence(3))
+    (alone,) = train(load("llama"), [[3]])
+    assert four.metrics["tokens/trained"] == alone.metrics["tokens/trained"]
+    quarter = {name: gradient / 4 for name, gradient in seen[1].items()}
+    assert_same_gradients(seen[0], quarter)
+
+
+def test_several_updates_count_their_tokens_and_move_the_ratio():
+    (once,) = train(load("llama"), FIRST_FOUR)
+    (thrice,) = train(load("llama"), FIRST_FOUR, num_updates=3)
+    assert thrice.metrics["tokens/trained"] == 3 * once.metrics["tokens/trained"]
+    assert once.metrics["clip_fraction"] == 0.0
+    assert thrice.metrics["clip_fraction"] > 0.0
+
+
+def test_at_the_reference_the_divergence_is_zero_and_later_it_is_measured():
+    first, *_, last = train(load("llama"), epochs.draws(8, 5, 4, seed=0), kl_coef=0.05)
+    assert first.metrics["kl/k3"] == pytest.approx(0.0, abs=1e-6)
+    assert last.metrics["kl/k3"] > 1e-3
+
+
+def test_a_sampler_with_other_weights_or_another_temperature_is_found():
+    with pytest.raises(ValueError, match="the sampler's log-probs differ"):
+        train(load("llama"), FIRST_FOUR, sampler=make_sampler(load("llama", seed=1)))
+
+    class Hotter:
+        def sample(self, prompts, seeds, *, temperature, **arguments):
+            live = make_sampler(load("llama"))
+            return live.sample(prompts, seeds, temperature=1.5 * temperature, **arguments)
+
+    with pytest.raises(ValueError, match="another temperature"):
+        train(load("llama"), FIRST_FOUR, sampler=Hotter())
+
+
+def test_rewards_may_be_verdicts():
+    (step,) = train(load("llama"), FIRST_FOUR, reward=lambda drawn: [i % 2 == 0 for i in range(16)])
+    assert step.metrics["reward/mean"] == 0.5
+
+
+def test_the_same_training_twice_gives_the_same_bits_and_the_same_rollouts():
+    found = []
+    for _ in range(2):
+        model = load("llama")
+        steps = train(model, epochs.draws(8, 3, 4, seed=0), kl_coef=0.05, num_updates=2)
+        found.append((weights(model), [row for step in steps for row in step.rows]))
+    assert torch.equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]

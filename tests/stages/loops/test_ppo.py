@@ -1,0 +1,140 @@
+import pytest
+import torch
+from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
+from tiny_rollouts import (
+    OPTIM,
+    assert_same_gradients,
+    decode,
+    even_share,
+    make_prompts,
+    make_sampler,
+    watch_gradients,
+    weights,
+)
+
+from stages.loops import epochs, ppo
+from stages.loops.ppo import Models, PpoConfig
+from stages.models import scalar_head
+
+PROMPTS = make_prompts(8)
+FIRST_FOUR = [[0, 1, 2, 3]]
+SETTINGS = {
+    "num_steps": 1,
+    "prompts_per_step": 4,
+    "samples_per_prompt": 4,
+    "num_epochs": 1,
+    "num_minibatches": 1,
+    "temperature": 0.9,
+    "max_new_tokens": 6,
+    "gamma": 1.0,
+    "lam": 0.95,
+    "clip_low": 0.2,
+    "clip_high": 0.2,
+    "clip_value": 0.5,
+    "kl_coef": 0.02,
+    "optim": OPTIM,
+    "value_optim": OPTIM,
+}
+
+
+def make_models():
+    """The reward model is a fixed random one; the value model starts as it."""
+    heads = []
+    for _ in range(2):
+        model = scalar_head.from_policy(checkpoint("llama", 1), PAD, compute(), CPU)
+        generator = torch.Generator().manual_seed(1)
+        torch.nn.init.normal_(model.score.weight, std=0.5, generator=generator)
+        heads.append(model.eval())
+    return Models(policy=load("llama"), value=heads[0], reference=load("llama"), reward=heads[1])
+
+
+def train(models, schedule, settings=None, *, sampler=None, **changes):
+    return list(
+        ppo.train(
+            models,
+            sampler or make_sampler(models.policy),
+            decode,
+            lambda drawn: [share == 1 for share in even_share(drawn.texts)],
+            PROMPTS,
+            schedule,
+            PpoConfig(**SETTINGS | changes),
+            settings or compute(),
+            PAD,
+            0,
+        )
+    )
+
+
+def mean(steps, name):
+    return sum(step.metrics[name] for step in steps) / len(steps)
+
+
+def test_the_reward_models_score_rises_and_the_value_model_learns_to_predict_it():
+    models = make_models()
+    before = weights(models.reward), weights(models.reference)
+    steps = train(
+        models, epochs.draws(8, 25, 4, seed=0), num_epochs=2, num_minibatches=2, gamma=1.0
+    )
+    assert mean(steps[-3:], "reward/mean") > mean(steps[:3], "reward/mean") + 0.5
+    assert mean(steps[-5:], "loss/value") < mean(steps[:5], "loss/value")
+    assert torch.equal(weights(models.reward), before[0])
+    assert torch.equal(weights(models.reference), before[1])
+
+
+def test_neither_gradient_depends_on_micro_batches_or_rows(monkeypatch):
+    seen = watch_gradients(monkeypatch, ppo)
+    for row_tokens in (64, 0, 20):
+        for max_tokens in (4096, 40):
+            settings = compute(row_tokens=row_tokens, max_tokens=max_tokens)
+            train(make_models(), FIRST_FOUR, settings)
+    # The policy's step and the value model's alternate.
+    for found in seen[2::2]:
+        assert_same_gradients(found, seen[0])
+    for found in seen[3::2]:
+        assert_same_gradients(found, seen[1])
+
+
+def test_the_first_step_is_on_policy_and_later_ones_are_clipped():
+    (once,) = train(make_models(), FIRST_FOUR)
+    (more,) = train(make_models(), FIRST_FOUR, num_epochs=4)
+    assert once.metrics["clip_fraction"] == 0.0
+    assert more.metrics["clip_fraction"] > 0.0
+    assert more.metrics["tokens/trained"] == 4 * once.metrics["tokens/trained"]
+
+
+def test_mini_batches_are_a_random_partition_of_the_prompts():
+    models = make_models()
+    steps = train(models, FIRST_FOUR * 2, num_minibatches=4)
+    assert len(steps) == 2
+    assert len(steps[0].rows) == 16
+
+
+def test_a_strong_penalty_keeps_the_policy_near_the_reference():
+    found = []
+    for kl_coef in (0.0, 2.0):
+        steps = train(
+            make_models(),
+            epochs.draws(8, 15, 4, seed=0),
+            num_minibatches=2,
+            kl_coef=kl_coef,
+            optim=OPTIM | {"learning_rate": 3e-3},
+        )
+        found.append(mean(steps[-5:], "kl/k3"))
+    assert found[1] < 0.5 * found[0]
+
+
+def test_a_sampler_with_other_weights_is_found():
+    with pytest.raises(ValueError, match="the sampler's log-probs differ"):
+        train(make_models(), FIRST_FOUR, sampler=make_sampler(load("llama", seed=2)))
+
+
+def test_the_same_training_twice_gives_the_same_bits_and_the_same_rollouts():
+    found = []
+    for _ in range(2):
+        models = make_models()
+        steps = train(models, epochs.draws(8, 3, 4, seed=0), num_epochs=2, num_minibatches=2)
+        rows = [row for step in steps for row in step.rows]
+        found.append((weights(models.policy), weights(models.value), rows))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+    assert found[0][2] == found[1][2]

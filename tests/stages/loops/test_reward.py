@@ -1,0 +1,80 @@
+import math
+
+import pytest
+import torch
+from tiny_checkpoints import CPU, FAMILIES, PAD, checkpoint, compute
+from tiny_rollouts import OPTIM, assert_same_gradients, make_pairs, watch_gradients, weights
+
+from stages.loops import epochs, reward
+from stages.loops.reward import RewardConfig
+from stages.models import scalar_head
+
+PAIRS = make_pairs(8)
+ONE_STEP = [list(range(8))]
+
+
+def load(family="llama", head=0.0):
+    model = scalar_head.from_policy(checkpoint(family), PAD, compute(), CPU)
+    generator = torch.Generator().manual_seed(1)
+    torch.nn.init.normal_(model.score.weight, std=head, generator=generator)
+    return model
+
+
+def train(model, schedule, settings=None, *, centring=0.0, pairs=PAIRS):
+    config = RewardConfig(num_epochs=1, batch_size=8, centring=centring, optim=OPTIM)
+    return list(reward.train(model, pairs, schedule, config, settings or compute(), PAD))
+
+
+def test_from_a_zero_head_the_loss_is_log_2_whatever_the_label():
+    for probability in (1.0, 0.7):
+        (step,) = train(load(), ONE_STEP, pairs=make_pairs(8, probability))
+        assert step.metrics["loss/bradley_terry"] == pytest.approx(math.log(2))
+
+
+def test_the_loss_is_that_of_the_scores_with_the_centring_term():
+    model = load(head=0.5)
+    scores = reward.score_pairs(model, PAIRS, compute(), PAD)
+    margins, sums = scores[:, 0] - scores[:, 1], scores.sum(1)
+    expected = (torch.log1p(torch.exp(-margins)) + 0.1 * sums**2).mean().item()
+    (step,) = train(model, ONE_STEP, centring=0.1)
+    assert step.metrics["loss/bradley_terry"] == pytest.approx(expected, rel=1e-4)
+    assert step.metrics["pairs/margin"] == pytest.approx(margins.mean().item(), abs=1e-4)
+    assert step.metrics["pairs/accuracy"] == (margins > 0).float().mean().item()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_gradient_does_not_depend_on_micro_batches_rows_or_order(family, monkeypatch):
+    seen = watch_gradients(monkeypatch, reward)
+    for row_tokens in (64, 0, 14):
+        for max_tokens in (4096, 30):
+            changes = {"row_tokens": row_tokens, "max_tokens": max_tokens}
+            train(load(family, head=0.5), ONE_STEP, compute(**changes), centring=0.1)
+    train(load(family, head=0.5), [[3, 1, 7, 0, 5, 2, 6, 4]], centring=0.1)
+    for found in seen[1:]:
+        assert_same_gradients(found, seen[0])
+
+
+def test_a_soft_label_is_learned_as_a_probability():
+    model = load()
+    pairs = make_pairs(8, probability=0.8)
+    train(model, epochs.batches(8, 60, 8, seed=0), pairs=pairs)
+    scores = reward.score_pairs(model, pairs, compute(), PAD)
+    learned = torch.sigmoid(scores[:, 0] - scores[:, 1])
+    torch.testing.assert_close(learned, torch.full((8,), 0.8), rtol=0, atol=0.1)
+
+
+def test_even_tokens_are_told_from_odd_ones_in_pairs_never_seen():
+    pairs = make_pairs(48)
+    model = load()
+    train(model, epochs.batches(32, 15, 8, seed=0), pairs=pairs[:32])
+    scores = reward.score_pairs(model, pairs[32:], compute(), PAD)
+    assert (scores[:, 0] > scores[:, 1]).float().mean().item() >= 0.9
+
+
+def test_the_same_training_twice_gives_the_same_bits():
+    found = []
+    for _ in range(2):
+        model = load()
+        train(model, epochs.batches(8, 2, 4, seed=0))
+        found.append(weights(model))
+    assert torch.equal(found[0], found[1])

@@ -1,0 +1,84 @@
+import pytest
+import torch
+from tiny_checkpoints import CPU, PAD, compute, load
+from tiny_rollouts import decode, even_share, make_prompts, make_sampler
+
+from stages.loops import rollouts
+from stages.models.batch import micro_batches
+from stages.models.policy import completion_logprobs
+
+PROMPTS = make_prompts(4)
+
+
+def collect(model, step=0, prompts=PROMPTS, temperature=0.8):
+    return rollouts.collect(
+        make_sampler(model),
+        decode,
+        prompts,
+        step=step,
+        seed=3,
+        group_size=3,
+        temperature=temperature,
+        max_new_tokens=6,
+    )
+
+
+def test_completions_are_prompt_major_and_decoded():
+    drawn = collect(load("llama"))
+    assert len(drawn.samples) == len(drawn.texts) == 12
+    assert [drawn.prompt(i).id for i in (0, 2, 3, 11)] == ["p0", "p0", "p1", "p3"]
+    assert drawn.texts[5] == decode(drawn.samples[5].token_ids)
+
+
+def test_a_stream_depends_on_step_and_problem_not_on_who_else_is_in_the_batch():
+    model = load("llama").double()
+    drawn = collect(model)
+    alone = collect(model, prompts=[PROMPTS[2]])
+    assert [s.token_ids for s in alone.samples] == [s.token_ids for s in drawn.samples[6:9]]
+    later = collect(model, step=1)
+    assert [s.token_ids for s in later.samples] != [s.token_ids for s in drawn.samples]
+
+
+@pytest.mark.parametrize("row_tokens", [0, 12, 64])
+def test_only_kept_prompts_are_in_the_groups_and_numbers_point_back(row_tokens):
+    drawn = collect(load("llama"))
+    keep = torch.tensor([True, False, True, False])
+    groups = rollouts.groups(drawn, keep, row_tokens)
+    assert [i for group in groups for i in group.indices] == [0, 1, 2, 6, 7, 8]
+    for group in groups:
+        for index, ids in zip(group.indices, group.completions, strict=True):
+            assert drawn.samples[index].token_ids == ids
+            assert drawn.prompt(index).prompt_ids == group.prompt_ids
+
+
+def test_the_samplers_log_probs_are_laid_out_as_the_trainers():
+    model = load("llama")
+    drawn = collect(model)
+    groups = rollouts.groups(drawn, torch.ones(4, dtype=torch.bool), 64)
+    for batch in micro_batches(groups, compute(max_tokens=30), PAD, CPU):
+        ours, _ = completion_logprobs(model, batch, temperature=0.8)
+        reported = rollouts.sampler_logprobs(drawn, batch)
+        torch.testing.assert_close(reported, ours.detach(), rtol=0, atol=1e-4)
+
+
+def test_a_large_gap_stops_the_run_and_rounding_does_not():
+    rollouts.check_sampler(0.001)
+    with pytest.raises(ValueError, match=r"differ from the trainer's by 0.100 a token"):
+        rollouts.check_sampler(0.1)
+
+
+def test_records_and_statistics_tell_what_was_drawn():
+    drawn = collect(load("llama"))
+    rewards = torch.tensor(even_share(drawn.texts))
+    correct = [reward > 0.5 for reward in rewards.tolist()]
+    rows = rollouts.rows(drawn, 5, rewards, correct)
+    assert [(row.step, row.id, row.index) for row in rows[2:4]] == [(5, "p0", 2), (5, "p1", 0)]
+    assert rows[7].completion_ids == drawn.samples[7].token_ids
+    assert rows[7].reward == pytest.approx(rewards[7].item(), abs=1e-6)
+    found = rollouts.statistics(drawn, rewards, correct)
+    lengths = [len(sample.token_ids) for sample in drawn.samples]
+    assert found["reward/mean"] == pytest.approx(rewards.mean().item())
+    assert found["reward/accuracy"] == sum(correct) / 12
+    assert found["tokens/generated"] == sum(lengths)
+    assert found["length/mean"] == pytest.approx(sum(lengths) / 12)
+    assert found["length/truncated"] == sum(s.finish_reason == "length" for s in drawn.samples) / 12

@@ -1,0 +1,101 @@
+import pytest
+import torch
+from tiny_checkpoints import FAMILIES, PAD, compute, load, plain_logprobs
+from tiny_rollouts import (
+    OPTIM,
+    assert_same_gradients,
+    make_demonstrations,
+    watch_gradients,
+    weights,
+)
+
+from stages.loops import epochs, sft
+from stages.loops.sft import SftConfig
+
+ROWS = make_demonstrations(8)
+ONE_STEP = [list(range(8))]
+
+
+def config(**optim):
+    return SftConfig(num_epochs=1, batch_size=8, optim=OPTIM | optim)
+
+
+def train(model, schedule, settings=None, optim=None, rows=ROWS):
+    steps = sft.train(model, rows, schedule, config(**(optim or {})), settings or compute(), PAD)
+    return list(steps)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_loss_is_minus_the_mean_log_prob_of_the_steps_completion_tokens(family):
+    model = load(family)
+    rows = [plain_logprobs(model, r.prompt_ids, r.completion_ids) for r in ROWS]
+    flat = torch.cat(rows)
+    (step,) = train(model, ONE_STEP)
+    assert step.metrics["loss/nll"] == pytest.approx(-flat.mean().item(), rel=1e-5)
+    assert step.metrics["tokens/trained"] == len(flat)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_gradient_is_that_of_the_plain_loss_whatever_the_micro_batches_and_row_order(
+    family, monkeypatch
+):
+    seen = watch_gradients(monkeypatch, sft)
+    for max_tokens in (4096, 40, 1):
+        train(load(family), ONE_STEP, compute(max_tokens=max_tokens))
+    train(load(family), [[3, 1, 7, 0, 5, 2, 6, 4]])
+    model = load(family)
+    flat = torch.cat([plain_logprobs(model, r.prompt_ids, r.completion_ids) for r in ROWS])
+    expected = torch.autograd.grad(-flat.mean(), list(model.parameters()))
+    by_shape = sorted(float(gradient.norm()) for gradient in expected)
+    for found in seen:
+        assert_same_gradients(found, seen[0])
+        norms = sorted(float(gradient.norm()) for gradient in found.values())
+        assert norms == pytest.approx(by_shape, rel=1e-3, abs=1e-5)
+
+
+def test_eight_demonstrations_are_learned_by_heart():
+    model = load("llama")
+    schedule = epochs.batches(8, 60, 4, seed=0)
+    steps = train(model, schedule)
+    assert steps[0].metrics["loss/nll"] > 2
+    assert steps[-1].metrics["loss/nll"] < 0.05
+    assert [step.index for step in steps] == list(range(120))
+
+
+def test_the_same_training_twice_gives_the_same_bits():
+    found = []
+    for _ in range(2):
+        model = load("llama")
+        train(model, epochs.batches(8, 3, 4, seed=0))
+        found.append(weights(model))
+    assert torch.equal(found[0], found[1])
+
+
+def test_gradient_checkpointing_gives_the_same_step():
+    found = []
+    for checkpointing in (False, True):
+        model = load("llama", gradient_checkpointing=checkpointing)
+        train(model, ONE_STEP)
+        found.append(weights(model))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_bfloat16_step_lowers_the_loss_and_leaves_weights_in_float32():
+    model = load("llama", dtype="bfloat16")
+    plain = train(load("llama"), ONE_STEP)[0].metrics["loss/nll"]
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        steps = train(model, ONE_STEP * 5, compute(dtype="bfloat16"))
+    losses = [step.metrics["loss/nll"] for step in steps]
+    assert losses[0] == pytest.approx(plain, rel=0.05)
+    assert losses[-1] < losses[0]
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights_change():
+    model = load("llama")
+    with torch.no_grad():
+        model.model.norm.weight[0] = torch.inf
+    before = weights(model)
+    with pytest.raises(ValueError, match="Lower the learning rate"):
+        train(model, ONE_STEP)
+    assert torch.equal(weights(model), before)

@@ -1,0 +1,50 @@
+import json
+
+import pytest
+
+from stages.records import lines
+from stages.records.completion import Completion
+from stages.records.score import Score
+
+ROWS = [Score(id="a", index=0, score=0.1 + 0.2), Score(id="é\u2028\n漢", index=1, score=-1e-300)]
+
+
+def test_rows_come_back_as_they_were_written(tmp_path):
+    path = tmp_path / "deep" / "rows.jsonl"
+    assert lines.write(path, ROWS) == 2
+    assert list(lines.read(path, Score)) == ROWS
+
+
+def test_a_row_is_one_line_of_json_with_sorted_keys_in_utf8(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    lines.write(path, ROWS)
+    raw = path.read_bytes().split(b"\n")
+    assert len(raw) == 3
+    assert list(json.loads(raw[0])) == ["id", "index", "score"]
+    assert "漢".encode() in raw[1]
+
+
+def test_no_row_makes_an_empty_file(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    assert lines.write(path, []) == 0
+    assert list(lines.read(path, Score)) == []
+
+
+@pytest.mark.parametrize(
+    "line", ['{"id": "a"}', '{"id": "a", "index": 0, "score": 1, "x": 2}', "{", "[1]", "3"]
+)
+def test_a_row_of_another_kind_is_refused_with_file_and_line(tmp_path, line):
+    path = tmp_path / "rows.jsonl"
+    lines.write(path, ROWS[:1])
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2: expected a Score row"):
+        list(lines.read(path, Score))
+
+
+def test_lists_of_token_ids_survive(tmp_path):
+    row = Completion(
+        id="a", index=0, completion="x", completion_ids=[1, 2], logprob_sum=-1.5,
+        finish_reason="stop", seed=2**62,
+    )  # fmt: skip
+    lines.write(tmp_path / "rows.jsonl", [row])
+    assert list(lines.read(tmp_path / "rows.jsonl", Completion)) == [row]

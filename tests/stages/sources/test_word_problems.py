@@ -1,0 +1,111 @@
+import re
+from itertools import pairwise
+
+import pytest
+
+from stages.rewards.answer_checker import is_correct
+from stages.sources import word_problems
+from stages.sources.word_problems import Config
+
+SETTINGS = {
+    "kind": "word_problems",
+    "num_problems": 1500,
+    "max_value": 120,
+    "guess_share": 0.33,
+    "slip_share": 0.2,
+    "misconception_share": 0.5,
+}
+STEP = re.compile(r"(\d+) ([-+*]) (\d+) = (\d+)")
+SOLVE = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
+
+
+def generate(seed=0, **changes):
+    return list(word_problems.problems(Config(**SETTINGS | changes), seed))
+
+
+PROBLEMS = generate()
+
+
+def read(question):
+    """The start value and the moves that the text tells."""
+    start, *moves = re.findall(r"\d+", question)
+    sentences = question.split(". ")[1:]
+    kinds = [
+        "*" if "times as many" in s else "-" if re.search("gives|loses|sells", s) else "+"
+        for s in sentences
+        if re.search(r"\d", s)
+    ]
+    return int(start), list(zip(kinds, map(int, moves), strict=True))
+
+
+def worked(problem):
+    return [(int(a), op, int(b), int(c)) for a, op, b, c in STEP.findall(problem.solution)]
+
+
+def test_questions_and_ids_are_distinct():
+    assert len({problem.question for problem in PROBLEMS}) == 1500
+    assert len({problem.id for problem in PROBLEMS}) == 1500
+
+
+def test_they_are_a_function_of_the_seed_and_more_do_not_change_the_first():
+    assert generate(num_problems=50) == PROBLEMS[:50]
+    assert generate(num_problems=50) == generate(num_problems=50)
+    assert generate(1, num_problems=50) != PROBLEMS[:50]
+
+
+def test_the_text_tells_the_gold_answer_in_two_to_four_steps_within_the_range():
+    for problem in PROBLEMS:
+        value, moves = read(problem.question)
+        assert 2 <= len(moves) <= 4
+        for operator, operand in moves:
+            value = SOLVE[operator](value, operand)
+            assert 0 <= value <= 120
+        assert str(value) == problem.answer
+
+
+def test_without_faults_every_demonstration_works_to_the_gold_answer():
+    for problem in generate(guess_share=0.0, slip_share=0.0, misconception_share=0.0):
+        assert is_correct(problem.solution, problem.answer)
+        start, moves = read(problem.question)
+        steps = worked(problem)
+        assert [(op, b) for _, op, b, _ in steps] == moves
+        assert steps[0][0] == start
+        for a, operator, b, result in steps:
+            assert SOLVE[operator](a, b) == result
+        assert all(first[3] == second[0] for first, second in pairwise(steps))
+
+
+def test_shares_are_near_the_configured_ones():
+    guesses = [problem for problem in PROBLEMS if not worked(problem)]
+    assert len(guesses) / 1500 == pytest.approx(0.33, abs=0.04)
+    rest = [problem for problem in PROBLEMS if worked(problem)]
+    times = [p for p in rest if any(op == "*" for op, _ in read(p.question)[1])]
+    # Misread problems may leave the range, and be cut back to it, without a slip.
+    others = [problem for problem in rest if problem not in times]
+    slips = [p for p in others if any(SOLVE[op](a, b) != c for a, op, b, c in worked(p))]
+    assert len(slips) / len(others) == pytest.approx(0.2, abs=0.05)
+    misread = [p for p in times if not any(op == "*" for _, op, _, _ in worked(p))]
+    assert len(misread) / len(times) == pytest.approx(0.5, abs=0.06)
+
+
+def test_the_misconception_reads_times_as_more_and_nothing_else():
+    for problem in generate(guess_share=0.0, slip_share=0.0, misconception_share=1.0):
+        _, moves = read(problem.question)
+        expected = [("+" if op == "*" else op, operand) for op, operand in moves]
+        shown = [(op, b) for _, op, b, _ in worked(problem)]
+        assert shown == expected
+        if not any(op == "*" for op, _ in moves):
+            assert is_correct(problem.solution, problem.answer)
+
+
+def test_values_in_demonstrations_stay_in_range_even_after_a_slip():
+    for problem in PROBLEMS:
+        numbers = [int(n) for n in re.findall(r"\d+", problem.solution)]
+        assert all(0 <= n <= 130 for n in numbers)
+
+
+def test_guesses_are_an_answer_alone_and_sometimes_right():
+    problems = generate(guess_share=1.0)
+    assert all(re.fullmatch(r"#### \d+", problem.solution) for problem in problems)
+    right = sum(is_correct(problem.solution, problem.answer) for problem in problems)
+    assert right / 1500 == pytest.approx(1 / 11, abs=0.03)

@@ -1,0 +1,115 @@
+"""A token game for the loops: prompts and records in token ids, no text, no tokenizer."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from tiny_checkpoints import EOS, PAD, gradients, random_ids
+from transformers import PreTrainedModel
+
+from stages.engines.transformers import TransformersSampler
+from stages.records.demonstration import Demonstration
+from stages.records.preference import Preference
+from stages.records.prompt import Prompt
+
+OPTIM = {
+    "learning_rate": 1e-2,
+    "warmup_share": 0.0,
+    "schedule": "constant",
+    "weight_decay": 0.0,
+    "max_grad_norm": 1.0,
+}
+
+
+def decode(token_ids: Sequence[int]) -> str:
+    return " ".join(map(str, token_ids))
+
+
+def make_prompts(number: int) -> list[Prompt]:
+    generator = torch.Generator().manual_seed(7)
+    return [
+        Prompt(
+            id=f"p{i}",
+            task="solve",
+            question="",
+            prompt="",
+            prompt_ids=random_ids(generator, 2 + i % 4),
+            answer="",
+        )
+        for i in range(number)
+    ]
+
+
+def make_demonstrations(number: int) -> list[Demonstration]:
+    generator = torch.Generator().manual_seed(8)
+    return [
+        Demonstration(
+            id=f"d{i}",
+            task="solve",
+            prompt="",
+            prompt_ids=random_ids(generator, 2 + i % 4),
+            completion="",
+            completion_ids=[*random_ids(generator, 1 + 3 * i % 7), EOS],
+        )
+        for i in range(number)
+    ]
+
+
+def make_pairs(number: int, probability: float = 1.0) -> list[Preference]:
+    """Chosen completions hold even tokens, rejected ones odd tokens."""
+    generator = torch.Generator().manual_seed(9)
+    rows = []
+    for i in range(number):
+        prompt = random_ids(generator, 2 + i % 4)
+        drawn = [2 * (token // 2) for token in random_ids(generator, 3 + i % 3)]
+        shared = {"prompt": "", "chosen": "", "rejected": "", "source": "verifier"}
+        rows.append(
+            Preference(
+                id=f"q{i}",
+                prompt_ids=prompt,
+                chosen_ids=[*drawn, EOS],
+                rejected_ids=[*(token + 1 for token in drawn[1:]), EOS],
+                probability=probability,
+                **shared,
+            )
+        )
+    return rows
+
+
+def make_sampler(model: PreTrainedModel) -> TransformersSampler:
+    return TransformersSampler(model=model, eos_ids=frozenset([EOS]), pad_id=PAD, max_batch=64)
+
+
+def even_share(texts: Sequence[str]) -> list[float]:
+    """The trivial task: the share of a completion's tokens that are even."""
+    rows = [[int(token) for token in text.split()] for text in texts]
+    return [sum(token % 2 == 0 for token in row) / len(row) for row in rows]
+
+
+def weights(model: PreTrainedModel) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def watch_gradients(monkeypatch: pytest.MonkeyPatch, loop: object) -> list[dict[str, torch.Tensor]]:
+    """Gradients at each optimizer step that `loop` takes, as it takes them."""
+    seen: list[dict[str, torch.Tensor]] = []
+    update = loop.update
+
+    def spy(optimizer, *args):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        seen.append(gradients(torch.nn.ParameterList(parameters)))
+        return update(optimizer, *args)
+
+    monkeypatch.setattr(loop, "update", spy)
+    return seen
+
+
+def assert_same_gradients(
+    found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
+) -> None:
+    """Equal to 1e-5 of the largest gradient of each parameter."""
+    assert found.keys() == expected.keys()
+    assert any(gradient.any() for gradient in expected.values())
+    largest = max(gradient.abs().max().item() for gradient in expected.values())
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-5 * largest, msg=name)
