@@ -1,0 +1,41 @@
+"""Repositories in which the whole pipeline runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_copy import PipelineCopy
+
+
+def shrink(params: dict[str, Any]) -> None:
+    """A model and data so small that a stage mostly starts up."""
+    # One thread: on a busy machine two wait for each other at every small matrix product.
+    params["compute"]["cpu_threads"] = 1
+    params["model"]["tiny"] |= {"hidden_size": 64, "num_layers": 2, "num_heads": 2}
+    params["model"]["tiny"] |= {"intermediate_size": 128}
+    params["prepare_data"]["source"] |= {"num_problems": 900, "max_value": 20}
+    params["prepare_data"]["shares"] |= {"preference": 0.1, "dev": 0.1, "test": 0.05}
+    params["train_sft"] |= {"num_epochs": 6, "batch_size": 16}
+    params["train_sft"]["optim"]["learning_rate"] = 3e-3
+    for split in params["sample_candidates"].values():
+        split["num_samples"] = 8
+    params["train_ppo"] |= {"num_steps": 2, "prompts_per_step": 8}
+    params["train_grpo"]["loop"] |= {"num_steps": 2, "prompts_per_step": 8, "group_size": 4}
+    params["evaluate_policy"] |= {"ks": [1, 2, 8], "num_bootstrap": 200}
+    params["compare_policies"]["num_bootstrap"] = 200
+
+
+@pytest.fixture(scope="session")
+def pipeline_copy(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[Callable[[dict[str, Any]], None]], PipelineCopy]:
+    """Makes a small copy of the repository, further changed by the function it is given."""
+
+    def make(change: Callable[[dict[str, Any]], None]) -> PipelineCopy:
+        path: Path = tmp_path_factory.mktemp("copy")
+        copy = PipelineCopy(path, shrink)
+        copy.change(change)
+        return copy
+
+    return make

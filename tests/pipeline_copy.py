@@ -1,0 +1,88 @@
+"""A copy of this repository in which the whole pipeline can run, small."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parents[1]
+
+
+class PipelineCopy:
+    """The committed and not ignored files in a new git repository, with other parameters."""
+
+    def __init__(self, path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+        self.path = path
+        self.executions: set[str] = set()
+        """Ids of every execution seen so far."""
+        self.locks: set[bytes] = set()
+        """Contents of dvc.lock seen so far."""
+        for name in self._git(ROOT, "ls-files", "-co", "--exclude-standard").splitlines():
+            if name != "dvc.lock" and (ROOT / name).is_file():
+                (path / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, path / name)
+        self.change(change)
+        self._git(path, "init", "--quiet")
+        self._git(path, "add", ".")
+        self._git(path, "-c", "user.name=test", "-c", "user.email=@", "commit", "-qm", "copy")
+
+    def change(self, edit: Callable[[dict[str, Any]], None]) -> None:
+        """Edit params.yaml."""
+        yaml = YAML()
+        params = yaml.load(self.path / "params.yaml")
+        edit(params)
+        yaml.dump(params, self.path / "params.yaml")
+
+    def repro(self) -> set[str]:
+        """`dvc repro`; the names of the stages that it executed."""
+        self.run("-m", "dvc", "repro")
+        found = self.records()
+        # A restored run record is of an execution that was seen when it happened.
+        executed = {name for name, execution in found.items() if execution not in self.executions}
+        self.executions |= set(found.values())
+        self.locks.add((self.path / "dvc.lock").read_bytes())
+        return executed
+
+    def records(self) -> dict[str, str]:
+        """Execution id by stage, of the run records in the work tree."""
+        found = [json.loads(path.read_text()) for path in self.path.glob("data/**/run/run.json")]
+        return {record["stage"]: record["execution_id"] for record in found}
+
+    def run(self, *arguments: str) -> str:
+        """Run Python in the copy; what it printed."""
+        hidden = ("DVC_", "MLFLOW_", "POSTTRAIN_", "PYTEST_")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
+        # The stages' command is `python`: it has to be this one.
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+        result = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-5000:]
+        return result.stdout + result.stderr
+
+    def read(self, name: str) -> Any:
+        """A JSON file of the copy."""
+        return json.loads((self.path / name).read_text())
+
+    def mlflow_runs(self) -> list[Any]:
+        """All runs of the copy's own store."""
+        client = mlflow.MlflowClient(f"sqlite:///{self.path}/mlflow.db")
+        experiment = client.get_experiment_by_name("posttrain")
+        return list(client.search_runs([experiment.experiment_id], max_results=1000))
+
+    @staticmethod
+    def _git(path: Path, *arguments: str) -> str:
+        command = ["git", "-C", str(path), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
