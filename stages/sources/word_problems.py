@@ -94,7 +94,7 @@ def _chain(rng: random.Random, max_value: int) -> tuple[int, list[_Move], int]:
     moves: list[_Move] = []
     num_steps = rng.randint(2, 4)
     while len(moves) < num_steps:
-        operator = rng.choice("++--*" if not any(m.operator == "*" for m in moves) else "+-")
+        operator = rng.choice("++--**" if not any(m.operator == "*" for m in moves) else "+-")
         move = _Move(operator, rng.randint(2, 4) if operator == "*" else rng.randint(2, 9))
         if 0 <= _apply(value, move) <= max_value:
             value = _apply(value, move)
