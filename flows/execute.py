@@ -7,7 +7,6 @@ instead of failing after hours of work.
 """
 
 import enum
-import re
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from flows.process import StoppedError, child_environment, run_watched
+from flows.trouble import Trouble, classify, last_words, remove_torn_lock
 
 
 class Outcome(enum.StrEnum):
@@ -66,19 +66,6 @@ class Limits:
     """Between attempts; doubled each time for a stage that was killed."""
 
 
-class Trouble(enum.Enum):
-    """Whether trying again can help."""
-
-    BUSY = "another DVC process was using the same paths"
-    PREEMPTED = "killed by a signal or by a lost device"
-    FINAL = "failed"
-
-
-BUSY = re.compile(r"is busy, it is being blocked by|Unable to acquire lock")
-# Hang-up, kill (also the kernel's out-of-memory killer) and terminate; a shell adds 128.
-KILLED = re.compile(r"failed to run: .*, exited with (-1|-9|-15|129|137|143)$", re.MULTILINE)
-NO_DEVICE = re.compile(r"all CUDA-capable devices are busy or unavailable")
-PREEMPTING_SIGNALS = frozenset({-1, -9, -15})
 GIT_HINTS = frozenset(
     {
         "",
@@ -147,7 +134,10 @@ def run_stage(
                 name=name, outcome=outcome, seconds=seconds, attempts=attempts, reason=reason
             )
         preempted += trouble is Trouble.PREEMPTED
-        if trouble is Trouble.BUSY and seconds < limits.busy_seconds:
+        if trouble is Trouble.TORN and attempts == 1:
+            remove_torn_lock(root)
+            pause = 0.0
+        elif trouble is Trouble.BUSY and seconds < limits.busy_seconds:
             pause = limits.pause_seconds
         elif trouble is Trouble.PREEMPTED and preempted < limits.preempted_attempts:
             pause = limits.pause_seconds * 2**preempted
@@ -194,29 +184,6 @@ class OutputWatch:
         # words go first, since another DVC process may have written the entry.
         restored = self.restored or (changed and not self.skipped)
         return Outcome.RESTORED if restored else Outcome.SKIPPED
-
-
-def classify(status: int, output: str) -> Trouble:
-    """Whether a `dvc repro` that ended with `status` is worth another attempt.
-
-    An error in a stage's own code or input is final: it would only fail again.
-    """
-    if BUSY.search(output):
-        return Trouble.BUSY
-    if status in PREEMPTING_SIGNALS or KILLED.search(output) or NO_DEVICE.search(output):
-        return Trouble.PREEMPTED
-    return Trouble.FINAL
-
-
-def last_words(tail: "deque[str]") -> str:
-    """The line of the output that says most about a failure.
-
-    A Python traceback ends in `SomeError: message`; DVC's own `ERROR:` follows it.
-    """
-    lines = [line.strip() for line in tail if line.strip()]
-    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b.*:", line)]
-    dvc = [line for line in lines if line.startswith("ERROR:")]
-    return (raised or dvc or lines or ["no output"])[-1 if raised or not dvc else 0]
 
 
 def lock_entry(root: Path, name: str) -> object:

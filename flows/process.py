@@ -14,7 +14,7 @@ import psutil
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 10.0
-"""Between SIGTERM and SIGKILL: time for a stage to close its files."""
+"""Before SIGKILL: time for a stage to close its files and for DVC to release its locks."""
 
 
 class StoppedError(Exception):
@@ -92,24 +92,33 @@ def forward(
 
 
 def kill_tree(pid: int, grace_seconds: float = GRACE_SECONDS) -> None:
-    """End the process and all its descendants: SIGTERM, then SIGKILL for what is left."""
+    """End the process and all its descendants; SIGKILL for what is left after a while.
+
+    The process itself gets an interrupt, its descendants SIGTERM: DVC then sees its command
+    fail and puts its own files in order. A SIGTERM would end DVC on the spot, and a list of
+    locks that it was writing stays cut off and stops every later `dvc`.
+    """
     try:
         root = psutil.Process(pid)
-        tree = [*root.children(recursive=True), root]
+        below = root.children(recursive=True)
     except psutil.NoSuchProcess:
         return
-    for process in tree:
-        signal_if_alive(process, psutil.Process.terminate)
+    for process in below:
+        signal_if_alive(process, signal.SIGTERM)
+    signal_if_alive(root, signal.SIGINT)
+    tree = [*below, root]
     # One that was started between the listing and the signal is found by looking again.
     deadline = time.monotonic() + grace_seconds
     while time.monotonic() < deadline:
         _, alive = psutil.wait_procs(tree, timeout=POLL_SECONDS)
-        alive += [new for old in alive for new in children_of(old) if new not in alive]
-        if not alive:
+        late = [new for old in alive for new in children_of(old) if new not in tree]
+        for process in late:
+            signal_if_alive(process, signal.SIGTERM)
+        tree = [*alive, *late]
+        if not tree:
             return
-        tree = alive
     for process in tree:
-        signal_if_alive(process, psutil.Process.kill)
+        signal_if_alive(process, signal.SIGKILL)
     psutil.wait_procs(tree, timeout=GRACE_SECONDS)
 
 
@@ -121,10 +130,10 @@ def children_of(process: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def signal_if_alive(process: psutil.Process, send: Callable[[psutil.Process], None]) -> None:
+def signal_if_alive(process: psutil.Process, number: int) -> None:
     """Send a signal to a process that may have ended meanwhile."""
     try:
-        send(process)
+        process.send_signal(number)
     except psutil.NoSuchProcess:
         return
 

@@ -1,5 +1,6 @@
 """README's section on schedules, word for word, with a real server and a real worker."""
 
+import json
 import shlex
 import subprocess
 import sys
@@ -88,6 +89,12 @@ def test_server_pool_deployment_worker_and_trigger(
         assert status_of(f"{url}/admin/settings") == 401, "the API must ask for the password"
         run(create_pool)
         run(deploy)
+        # PWD still names the folder in which pytest was started: it must not count
+        inspected = run(
+            ["prefect", "deployment", "inspect", "pipeline/nightly", "--output", "json"]
+        )
+        steps = json.loads(inspected)["pull_steps"]
+        assert [next(iter(step.values()))["directory"] for step in steps] == [str(root.resolve())]
         with background(worker, root, environment, tmp_path / "worker.log"):
             output = run(trigger)
         assert "Flow run finished successfully in 'Completed'" in output
