@@ -32,7 +32,7 @@ def from_policy(
     seed; a random head would start as a random preference.
     """
     model = _read(path, compute, device, new=frozenset({"score.weight"}))
-    torch.nn.init.zeros_(_head(model).weight)
+    nn.init.zeros_(model.get_parameter("score.weight"))
     model.config.pad_token_id = pad_id
     return model
 
@@ -44,7 +44,7 @@ def _read(
     return prepare(model, compute, device)
 
 
-def _head(model: PreTrainedModel) -> nn.Linear:
+def _head(model: PreTrainedModel) -> nn.Module:
     # Trained whole under LoRA, it is wrapped, and called alike.
     return model.score  # pyright: ignore[reportReturnType]
 

@@ -7,7 +7,7 @@ from stages.models.batch import Group, collate
 from stages.models.lora import LoraConfig
 
 IDS = torch.tensor([[3, 4, 5, 6]])
-OFF, RANK_4 = LoraConfig(rank=0, alpha=8.0), LoraConfig(rank=4, alpha=8.0)
+OFF, RANK_4 = LoraConfig(rank=0, alpha=8), LoraConfig(rank=4, alpha=8)
 
 
 def weights(model):
