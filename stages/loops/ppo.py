@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -60,6 +60,15 @@ class PpoConfig(Params):
     """Weight of the k1 divergence from the reference, subtracted from each token's reward."""
     optim: OptimConfig
     value_optim: OptimConfig
+
+    @model_validator(mode="after")
+    def _prompts_fill_the_minibatches(self) -> "PpoConfig":
+        if self.num_minibatches > self.prompts_per_step:
+            raise ValueError(
+                f"num_minibatches {self.num_minibatches} is more than prompts_per_step "
+                f"{self.prompts_per_step}: some would be empty"
+            )
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,15 +26,17 @@ def read(
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    model, report = auto_class.from_pretrained(
-        str(path),
-        dtype=torch.float32,
-        use_safetensors=True,
-        attn_implementation="sdpa",
-        output_loading_info=True,
-        **settings,
-    )
-    logging.set_verbosity(verbosity)
+    try:
+        model, report = auto_class.from_pretrained(
+            str(path),
+            dtype=torch.float32,
+            use_safetensors=True,
+            attn_implementation="sdpa",
+            output_loading_info=True,
+            **settings,
+        )
+    finally:
+        logging.set_verbosity(verbosity)
     wrong = (set(report["missing_keys"]) - new) | {str(key) for key in report["mismatched_keys"]}
     if wrong:
         raise ValueError(

@@ -43,6 +43,13 @@ def prepare(
                 f"the hidden state, which this project does not support. Use a Llama, Qwen, "
                 f"Mistral or GPT-2 type model."
             )
+    if compute.row_tokens and "sliding_attention" in (
+        getattr(model.config, "layer_types", None) or ()
+    ):
+        raise ValueError(
+            f"{model.config.model_type} has sliding-window layers, which rows shared by several "
+            f"completions would ignore: set compute.row_tokens to 0."
+        )
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
