@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 
 from stages import params
-from stages.algorithms.statistics import wilson
 from stages.loops import epochs, reward
 from stages.loops.reward import RewardConfig
 from stages.models import lora, model_tokenizer, policy, scalar_head
@@ -56,14 +55,13 @@ def main() -> None:
             run.log(step.index, step.metrics)
             trained_tokens += int(step.metrics["tokens/trained"])
         scores = reward.score_pairs(model, heldout, config.compute, pad_id)
-        num_right = int((scores[:, 0] > scores[:, 1]).sum())
-        low, high = wilson.interval(num_right, len(heldout), confidence=0.95)
+        accuracy = reward.heldout_accuracy(heldout, scores, derive(seed, "bootstrap"))
         metrics = {
             "generated_tokens": 0,
             "trained_tokens": trained_tokens,
             "pairs": len(pairs),
             "heldout_pairs": len(heldout),
-            "heldout_accuracy": {"value": num_right / len(heldout), "low": low, "high": high},
+            "heldout_accuracy": accuracy,
         }
         with outputs.replace(OUTPUT / "reward_model") as temporary:
             policy.save(merged(), tokenizer, temporary)

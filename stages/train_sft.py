@@ -10,6 +10,8 @@ step weighs the same, whatever its micro-batch.
 import json
 from pathlib import Path
 
+from pydantic import model_validator
+
 from stages import params
 from stages.loops import epochs, sft
 from stages.loops.sft import SftConfig
@@ -36,6 +38,15 @@ class Config(Params):
     model: ModelConfig
     lora: LoraConfig
     train_sft: SftConfig
+
+    @model_validator(mode="after")
+    def _adapters_need_a_trained_model(self) -> "Config":
+        if self.lora.rank and self.model.path is None:
+            raise ValueError(
+                "lora.rank is above 0 and model.path is null: adapters on random weights learn "
+                "little. Set lora.rank to 0 or name a model."
+            )
+        return self
 
 
 def main() -> None:

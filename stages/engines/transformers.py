@@ -49,7 +49,8 @@ class TransformersSampler:
         """See `stages.sampler.Sampler.sample`.
 
         Raises:
-            ValueError: an empty prompt, or `temperature` 0 with several samples.
+            ValueError: an empty prompt, `temperature` 0 with several samples, or more tokens
+                than the model has positions.
         """
         if any(len(prompt) == 0 for prompt in prompts):
             raise ValueError("expected prompts of at least one token, found an empty one")
@@ -57,6 +58,13 @@ class TransformersSampler:
             raise ValueError(
                 f"greedy decoding gives one completion a prompt; num_samples is {num_samples}: "
                 f"set it to 1 or temperature above 0"
+            )
+        longest = max((len(prompt) for prompt in prompts), default=0) + max_new_tokens
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        if positions is not None and longest > positions:
+            raise ValueError(
+                f"prompt and completion may take {longest} tokens, the model has {positions} "
+                f"positions: lower max_new_tokens or drop the longest prompts in prepare_data"
             )
         was_training = self.model.training
         self.model.eval()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, GenerationConfig
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from stages.sampler import Sample
 
@@ -166,12 +166,19 @@ def _end_of_sequence(model_path: Path, config: Any) -> frozenset[int]:
         ids = GenerationConfig.from_pretrained(model_path).eos_token_id
     else:
         ids = config.eos_token_id
-    if ids is None:
+    tokenizer_id = None
+    if (model_path / "tokenizer_config.json").exists():
+        tokenizer_id = AutoTokenizer.from_pretrained(model_path).eos_token_id
+    named = [] if ids is None else [ids] if isinstance(ids, int) else ids
+    # What SFT teaches to end with is the tokenizer's token, whatever the configuration says.
+    ids = {*named, *([tokenizer_id] if isinstance(tokenizer_id, int) else [])}
+    if not ids:
         raise ValueError(
-            f"{model_path} names no end-of-sequence token: expected eos_token_id in "
-            f"generation_config.json or config.json. Set it, or every completion runs to the limit."
+            f"{model_path} names no end-of-sequence token: expected one in its "
+            f"tokenizer, generation_config.json or config.json. Set it, or every completion "
+            f"runs to the limit."
         )
-    return frozenset([ids] if isinstance(ids, int) else ids)
+    return frozenset(ids)
 
 
 def _sample(output: Any) -> Sample:

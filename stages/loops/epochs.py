@@ -22,6 +22,9 @@ def batches(num_rows: int, num_epochs: int, batch_size: int, seed: int) -> list[
 def draws(num_rows: int, num_steps: int, batch_size: int, seed: int) -> list[list[int]]:
     """Row numbers of `num_steps` full batches, drawn from shuffled passes over the rows.
 
+    No row is twice in a batch: at the end of a pass the rows that are left fill a batch
+    with the first others of the next pass.
+
     Raises:
         ValueError: fewer rows than a batch needs.
     """
@@ -30,6 +33,15 @@ def draws(num_rows: int, num_steps: int, batch_size: int, seed: int) -> list[lis
             f"a step needs {batch_size} prompts, found {num_rows}: lower prompts_per_step or "
             f"prepare more problems"
         )
-    num_epochs = -(-num_steps * batch_size // num_rows)
-    order = [row for batch in batches(num_rows, num_epochs, num_rows, seed) for row in batch]
-    return [order[step * batch_size : (step + 1) * batch_size] for step in range(num_steps)]
+    steps: list[list[int]] = []
+    left: list[int] = []
+    epoch = 0
+    while len(steps) < num_steps:
+        while len(left) < batch_size:
+            order = np.random.default_rng(derive(seed, "epoch", epoch)).permutation(num_rows)
+            # Rows still to come of the last pass go to the end of this one.
+            left += sorted(order.tolist(), key=set(left).__contains__)
+            epoch += 1
+        steps.append(left[:batch_size])
+        left = left[batch_size:]
+    return steps

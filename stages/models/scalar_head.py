@@ -51,10 +51,17 @@ def _head(model: PreTrainedModel) -> nn.Module:
 
 def rewards(model: PreTrainedModel, batch: Batch) -> Float[Tensor, " batch"]:
     """The scalar at the last token of each completion, in float32."""
-    return _head(model)(hidden_states(model, batch)[batch.last_index]).squeeze(-1).float()
+    return _scalars(model, hidden_states(model, batch)[batch.last_index])
 
 
 def values(model: PreTrainedModel, batch: Batch) -> Float[Tensor, "batch token"]:
     """The scalar before each token is emitted, in float32; 0 where `batch.mask` is False."""
-    scalars = _head(model)(hidden_states(model, batch)[batch.predict_index]).squeeze(-1)
-    return unflatten(scalars.float(), batch)
+    return unflatten(_scalars(model, hidden_states(model, batch)[batch.predict_index]), batch)
+
+
+def _scalars(
+    model: PreTrainedModel, hidden: Float[Tensor, "position hidden"]
+) -> Float[Tensor, " position"]:
+    # In bfloat16 a score would have 8 bits: ties where there are none.
+    with torch.autocast(hidden.device.type, enabled=False):
+        return _head(model)(hidden.float()).squeeze(-1)

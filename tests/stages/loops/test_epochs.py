@@ -26,6 +26,12 @@ def test_draws_are_full_batches_that_pass_over_all_rows_before_any_comes_again()
         assert sorted(order[start : start + 5]) == list(range(5))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_no_row_is_twice_in_a_batch_even_where_two_passes_meet(seed):
+    for step in epochs.draws(5, num_steps=10, batch_size=3, seed=seed):
+        assert len(set(step)) == 3
+
+
 def test_fewer_rows_than_a_batch_are_refused():
     with pytest.raises(ValueError, match="a step needs 4 prompts, found 3: lower"):
         epochs.draws(3, num_steps=1, batch_size=4, seed=0)

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from tiny_checkpoints import PAD, compute, load, plain_logprobs
+from tiny_checkpoints import PAD, compute, gradients, load, plain_logprobs
 from tiny_rollouts import (
     OPTIM,
     assert_same_gradients,
@@ -38,12 +38,16 @@ def by_evenness(drawn):
     return even_share(drawn.texts)
 
 
-def train(model, schedule, settings=None, *, reward=by_evenness, sampler=None, **changes):
+def train(
+    model, schedule, settings=None, *, reward=by_evenness, sampler=None, reference=None, **changes
+):
     config = GroupRlConfig(**SETTINGS | changes)
+    if config.kl_coef > 0 and reference is None:
+        reference = load("llama")
     return list(
         group_rl.train(
             model,
-            load("llama") if config.kl_coef > 0 else None,
+            reference,
             sampler or make_sampler(model),
             decode,
             reward,
@@ -93,6 +97,33 @@ def test_the_first_gradient_is_the_policy_gradient_of_the_group_advantages(monke
     norms = sorted(float(gradient.norm()) for gradient in expected)
     found = sorted(float(gradient.norm()) for gradient in seen[0].values())
     assert found == pytest.approx(norms, rel=1e-3, abs=1e-5)
+
+
+def test_the_gradient_with_a_divergence_is_that_of_surrogate_plus_k3_to_the_reference(monkeypatch):
+    """exp(ref - new) - 1 - (ref - new), written out, against another reference than the policy."""
+    seen = watch_gradients(monkeypatch, group_rl)
+    reference = load("llama")
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in reference.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    (step,) = train(load("llama"), FIRST_FOUR, reference=reference, kl_coef=0.5)
+    model = load("llama")
+    rewards = torch.tensor([row.reward for row in step.rows]).view(4, 4)
+    advantages = group_zscore(rewards, ddof=1, eps=1e-4).view(-1)
+    assert (rewards != rewards[:, :1]).any(1).all(), "every group carries signal"
+    loss = 0.0
+    for row, advantage in zip(step.rows, advantages, strict=True):
+        prompt = next(prompt for prompt in PROMPTS if prompt.id == row.id)
+        new = plain_logprobs(model, prompt.prompt_ids, row.completion_ids, 0.9)
+        with torch.no_grad():
+            ref = plain_logprobs(reference, prompt.prompt_ids, row.completion_ids, 0.9)
+        k3 = torch.exp(ref - new) - 1 - (ref - new)
+        loss = loss + (-advantage * new + 0.5 * k3).mean() / 16
+    loss.backward()
+    parameters = list(model.parameters())
+    ordered = [p for p in parameters if p.ndim >= 2] + [p for p in parameters if p.ndim < 2]
+    assert_same_gradients(seen[0], gradients(torch.nn.ParameterList(ordered)))
 
 
 def test_groups_without_signal_cost_nothing_and_leave_the_weights_alone():

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -78,3 +79,12 @@ def test_the_same_training_twice_gives_the_same_bits():
         train(model, epochs.batches(8, 2, 4, seed=0))
         found.append(weights(model))
     assert torch.equal(found[0], found[1])
+
+
+def test_heldout_accuracy_averages_a_problem_first_and_counts_a_tie_as_half():
+    pairs = make_pairs(4)
+    pairs = [dataclasses.replace(pair, id="a" if i < 3 else "b") for i, pair in enumerate(pairs)]
+    scores = torch.tensor([[2.0, 1.0], [1.0, 2.0], [1.0, 1.0], [3.0, 0.0]])
+    # a: (1 + 0 + 0.5) / 3 = 0.5; b: 1; over problems 0.75, over pairs it would be 0.625.
+    found = reward.heldout_accuracy(pairs, scores, seed=0)
+    assert found == {"value": 0.75, "low": 0.5, "high": 1.0}
