@@ -69,7 +69,8 @@ class PipelineCopy:
             text=True,
             check=False,
         )
-        assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-5000:]
+        printed = result.stdout[-3000:] + result.stderr[-5000:]
+        assert result.returncode == 0, f"exit status {result.returncode}\n{printed}"
         return result.stdout + result.stderr
 
     def read(self, name: str) -> Any:
