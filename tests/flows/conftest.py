@@ -44,6 +44,8 @@ print("working on", out)
 with open("started.log", "a") as log:
     log.write(f"{out.name} {os.getpid()}\\n")
 time.sleep(section.get("sleep", 0.0))
+while mode == "wait" and not pathlib.Path("release").exists():
+    time.sleep(0.05)
 if mode == "value_error":
     raise ValueError("expected a number, found a word")
 if mode == "killed_once" and not pathlib.Path("killed").exists():

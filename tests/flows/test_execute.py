@@ -130,13 +130,24 @@ def test_a_path_in_use_by_another_dvc_is_waited_for(
 ) -> None:
     # Two runs of one stage want to write the same output: DVC refuses the second at once.
     run(toy_repository, "prepare")
-    set_params(left={"sleep": 2.0})
+    set_params(left={"mode": "wait"})
     first: list[Result] = []
     thread = threading.Thread(target=lambda: first.append(run(toy_repository, "side@left")))
     thread.start()
     while "left" not in (toy_repository / "started.log").read_text():
         time.sleep(0.05)
-    second = run(toy_repository, "side@left")
+
+    def release_the_first(line: str) -> None:
+        if "is busy" in line:
+            (toy_repository / "release").touch()
+
+    second = run_stage(
+        "side@left",
+        toy_repository,
+        on_line=release_the_first,
+        cancel=threading.Event(),
+        limits=Limits(pause_seconds=0.1),
+    )
     thread.join()
     assert first[0].outcome is Outcome.EXECUTED
     assert second.outcome is Outcome.SKIPPED
