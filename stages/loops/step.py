@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -10,7 +11,7 @@ class Step:
 
     index: int
     """From 0."""
-    metrics: dict[str, float]
+    metrics: dict[str, int | float]
     """Numbers of this step, named `family/name`."""
-    rows: Sequence[object] = ()
+    rows: Sequence[Any] = ()
     """Records the step produced (rollouts); empty for loops that produce none."""
