@@ -133,5 +133,5 @@ def statistics(
         "reward/accuracy": sum(correct) / len(correct),
         "length/mean": sum(lengths) / len(lengths),
         "length/truncated": sum(cut) / len(cut),
-        "tokens/generated": sum(lengths),
+        "tokens/generated": float(sum(lengths)),
     }
