@@ -61,7 +61,7 @@ def main() -> None:
             model = tiny.build(config.model.tiny, tokenizer, seed)
             model = policy.prepare(model, config.compute, device)
         else:
-            model = policy.load(config.model.path, config.compute, device)
+            model = policy.load(config.model.path, config.compute, device, config.model.revision)
         merged = lora.attach(model, config.lora, seed)
         rows = list(lines.read(DEMONSTRATIONS, Demonstration))
         schedule = epochs.batches(

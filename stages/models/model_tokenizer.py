@@ -14,17 +14,19 @@ def for_model(config: ModelConfig, texts: Iterable[str]) -> PreTrainedTokenizerB
     """The tokenizer of `config.path`; without a path, one trained on `texts`."""
     if config.path is None:
         return embedded.train(texts, config.tiny.vocab_size)
-    return load(config.path)
+    return load(config.path, config.revision)
 
 
-def load(path: str | Path) -> PreTrainedTokenizerBase:
+def load(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer at `path`, with a pad token; code that comes with it is never run.
 
     Raises:
         ValueError: there is none, or it has no end-of-sequence token.
     """
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(path), revision=revision or "main", trust_remote_code=False
+        )
     except (OSError, ValueError) as error:
         raise ValueError(
             f"no tokenizer could be loaded from '{path}': {error}. `model.path` in params.yaml "

@@ -19,7 +19,12 @@ from stages.models.device import ComputeConfig
 LOGIT_TRANSFORMS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
 
-def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreTrainedModel:
+def load(
+    path: str | Path,
+    compute: ComputeConfig,
+    device: torch.device,
+    revision: str | None = None,
+) -> PreTrainedModel:
     """The causal language model at `path` (a folder or a hub id).
 
     Dropout is switched off: the old and the new log-probabilities of one completion
@@ -28,7 +33,9 @@ def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreT
     Raises:
         ValueError: an architecture whose logits are not a plain linear map.
     """
-    model = checkpoint.read(AutoModelForCausalLM, path, new=frozenset())
+    model = checkpoint.read(
+        AutoModelForCausalLM, path, new=frozenset(), revision=revision or "main"
+    )
     return prepare(model, compute, device)
 
 

@@ -45,7 +45,11 @@ def prepare(model: str | None = None, seed: int = 0, **changes: Any) -> dict[str
         "max_completion_tokens": 100,
         "max_bad_share": 0.2,
     } | changes
-    content = {"seed": seed, "model": {"path": model, "tiny": TINY}, "prepare_data": section}
+    content = {
+        "seed": seed,
+        "model": {"path": model, "revision": None, "tiny": TINY},
+        "prepare_data": section,
+    }
     with Path("params.yaml").open("w", encoding="utf-8") as file:
         YAML().dump(content, file)
     prepare_data.main()
