@@ -111,14 +111,13 @@ def _measure(
 ) -> dict[str, float]:
     """Divergence from the reference, the sampler's gap (checked) and the value model's fit."""
     num_tokens = sum(int(part.batch.mask.sum()) for part in flat)
-    gap = k1 = k3 = 0.0
+    old_logprobs = [part.old_logprobs for part in flat]
+    gap = rollout_batch.sampler_gap(drawn, [part.batch for part in flat], old_logprobs)
+    k1 = k3 = 0.0
     for part, ref_logprobs in zip(flat, ref, strict=True):
         mask, old = part.batch.mask, part.old_logprobs
-        reported = rollout_batch.sampler_logprobs(drawn, part.batch)
-        gap += masked_sum((reported - old).abs(), mask).item() / num_tokens
         k1 += masked_sum(kl.k1(old, ref_logprobs), mask).item() / num_tokens
         k3 += masked_sum(kl.k3(old, ref_logprobs), mask).item() / num_tokens
-    rollout_batch.check_sampler(gap)
     returns = torch.cat([part.returns[part.batch.mask] for part in flat])[None]
     predicted = torch.cat([part.old_values[part.batch.mask] for part in flat])[None]
     every = torch.ones_like(returns, dtype=torch.bool)

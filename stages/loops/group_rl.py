@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms import kl
@@ -17,7 +15,7 @@ from stages.loops import rollouts as rollout_batch
 from stages.loops.old_logprobs import check_on_policy, frozen_logprobs
 from stages.loops.rollouts import Rollouts
 from stages.loops.step import Step
-from stages.models.batch import Batch, micro_batches
+from stages.models.batch import micro_batches
 from stages.models.device import ComputeConfig
 from stages.models.policy import completion_logprobs
 from stages.optim import OptimConfig, adamw, update
@@ -105,7 +103,7 @@ def train(
         num_tokens = sum(int(batch.mask.sum()) for batch in batches)
         metrics["tokens/trained"] = num_tokens * config.num_updates
         old = frozen_logprobs(policy, batches, temperature=config.temperature)
-        metrics["sampling/logprob_gap"] = _sampler_gap(drawn, batches, old)
+        metrics["sampling/logprob_gap"] = rollout_batch.sampler_gap(drawn, batches, old)
         ref = old
         if reference is not None:
             ref = frozen_logprobs(reference, batches, temperature=config.temperature)
@@ -148,16 +146,3 @@ def train(
         yield Step(
             index=index, metrics=metrics, rows=rollout_batch.rows(drawn, index, rewards, truth)
         )
-
-
-def _sampler_gap(
-    drawn: Rollouts, batches: Sequence[Batch], old: Sequence[Float[Tensor, "_ _"]]
-) -> float:
-    """Mean absolute difference between the sampler's and the trainer's log-probs; checked."""
-    total = sum(
-        masked_sum((rollout_batch.sampler_logprobs(drawn, b) - o).abs(), b.mask).item()
-        for b, o in zip(batches, old, strict=True)
-    )
-    gap = total / max(1, sum(int(batch.mask.sum()) for batch in batches))
-    rollout_batch.check_sampler(gap)
-    return gap

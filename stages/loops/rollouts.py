@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from stages.algorithms.masking import masked_sum
 from stages.models.batch import Batch, Group, split_group
 from stages.records.prompt import Prompt
 from stages.records.rollout import Rollout
@@ -100,6 +101,23 @@ def check_sampler(gap: float) -> None:
             f"(at most {MAX_LOGPROB_GAP} is rounding): the sampler has other weights, another "
             f"temperature, or another tokenizer than the policy."
         )
+
+
+def sampler_gap(
+    rollouts: Rollouts, batches: Sequence[Batch], old_logprobs: Sequence[Float[Tensor, "_ _"]]
+) -> float:
+    """Mean absolute difference a token between the sampler's and the trainer's log-probs, checked.
+
+    Raises:
+        ValueError: see `check_sampler`.
+    """
+    total = sum(
+        masked_sum((sampler_logprobs(rollouts, batch) - old).abs(), batch.mask).item()
+        for batch, old in zip(batches, old_logprobs, strict=True)
+    )
+    gap = total / max(1, sum(int(batch.mask.sum()) for batch in batches))
+    check_sampler(gap)
+    return gap
 
 
 def rows(
