@@ -119,7 +119,9 @@ def train(
             max_new_tokens=config.max_new_tokens,
         )
         truth = correct(drawn)
-        minibatches = _minibatches(drawn, config, derive(seed, "minibatches", index))
+        minibatches = partition(
+            len(chosen), config.num_minibatches, derive(seed, "minibatches", index)
+        )
         experiences, rewards, measured = gather(
             models.policy, models.value, models.reference, models.reward, drawn, minibatches,
             gamma=config.gamma, lam=config.lam, kl_coef=config.kl_coef,
@@ -145,10 +147,10 @@ def train(
         )
 
 
-def _minibatches(drawn: Rollouts, config: PpoConfig, seed: int) -> list[list[int]]:
-    """Prompt numbers of each mini-batch: a random partition, a prompt's samples together."""
-    order = np.random.default_rng(seed).permutation(len(drawn.prompts))
-    return [part.tolist() for part in np.array_split(order, config.num_minibatches)]
+def partition(num_prompts: int, num_minibatches: int, seed: int) -> list[list[int]]:
+    """Prompt numbers of each mini-batch, shuffled; a prompt's samples stay together."""
+    order = np.random.default_rng(seed).permutation(num_prompts)
+    return [part.tolist() for part in np.array_split(order, num_minibatches)]
 
 
 def _learn(

@@ -103,10 +103,20 @@ def test_the_first_step_is_on_policy_and_later_ones_are_clipped():
 
 
 def test_mini_batches_are_a_random_partition_of_the_prompts():
-    models = make_models()
-    steps = train(models, FIRST_FOUR * 2, num_minibatches=4)
-    assert len(steps) == 2
-    assert len(steps[0].rows) == 16
+    parts = ppo.partition(10, 4, seed=0)
+    assert sorted(len(part) for part in parts) == [2, 2, 3, 3]
+    order = [number for part in parts for number in part]
+    assert sorted(order) == list(range(10))
+    assert order != list(range(10)), "shuffled"
+    assert parts == ppo.partition(10, 4, seed=0)
+    assert parts != ppo.partition(10, 4, seed=1)
+
+
+def test_each_mini_batch_is_an_optimizer_step(monkeypatch):
+    seen = watch_gradients(monkeypatch, ppo)
+    train(make_models(), FIRST_FOUR, num_minibatches=4, num_epochs=2)
+    # 2 passes of 4 mini-batches, each a step of the policy and one of the value model.
+    assert len(seen) == 2 * 4 * 2
 
 
 def test_a_strong_penalty_keeps_the_policy_near_the_reference():
