@@ -4,8 +4,6 @@ Groups may have any size, any ids and any order of rows. Every result is given t
 of the group it belongs to. Rows that are not `counted` receive results but enter none.
 """
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -86,5 +84,4 @@ def without_signal(
 def _index(groups: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
     """The ids as 0, 1, 2, ...: an id itself may be larger than any tensor."""
     # torch's `unique` is not annotated.
-    unique: Callable[..., tuple[Tensor, Tensor]] = torch.unique  # pyright: ignore[reportUnknownMemberType]
-    return unique(groups, return_inverse=True)[1]
+    return torch.unique(groups, return_inverse=True)[1]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
