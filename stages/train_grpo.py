@@ -1,8 +1,10 @@
-"""Group relative policy optimisation from the SFT policy with a rule reward.
+"""Reinforcement learning with groups of completions and a rule reward: GRPO and its relatives.
 
-Shao et al., "DeepSeekMath" (2024), https://arxiv.org/abs/2402.03300. Reads prompts and
-the SFT policy; writes a policy and every rollout it learned from. The reward is the
-answer checker's verdict plus a share for the format. Departures: see `loops.group_rl`.
+Which of them is a word in params.yaml, a preset of the table `group_rl`: Shao et al.,
+"DeepSeekMath" (2024), https://arxiv.org/abs/2402.03300, is `grpo_deepseekmath`. Reads prompts
+and the policy to start from, which is the reference too; writes a policy and every rollout it
+learned from. The reward is the answer checker's verdict plus a share for the format.
+Sources of the presets and their departures: stages/README.md.
 """
 
 import json
@@ -11,7 +13,8 @@ from pathlib import Path
 from stages import params
 from stages.engines import transformers as engine
 from stages.loops import epochs, group_rl
-from stages.loops.group_rl import GroupRlConfig
+from stages.loops.actor import Actor, Task
+from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
 from stages.models import lora, model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
@@ -41,6 +44,7 @@ class Config(Params):
     seed: int
     compute: ComputeConfig
     lora: LoraConfig
+    group_rl: GroupRlPreset
     train_grpo: TrainGrpo
 
 
@@ -48,29 +52,27 @@ def main() -> None:
     """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
     with runs.start("train_grpo", OUTPUT, gpu=True) as run:
         config = params.load(Config)
-        settings = config.train_grpo.loop
+        settings, preset = config.train_grpo.loop, config.group_rl
         device = setup(config.compute)
         seed = derive(config.seed, "train_grpo")
         tokenizer = model_tokenizer.load(SFT)
         model = policy.load(SFT, config.compute, device)
-        reference = policy.load(SFT, config.compute, device) if settings.kl_coef > 0 else None
-        merged = lora.attach(model, config.lora, seed)
-        prompts = list(lines.read(PROMPTS, Prompt))
-        schedule = epochs.draws(len(prompts), settings.num_steps, settings.prompts_per_step, seed)
-        steps = group_rl.train(
-            model,
-            reference,
-            engine.from_model(model, tokenizer, max_batch=config.compute.max_batch),
-            policy.decoder(tokenizer),
-            lambda drawn: rollout_rewards.rule(drawn, config.train_grpo.reward),
-            rollout_rewards.correct,
-            prompts,
-            schedule,
-            settings,
-            config.compute,
-            model_tokenizer.pad_id(tokenizer),
-            seed,
+        actor = Actor(
+            policy=model,
+            reference=policy.load(SFT, config.compute, device),
+            sampler=engine.from_model(model, tokenizer, max_batch=config.compute.max_batch),
+            decode=policy.decoder(tokenizer),
+            pad_id=model_tokenizer.pad_id(tokenizer),
         )
+        merged = lora.attach(model, config.lora, seed)
+        task = Task(
+            prompts=list(lines.read(PROMPTS, Prompt)),
+            reward=lambda drawn: rollout_rewards.rule(drawn, config.train_grpo.reward),
+            correct=rollout_rewards.correct,
+        )
+        needed = preset.sampling.num_prompts(settings.prompts_per_step)
+        schedule = epochs.draws(len(task.prompts), settings.num_steps, needed, seed)
+        steps = group_rl.train(actor, task, schedule, settings, preset, config.compute, seed)
         rollouts, tokens = [], {"generated_tokens": 0, "trained_tokens": 0}
         for step in progress.track(steps, total=len(schedule), label="train_grpo"):
             run.log(step.index, step.metrics)

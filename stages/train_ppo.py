@@ -1,19 +1,26 @@
-"""Proximal policy optimisation from the SFT policy against the reward model.
+"""Proximal policy optimisation from a policy, against the reward model or the rule reward.
 
 Schulman et al., "Proximal Policy Optimization Algorithms" (2017), applied as in Ouyang
-et al., "Training language models to follow instructions" (2022), step 3. Reads prompts,
-the SFT policy and the reward model; writes a policy and every rollout it learned from.
-Departures: the value model starts as the reward model, no pretraining mix, and the
-answer checker's verdict is logged but never learned from.
+et al., "Training language models to follow instructions" (2022), step 3, which is preset
+`ppo_instructgpt`; others are words of the table `ppo` in params.yaml. Reads prompts, the
+policy to start from and the reward model; writes a policy and every rollout it learned from.
+Departure: no pretraining mix. The answer checker's verdict is logged.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import epochs, ppo
-from stages.loops.ppo import Models, PpoConfig
+from stages.loops import epochs, model_reward, ppo
+from stages.loops.actor import Actor, Task
+from stages.loops.ppo import PpoConfig, PpoPreset
+from stages.loops.rollouts import Rollouts
 from stages.models import lora, model_tokenizer, policy, scalar_head
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
@@ -21,6 +28,7 @@ from stages.params import Params
 from stages.records import lines
 from stages.records.prompt import Prompt
 from stages.rewards import rollout_rewards
+from stages.rewards.rollout_rewards import RuleRewardConfig
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
@@ -30,45 +38,54 @@ PROMPTS = Path("data/prepare_data/prompts/train.jsonl")
 OUTPUT = Path("data/train_ppo")
 
 
+class TrainPpo(Params):
+    """Section of params.yaml."""
+
+    reward: RuleRewardConfig
+    """For presets whose reward is `rule`."""
+    loop: PpoConfig
+
+
 class Config(Params):
     """What train_ppo reads of params.yaml."""
 
     seed: int
     compute: ComputeConfig
     lora: LoraConfig
-    train_ppo: PpoConfig
+    ppo: PpoPreset
+    train_ppo: TrainPpo
 
 
 def main() -> None:
     """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
     with runs.start("train_ppo", OUTPUT, gpu=True) as run:
         config = params.load(Config)
-        settings, compute = config.train_ppo, config.compute
+        settings, preset, compute = config.train_ppo.loop, config.ppo, config.compute
         device = setup(compute)
         seed = derive(config.seed, "train_ppo")
         tokenizer = model_tokenizer.load(SFT)
-        models = Models(
-            policy=policy.load(SFT, compute, device),
-            value=scalar_head.load(REWARD_MODEL, compute, device),
+        pad_id = model_tokenizer.pad_id(tokenizer)
+        model = policy.load(SFT, compute, device)
+        actor = Actor(
+            policy=model,
             reference=policy.load(SFT, compute, device),
-            reward=scalar_head.load(REWARD_MODEL, compute, device),
+            sampler=engine.from_model(model, tokenizer, max_batch=compute.max_batch),
+            decode=policy.decoder(tokenizer),
+            pad_id=pad_id,
         )
-        merged = lora.attach(models.policy, config.lora, seed)
-        lora.attach(models.value, config.lora, derive(seed, "value"))
-        prompts = list(lines.read(PROMPTS, Prompt))
-        schedule = epochs.draws(len(prompts), settings.num_steps, settings.prompts_per_step, seed)
-        steps = ppo.train(
-            models,
-            engine.from_model(models.policy, tokenizer, max_batch=compute.max_batch),
-            policy.decoder(tokenizer),
-            rollout_rewards.correct,
-            prompts,
-            schedule,
-            settings,
-            compute,
-            model_tokenizer.pad_id(tokenizer),
-            seed,
+        value = load_value(config, model, pad_id)
+        merged = lora.attach(model, config.lora, seed)
+        if isinstance(value, PreTrainedModel):
+            lora.attach(value, config.lora, derive(seed, "value"))
+        task = Task(
+            prompts=list(lines.read(PROMPTS, Prompt)),
+            reward=load_reward(config, device, pad_id),
+            correct=rollout_rewards.correct,
         )
+        schedule = epochs.draws(
+            len(task.prompts), settings.num_steps, settings.prompts_per_step, seed
+        )
+        steps = ppo.train(actor, value, task, schedule, settings, preset, compute, seed)
         rollouts, tokens = [], {"generated_tokens": 0, "trained_tokens": 0}
         for step in progress.track(steps, total=len(schedule), label="train_ppo"):
             run.log(step.index, step.metrics)
@@ -81,6 +98,26 @@ def main() -> None:
             lines.write(temporary, rollouts)
         with outputs.replace(OUTPUT / "metrics.json") as temporary:
             temporary.write_text(json.dumps(tokens, indent=2) + "\n", encoding="utf-8")
+
+
+def load_value(config: Config, model: PreTrainedModel, pad_id: int) -> nn.Module:
+    """The value model that the preset asks for."""
+    settings, compute = config.ppo.value, config.compute
+    if settings.trunk == "shared":
+        return scalar_head.SharedValue(model)
+    if settings.init == "policy":
+        return scalar_head.from_policy(SFT, pad_id, compute, model.device)
+    return scalar_head.load(REWARD_MODEL, compute, model.device)
+
+
+def load_reward(
+    config: Config, device: torch.device, pad_id: int
+) -> Callable[[Rollouts], list[float]]:
+    """What the preset maximises."""
+    if config.ppo.reward == "rule":
+        return lambda drawn: rollout_rewards.rule(drawn, config.train_ppo.reward)
+    model = scalar_head.load(REWARD_MODEL, config.compute, device)
+    return lambda drawn: model_reward.scores(model, drawn, config.compute, pad_id)
 
 
 if __name__ == "__main__":

@@ -4,129 +4,174 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
-from transformers import PreTrainedModel
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
-from stages.algorithms import kl
 from stages.algorithms.gae import gae
-from stages.algorithms.masking import masked_mean, masked_sum, masked_whiten
+from stages.algorithms.masking import masked_mean, masked_whiten
+from stages.loops import measured
 from stages.loops import rollouts as rollout_batch
-from stages.loops.old_logprobs import frozen_logprobs
+from stages.loops.actor import Actor, Task
+from stages.loops.choices.kl_penalty import KlPenalty
+from stages.loops.choices.lam import Lambda
+from stages.loops.choices.truncation import Truncation
+from stages.loops.minibatches import Minibatch, partition, rows_of, split
 from stages.loops.rollouts import Rollouts
 from stages.models import scalar_head
-from stages.models.batch import Batch, micro_batches
+from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
+from stages.seeding import derive
 
-WHITEN_EPS = 1e-8
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """How the completions of a step are drawn, judged and credited."""
+
+    gamma: float
+    lam: Lambda
+    value_lam: float
+    whiten_eps: float | None
+    truncation: Truncation
+    kl: KlPenalty
+    samples_per_prompt: int
+    num_minibatches: int
+    temperature: float
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValuePart:
+    """What the value model learns from in one micro-batch; grids are laid out as `batch.mask`."""
+
+    batch: Batch
+    old_values: Float[Tensor, "batch token"]
+    returns: Float[Tensor, "batch token"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Experience:
-    """One micro-batch of experience; every tensor is laid out as `batch.mask`."""
+    """One rollout batch; grids over completions are laid out as `rollouts.mask()`."""
 
-    batch: Batch
-    old_logprobs: Float[Tensor, "batch token"]
-    old_values: Float[Tensor, "batch token"]
-    advantages: Float[Tensor, "batch token"]
-    """Whitened over the whole rollout batch."""
-    returns: Float[Tensor, "batch token"]
+    rollouts: Rollouts
+    rewards: Float[Tensor, " batch"]
+    correct: list[bool]
+    minibatches: list[Minibatch]
+    advantages: Float[Tensor, "completion longest"]
+    """Of the tokens that are learned from; 0 elsewhere."""
+    ref_logprobs: Float[Tensor, "completion longest"]
+    value_parts: list[list[ValuePart]]
+    """Of each mini-batch, its micro-batches: those of `minibatches`."""
+    metrics: dict[str, int | float]
 
 
 @torch.no_grad()
 def gather(
-    policy: PreTrainedModel,
-    value: PreTrainedModel,
-    reference: PreTrainedModel,
-    reward: PreTrainedModel,
-    drawn: Rollouts,
-    minibatches: Sequence[Sequence[int]],
-    *,
-    gamma: float,
-    lam: float,
-    kl_coef: float,
-    temperature: float,
+    actor: Actor,
+    value: nn.Module,
+    task: Task,
+    plan: Plan,
+    chosen: Sequence[int],
     compute: ComputeConfig,
-    pad_id: int,
-) -> tuple[list[list[Experience]], Float[Tensor, " batch"], dict[str, float]]:
-    """Experience of each mini-batch, the reward model's scores, and measurements.
+    *,
+    kl_coef: float,
+    step: int,
+    seed: int,
+) -> Experience:
+    """Sample for the prompts with numbers `chosen`, judge, and estimate advantages.
 
-        r_t = - kl_coef (log pi_old - log pi_ref)_t,  plus the score at the last token
+        r_t  = - kl_coef k_t,  plus the completion's reward at its last token
+        A    = GAE(r, V; gamma, lam), whitened over the tokens learned from
+        R    = V + GAE(r, V; gamma, value_lam)
 
-    All models in eval mode. The micro-batches made here are those trained on, so the
-    first ratio is exactly 1.
+    k_t is the estimate of the divergence where it is part of the reward. The micro-batches
+    made here are those trained on, so the first ratio is exactly 1.
     """
-    parts: list[list[Batch]] = []
-    for numbers in minibatches:
-        keep = torch.zeros(len(drawn.prompts), dtype=torch.bool)
-        keep[list(numbers)] = True
-        groups = rollout_batch.groups(drawn, keep, compute.row_tokens)
-        parts.append(list(micro_batches(groups, compute, pad_id, policy.device)))
-    batches = [batch for part in parts for batch in part]
-    old = frozen_logprobs(policy, batches, temperature=temperature)
-    ref = frozen_logprobs(reference, batches, temperature=temperature)
-    scores, computed = torch.zeros(len(drawn.samples)), []
-    for batch, old_logprobs, ref_logprobs in zip(batches, old, ref, strict=True):
-        score = scalar_head.rewards(reward, batch)
-        scores[batch.indices] = score.cpu()
-        rewards = -kl_coef * kl.k1(old_logprobs, ref_logprobs)
-        last = batch.mask.sum(1, keepdim=True) - 1
-        rewards = rewards.scatter_add(1, last, score[:, None])
-        old_values = scalar_head.values(value, batch)
-        advantages, returns = gae(rewards, old_values, batch.mask, gamma=gamma, lam=lam)
-        computed.append((old_values, advantages, returns))
-    whitened = _whiten([advantages for _, advantages, _ in computed], batches)
-    flat = [
-        Experience(
-            batch=batch,
-            old_logprobs=old_logprobs,
-            old_values=old_values,
-            advantages=advantages,
-            returns=returns,
-        )
-        for batch, old_logprobs, (old_values, _, returns), advantages in zip(
-            batches, old, computed, whitened, strict=True
-        )
-    ]
-    grouped = iter(flat)
-    experiences = [[next(grouped) for _ in part] for part in parts]
-    return experiences, scores, _measure(drawn, flat, ref)
+    assert actor.reference is not None
+    drawn = rollout_batch.collect(
+        actor.sampler,
+        actor.decode,
+        [task.prompts[i] for i in chosen],
+        step=step,
+        seed=seed,
+        group_size=plan.samples_per_prompt,
+        temperature=plan.temperature,
+        max_new_tokens=plan.max_new_tokens,
+    )
+    truncated, mask = drawn.truncated(), drawn.mask()
+    rewards = torch.tensor(task.reward(drawn), dtype=torch.float32)
+    rewards = plan.truncation.rewards(rewards, truncated)
+    correct = task.correct(drawn)
+    ref_logprobs = measured.reference_logprobs(
+        actor.reference, drawn, compute, actor.pad_id, plan.temperature
+    )
+    learned = plan.truncation.in_loss(truncated)
+    minibatches = split(
+        drawn,
+        used=torch.ones_like(truncated),
+        learned=learned,
+        computed=learned,
+        parts=partition(len(chosen), plan.num_minibatches, derive(seed, "minibatches", step)),
+        max_length=plan.max_new_tokens,
+        compute=compute,
+        pad_id=actor.pad_id,
+        device=actor.policy.device,
+    )
+    values = _values(value, minibatches, mask)
+    token_rewards = -measured.penalties(plan.kl, kl_coef, drawn, ref_logprobs)
+    token_rewards.scatter_add_(1, mask.sum(1, keepdim=True) - 1, rewards[:, None])
+    mask = mask & learned[:, None]
+    advantages, _ = gae(token_rewards, values, mask, gamma=plan.gamma, lam=plan.lam(mask))
+    _, returns = gae(token_rewards, values, mask, gamma=plan.gamma, lam=plan.value_lam)
+    if plan.whiten_eps is not None:
+        advantages = masked_whiten(advantages, mask, eps=plan.whiten_eps)
+    return Experience(
+        rollouts=drawn,
+        rewards=rewards,
+        correct=correct,
+        minibatches=minibatches,
+        advantages=advantages,
+        ref_logprobs=ref_logprobs,
+        value_parts=[
+            [
+                ValuePart(
+                    batch=batch,
+                    old_values=rows_of(values, batch),
+                    returns=rows_of(returns, batch),
+                )
+                for batch in minibatch.batches
+            ]
+            for minibatch in minibatches
+        ],
+        metrics={
+            **rollout_batch.statistics(drawn, rewards, correct),
+            **measured.divergence(drawn, ref_logprobs),
+            "value/explained_variance": explained_variance(returns, values, mask),
+        },
+    )
 
 
-def _whiten(
-    grids: Sequence[Float[Tensor, "_ _"]], batches: Sequence[Batch]
-) -> list[Float[Tensor, "_ _"]]:
-    """Mean 0 and variance 1 over the counted tokens of all micro-batches together."""
-    flat = torch.cat([g[b.mask] for g, b in zip(grids, batches, strict=True)])[None]
-    whitened = masked_whiten(flat, torch.ones_like(flat, dtype=torch.bool), eps=WHITEN_EPS)[0]
-    sizes = [int(batch.mask.sum()) for batch in batches]
-    return [
-        torch.zeros_like(grid).masked_scatter(batch.mask, part)
-        for grid, batch, part in zip(grids, batches, whitened.split(sizes), strict=True)
-    ]
+def _values(
+    value: nn.Module, minibatches: Sequence[Minibatch], mask: Bool[Tensor, "batch token"]
+) -> Float[Tensor, "batch token"]:
+    """The value before each token, in eval mode; 0 where nothing is computed."""
+    was_training = value.training
+    value.eval()
+    grid = torch.zeros(mask.shape)
+    for minibatch in minibatches:
+        for batch in minibatch.batches:
+            found = scalar_head.values(value, batch).cpu()
+            grid[batch.indices, : found.shape[1]] = found
+    value.train(was_training)
+    return grid
 
 
-def _measure(
-    drawn: Rollouts, flat: Sequence[Experience], ref: Sequence[Float[Tensor, "_ _"]]
-) -> dict[str, float]:
-    """Divergence from the reference, the sampler's gap (checked) and the value model's fit."""
-    num_tokens = sum(int(part.batch.mask.sum()) for part in flat)
-    old_logprobs = [part.old_logprobs for part in flat]
-    gap = rollout_batch.sampler_gap(drawn, [part.batch for part in flat], old_logprobs)
-    k1 = k3 = 0.0
-    for part, ref_logprobs in zip(flat, ref, strict=True):
-        mask, old = part.batch.mask, part.old_logprobs
-        k1 += masked_sum(kl.k1(old, ref_logprobs), mask).item() / num_tokens
-        k3 += masked_sum(kl.k3(old, ref_logprobs), mask).item() / num_tokens
-    returns = torch.cat([part.returns[part.batch.mask] for part in flat])[None]
-    predicted = torch.cat([part.old_values[part.batch.mask] for part in flat])[None]
-    every = torch.ones_like(returns, dtype=torch.bool)
-    residual = returns - predicted
-    variance = masked_mean((returns - masked_mean(returns, every)) ** 2, every)
-    unexplained = masked_mean((residual - masked_mean(residual, every)) ** 2, every)
-    return {
-        "kl/k1": k1,
-        "kl/k3": k3,
-        "sampling/logprob_gap": gap,
-        "value/explained_variance": (1 - unexplained / variance.clamp(min=1e-8)).item(),
-    }
+def explained_variance(
+    returns: Float[Tensor, "batch token"],
+    values: Float[Tensor, "batch token"],
+    mask: Bool[Tensor, "batch token"],
+) -> float:
+    """1 - Var(return - V) / Var(return): 1 for a perfect value model, 0 for a constant one."""
+    residual = returns - values
+    variance = masked_mean((returns - masked_mean(returns, mask)) ** 2, mask)
+    unexplained = masked_mean((residual - masked_mean(residual, mask)) ** 2, mask)
+    return (1 - unexplained / variance.clamp(min=1e-8)).item()

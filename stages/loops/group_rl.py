@@ -1,148 +1,173 @@
-"""Group-relative policy optimisation: sample a group for each prompt, learn from its spread."""
+"""Policy optimisation without a value model: sample groups, learn from what sets them apart.
 
-from collections.abc import Callable, Iterator, Sequence
+GRPO and its relatives (DAPO, Dr. GRPO, GSPO, CISPO, RLOO, ReMax, REINFORCE++) differ in the
+choices of a `GroupRlPreset` and in nothing else.
+"""
+
+from collections.abc import Iterator, Sequence
 
 import torch
 from pydantic import Field
-from transformers import PreTrainedModel
 
-from stages.algorithms import kl
-from stages.algorithms.aggregation import sequence_mean
-from stages.algorithms.group_advantage import group_zscore, without_signal
-from stages.algorithms.losses.clipped_surrogate import clipped_surrogate
-from stages.algorithms.masking import masked_sum
+from stages.loops import group_experience
 from stages.loops import rollouts as rollout_batch
-from stages.loops.old_logprobs import check_on_policy, frozen_logprobs
-from stages.loops.rollouts import Rollouts
+from stages.loops.actor import Actor, Task
+from stages.loops.choices.advantage import Advantage
+from stages.loops.choices.sampling import Sampling
+from stages.loops.choices.truncation import Truncation
+from stages.loops.group_experience import GroupExperience, Overlong, Plan
+from stages.loops.minibatches import Minibatch, partition, split
+from stages.loops.objective import ObjectiveConfig, Weights, accumulate, make_parts
 from stages.loops.step import Step
-from stages.models.batch import micro_batches
 from stages.models.device import ComputeConfig
-from stages.models.policy import completion_logprobs
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
-from stages.records.prompt import Prompt
-from stages.sampler import Sampler
+from stages.seeding import derive
 
 
 class GroupRlConfig(Params):
-    """The group-relative loop."""
+    """Sizes and rates, the same for every preset."""
 
     num_steps: int = Field(gt=0)
     """Rollout batches."""
     prompts_per_step: int = Field(gt=0)
-    """Prompts in a rollout batch."""
-    group_size: int = Field(gt=1)
+    """Prompts that a rollout batch learns from."""
+    group_size: int = Field(gt=0)
     """Completions of each prompt."""
-    num_updates: int = Field(gt=0)
-    """Optimizer steps on each rollout batch; the first is on policy."""
     temperature: float = Field(gt=0)
     """Of sampling, and of every log-probability."""
     max_new_tokens: int = Field(gt=0)
     """Longest completion."""
-    clip_low: float = Field(ge=0, lt=1)
-    """How far the ratio may fall below 1 before its gradient stops."""
-    clip_high: float = Field(ge=0)
-    """How far it may rise above 1."""
-    kl_coef: float = Field(ge=0)
-    """Weight of the k3 divergence from the reference in the loss; 0: no reference is computed."""
-    advantage_ddof: int = Field(ge=0)
-    """n - ddof divides the group's variance."""
-    advantage_eps: float = Field(gt=0)
-    """Added to the group's standard deviation."""
     optim: OptimConfig
 
 
+class GroupRlPreset(Params):
+    """Whose variant it is: every choice in which the methods of this family differ."""
+
+    advantage: Advantage
+    objective: ObjectiveConfig
+    sampling: Sampling
+    truncation: Truncation
+    overlong: Overlong | None
+    num_epochs: int = Field(gt=0)
+    """Passes over each rollout batch (mu); old log-probs are computed once."""
+    num_minibatches: int = Field(gt=0)
+    """Optimizer steps in a pass; the first of all is on policy."""
+    kl_budget: float | None = Field(gt=0)
+    """Training ends when a completion's divergence from the reference exceeds it, in nats."""
+
+
 def train(
-    policy: PreTrainedModel,
-    reference: PreTrainedModel | None,
-    sampler: Sampler,
-    decode: Callable[[Sequence[int]], str],
-    reward: Callable[[Rollouts], Sequence[float]],
-    correct: Callable[[Rollouts], list[bool]],
-    prompts: Sequence[Prompt],
+    actor: Actor,
+    task: Task,
     schedule: Sequence[Sequence[int]],
     config: GroupRlConfig,
+    preset: GroupRlPreset,
     compute: ComputeConfig,
-    pad_id: int,
     seed: int,
 ) -> Iterator[Step]:
-    """One step for each list of prompt numbers in `schedule`; `policy` is changed in place.
+    """One step for each list of prompt numbers in `schedule`; the policy is changed in place.
 
-        A_ij = (r_ij - mean_j r_i) / (std_j r_i + eps)
-        loss = sequence mean of [clipped surrogate(A) + kl_coef k3(policy, reference)]
+    Each list holds `preset.sampling.num_prompts(config.prompts_per_step)` prompts. The
+    gradient is that of `objective.accumulate`.
 
-    Shao et al., "DeepSeekMath" (2024), eq. 3 and 4. Groups of equal rewards have no
-    advantage and are left out of the batches: they cost no forward pass, still count
-    in the normaliser, and get no KL term (a departure where kl_coef > 0).
+    Raises:
+        ValueError: the preset penalises a divergence and there is no reference; all
+            completions of several steps were cut; the sampler's log-probs are not the trainer's.
     """
-    policy.train()
-    optimizer = adamw(policy, config.optim)
-    num_updates = len(schedule) * config.num_updates
+    objective = preset.objective
+    if actor.reference is None and (objective.kl.kind != "none" or preset.kl_budget is not None):
+        raise ValueError("this preset needs the divergence from a reference: give one, or kl: none")
+    plan = Plan(
+        advantage=preset.advantage,
+        sampling=preset.sampling,
+        truncation=preset.truncation,
+        overlong=preset.overlong,
+        kl=objective.kl,
+        prompts_per_step=config.prompts_per_step,
+        group_size=config.group_size,
+        temperature=config.temperature,
+        max_new_tokens=config.max_new_tokens,
+    )
+    actor.policy.train()
+    optimizer = adamw(actor.policy, config.optim)
+    weights, num_cut_steps = Weights.start(objective), 0
+    per_step = preset.num_epochs * preset.num_minibatches
     for index, chosen in enumerate(schedule):
-        drawn = rollout_batch.collect(
-            sampler,
-            decode,
-            [prompts[i] for i in chosen],
-            step=index,
-            seed=seed,
-            group_size=config.group_size,
+        experience = group_experience.gather(
+            actor, task, plan, chosen, compute, kl_coef=weights.kl, step=index, seed=seed
+        )
+        num_cut_steps = rollout_batch.check_some_ended(experience.rollouts, num_cut_steps)
+        metrics = experience.metrics
+        minibatches = _minibatches(
+            actor, experience, preset, config, compute, derive(seed, "minibatches", index)
+        )
+        parts = make_parts(
+            actor.policy,
+            minibatches,
+            rollouts=experience.rollouts,
+            advantages=experience.advantages,
+            ref_logprobs=experience.ref_logprobs,
+            correct=experience.correct,
             temperature=config.temperature,
-            max_new_tokens=config.max_new_tokens,
+            reuse=per_step > 1,
         )
-        rewards = torch.tensor(reward(drawn), dtype=torch.float32)
-        truth = correct(drawn)
-        grouped = rewards.view(-1, config.group_size)
-        advantages = group_zscore(
-            grouped, ddof=config.advantage_ddof, eps=config.advantage_eps
-        ).view(-1)
-        silent = without_signal(grouped)
-        groups = rollout_batch.groups(drawn, ~silent, compute.row_tokens)
-        batches = list(micro_batches(groups, compute, pad_id, policy.device))
-        metrics = rollout_batch.statistics(drawn, rewards, truth)
-        metrics["reward/groups_without_signal"] = silent.float().mean().item()
-        num_tokens = sum(int(batch.mask.sum()) for batch in batches)
-        metrics["tokens/trained"] = num_tokens * config.num_updates
-        old = frozen_logprobs(policy, batches, temperature=config.temperature)
-        metrics["sampling/logprob_gap"] = rollout_batch.sampler_gap(drawn, batches, old)
-        ref = old
-        if reference is not None:
-            ref = frozen_logprobs(reference, batches, temperature=config.temperature)
-        for number in range(config.num_updates if batches else 0):
-            totals: dict[str, float] = {}
-            for batch, old_logprobs, ref_logprobs in zip(batches, old, ref, strict=True):
-                logprobs, entropies = completion_logprobs(
-                    policy, batch, temperature=config.temperature
-                )
-                if number == 0:
-                    check_on_policy(logprobs, old_logprobs)
-                weights = advantages[batch.indices].to(logprobs.device)[:, None]
-                losses, clipped = clipped_surrogate(
-                    logprobs,
-                    old_logprobs,
-                    weights.expand_as(logprobs),
-                    clip_low=config.clip_low,
-                    clip_high=config.clip_high,
-                )
-                if reference is not None:
-                    losses = losses + config.kl_coef * kl.k3(logprobs, ref_logprobs)
-                loss = sequence_mean(losses, batch.mask, num_sequences=len(drawn.samples))
-                loss.backward()
-                counted = {
-                    "loss/policy": loss.detach(),
-                    "entropy": masked_sum(entropies, batch.mask),
-                    "clip_fraction": masked_sum(clipped.float(), batch.mask),
-                }
-                if reference is not None:
-                    with torch.no_grad():
-                        counted["kl/k1"] = masked_sum(kl.k1(logprobs, ref_logprobs), batch.mask)
-                        counted["kl/k3"] = masked_sum(kl.k3(logprobs, ref_logprobs), batch.mask)
-                for name, value in counted.items():
-                    totals[name] = totals.get(name, 0.0) + value.item()
-            loss_value = totals.pop("loss/policy")
-            metrics["loss/policy"] = loss_value
-            metrics.update({n: v / num_tokens for n, v in totals.items()})
-            step = index * config.num_updates + number
-            metrics.update(update(optimizer, config.optim, step, num_updates))
+        for number in range(per_step):
+            place = number % preset.num_minibatches
+            if not parts[place]:
+                continue
+            found = accumulate(
+                actor.policy,
+                actor.reference,
+                parts[place],
+                objective,
+                minibatches[place].counts,
+                weights,
+                temperature=config.temperature,
+                on_policy=number == 0,
+            )
+            rollout_batch.check_sampler(found["sampling/logprob_gap"])
+            metrics |= found
+            step = index * per_step + number
+            metrics |= update(optimizer, config.optim, step, len(schedule) * per_step)
+        metrics["tokens/trained"] = preset.num_epochs * sum(
+            int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
+        )
+        metrics |= {"kl/coef": weights.kl}
+        weights = weights.after(objective, metrics, len(experience.rewards))
         yield Step(
-            index=index, metrics=metrics, rows=rollout_batch.rows(drawn, index, rewards, truth)
+            index=index,
+            metrics=metrics,
+            rows=rollout_batch.rows(
+                experience.rollouts, index, experience.rewards, experience.correct
+            ),
         )
+        if preset.kl_budget is not None and metrics["kl/sequence"] > preset.kl_budget:
+            return
+
+
+def _minibatches(
+    actor: Actor,
+    experience: GroupExperience,
+    preset: GroupRlPreset,
+    config: GroupRlConfig,
+    compute: ComputeConfig,
+    seed: int,
+) -> list[Minibatch]:
+    """A completion whose advantage is 0 costs nothing, where nothing else gives it a gradient."""
+    computed = experience.learned
+    if not preset.objective.dense():
+        computed = computed & (experience.advantages != 0).any(1)
+    prompts = torch.tensor(experience.rollouts.groups)[experience.used].unique().tolist()
+    order = partition(len(prompts), preset.num_minibatches, seed)
+    return split(
+        experience.rollouts,
+        used=experience.used,
+        learned=experience.learned,
+        computed=computed,
+        parts=[[prompts[i] for i in numbers] for numbers in order],
+        max_length=config.max_new_tokens,
+        compute=compute,
+        pad_id=actor.pad_id,
+        device=actor.policy.device,
+    )

@@ -1,36 +1,30 @@
-"""Proximal policy optimisation with a learned reward and a value model."""
+"""Proximal policy optimisation with a value model."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
-import numpy as np
 import torch
-from jaxtyping import Float
 from pydantic import Field, model_validator
-from torch import Tensor
-from transformers import PreTrainedModel
+from torch import nn
 
 from stages.algorithms.aggregation import token_mean
-from stages.algorithms.losses.clipped_surrogate import clipped_surrogate
 from stages.algorithms.losses.value import clipped_value_loss
-from stages.algorithms.masking import masked_sum
+from stages.loops import experience as ppo_experience
 from stages.loops import rollouts as rollout_batch
-from stages.loops.experience import Experience, gather
-from stages.loops.old_logprobs import check_on_policy
-from stages.loops.rollouts import Rollouts
+from stages.loops.actor import Actor, Task
+from stages.loops.choices.lam import Lambda
+from stages.loops.choices.truncation import Truncation
+from stages.loops.experience import Plan, ValuePart
+from stages.loops.objective import ObjectiveConfig, Weights, accumulate, make_parts
 from stages.loops.step import Step
 from stages.models.device import ComputeConfig
-from stages.models.policy import completion_logprobs
 from stages.models.scalar_head import values
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
-from stages.records.prompt import Prompt
-from stages.sampler import Sampler
-from stages.seeding import derive
 
 
 class PpoConfig(Params):
-    """The PPO loop."""
+    """Sizes and rates, the same for every preset."""
 
     num_steps: int = Field(gt=0)
     """Rollout batches."""
@@ -38,155 +32,174 @@ class PpoConfig(Params):
     """Prompts in a rollout batch."""
     samples_per_prompt: int = Field(gt=0)
     """Completions of each prompt; 1 in the paper, more share the reading of the prompt."""
-    num_epochs: int = Field(gt=0)
-    """Passes over each rollout batch."""
-    num_minibatches: int = Field(gt=0)
-    """Optimizer steps in a pass; the first of all is on policy."""
     temperature: float = Field(gt=0)
     """Of sampling, and of every log-probability."""
     max_new_tokens: int = Field(gt=0)
     """Longest completion."""
-    gamma: float = Field(gt=0, le=1)
-    """Discount per token."""
-    lam: float = Field(ge=0, le=1)
-    """Lambda of generalised advantage estimation."""
-    clip_low: float = Field(ge=0, lt=1)
-    """How far the ratio may fall below 1 before its gradient stops."""
-    clip_high: float = Field(ge=0)
-    """How far it may rise above 1."""
-    clip_value: float = Field(gt=0)
-    """How far a value may move in one rollout batch before its gradient stops."""
-    kl_coef: float = Field(ge=0)
-    """Weight of the k1 divergence from the reference, subtracted from each token's reward."""
     optim: OptimConfig
     value_optim: OptimConfig
 
+
+class ValueConfig(Params):
+    """The value model."""
+
+    init: Literal["reward_model", "policy"]
+    """Whose weights it starts from; `policy`: those of the start, under a head of zeros."""
+    trunk: Literal["own", "shared"]
+    """`shared`: a linear head on the policy's own hidden states (then init is `policy`)."""
+    clip: float | None = Field(gt=0)
+    """How far a value may move in one rollout batch before its gradient stops; null: any."""
+    coef: float = Field(gt=0)
+    """Weight of its loss; with a trunk of its own only gradient clipping sees it."""
+    warmup_steps: int = Field(ge=0)
+    """Rollout batches in which only the value model learns."""
+
     @model_validator(mode="after")
-    def _prompts_fill_the_minibatches(self) -> "PpoConfig":
-        if self.num_minibatches > self.prompts_per_step:
-            raise ValueError(
-                f"num_minibatches {self.num_minibatches} is more than prompts_per_step "
-                f"{self.prompts_per_step}: some would be empty"
-            )
+    def _a_shared_trunk_is_the_policys(self) -> "ValueConfig":
+        if self.trunk == "shared" and self.init != "policy":
+            raise ValueError("a value head on the policy's trunk starts from it: init: policy")
         return self
 
 
-@dataclass(frozen=True, kw_only=True)
-class Models:
-    """The four models of PPO; the first two are changed in place."""
+class PpoPreset(Params):
+    """Whose variant it is."""
 
-    policy: PreTrainedModel
-    value: PreTrainedModel
-    reference: PreTrainedModel
-    reward: PreTrainedModel
+    reward: Literal["model", "rule"]
+    """What is maximised: the reward model's score, or the rule reward of train_ppo.reward."""
+    gamma: float = Field(gt=0, le=1)
+    """Discount per token."""
+    lam: Lambda
+    """Lambda of generalised advantage estimation, for the policy's advantages."""
+    value_lam: float = Field(ge=0, le=1)
+    """Lambda of the returns that the value model learns; VAPO: 1."""
+    whiten_eps: float | None = Field(gt=0)
+    """Added to the variance when advantages are whitened over the batch; null: they are not."""
+    objective: ObjectiveConfig
+    value: ValueConfig
+    truncation: Truncation
+    """`mask` and `exclude` are the same here: the value model is the baseline."""
+    num_epochs: int = Field(gt=0)
+    """Passes over each rollout batch."""
+    num_minibatches: int = Field(gt=0)
+    """Optimizer steps in a pass; the first of all is on policy."""
+    kl_budget: float | None = Field(gt=0)
+    """Training ends when a completion's divergence from the reference exceeds it, in nats."""
 
 
 def train(
-    models: Models,
-    sampler: Sampler,
-    decode: Callable[[Sequence[int]], str],
-    correct: Callable[[Rollouts], list[bool]],
-    prompts: Sequence[Prompt],
+    actor: Actor,
+    value: nn.Module,
+    task: Task,
     schedule: Sequence[Sequence[int]],
     config: PpoConfig,
+    preset: PpoPreset,
     compute: ComputeConfig,
-    pad_id: int,
     seed: int,
 ) -> Iterator[Step]:
-    """One step for each list of prompt numbers in `schedule`.
+    """One step for each list of prompt numbers in `schedule`; policy and value model change.
 
-        r_t  = - kl_coef (log pi_old - log pi_ref)  + [t last] reward model
-        A, R = GAE(r, V);  A whitened over the rollout batch
-        policy loss = token mean of the clipped surrogate; value loss likewise, clipped
+    See `experience.gather` for rewards, advantages and returns, and `objective.accumulate`
+    for the policy's loss. The value loss is a token mean.
 
-    Schulman et al. (2017); rewards as in Ziegler et al., "Fine-Tuning Language Models from
-    Human Preferences" (2019), eq. 2. `correct` is the true reward: logged, never learned from.
+    Raises:
+        ValueError: more mini-batches than prompts; no reference; all completions of several
+            steps were cut; the sampler's log-probs are not the trainer's.
     """
-    models.policy.train()
-    models.value.train()
-    optimizer = adamw(models.policy, config.optim)
-    value_optimizer = adamw(models.value, config.value_optim)
-    per_step = config.num_epochs * config.num_minibatches
+    if preset.num_minibatches > config.prompts_per_step:
+        raise ValueError(
+            f"num_minibatches {preset.num_minibatches} is more than prompts_per_step "
+            f"{config.prompts_per_step}: some would be empty"
+        )
+    if actor.reference is None:
+        raise ValueError("PPO measures the divergence from a reference: give one")
+    plan = Plan(
+        gamma=preset.gamma,
+        lam=preset.lam,
+        value_lam=preset.value_lam,
+        whiten_eps=preset.whiten_eps,
+        truncation=preset.truncation,
+        kl=preset.objective.kl,
+        samples_per_prompt=config.samples_per_prompt,
+        num_minibatches=preset.num_minibatches,
+        temperature=config.temperature,
+        max_new_tokens=config.max_new_tokens,
+    )
+    actor.policy.train()
+    value.train()
+    optimizer = adamw(actor.policy, config.optim)
+    value_optimizer = adamw(value, config.value_optim)
+    weights, num_cut_steps = Weights.start(preset.objective), 0
+    per_step = preset.num_epochs * preset.num_minibatches
+    num_updates = len(schedule) * per_step
     for index, chosen in enumerate(schedule):
-        drawn = rollout_batch.collect(
-            sampler,
-            decode,
-            [prompts[i] for i in chosen],
-            step=index,
-            seed=seed,
-            group_size=config.samples_per_prompt,
+        gathered = ppo_experience.gather(
+            actor, value, task, plan, chosen, compute, kl_coef=weights.kl, step=index, seed=seed
+        )
+        num_cut_steps = rollout_batch.check_some_ended(gathered.rollouts, num_cut_steps)
+        metrics = gathered.metrics
+        parts = make_parts(
+            actor.policy,
+            gathered.minibatches,
+            rollouts=gathered.rollouts,
+            advantages=gathered.advantages,
+            ref_logprobs=gathered.ref_logprobs,
+            correct=gathered.correct,
             temperature=config.temperature,
-            max_new_tokens=config.max_new_tokens,
+            reuse=True,
         )
-        truth = correct(drawn)
-        minibatches = partition(
-            len(chosen), config.num_minibatches, derive(seed, "minibatches", index)
-        )
-        experiences, rewards, measured = gather(
-            models.policy, models.value, models.reference, models.reward, drawn, minibatches,
-            gamma=config.gamma, lam=config.lam, kl_coef=config.kl_coef,
-            temperature=config.temperature, compute=compute, pad_id=pad_id,
-        )  # fmt: skip
-        metrics = rollout_batch.statistics(drawn, rewards, truth) | measured
-        totals = {"loss/policy": 0.0, "loss/value": 0.0, "entropy": 0.0, "clip_fraction": 0.0}
         for number in range(per_step):
-            minibatch = experiences[number % config.num_minibatches]
-            sums = _learn(models, minibatch, config, on_policy=number == 0)
-            step = (index * per_step) + number
-            metrics.update(update(optimizer, config.optim, step, len(schedule) * per_step))
-            value_metrics = update(
-                value_optimizer, config.value_optim, step, len(schedule) * per_step
-            )
-            metrics["optim/value_grad_norm"] = value_metrics["optim/grad_norm"]
-            for name, value in sums.items():
-                totals[name] += value / per_step
-        metrics.update(totals)
-        metrics["tokens/trained"] = metrics["tokens/generated"] * config.num_epochs
+            place = number % preset.num_minibatches
+            counts = gathered.minibatches[place].counts
+            if not parts[place]:
+                continue
+            step = index * per_step + number
+            loss = learn_values(value, gathered.value_parts[place], counts.num_tokens, preset.value)
+            metrics["loss/value"] = metrics.get("loss/value", 0.0) + loss / per_step
+            if index >= preset.value.warmup_steps:
+                found = accumulate(
+                    actor.policy,
+                    actor.reference,
+                    parts[place],
+                    preset.objective,
+                    counts,
+                    weights,
+                    temperature=config.temperature,
+                    on_policy=number == 0,
+                )
+                rollout_batch.check_sampler(found["sampling/logprob_gap"])
+                for name, mean in found.items():
+                    metrics[name] = metrics.get(name, 0.0) + mean / per_step
+                metrics |= update(optimizer, config.optim, step, num_updates)
+            optimizer.zero_grad(set_to_none=True)
+            updated = update(value_optimizer, config.value_optim, step, num_updates)
+            metrics["optim/value_grad_norm"] = updated["optim/grad_norm"]
+        metrics["tokens/trained"] = preset.num_epochs * sum(
+            int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
+        )
+        metrics["kl/coef"] = weights.kl
+        weights = weights.after(preset.objective, metrics, len(gathered.rewards))
         yield Step(
-            index=index, metrics=metrics, rows=rollout_batch.rows(drawn, index, rewards, truth)
+            index=index,
+            metrics=metrics,
+            rows=rollout_batch.rows(gathered.rollouts, index, gathered.rewards, gathered.correct),
         )
+        if preset.kl_budget is not None and metrics["kl/sequence"] > preset.kl_budget:
+            return
 
 
-def partition(num_prompts: int, num_minibatches: int, seed: int) -> list[list[int]]:
-    """Prompt numbers of each mini-batch, shuffled; a prompt's samples stay together."""
-    order = np.random.default_rng(seed).permutation(num_prompts)
-    return [part.tolist() for part in np.array_split(order, num_minibatches)]
-
-
-def _learn(
-    models: Models, minibatch: Sequence[Experience], config: PpoConfig, *, on_policy: bool
-) -> dict[str, float]:
-    """Accumulate the gradients of one mini-batch; returns its mean losses."""
-    num_tokens = sum(int(part.batch.mask.sum()) for part in minibatch)
-    sums: dict[str, Float[Tensor, ""]] = {}
-    for part in minibatch:
-        mask = part.batch.mask
-        logprobs, entropies = completion_logprobs(
-            models.policy, part.batch, temperature=config.temperature
+def learn_values(
+    value: nn.Module, parts: Sequence[ValuePart], num_tokens: int, config: ValueConfig
+) -> float:
+    """Add the gradient of coef times the mean value loss; returns the mean."""
+    total = 0.0
+    for part in parts:
+        losses = clipped_value_loss(
+            values(value, part.batch),
+            part.old_values,
+            part.returns,
+            clip=torch.inf if config.clip is None else config.clip,
         )
-        if on_policy:
-            check_on_policy(logprobs, part.old_logprobs)
-        losses, clipped = clipped_surrogate(
-            logprobs,
-            part.old_logprobs,
-            part.advantages,
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
-        )
-        policy_loss = token_mean(losses, mask, num_tokens=num_tokens)
-        policy_loss.backward()
-        value_losses = clipped_value_loss(
-            values(models.value, part.batch), part.old_values, part.returns, clip=config.clip_value
-        )
-        value_loss = token_mean(value_losses, mask, num_tokens=num_tokens)
-        value_loss.backward()
-        with torch.no_grad():
-            counted = {
-                "loss/policy": policy_loss,
-                "loss/value": value_loss,
-                "entropy": masked_sum(entropies, mask) / num_tokens,
-                "clip_fraction": masked_sum(clipped.float(), mask) / num_tokens,
-            }
-            for name, value in counted.items():
-                sums[name] = sums.get(name, torch.zeros(())) + value.detach().cpu()
-    return {name: value.item() for name, value in sums.items()}
+        loss = token_mean(losses, part.batch.mask, num_tokens=num_tokens)
+        (config.coef * loss).backward()
+        total += loss.item()
+    return total

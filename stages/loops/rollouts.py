@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from stages.algorithms.masking import masked_sum
-from stages.models.batch import Batch, Group, split_group
+from stages.models.batch import Group, split_group
 from stages.records.prompt import Prompt
 from stages.records.rollout import Rollout
 from stages.sampler import Sample, Sampler
@@ -17,21 +16,40 @@ from stages.seeding import derive
 # A gap this large in the mean means that sampler and trainer see different weights,
 # temperatures or templates: rounding stays a hundred times below it.
 MAX_LOGPROB_GAP = 0.05
+MAX_CUT_STEPS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rollouts:
-    """Prompt-major: completion `i * group_size + j` is sample j of prompt i."""
+    """Completions of prompts, in groups that may differ in size."""
 
     prompts: Sequence[Prompt]
-    group_size: int
+    groups: list[int]
+    """Of each completion, the number of its prompt."""
+    numbers: list[int]
+    """Of each completion, which sample of its prompt it is."""
     samples: list[Sample]
     texts: list[str]
     """The completions decoded, without special tokens."""
 
     def prompt(self, index: int) -> Prompt:
         """The prompt of a completion."""
-        return self.prompts[index // self.group_size]
+        return self.prompts[self.groups[index]]
+
+    def truncated(self) -> Bool[Tensor, " batch"]:
+        """Which completions were cut at the length limit."""
+        return torch.tensor([sample.finish_reason == "length" for sample in self.samples])
+
+    def mask(self) -> Bool[Tensor, "batch token"]:
+        """True at the tokens of each completion."""
+        lengths = torch.tensor([len(sample.token_ids) for sample in self.samples])
+        return torch.arange(int(lengths.max())) < lengths[:, None]
+
+    def sampler_logprobs(self) -> Float[Tensor, "batch token"]:
+        """What the sampler reported; 0 outside `mask()`."""
+        mask = self.mask()
+        reported = [value for sample in self.samples for value in sample.logprobs]
+        return torch.zeros(mask.shape).masked_scatter(mask, torch.tensor(reported))
 
 
 def collect(
@@ -44,11 +62,17 @@ def collect(
     group_size: int,
     temperature: float,
     max_new_tokens: int,
+    part: int = 0,
 ) -> Rollouts:
-    """`group_size` completions of each prompt; streams depend on (seed, step, prompt, sample)."""
+    """`group_size` completions of each prompt, prompt-major.
+
+    Their streams depend on (seed, step, prompt, sample), and on `part` where a group is
+    drawn in several: the numbers of a part's samples start at `part` times `group_size`.
+    """
+    more = ("part", part) if part else ()
     drawn = sampler.sample(
         [prompt.prompt_ids for prompt in prompts],
-        [derive(seed, "rollout", step, prompt.id) for prompt in prompts],
+        [derive(seed, "rollout", step, prompt.id, *more) for prompt in prompts],
         num_samples=group_size,
         temperature=temperature,
         max_new_tokens=max_new_tokens,
@@ -56,37 +80,59 @@ def collect(
     samples = [sample for group in drawn for sample in group]
     return Rollouts(
         prompts=prompts,
-        group_size=group_size,
+        groups=[i for i in range(len(prompts)) for _ in range(group_size)],
+        numbers=[part * group_size + j for _ in prompts for j in range(group_size)],
         samples=samples,
         texts=[decode(sample.token_ids) for sample in samples],
     )
 
 
-def groups(rollouts: Rollouts, keep: Bool[Tensor, " prompt"], row_tokens: int) -> list[Group]:
-    """The completions of the kept prompts, in groups that fit a row."""
-    size = rollouts.group_size
+def join(parts: Sequence[Rollouts]) -> Rollouts:
+    """The completions of all parts; those of one prompt (by its id) are one group."""
+    prompts = {prompt.id: prompt for part in parts for prompt in part.prompts}
+    places = {name: place for place, name in enumerate(prompts)}
+    return Rollouts(
+        prompts=list(prompts.values()),
+        groups=[places[part.prompts[i].id] for part in parts for i in part.groups],
+        numbers=[number for part in parts for number in part.numbers],
+        samples=[sample for part in parts for sample in part.samples],
+        texts=[text for part in parts for text in part.texts],
+    )
+
+
+def batch_groups(rollouts: Rollouts, keep: Bool[Tensor, " batch"], row_tokens: int) -> list[Group]:
+    """The kept completions, those of a prompt together, in groups that fit a row."""
+    members: dict[int, list[int]] = {}
+    for index, place in enumerate(rollouts.groups):
+        if keep[index]:
+            members.setdefault(place, []).append(index)
     return [
         part
-        for i, prompt in enumerate(rollouts.prompts)
-        if keep[i]
+        for place, indices in sorted(members.items())
         for part in split_group(
             Group(
-                prompt_ids=prompt.prompt_ids,
-                completions=[s.token_ids for s in rollouts.samples[i * size : (i + 1) * size]],
-                indices=range(i * size, (i + 1) * size),
+                prompt_ids=rollouts.prompts[place].prompt_ids,
+                completions=[rollouts.samples[i].token_ids for i in indices],
+                indices=indices,
             ),
             row_tokens,
         )
     ]
 
 
-def sampler_logprobs(rollouts: Rollouts, batch: Batch) -> Float[Tensor, "batch token"]:
-    """What the sampler reported, laid out as `batch.mask`; 0 elsewhere."""
-    grid = torch.zeros(batch.mask.shape)
-    for row, index in enumerate(batch.indices):
-        reported = rollouts.samples[index].logprobs
-        grid[row, : len(reported)] = torch.tensor(reported)
-    return grid.to(batch.mask.device)
+def check_some_ended(rollouts: Rollouts, num_cut_steps: int) -> int:
+    """How many steps in a row, this one included, had no completion that ended.
+
+    Raises:
+        ValueError: `MAX_CUT_STEPS` in a row; one may be chance where steps are small.
+    """
+    num_cut_steps = num_cut_steps + 1 if rollouts.truncated().all() else 0
+    if num_cut_steps == MAX_CUT_STEPS:
+        raise ValueError(
+            f"all completions of {num_cut_steps} steps in a row were cut at the length limit. "
+            f"Raise max_new_tokens, or start from a policy that has learned to end its answers."
+        )
+    return num_cut_steps
 
 
 def check_sampler(gap: float) -> None:
@@ -103,23 +149,6 @@ def check_sampler(gap: float) -> None:
         )
 
 
-def sampler_gap(
-    rollouts: Rollouts, batches: Sequence[Batch], old_logprobs: Sequence[Float[Tensor, "_ _"]]
-) -> float:
-    """Mean absolute difference a token between the sampler's and the trainer's log-probs, checked.
-
-    Raises:
-        ValueError: see `check_sampler`.
-    """
-    total = sum(
-        masked_sum((sampler_logprobs(rollouts, batch) - old).abs(), batch.mask).item()
-        for batch, old in zip(batches, old_logprobs, strict=True)
-    )
-    gap = total / max(1, sum(int(batch.mask.sum()) for batch in batches))
-    check_sampler(gap)
-    return gap
-
-
 def rows(
     rollouts: Rollouts, step: int, rewards: Float[Tensor, " batch"], correct: Sequence[bool]
 ) -> list[Rollout]:
@@ -128,7 +157,7 @@ def rows(
         Rollout(
             step=step,
             id=rollouts.prompt(i).id,
-            index=i % rollouts.group_size,
+            index=rollouts.numbers[i],
             completion=rollouts.texts[i],
             completion_ids=sample.token_ids,
             finish_reason=sample.finish_reason,
@@ -144,12 +173,11 @@ def statistics(
 ) -> dict[str, float]:
     """Reward, true accuracy, length and truncation of a step's completions."""
     lengths = [len(sample.token_ids) for sample in rollouts.samples]
-    cut = [sample.finish_reason == "length" for sample in rollouts.samples]
     return {
         "reward/mean": rewards.mean().item(),
         "reward/std": rewards.std(correction=0).item(),
         "reward/accuracy": sum(correct) / len(correct),
         "length/mean": sum(lengths) / len(lengths),
-        "length/truncated": sum(cut) / len(cut),
+        "length/truncated": rollouts.truncated().float().mean().item(),
         "tokens/generated": float(sum(lengths)),
     }

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from stages.algorithms.full_kl import full_kl
 from stages.algorithms.logprobs import token_logprobs
 from stages.models import checkpoint
 from stages.models.batch import Batch
@@ -69,9 +70,9 @@ def prepare(
     return model.to(device)  # pyright: ignore[reportArgumentType]
 
 
-def hidden_states(model: PreTrainedModel, batch: Batch) -> Float[Tensor, "position hidden"]:
+def hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "position hidden"]:
     """Final hidden states of the batch, rows flattened; no logits are computed."""
-    output = model.base_model(
+    output = model.base_model(  # pyright: ignore[reportCallIssue]
         input_ids=batch.input_ids,
         attention_mask=batch.attention_mask,
         position_ids=batch.position_ids,
@@ -80,24 +81,75 @@ def hidden_states(model: PreTrainedModel, batch: Batch) -> Float[Tensor, "positi
     return output.last_hidden_state.flatten(0, 1)
 
 
+def states(model: PreTrainedModel, batch: Batch) -> Float[Tensor, "counted hidden"]:
+    """The hidden state that predicts each completion token."""
+    return hidden_states(model, batch)[batch.predict_index]
+
+
+def state_logprobs(
+    model: PreTrainedModel,
+    hidden: Float[Tensor, "counted hidden"],
+    batch: Batch,
+    *,
+    temperature: float,
+    entropy_gradient: bool = False,
+) -> tuple[Float[Tensor, "batch token"], Float[Tensor, "batch token"]]:
+    """See `completion_logprobs`, from the batch's `states`."""
+    weight, bias = output_matrix(model)
+    logprobs, entropies = token_logprobs(
+        hidden,
+        weight,
+        batch.token_ids[batch.mask],
+        temperature=temperature,
+        output_bias=bias,
+        entropy_gradient=entropy_gradient,
+    )
+    return unflatten(logprobs, batch), unflatten(entropies, batch)
+
+
 def completion_logprobs(
     model: PreTrainedModel, batch: Batch, *, temperature: float
 ) -> tuple[Float[Tensor, "batch token"], Float[Tensor, "batch token"]]:
     """log p of each completion token given what stands before it, and the entropy of p.
 
     Both are 0 where `batch.mask` is False. Only the predicting positions reach the
-    output matrix.
+    output matrix. No gradient flows through the entropy.
     """
+    return state_logprobs(model, states(model, batch), batch, temperature=temperature)
+
+
+def state_kl(
+    model: PreTrainedModel,
+    hidden: Float[Tensor, "counted hidden"],
+    reference: PreTrainedModel,
+    batch: Batch,
+    *,
+    temperature: float,
+) -> Float[Tensor, "batch token"]:
+    """KL(model || reference) over the whole vocabulary at each token, from the model's `states`."""
+    weight, bias = output_matrix(model)
+    ref_weight, ref_bias = output_matrix(reference)
+    with torch.no_grad():
+        ref_hidden = states(reference, batch)
+    divergence = full_kl(
+        hidden,
+        weight,
+        ref_hidden,
+        ref_weight,
+        temperature=temperature,
+        output_bias=bias,
+        ref_output_bias=ref_bias,
+    )
+    return unflatten(divergence, batch)
+
+
+def output_matrix(
+    model: PreTrainedModel,
+) -> tuple[Float[Tensor, "vocab hidden"], Float[Tensor, " vocab"] | None]:
+    """Weight and bias of the layer that makes logits of hidden states."""
     head = model.get_output_embeddings()
     assert isinstance(head, nn.Linear), f"expected a linear output layer, found {type(head)}"
-    logprobs, entropies = token_logprobs(
-        hidden_states(model, batch)[batch.predict_index],
-        head.weight,
-        batch.token_ids[batch.mask],
-        temperature=temperature,
-        output_bias=head.bias,
-    )
-    return unflatten(logprobs, batch), unflatten(entropies, batch)
+    return head.weight, head.bias
 
 
 def unflatten(values: Float[Tensor, " counted"], batch: Batch) -> Float[Tensor, "batch token"]:

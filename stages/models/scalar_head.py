@@ -44,23 +44,43 @@ def _read(
     return prepare(model, compute, device)
 
 
-def _head(model: PreTrainedModel) -> nn.Module:
+class SharedValue(nn.Module):
+    """A value head on the policy's own hidden states: no second trunk in memory.
+
+    Its loss also moves the policy's trunk. Only the head is a parameter of this module,
+    so that each weight belongs to one optimizer.
+    """
+
+    def __init__(self, policy: PreTrainedModel) -> None:
+        super().__init__()
+        self.score = nn.Linear(policy.config.hidden_size, 1, bias=False, device=policy.device)
+        nn.init.zeros_(self.score.weight)
+        # A list hides the policy from `parameters()`.
+        self._policy = [policy]
+
+    @property
+    def base_model(self) -> nn.Module:
+        """The policy's body."""
+        return self._policy[0].base_model
+
+
+def _head(model: nn.Module) -> nn.Module:
     # Trained whole under LoRA, it is wrapped, and called alike.
     return model.score  # pyright: ignore[reportReturnType]
 
 
-def rewards(model: PreTrainedModel, batch: Batch) -> Float[Tensor, " batch"]:
+def rewards(model: nn.Module, batch: Batch) -> Float[Tensor, " batch"]:
     """The scalar at the last token of each completion, in float32."""
     return _scalars(model, hidden_states(model, batch)[batch.last_index])
 
 
-def values(model: PreTrainedModel, batch: Batch) -> Float[Tensor, "batch token"]:
+def values(model: nn.Module, batch: Batch) -> Float[Tensor, "batch token"]:
     """The scalar before each token is emitted, in float32; 0 where `batch.mask` is False."""
     return unflatten(_scalars(model, hidden_states(model, batch)[batch.predict_index]), batch)
 
 
 def _scalars(
-    model: PreTrainedModel, hidden: Float[Tensor, "position hidden"]
+    model: nn.Module, hidden: Float[Tensor, "position hidden"]
 ) -> Float[Tensor, " position"]:
     # In bfloat16 a score would have 8 bits: ties where there are none.
     with torch.autocast(hidden.device.type, enabled=False):

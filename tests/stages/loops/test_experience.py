@@ -4,12 +4,16 @@ from tiny_checkpoints import CPU, PAD, checkpoint, compute, load, plain_logprobs
 from tiny_rollouts import decode, make_prompts, make_sampler
 
 from stages.algorithms.gae import gae
-from stages.loops import rollouts
-from stages.loops.experience import gather
+from stages.loops import model_reward
+from stages.loops.actor import Actor, Task
+from stages.loops.choices.kl_penalty import KlInReward
+from stages.loops.choices.lam import FixedLambda
+from stages.loops.choices.truncation import Exclude, Penalise
+from stages.loops.experience import Plan, gather
 from stages.models import scalar_head
 
 PROMPTS = make_prompts(4)
-GAMMA, LAM, KL, TEMPERATURE = 0.98, 0.9, 0.1, 0.8
+GAMMA, LAM, VALUE_LAM, KL, TEMPERATURE = 0.98, 0.9, 0.7, 0.1, 0.8
 
 
 def make_models():
@@ -23,27 +27,44 @@ def make_models():
     return load("llama"), heads[0], load("llama", seed=3), heads[1]
 
 
-def collect(policy):
-    return rollouts.collect(
-        make_sampler(policy), decode, PROMPTS, step=0, seed=0, group_size=2,
-        temperature=TEMPERATURE, max_new_tokens=5,
-    )  # fmt: skip
-
-
-def run(minibatches, **changes):
+def run(num_minibatches=1, truncation=None, whiten_eps=1e-8, **changes):
     models = make_models()
-    drawn = collect(models[0])
-    found = gather(
-        *models, drawn, minibatches, gamma=GAMMA, lam=LAM, kl_coef=KL, temperature=TEMPERATURE,
-        compute=compute(**changes), pad_id=PAD,
-    )  # fmt: skip
-    return models, drawn, found
+    policy, value, reference, reward = models
+    settings = compute(**changes)
+    plan = Plan(
+        gamma=GAMMA,
+        lam=FixedLambda(kind="fixed", value=LAM),
+        value_lam=VALUE_LAM,
+        whiten_eps=whiten_eps,
+        truncation=truncation or Penalise(kind="penalise", penalty=0.0),
+        kl=KlInReward(kind="reward", estimator="k1", coef={"kind": "fixed", "value": KL}),
+        samples_per_prompt=2,
+        num_minibatches=num_minibatches,
+        temperature=TEMPERATURE,
+        max_new_tokens=16,
+    )
+    actor = Actor(
+        policy=policy, reference=reference, sampler=make_sampler(policy), decode=decode, pad_id=PAD
+    )
+    task = Task(
+        prompts=PROMPTS,
+        reward=lambda drawn: model_reward.scores(reward, drawn, settings, PAD),
+        correct=lambda drawn: [False] * len(drawn.texts),
+    )
+    found = gather(actor, value, task, plan, range(4), settings, kl_coef=KL, step=0, seed=0)
+    return models, found
 
 
-def by_completion(experiences, name):
-    """The counted values of each completion, whatever micro-batch it was in."""
+def rows(found, name):
+    """The values at the tokens of each completion."""
+    mask = found.rollouts.mask()
+    return [row[counts] for row, counts in zip(getattr(found, name), mask, strict=True)]
+
+
+def value_rows(found, name):
+    """The values of each completion, whatever micro-batch it was in."""
     rows = {}
-    for part in (part for minibatch in experiences for part in minibatch):
+    for part in (part for parts in found.value_parts for part in parts):
         values = getattr(part, name)
         for index, row, mask in zip(part.batch.indices, values, part.batch.mask, strict=True):
             rows[index] = row[mask]
@@ -66,57 +87,71 @@ def plainly(models, drawn):
         rewards[-1] += score
         values = hidden[0][0, len(prompt) - 1 : -1, 0]
         mask = torch.ones(1, len(ids), dtype=torch.bool)
-        advantages, returns = gae(rewards[None], values[None], mask, gamma=GAMMA, lam=LAM)
+        advantages, _ = gae(rewards[None], values[None], mask, gamma=GAMMA, lam=LAM)
+        _, returns = gae(rewards[None], values[None], mask, gamma=GAMMA, lam=VALUE_LAM)
         rows.append((score.item(), advantages[0], returns[0]))
     return rows
 
 
 def test_it_is_what_the_definitions_give_completion_by_completion():
-    models, drawn, (experiences, scores, _) = run([[0, 2], [1, 3]])
-    expected = plainly(models, drawn)
-    assert scores.tolist() == pytest.approx([score for score, _, _ in expected], abs=1e-4)
+    models, found = run(num_minibatches=2)
+    expected = plainly(models, found.rollouts)
+    assert found.rewards.tolist() == pytest.approx([score for score, _, _ in expected], abs=1e-4)
     flat = torch.cat([advantages for _, advantages, _ in expected])
-    found = by_completion(experiences, "advantages")
-    for row, (_, advantages, _) in zip(found, expected, strict=True):
+    for row, (_, advantages, _) in zip(rows(found, "advantages"), expected, strict=True):
         whitened = (advantages - flat.mean()) / flat.std(correction=0)
         torch.testing.assert_close(row, whitened, rtol=1e-3, atol=1e-4)
-    for row, (_, _, returns) in zip(by_completion(experiences, "returns"), expected, strict=True):
+    for row, (_, _, returns) in zip(value_rows(found, "returns"), expected, strict=True):
         torch.testing.assert_close(row, returns, rtol=1e-3, atol=1e-4)
 
 
-def test_advantages_are_whitened_over_the_whole_rollout_batch():
-    _, _, (experiences, _, _) = run([[0, 2], [1, 3]])
-    flat = torch.cat(by_completion(experiences, "advantages"))
-    assert flat.mean().item() == pytest.approx(0.0, abs=1e-5)
-    assert flat.var(correction=0).item() == pytest.approx(1.0, rel=1e-4)
+def test_without_whitening_the_advantages_are_those_of_gae():
+    models, found = run(whiten_eps=None)
+    for row, (_, advantages, _) in zip(
+        rows(found, "advantages"), plainly(models, found.rollouts), strict=True
+    ):
+        torch.testing.assert_close(row, advantages, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["old_logprobs", "old_values", "advantages", "returns"])
+@pytest.mark.parametrize("name", ["old_values", "returns"])
 def test_micro_batches_rows_and_mini_batches_change_nothing(name):
-    _, _, (expected, _, _) = run([[0, 1, 2, 3]])
-    _, _, (found, _, _) = run([[3], [0, 2], [1]], max_tokens=20, row_tokens=0)
-    for row, other in zip(by_completion(found, name), by_completion(expected, name), strict=True):
+    _, expected = run()
+    _, found = run(num_minibatches=3, max_tokens=20, row_tokens=0)
+    torch.testing.assert_close(found.advantages, expected.advantages, rtol=1e-3, atol=1e-4)
+    for row, other in zip(value_rows(found, name), value_rows(expected, name), strict=True):
         torch.testing.assert_close(row, other, rtol=1e-3, atol=1e-4)
 
 
-def test_each_mini_batch_holds_its_prompts_and_nothing_carries_a_gradient():
-    _, drawn, (experiences, scores, _) = run([[0, 2], [1, 3]])
-    ids = [
-        {drawn.prompt(i).id for part in minibatch for i in part.batch.indices}
-        for minibatch in experiences
-    ]
-    assert ids == [{"p0", "p2"}, {"p1", "p3"}]
-    part = experiences[0][0]
-    tensors = (part.old_logprobs, part.old_values, part.advantages, part.returns, scores)
+def test_cut_completions_may_be_left_out_of_everything():
+    _, found = run(truncation=Exclude(kind="exclude"))
+    cut = found.rollouts.truncated()
+    assert cut.any()
+    assert not cut.all()
+    learned = {i for m in found.minibatches for batch in m.batches for i in batch.indices}
+    assert learned == {i for i in range(8) if not cut[i]}
+    assert not found.advantages[cut].any()
+    kept = found.advantages[found.rollouts.mask() & ~cut[:, None]]
+    assert kept.mean().item() == pytest.approx(0.0, abs=1e-5)
+    assert kept.var(correction=0).item() == pytest.approx(1.0, rel=1e-4)
+    lengths = found.rollouts.mask().sum(1)
+    assert found.minibatches[0].counts.num_tokens == lengths[~cut].sum()
+    assert found.minibatches[0].counts.num_sequences == 8
+
+
+def test_nothing_carries_a_gradient():
+    _, found = run(num_minibatches=2)
+    part = found.value_parts[0][0]
+    tensors = (part.old_values, part.returns, found.advantages, found.rewards, found.ref_logprobs)
     assert not any(tensor.requires_grad for tensor in tensors)
 
 
 def test_the_divergence_and_the_fit_are_measured():
-    models, drawn, (_, _, metrics) = run([[0, 1, 2, 3]])
+    models, found = run()
+    drawn = found.rollouts
     with torch.no_grad():
-        rows = [(drawn.prompt(i).prompt_ids, s.token_ids) for i, s in enumerate(drawn.samples)]
-        old = torch.cat([plain_logprobs(models[0], *row, TEMPERATURE) for row in rows])
-        ref = torch.cat([plain_logprobs(models[2], *row, TEMPERATURE) for row in rows])
-    assert metrics["kl/k1"] == pytest.approx((old - ref).mean().item(), rel=1e-3)
-    assert metrics["sampling/logprob_gap"] < 1e-4
-    assert metrics["value/explained_variance"] <= 1.0
+        pairs = [(drawn.prompt(i).prompt_ids, s.token_ids) for i, s in enumerate(drawn.samples)]
+        old = torch.cat([plain_logprobs(models[0], *pair, TEMPERATURE) for pair in pairs])
+        ref = torch.cat([plain_logprobs(models[2], *pair, TEMPERATURE) for pair in pairs])
+    assert found.metrics["kl/k1"] == pytest.approx((old - ref).mean().item(), rel=1e-3)
+    assert found.metrics["kl/sequence"] == pytest.approx((old - ref).sum().item() / 8, rel=1e-3)
+    assert found.metrics["value/explained_variance"] <= 1.0

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, compute, load
@@ -40,11 +42,11 @@ def test_a_stream_depends_on_step_and_problem_not_on_who_else_is_in_the_batch():
 
 
 @pytest.mark.parametrize("row_tokens", [0, 12, 64])
-def test_only_kept_prompts_are_in_the_groups_and_numbers_point_back(row_tokens):
+def test_only_kept_completions_are_in_the_groups_and_numbers_point_back(row_tokens):
     drawn = collect(load("llama"))
-    keep = torch.tensor([True, False, True, False])
-    groups = rollouts.groups(drawn, keep, row_tokens)
-    assert [i for group in groups for i in group.indices] == [0, 1, 2, 6, 7, 8]
+    keep = torch.tensor([True, True, True, *6 * [False], False, True, True])
+    groups = rollouts.batch_groups(drawn, keep, row_tokens)
+    assert [i for group in groups for i in group.indices] == [0, 1, 2, 10, 11]
     for group in groups:
         for index, ids in zip(group.indices, group.completions, strict=True):
             assert drawn.samples[index].token_ids == ids
@@ -54,11 +56,41 @@ def test_only_kept_prompts_are_in_the_groups_and_numbers_point_back(row_tokens):
 def test_the_samplers_log_probs_are_laid_out_as_the_trainers():
     model = load("llama")
     drawn = collect(model)
-    groups = rollouts.groups(drawn, torch.ones(4, dtype=torch.bool), 64)
+    groups = rollouts.batch_groups(drawn, torch.ones(12, dtype=torch.bool), 64)
+    reported, mask = drawn.sampler_logprobs(), drawn.mask()
     for batch in micro_batches(groups, compute(max_tokens=30), PAD, CPU):
         ours, _ = completion_logprobs(model, batch, temperature=0.8)
-        reported = rollouts.sampler_logprobs(drawn, batch)
-        torch.testing.assert_close(reported, ours.detach(), rtol=0, atol=1e-4)
+        width = ours.shape[1]
+        assert torch.equal(mask[batch.indices, :width], batch.mask)
+        torch.testing.assert_close(
+            reported[batch.indices, :width], ours.detach(), rtol=0, atol=1e-4
+        )
+
+
+def test_parts_of_a_group_join_by_prompt_and_their_streams_differ():
+    model = load("llama")
+    first = collect(model)
+    more = rollouts.collect(
+        make_sampler(model), decode, PROMPTS[1:3], step=0, seed=3, group_size=3, part=1,
+        temperature=0.8, max_new_tokens=6,
+    )  # fmt: skip
+    both = rollouts.join([first, more])
+    assert [prompt.id for prompt in both.prompts] == ["p0", "p1", "p2", "p3"]
+    assert both.groups == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 1, 1, 1, 2, 2, 2]
+    assert both.numbers[12:] == [3, 4, 5, 3, 4, 5]
+    assert both.samples[12:15] != both.samples[3:6]
+    (group,) = rollouts.batch_groups(both, torch.tensor(both.groups) == 1, 64)
+    assert list(group.indices) == [3, 4, 5, 12, 13, 14]
+
+
+def test_steps_in_a_row_in_which_no_answer_ended_stop_the_run():
+    drawn = collect(load("llama"))
+    assert rollouts.check_some_ended(drawn, 2) == 0
+    cut = [dataclasses.replace(sample, finish_reason="length") for sample in drawn.samples]
+    all_cut = dataclasses.replace(drawn, samples=cut)
+    assert rollouts.check_some_ended(all_cut, 1) == 2
+    with pytest.raises(ValueError, match="all completions of 3 steps in a row were cut"):
+        rollouts.check_some_ended(all_cut, 2)
 
 
 def test_a_large_gap_stops_the_run_and_rounding_does_not():

@@ -1,0 +1,148 @@
+"""The advantage of each token of sampled completions, without a value model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from jaxtyping import Bool, Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from stages.algorithms.advantages.batch_std import batch_std
+from stages.algorithms.advantages.greedy_baseline import greedy_baseline
+from stages.algorithms.advantages.group_centred import group_centred
+from stages.algorithms.advantages.group_zscore import group_zscore
+from stages.algorithms.advantages.leave_one_out import leave_one_out
+from stages.algorithms.advantages.returns_to_go import returns_to_go
+from stages.algorithms.masking import masked_whiten
+from stages.params import Params
+
+Grid = Float[Tensor, "batch token"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scored:
+    """Completions with their rewards, in any order."""
+
+    rewards: Float[Tensor, " batch"]
+    penalties: Float[Tensor, "batch token"]
+    """Of the divergence, where it is part of the reward; else 0. Subtracted."""
+    mask: Bool[Tensor, "batch token"]
+    groups: Int[Tensor, " batch"]
+    """Which prompt each completion answers."""
+    counted: Bool[Tensor, " batch"]
+    """False: left out of the baseline, advantage 0."""
+    greedy_rewards: Callable[[], Float[Tensor, " batch"]]
+    """Of the greedy completion of each one's prompt; sampled when first asked for."""
+
+    def totals(self) -> Float[Tensor, " batch"]:
+        """The reward of each completion, its penalties summed and subtracted."""
+        return self.rewards - self.penalties.sum(1)
+
+    def spread(self, advantages: Float[Tensor, " batch"]) -> Grid:
+        """The same advantage at each token of a completion; 0 outside."""
+        return advantages[:, None] * self.mask
+
+
+class GroupZscore(Params):
+    """(r - mean) / (std + eps) within the group: GRPO."""
+
+    kind: Literal["group_zscore"]
+    ddof: int = Field(ge=0, le=1)
+    """n - ddof divides the variance: 1 in TRL and verl, 0 in some."""
+    eps: float = Field(gt=0)
+    """Added to the standard deviation: 1e-4 in TRL, 1e-6 in verl."""
+
+    def __call__(self, scored: Scored) -> Grid:
+        """See `group_zscore`."""
+        return scored.spread(
+            group_zscore(
+                scored.totals(),
+                scored.groups,
+                counted=scored.counted,
+                ddof=self.ddof,
+                eps=self.eps,
+            )
+        )
+
+
+class GroupCentred(Params):
+    """r - mean of the group: Dr. GRPO."""
+
+    kind: Literal["group_centred"]
+
+    def __call__(self, scored: Scored) -> Grid:
+        """See `group_centred`."""
+        return scored.spread(group_centred(scored.totals(), scored.groups, counted=scored.counted))
+
+
+class BatchStd(Params):
+    """(r - mean of the group) / (std of the whole batch + eps)."""
+
+    kind: Literal["batch_std"]
+    ddof: int = Field(ge=0, le=1)
+    """n - ddof divides the variance."""
+    eps: float = Field(gt=0)
+    """Added to the standard deviation."""
+
+    def __call__(self, scored: Scored) -> Grid:
+        """See `batch_std`."""
+        return scored.spread(
+            batch_std(
+                scored.totals(),
+                scored.groups,
+                counted=scored.counted,
+                ddof=self.ddof,
+                eps=self.eps,
+            )
+        )
+
+
+class LeaveOneOut(Params):
+    """r - mean of the others of the group: RLOO."""
+
+    kind: Literal["leave_one_out"]
+
+    def __call__(self, scored: Scored) -> Grid:
+        """See `leave_one_out`."""
+        return scored.spread(leave_one_out(scored.totals(), scored.groups, counted=scored.counted))
+
+
+class GreedyBaseline(Params):
+    """r - reward of the greedy completion: ReMax."""
+
+    kind: Literal["greedy_baseline"]
+
+    def __call__(self, scored: Scored) -> Grid:
+        """See `greedy_baseline`."""
+        return scored.spread(
+            greedy_baseline(
+                scored.totals(),
+                scored.groups,
+                counted=scored.counted,
+                greedy_rewards=scored.greedy_rewards(),
+            )
+        )
+
+
+class BatchWhitened(Params):
+    """Reward to go, penalties token by token, whitened over the batch's tokens: REINFORCE++."""
+
+    kind: Literal["batch_whitened"]
+    gamma: float = Field(gt=0, le=1)
+    """Discount per token."""
+    eps: float = Field(gt=0)
+    """Added to the variance."""
+
+    def __call__(self, scored: Scored) -> Grid:
+        """See `returns_to_go` and `masked_whiten`."""
+        last = (scored.mask.sum(1, keepdim=True) - 1).clamp(min=0)
+        rewards = (-scored.penalties).scatter_add(1, last, scored.rewards[:, None])
+        mask = scored.mask & scored.counted[:, None]
+        return masked_whiten(returns_to_go(rewards, mask, gamma=self.gamma), mask, eps=self.eps)
+
+
+Advantage = Annotated[
+    GroupZscore | GroupCentred | BatchStd | LeaveOneOut | GreedyBaseline | BatchWhitened,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,102 @@
+"""A sampler of numbers: prompt p's completions are worth what a table says."""
+
+import pytest
+import torch
+
+from stages.loops.choices.sampling import AdaptiveGroupSize, DynamicSampling, FixedSampling
+from stages.loops.rollouts import Rollouts
+from stages.records.prompt import Prompt
+from stages.sampler import Sample
+
+
+def prompt(number):
+    return Prompt(
+        id=f"p{number}", task="solve", question="", prompt="", prompt_ids=[number], answer=""
+    )
+
+
+class Game:
+    """Sample j of prompt p has reward `table[p][j]`."""
+
+    def __init__(self, table):
+        self.table = table
+        self.calls = []
+
+    def draw(self, numbers, group_size, part):
+        self.calls.append((list(numbers), group_size, part))
+        first = part * group_size
+        places = [(i, number, first + j) for i, number in enumerate(numbers)
+                  for j in range(group_size)]  # fmt: skip
+        return Rollouts(
+            prompts=[prompt(number) for number in numbers],
+            groups=[i for i, _, _ in places],
+            numbers=[j for _, _, j in places],
+            samples=[
+                Sample(token_ids=[number], logprobs=[0.0], finish_reason="stop")
+                for _, number, _ in places
+            ],
+            texts=[str(self.table[number][j]) for _, number, j in places],
+        )
+
+    def judge(self, drawn):
+        rewards = torch.tensor([float(text) for text in drawn.texts])
+        return rewards, torch.ones(len(rewards), dtype=torch.bool)
+
+
+def test_fixed_sampling_takes_what_it_is_given():
+    game = Game([[0, 1], [0, 0]])
+    found = FixedSampling(kind="fixed").collect(game.draw, game.judge, [0, 1], 2, 2)
+    assert game.calls == [([0, 1], 2, 0)]
+    assert found.rewards.tolist() == [0, 1, 0, 0]
+    assert found.used.all()
+    assert found.num_rounds == 1
+
+
+def test_dynamic_sampling_refills_until_enough_groups_carry_signal():
+    # prompts 0 and 3 have a signal, 5 has one too many: two are wanted
+    game = Game([[0, 1], [1, 1], [0, 0], [1, 0], [0, 0], [0, 1]])
+    dynamic = DynamicSampling(kind="dynamic", max_rounds=3)
+    assert dynamic.num_prompts(2) == 6
+    found = dynamic.collect(game.draw, game.judge, range(6), 2, 2)
+    assert [numbers for numbers, _, _ in game.calls] == [[0, 1], [2, 3]]
+    assert found.num_rounds == 2
+    assert len(found.rewards) == 8, "what was drawn in vain is there to be counted"
+    used = [found.rollouts.prompt(i).id for i in range(8) if found.used[i]]
+    assert used == ["p0", "p0", "p3", "p3"]
+
+
+def test_dynamic_sampling_uses_the_first_groups_when_a_round_brings_too_many():
+    game = Game([[0, 1], [1, 1], [0, 1], [1, 0]])
+    found = DynamicSampling(kind="dynamic", max_rounds=2).collect(
+        game.draw, game.judge, range(4), 2, 2
+    )
+    used = {found.rollouts.prompt(i).id for i in range(8) if found.used[i]}
+    assert used == {"p0", "p2"}
+
+
+def test_dynamic_sampling_is_bounded_and_goes_on_with_what_it_has():
+    game = Game([[0, 0], [1, 1], [0, 0], [1, 0]])
+    found = DynamicSampling(kind="dynamic", max_rounds=2).collect(
+        game.draw, game.judge, range(4), 2, 2
+    )
+    assert len(game.calls) == 2
+    assert found.used.tolist() == [*[False] * 6, True, True]
+
+
+def test_groups_without_signal_grow_until_they_have_one_or_are_full():
+    game = Game([[0, 1, 9, 9, 9, 9], [0, 0, 0, 0, 1, 0], [1, 1, 1, 1, 1, 1]])
+    found = AdaptiveGroupSize(kind="adaptive", first=2).collect(
+        game.draw, game.judge, [0, 1, 2], 3, 6
+    )
+    assert game.calls == [([0, 1, 2], 2, 0), ([1, 2], 2, 1), ([1, 2], 2, 2)]
+    sizes = [found.rollouts.groups.count(place) for place in range(3)]
+    assert sizes == [2, 6, 6]
+    assert [found.rollouts.numbers[i] for i in range(14) if found.rollouts.groups[i] == 1] == [
+        0, 1, 2, 3, 4, 5
+    ]  # fmt: skip
+
+
+def test_a_group_grows_in_whole_steps():
+    game = Game([[0, 0, 0, 0]])
+    with pytest.raises(ValueError, match=r"first 3 does not divide group_size 4"):
+        AdaptiveGroupSize(kind="adaptive", first=3).collect(game.draw, game.judge, [0], 1, 4)
