@@ -130,7 +130,7 @@ def train(
     value_optimizer = adamw(value, config.value_optim)
     weights, num_cut_steps = Weights.start(preset.objective), 0
     per_step = preset.num_epochs * preset.num_minibatches
-    num_updates = len(schedule) * per_step
+    total = len(schedule) * per_step
     for index, chosen in enumerate(schedule):
         gathered = ppo_experience.gather(
             actor, value, task, plan, chosen, compute, kl_coef=weights.kl, step=index, seed=seed
@@ -147,6 +147,7 @@ def train(
             temperature=config.temperature,
             reuse=True,
         )
+        num_updates = preset.num_epochs * sum(1 for minibatch in parts if minibatch)
         for number in range(per_step):
             place = number % preset.num_minibatches
             counts = gathered.minibatches[place].counts
@@ -154,7 +155,7 @@ def train(
                 continue
             step = index * per_step + number
             loss = learn_values(value, gathered.value_parts[place], counts.num_tokens, preset.value)
-            metrics["loss/value"] = metrics.get("loss/value", 0.0) + loss / per_step
+            metrics["loss/value"] = metrics.get("loss/value", 0.0) + loss / num_updates
             if index >= preset.value.warmup_steps:
                 found = accumulate(
                     actor.policy,
@@ -168,10 +169,10 @@ def train(
                 )
                 rollout_batch.check_sampler(found["sampling/logprob_gap"])
                 for name, mean in found.items():
-                    metrics[name] = metrics.get(name, 0.0) + mean / per_step
-                metrics |= update(optimizer, config.optim, step, num_updates)
+                    metrics[name] = metrics.get(name, 0.0) + mean / num_updates
+                metrics |= update(optimizer, config.optim, step, total)
             optimizer.zero_grad(set_to_none=True)
-            updated = update(value_optimizer, config.value_optim, step, num_updates)
+            updated = update(value_optimizer, config.value_optim, step, total)
             metrics["optim/value_grad_norm"] = updated["optim/grad_norm"]
         metrics["tokens/trained"] = preset.num_epochs * sum(
             int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
