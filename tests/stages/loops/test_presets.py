@@ -1,4 +1,4 @@
-"""Every preset of params.yaml learns the token game; the embedded model's turn is tests/learning."""
+"""Every preset of params.yaml learns the token game; with the embedded model: tests/learning."""
 
 import presets
 import pytest
@@ -69,8 +69,8 @@ def test_ppo_preset(name):
     preset = presets.ppo(name, num_minibatches=min(presets.ppo(name).num_minibatches, 2))
     config = PpoConfig(**SIZES, prompts_per_step=4, samples_per_prompt=4, value_optim=OPTIM)
     schedule = epochs.draws(8, NUM_STEPS, 4, seed=0)
-    steps = list(ppo.train(play(model)[0], value, play(model)[1], schedule, config, preset,
-                           compute(), 0))  # fmt: skip
+    actor, task = play(model)
+    steps = list(ppo.train(actor, value, task, schedule, config, preset, compute(), 0))
     assert gain(steps) > 0.1
     assert {"value/explained_variance", "kl/k1", "kl/k3", "entropy"} <= steps[-1].metrics.keys()
 
@@ -82,8 +82,9 @@ def test_the_value_head_may_share_the_policys_trunk():
     shared = {"init": "policy", "trunk": "shared", "clip": None, "coef": 0.1, "warmup_steps": 1}
     preset = presets.ppo(num_minibatches=2, value=shared)
     before = model.get_output_embeddings().weight.detach().clone()
-    steps = ppo.train(*[play(model)[0], value, play(model)[1]],
-                      epochs.draws(8, NUM_STEPS, 4, seed=0), config, preset, compute(), 0)  # fmt: skip
+    actor, task = play(model)
+    schedule = epochs.draws(8, NUM_STEPS, 4, seed=0)
+    steps = ppo.train(actor, value, task, schedule, config, preset, compute(), 0)
     first = next(steps)
     assert "loss/policy" not in first.metrics, "warm-up: only the value head learns"
     assert torch.equal(model.get_output_embeddings().weight, before)
