@@ -8,20 +8,16 @@ Departure: no pretraining mix. The answer checker's verdict is logged.
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
-import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import epochs, model_reward, ppo
+from stages.loops import critic, epochs, model_reward, ppo
 from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig, PpoPreset
-from stages.loops.rollouts import Rollouts
-from stages.models import lora, model_tokenizer, policy, scalar_head
+from stages.models import lora, model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
@@ -73,13 +69,17 @@ def main() -> None:
             decode=policy.decoder(tokenizer),
             pad_id=pad_id,
         )
-        value = load_value(config, model, pad_id)
+        value = critic.load(preset.value, model, SFT, REWARD_MODEL, pad_id, compute)
         merged = lora.attach(model, config.lora, seed)
         if isinstance(value, PreTrainedModel):
             lora.attach(value, config.lora, derive(seed, "value"))
         task = Task(
             prompts=list(lines.read(PROMPTS, Prompt)),
-            reward=load_reward(config, device, pad_id),
+            reward=(
+                model_reward.load(REWARD_MODEL, compute, device, pad_id)
+                if preset.reward == "model"
+                else lambda drawn: rollout_rewards.rule(drawn, config.train_ppo.reward)
+            ),
             correct=rollout_rewards.correct,
         )
         schedule = epochs.draws(
@@ -98,26 +98,6 @@ def main() -> None:
             lines.write(temporary, rollouts)
         with outputs.replace(OUTPUT / "metrics.json") as temporary:
             temporary.write_text(json.dumps(tokens, indent=2) + "\n", encoding="utf-8")
-
-
-def load_value(config: Config, model: PreTrainedModel, pad_id: int) -> nn.Module:
-    """The value model that the preset asks for."""
-    settings, compute = config.ppo.value, config.compute
-    if settings.trunk == "shared":
-        return scalar_head.SharedValue(model)
-    if settings.init == "policy":
-        return scalar_head.from_policy(SFT, pad_id, compute, model.device)
-    return scalar_head.load(REWARD_MODEL, compute, model.device)
-
-
-def load_reward(
-    config: Config, device: torch.device, pad_id: int
-) -> Callable[[Rollouts], list[float]]:
-    """What the preset maximises."""
-    if config.ppo.reward == "rule":
-        return lambda drawn: rollout_rewards.rule(drawn, config.train_ppo.reward)
-    model = scalar_head.load(REWARD_MODEL, config.compute, device)
-    return lambda drawn: model_reward.scores(model, drawn, config.compute, pad_id)
 
 
 if __name__ == "__main__":

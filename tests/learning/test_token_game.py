@@ -1,4 +1,4 @@
-"""Every preset of params.yaml learns the token game; with the embedded model: tests/learning."""
+"""Every preset of params.yaml learns a game of tokens; test_embedded.py has the embedded model."""
 
 import presets
 import pytest
