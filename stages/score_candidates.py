@@ -1,21 +1,29 @@
-"""The reward model's score of every completion in a policy's test pool.
+"""A scorer's score of every completion in a policy's test pool.
 
-    python -m stages.score_candidates <policy>
+    python -m stages.score_candidates <name> <pool> <scorer>
 
-Reads the pool, the prompts and the reward model; writes one score a completion. The
-completions of a problem share one reading of its prompt.
+Reads the pool, the prompts and the scorer; writes one score a completion. A reward model scores
+by its head; a policy by its mean log-prob of a token, which needs no reward model (Chen et al.,
+"Evaluating Large Language Models Trained on Code" (2021), section 3.3,
+https://arxiv.org/abs/2107.03374). The completions of a problem share one reading of its prompt.
 """
 
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
+from torch import Tensor
 
 from stages import params
-from stages.models import model_tokenizer, scalar_head
-from stages.models.batch import Group, micro_batches, split_group
+from stages.models import model_tokenizer, policy, scalar_head
+from stages.models import start as models_start
+from stages.models.batch import Batch, Group, micro_batches, split_group
+from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import lines, pools
@@ -25,7 +33,10 @@ from stages.records.score import Score
 from stages.runtime import outputs, progress, runs
 
 PROMPTS = Path("data/prepare_data/prompts/test.jsonl")
-REWARD_MODEL = Path("data/train_reward_model/reward_model")
+POOLS = Path("data/sample_candidates")
+OUTPUT = Path("data/score_candidates")
+REWARD_MODELS = "train_reward_model/"
+"""What the words of reward models start with."""
 
 
 class ScoreCandidates(Params):
@@ -39,20 +50,19 @@ class Config(Params):
     """What score_candidates reads of params.yaml."""
 
     compute: ComputeConfig
+    model: ModelConfig
     score_candidates: ScoreCandidates
 
 
 @torch.no_grad()
-def main() -> None:
+def main(name: str, pool_name: str, scorer: str) -> None:
     """Write `scores.jsonl` and `metrics.json`."""
-    name = sys.argv[1]
-    pool_path = Path(f"data/sample_candidates/{name}-test/pool.jsonl")
-    output = Path(f"data/score_candidates/{name}")
+    pool_path, output = POOLS / pool_name / "pool.jsonl", OUTPUT / name
     with runs.start(f"score_candidates@{name}", output, gpu=True) as run:
         config = params.load(Config)
         device = setup(config.compute)
-        model = scalar_head.load(REWARD_MODEL, config.compute, device).eval()
-        pad_id = model_tokenizer.pad_id(model_tokenizer.load(REWARD_MODEL))
+        score = load_scorer(scorer, config, device)
+        pad_id = model_tokenizer.pad_id(models_start.tokenizer(scorer))
         problems = pools.by_problem(lines.read(PROMPTS, Prompt), lines.read(pool_path, Completion))
         rows = [row for _, pool in problems for row in pool]
         batches = list(
@@ -62,7 +72,7 @@ def main() -> None:
         )
         scores = torch.zeros(len(rows))
         for index, batch in enumerate(progress.track(batches, label=f"score {name}")):
-            scores[batch.indices] = scalar_head.rewards(model, batch).cpu()
+            scores[batch.indices] = score(batch).cpu()
             run.log(index, {"score/mean": float(scores[batch.indices].mean())})
         decimals = config.score_candidates.decimals
         with outputs.replace(output / "scores.jsonl") as temporary:
@@ -76,6 +86,17 @@ def main() -> None:
         metrics = {"completions": len(rows), "mean_score": round(float(scores.mean()), decimals)}
         with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+
+
+def load_scorer(
+    scorer: str, config: Config, device: torch.device
+) -> Callable[[Batch], Float[Tensor, " batch"]]:
+    """A function of a batch to a score of each completion: by a reward model or by a policy."""
+    if scorer.startswith(REWARD_MODELS):
+        path = models_start.DATA / scorer
+        return partial(scalar_head.rewards, scalar_head.load(path, config.compute, device).eval())
+    model = models_start.load(scorer, config.model, config.compute, device).eval()
+    return partial(policy.mean_logprobs, model)
 
 
 def groups(problems: list[tuple[Prompt, list[Completion]]], row_tokens: int) -> list[Group]:
@@ -93,4 +114,4 @@ def groups(problems: list[tuple[Prompt, list[Completion]]], row_tokens: int) -> 
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,18 +1,26 @@
-"""Group relative policy optimisation from the SFT policy with a rule reward.
+"""Group relative policy optimisation of a policy, or of the base model, with a rule reward.
+
+    python -m stages.train_grpo <name> <preset> <start>
 
 Shao et al., "DeepSeekMath" (2024), https://arxiv.org/abs/2402.03300. Reads prompts and
-the SFT policy; writes a policy and every rollout it learned from. The reward is the
-answer checker's verdict plus a share for the format. Departures: see `loops.group_rl`.
+the model `start`, which is also the reference; writes a policy and every rollout it learned
+from. The reward is the answer checker's verdict plus a share for the format. From the base
+model this is R1-Zero's recipe (Guo et al. 2025, https://arxiv.org/abs/2501.12948). Departures:
+see `loops.group_rl`.
 """
 
 import json
+import sys
+from functools import partial
 from pathlib import Path
 
 from stages import params
 from stages.engines import transformers as engine
 from stages.loops import epochs, group_rl
-from stages.loops.group_rl import GroupRlConfig
+from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
 from stages.models import lora, model_tokenizer, policy
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
@@ -23,7 +31,7 @@ from stages.rewards.rollout_rewards import RuleRewardConfig
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
-SFT = Path("data/train_sft/policy")
+TABLES = ("group_rl",)
 PROMPTS = Path("data/prepare_data/prompts/train.jsonl")
 OUTPUT = Path("data/train_grpo")
 
@@ -40,20 +48,24 @@ class Config(Params):
 
     seed: int
     compute: ComputeConfig
+    model: ModelConfig
     lora: LoraConfig
+    group_rl: GroupRlPreset
     train_grpo: TrainGrpo
 
 
-def main() -> None:
+def main(name: str, preset: str, start: str) -> None:
     """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
-    with runs.start("train_grpo", OUTPUT, gpu=True) as run:
-        config = params.load(Config)
-        settings = config.train_grpo.loop
+    output = OUTPUT / name
+    with runs.start(f"train_grpo@{name}", output, gpu=True) as run:
+        config = params.load(Config, pick={"group_rl": preset})
+        settings, algorithm = config.train_grpo.loop, config.group_rl
         device = setup(config.compute)
         seed = derive(config.seed, "train_grpo")
-        tokenizer = model_tokenizer.load(SFT)
-        model = policy.load(SFT, config.compute, device)
-        reference = policy.load(SFT, config.compute, device) if settings.kl_coef > 0 else None
+        tokenizer = models_start.tokenizer(start)
+        load = partial(models_start.load, start, config.model, config.compute, device)
+        model = load()
+        reference = load() if algorithm.kl_coef > 0 else None
         merged = lora.attach(model, config.lora, seed)
         prompts = list(lines.read(PROMPTS, Prompt))
         schedule = epochs.draws(len(prompts), settings.num_steps, settings.prompts_per_step, seed)
@@ -67,23 +79,24 @@ def main() -> None:
             prompts,
             schedule,
             settings,
+            algorithm,
             config.compute,
             model_tokenizer.pad_id(tokenizer),
             seed,
         )
         rollouts, tokens = [], {"generated_tokens": 0, "trained_tokens": 0}
-        for step in progress.track(steps, total=len(schedule), label="train_grpo"):
+        for step in progress.track(steps, total=len(schedule), label=f"train_grpo {name}"):
             run.log(step.index, step.metrics)
             rollouts += step.rows
             tokens["generated_tokens"] += int(step.metrics["tokens/generated"])
             tokens["trained_tokens"] += int(step.metrics["tokens/trained"])
-        with outputs.replace(OUTPUT / "policy") as temporary:
+        with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
-        with outputs.replace(OUTPUT / "rollouts.jsonl") as temporary:
+        with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, rollouts)
-        with outputs.replace(OUTPUT / "metrics.json") as temporary:
+        with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(tokens, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -24,21 +24,11 @@ from stages.records.prompt import Prompt
 from stages.sampler import Sampler
 
 
-class GroupRlConfig(Params):
-    """The group-relative loop."""
+class GroupRlPreset(Params):
+    """An algorithm of the group-relative family."""
 
-    num_steps: int = Field(gt=0)
-    """Rollout batches."""
-    prompts_per_step: int = Field(gt=0)
-    """Prompts in a rollout batch."""
-    group_size: int = Field(gt=1)
-    """Completions of each prompt."""
     num_updates: int = Field(gt=0)
     """Optimizer steps on each rollout batch; the first is on policy."""
-    temperature: float = Field(gt=0)
-    """Of sampling, and of every log-probability."""
-    max_new_tokens: int = Field(gt=0)
-    """Longest completion."""
     clip_low: float = Field(ge=0, lt=1)
     """How far the ratio may fall below 1 before its gradient stops."""
     clip_high: float = Field(ge=0)
@@ -49,6 +39,21 @@ class GroupRlConfig(Params):
     """n - ddof divides the group's variance."""
     advantage_eps: float = Field(gt=0)
     """Added to the group's standard deviation."""
+
+
+class GroupRlConfig(Params):
+    """Sizes of the group-relative loop, whichever algorithm it runs."""
+
+    num_steps: int = Field(gt=0)
+    """Rollout batches."""
+    prompts_per_step: int = Field(gt=0)
+    """Prompts in a rollout batch."""
+    group_size: int = Field(gt=1)
+    """Completions of each prompt."""
+    temperature: float = Field(gt=0)
+    """Of sampling, and of every log-probability."""
+    max_new_tokens: int = Field(gt=0)
+    """Longest completion."""
     optim: OptimConfig
 
 
@@ -62,6 +67,7 @@ def train(
     prompts: Sequence[Prompt],
     schedule: Sequence[Sequence[int]],
     config: GroupRlConfig,
+    preset: GroupRlPreset,
     compute: ComputeConfig,
     pad_id: int,
     seed: int,
@@ -77,7 +83,7 @@ def train(
     """
     policy.train()
     optimizer = adamw(policy, config.optim)
-    num_updates = len(schedule) * config.num_updates
+    num_updates = len(schedule) * preset.num_updates
     for index, chosen in enumerate(schedule):
         drawn = rollout_batch.collect(
             sampler,
@@ -93,7 +99,7 @@ def train(
         truth = correct(drawn)
         grouped = rewards.view(-1, config.group_size)
         advantages = group_zscore(
-            grouped, ddof=config.advantage_ddof, eps=config.advantage_eps
+            grouped, ddof=preset.advantage_ddof, eps=preset.advantage_eps
         ).view(-1)
         silent = without_signal(grouped)
         groups = rollout_batch.groups(drawn, ~silent, compute.row_tokens)
@@ -101,13 +107,13 @@ def train(
         metrics = rollout_batch.statistics(drawn, rewards, truth)
         metrics["reward/groups_without_signal"] = silent.float().mean().item()
         num_tokens = sum(int(batch.mask.sum()) for batch in batches)
-        metrics["tokens/trained"] = num_tokens * config.num_updates
+        metrics["tokens/trained"] = num_tokens * preset.num_updates
         old = frozen_logprobs(policy, batches, temperature=config.temperature)
         metrics["sampling/logprob_gap"] = rollout_batch.sampler_gap(drawn, batches, old)
         ref = old
         if reference is not None:
             ref = frozen_logprobs(reference, batches, temperature=config.temperature)
-        for number in range(config.num_updates if batches else 0):
+        for number in range(preset.num_updates if batches else 0):
             totals: dict[str, float] = {}
             for batch, old_logprobs, ref_logprobs in zip(batches, old, ref, strict=True):
                 logprobs, entropies = completion_logprobs(
@@ -120,11 +126,11 @@ def train(
                     logprobs,
                     old_logprobs,
                     weights.expand_as(logprobs),
-                    clip_low=config.clip_low,
-                    clip_high=config.clip_high,
+                    clip_low=preset.clip_low,
+                    clip_high=preset.clip_high,
                 )
                 if reference is not None:
-                    losses = losses + config.kl_coef * kl.k3(logprobs, ref_logprobs)
+                    losses = losses + preset.kl_coef * kl.k3(logprobs, ref_logprobs)
                 loss = sequence_mean(losses, batch.mask, num_sequences=len(drawn.samples))
                 loss.backward()
                 counted = {
@@ -141,7 +147,7 @@ def train(
             loss_value = totals.pop("loss/policy")
             metrics["loss/policy"] = loss_value
             metrics.update({n: v / num_tokens for n, v in totals.items()})
-            step = index * config.num_updates + number
+            step = index * preset.num_updates + number
             metrics.update(update(optimizer, config.optim, step, num_updates))
         yield Step(
             index=index, metrics=metrics, rows=rollout_batch.rows(drawn, index, rewards, truth)

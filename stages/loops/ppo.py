@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -29,23 +29,13 @@ from stages.sampler import Sampler
 from stages.seeding import derive
 
 
-class PpoConfig(Params):
-    """The PPO loop."""
+class PpoPreset(Params):
+    """An algorithm of the PPO family."""
 
-    num_steps: int = Field(gt=0)
-    """Rollout batches."""
-    prompts_per_step: int = Field(gt=0)
-    """Prompts in a rollout batch."""
-    samples_per_prompt: int = Field(gt=0)
-    """Completions of each prompt; 1 in the paper, more share the reading of the prompt."""
     num_epochs: int = Field(gt=0)
     """Passes over each rollout batch."""
     num_minibatches: int = Field(gt=0)
     """Optimizer steps in a pass; the first of all is on policy."""
-    temperature: float = Field(gt=0)
-    """Of sampling, and of every log-probability."""
-    max_new_tokens: int = Field(gt=0)
-    """Longest completion."""
     gamma: float = Field(gt=0, le=1)
     """Discount per token."""
     lam: float = Field(ge=0, le=1)
@@ -58,17 +48,23 @@ class PpoConfig(Params):
     """How far a value may move in one rollout batch before its gradient stops."""
     kl_coef: float = Field(ge=0)
     """Weight of the k1 divergence from the reference, subtracted from each token's reward."""
+
+
+class PpoConfig(Params):
+    """Sizes of the PPO loop, whichever algorithm it runs."""
+
+    num_steps: int = Field(gt=0)
+    """Rollout batches."""
+    prompts_per_step: int = Field(gt=0)
+    """Prompts in a rollout batch."""
+    samples_per_prompt: int = Field(gt=0)
+    """Completions of each prompt; 1 in the paper, more share the reading of the prompt."""
+    temperature: float = Field(gt=0)
+    """Of sampling, and of every log-probability."""
+    max_new_tokens: int = Field(gt=0)
+    """Longest completion."""
     optim: OptimConfig
     value_optim: OptimConfig
-
-    @model_validator(mode="after")
-    def _prompts_fill_the_minibatches(self) -> "PpoConfig":
-        if self.num_minibatches > self.prompts_per_step:
-            raise ValueError(
-                f"num_minibatches {self.num_minibatches} is more than prompts_per_step "
-                f"{self.prompts_per_step}: some would be empty"
-            )
-        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +85,7 @@ def train(
     prompts: Sequence[Prompt],
     schedule: Sequence[Sequence[int]],
     config: PpoConfig,
+    preset: PpoPreset,
     compute: ComputeConfig,
     pad_id: int,
     seed: int,
@@ -106,7 +103,7 @@ def train(
     models.value.train()
     optimizer = adamw(models.policy, config.optim)
     value_optimizer = adamw(models.value, config.value_optim)
-    per_step = config.num_epochs * config.num_minibatches
+    per_step = preset.num_epochs * preset.num_minibatches
     for index, chosen in enumerate(schedule):
         drawn = rollout_batch.collect(
             sampler,
@@ -120,18 +117,20 @@ def train(
         )
         truth = correct(drawn)
         minibatches = partition(
-            len(chosen), config.num_minibatches, derive(seed, "minibatches", index)
+            len(chosen), preset.num_minibatches, derive(seed, "minibatches", index)
         )
         experiences, rewards, measured = gather(
             models.policy, models.value, models.reference, models.reward, drawn, minibatches,
-            gamma=config.gamma, lam=config.lam, kl_coef=config.kl_coef,
+            gamma=preset.gamma, lam=preset.lam, kl_coef=preset.kl_coef,
             temperature=config.temperature, compute=compute, pad_id=pad_id,
         )  # fmt: skip
         metrics = rollout_batch.statistics(drawn, rewards, truth) | measured
         totals = {"loss/policy": 0.0, "loss/value": 0.0, "entropy": 0.0, "clip_fraction": 0.0}
         for number in range(per_step):
-            minibatch = experiences[number % config.num_minibatches]
-            sums = _learn(models, minibatch, config, on_policy=number == 0)
+            minibatch = experiences[number % preset.num_minibatches]
+            sums = _learn(
+                models, minibatch, preset, temperature=config.temperature, on_policy=number == 0
+            )
             step = (index * per_step) + number
             metrics.update(update(optimizer, config.optim, step, len(schedule) * per_step))
             value_metrics = update(
@@ -141,7 +140,7 @@ def train(
             for name, value in sums.items():
                 totals[name] += value / per_step
         metrics.update(totals)
-        metrics["tokens/trained"] = metrics["tokens/generated"] * config.num_epochs
+        metrics["tokens/trained"] = metrics["tokens/generated"] * preset.num_epochs
         yield Step(
             index=index, metrics=metrics, rows=rollout_batch.rows(drawn, index, rewards, truth)
         )
@@ -154,7 +153,12 @@ def partition(num_prompts: int, num_minibatches: int, seed: int) -> list[list[in
 
 
 def _learn(
-    models: Models, minibatch: Sequence[Experience], config: PpoConfig, *, on_policy: bool
+    models: Models,
+    minibatch: Sequence[Experience],
+    preset: PpoPreset,
+    *,
+    temperature: float,
+    on_policy: bool,
 ) -> dict[str, float]:
     """Accumulate the gradients of one mini-batch; returns its mean losses."""
     num_tokens = sum(int(part.batch.mask.sum()) for part in minibatch)
@@ -162,7 +166,7 @@ def _learn(
     for part in minibatch:
         mask = part.batch.mask
         logprobs, entropies = completion_logprobs(
-            models.policy, part.batch, temperature=config.temperature
+            models.policy, part.batch, temperature=temperature
         )
         if on_policy:
             check_on_policy(logprobs, part.old_logprobs)
@@ -170,13 +174,13 @@ def _learn(
             logprobs,
             part.old_logprobs,
             part.advantages,
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
+            clip_low=preset.clip_low,
+            clip_high=preset.clip_high,
         )
         policy_loss = token_mean(losses, mask, num_tokens=num_tokens)
         policy_loss.backward()
         value_losses = clipped_value_loss(
-            values(models.value, part.batch), part.old_values, part.returns, clip=config.clip_value
+            values(models.value, part.batch), part.old_values, part.returns, clip=preset.clip_value
         )
         value_loss = token_mean(value_losses, mask, num_tokens=num_tokens)
         value_loss.backward()
