@@ -2,27 +2,22 @@
 
     python -m stages.score_candidates <name> <pool> <scorer>
 
-Reads the pool, the prompts and the scorer; writes one score a completion. A reward model scores
-by its head; a policy by its mean log-prob of a token, which needs no reward model (Chen et al.,
-"Evaluating Large Language Models Trained on Code" (2021), section 3.3,
-https://arxiv.org/abs/2107.03374). The completions of a problem share one reading of its prompt.
+Reads the pool, the prompts and the scorer, a reward model or a policy; writes one score a
+completion. The completions of a problem share one reading of its prompt.
 """
 
 import json
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import torch
-from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor
 
 from stages import params
-from stages.models import model_tokenizer, policy, scalar_head
+from stages.models import model_tokenizer
+from stages.models import scorer as models_scorer
 from stages.models import start as models_start
-from stages.models.batch import Batch, Group, micro_batches, split_group
+from stages.models.batch import Group, micro_batches, split_group
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
@@ -35,8 +30,6 @@ from stages.runtime import outputs, progress, runs
 PROMPTS = Path("data/prepare_data/prompts/test.jsonl")
 POOLS = Path("data/sample_candidates")
 OUTPUT = Path("data/score_candidates")
-REWARD_MODELS = "train_reward_model/"
-"""What the words of reward models start with."""
 
 
 class ScoreCandidates(Params):
@@ -61,7 +54,7 @@ def main(name: str, pool_name: str, scorer: str) -> None:
     with runs.start(f"score_candidates@{name}", output, gpu=True) as run:
         config = params.load(Config)
         device = setup(config.compute)
-        score = load_scorer(scorer, config, device)
+        score = models_scorer.load(scorer, config.model, config.compute, device)
         pad_id = model_tokenizer.pad_id(models_start.tokenizer(scorer))
         problems = pools.by_problem(lines.read(PROMPTS, Prompt), lines.read(pool_path, Completion))
         rows = [row for _, pool in problems for row in pool]
@@ -86,17 +79,6 @@ def main(name: str, pool_name: str, scorer: str) -> None:
         metrics = {"completions": len(rows), "mean_score": round(float(scores.mean()), decimals)}
         with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-
-
-def load_scorer(
-    scorer: str, config: Config, device: torch.device
-) -> Callable[[Batch], Float[Tensor, " batch"]]:
-    """A function of a batch to a score of each completion: by a reward model or by a policy."""
-    if scorer.startswith(REWARD_MODELS):
-        path = models_start.DATA / scorer
-        return partial(scalar_head.rewards, scalar_head.load(path, config.compute, device).eval())
-    model = models_start.load(scorer, config.model, config.compute, device).eval()
-    return partial(policy.mean_logprobs, model)
 
 
 def groups(problems: list[tuple[Prompt, list[Completion]]], row_tokens: int) -> list[Group]:

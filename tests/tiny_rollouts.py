@@ -113,3 +113,11 @@ def assert_same_gradients(
     largest = max(gradient.abs().max().item() for gradient in expected.values())
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-5 * largest, msg=name)
+
+
+def split_settings(config, preset, **settings):
+    """The two configurations that have these settings between them."""
+    return [
+        kind(**{name: value for name, value in settings.items() if name in kind.model_fields})
+        for kind in (config, preset)
+    ]

@@ -100,12 +100,6 @@ def completion_logprobs(
     return unflatten(logprobs, batch), unflatten(entropies, batch)
 
 
-def mean_logprobs(model: PreTrainedModel, batch: Batch) -> Float[Tensor, " batch"]:
-    """Mean of log p over each completion's tokens, at temperature 1."""
-    logprobs, _ = completion_logprobs(model, batch, temperature=1.0)
-    return logprobs.sum(1) / batch.mask.sum(1)
-
-
 def unflatten(values: Float[Tensor, " counted"], batch: Batch) -> Float[Tensor, "batch token"]:
     """Values of the counted tokens, laid out as `batch.mask`; 0 elsewhere."""
     grid = values.new_zeros(batch.mask.shape)

@@ -8,13 +8,14 @@ from tiny_rollouts import (
     even_share,
     make_prompts,
     make_sampler,
+    split_settings,
     watch_gradients,
     weights,
 )
 
 from stages.algorithms.group_advantage import group_zscore
 from stages.loops import epochs, group_rl
-from stages.loops.group_rl import GroupRlConfig
+from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
 
 PROMPTS = make_prompts(8)
 SETTINGS = {
@@ -41,8 +42,8 @@ def by_evenness(drawn):
 def train(
     model, schedule, settings=None, *, reward=by_evenness, sampler=None, reference=None, **changes
 ):
-    config = GroupRlConfig(**SETTINGS | changes)
-    if config.kl_coef > 0 and reference is None:
+    config, preset = split_settings(GroupRlConfig, GroupRlPreset, **SETTINGS | changes)
+    if preset.kl_coef > 0 and reference is None:
         reference = load("llama")
     return list(
         group_rl.train(
@@ -55,6 +56,7 @@ def train(
             PROMPTS,
             schedule,
             config,
+            preset,
             settings or compute(),
             PAD,
             0,

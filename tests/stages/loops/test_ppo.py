@@ -8,12 +8,13 @@ from tiny_rollouts import (
     even_share,
     make_prompts,
     make_sampler,
+    split_settings,
     watch_gradients,
     weights,
 )
 
 from stages.loops import epochs, ppo
-from stages.loops.ppo import Models, PpoConfig
+from stages.loops.ppo import Models, PpoConfig, PpoPreset
 from stages.models import scalar_head
 
 PROMPTS = make_prompts(8)
@@ -57,7 +58,7 @@ def train(models, schedule, settings=None, *, sampler=None, **changes):
             lambda drawn: [share == 1 for share in even_share(drawn.texts)],
             PROMPTS,
             schedule,
-            PpoConfig(**SETTINGS | changes),
+            *split_settings(PpoConfig, PpoPreset, **SETTINGS | changes),
             settings or compute(),
             PAD,
             0,
