@@ -39,7 +39,7 @@ def find_problems(content: dict[str, Any]) -> list[str]:
         try:
             checked = Recipe.model_validate(value)
         except pydantic.ValidationError as error:
-            found = ((".".join(map(str, item["loc"])), item["msg"]) for item in error.errors())
+            found = malformed(error)
         else:
             found = itertools.chain(
                 wrong_words(checked, content),
@@ -50,6 +50,21 @@ def find_problems(content: dict[str, Any]) -> list[str]:
             )
         problems += [f"{place}.{where}: {what}".replace(".:", ":") for where, what in found]
     return problems
+
+
+def malformed(error: pydantic.ValidationError) -> Problems:
+    """Keys that are missing, unknown or no words."""
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"])
+        match item["type"], len(item["loc"]):
+            case "missing", 1:
+                yield where, "missing; a stage without entries says {}"
+            case "missing", _:
+                yield where, "missing"
+            case "extra_forbidden", _:
+                yield where, "unknown key; remove it"
+            case _:
+                yield where, f"{item['msg']} (found {item['input']!r})"
 
 
 def wrong_words(recipe: Recipe, content: dict[str, Any]) -> Problems:

@@ -45,7 +45,7 @@ def select(
 
 def summarise(
     selected: Sequence[Sequence[Demonstration]], num_completions: int
-) -> dict[str, float]:
+) -> dict[str, int | float]:
     """Problems, those that keep any, what is kept, and its share of all completions."""
     kept = sum(len(rows) for rows in selected)
     return {
