@@ -14,6 +14,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from dvc.exceptions import DvcException
+
 from flows import dep_lines
 from flows.dep_lines import DVC_YAML
 from flows.graph import StageNode, read_graph
@@ -45,13 +47,17 @@ def synchronised(text: str, root: Path) -> str:
     """The text of dvc.yaml with every gathering stage's data dependencies made exact.
 
     Raises:
-        ValueError: such a stage has no `deps:` list.
+        ValueError: such a stage has no `deps:` list, or DVC cannot read the plan.
     """
     bodies = dep_lines.stage_bodies(text)
     gathering = {name: body for name, body in bodies.items() if patterns(body)}
     if not gathering:
         return text
-    graph = read_graph(root)
+    try:
+        graph = read_graph(root)
+    except DvcException as error:
+        cause = f" ({error.__cause__})" if error.__cause__ else ""
+        raise ValueError(f"dvc cannot read the pipeline: {error}{cause}") from error
     lines = text.splitlines(keepends=True)
     # From the last stage to the first, so that line numbers above an edit stay valid.
     for name, body in reversed(list(gathering.items())):

@@ -24,7 +24,10 @@ from stages import check_recipes, params
 
 def main() -> None:
     """Tell every problem at once."""
-    content = params.read()
+    try:
+        content = params.read()
+    except ValueError as error:
+        sys.exit(str(error))
     problems = find_problems(content, list(entry_points()))
     problems += check_recipes.find_problems(content)
     if problems:

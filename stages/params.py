@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pydantic
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 PARAMS_PATH = Path("params.yaml")
 
@@ -29,8 +30,15 @@ ConfigT = TypeVar("ConfigT", bound=Params)
 
 
 def read(path: Path = PARAMS_PATH) -> dict[str, Any]:
-    """The whole of params.yaml (YAML 1.2, so `1e-4` is a number)."""
-    return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    """The whole of params.yaml (YAML 1.2, so `1e-4` is a number).
+
+    Raises:
+        ValueError: it is no YAML: a key twice, a `plan: *name` of no recipe.
+    """
+    try:
+        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except YAMLError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 def load(

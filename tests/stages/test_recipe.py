@@ -37,7 +37,7 @@ def test_a_lineage_is_everything_needed_in_an_order_in_which_it_can_be_made(reci
 
 
 def test_an_entry_that_needs_itself_is_refused():
-    with pytest.raises(ValueError, match="^a -> b -> a$"):
+    with pytest.raises(ValueError, match=r"^a -> b -> a$"):
         recipe.lineage("c", {"c": ["a"], "a": ["b"], "b": ["a"]})
 
 

@@ -56,5 +56,5 @@ def test_elsewhere_a_random_model_is_refused():
 
 def test_an_engine_that_reads_files_needs_a_folder():
     config = RANDOM.model_copy(update={"path": "Qwen/Qwen3-0.6B", "revision": "c1"})
-    with pytest.raises(ValueError, match="found the hub id model.path 'Qwen/Qwen3-0.6B'"):
+    with pytest.raises(ValueError, match=r"found the hub id model\.path 'Qwen/Qwen3-0.6B'"):
         start.folder(start.BASE, config)
