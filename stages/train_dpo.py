@@ -1,15 +1,20 @@
-"""Direct preference optimisation from the SFT policy on labelled pairs.
+"""Direct preference optimisation of a policy on labelled pairs.
+
+    python -m stages.train_dpo <name> <preset> <start> <pairs>
 
 Rafailov et al., "Direct Preference Optimization" (2023), https://arxiv.org/abs/2305.18290.
-The reference is the SFT policy; its log-probs are computed once, before the first step.
+The reference is the policy as it starts; its log-probs are computed once, before the first
+step. Started from another round's policy, on pairs of its samples, this is iterative DPO (Xu et
+al. 2023, https://arxiv.org/abs/2312.16682).
 """
 
 import json
+import sys
 from pathlib import Path
 
 from stages import params
 from stages.loops import epochs, preference
-from stages.loops.preference import PreferenceConfig
+from stages.loops.preference import PreferenceConfig, PreferencePreset
 from stages.models import lora, model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
@@ -19,9 +24,10 @@ from stages.records.preference import Preference
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
-SFT = Path("data/train_sft/policy")
-PAIRS = Path("data/label_preferences/train.jsonl")
-OUTPUT = Path("data/train_dpo")
+TABLES = ("preference",)
+DATA = Path("data")
+PAIRS = DATA / "label_preferences"
+OUTPUT = DATA / "train_dpo"
 
 
 class Config(Params):
@@ -30,18 +36,20 @@ class Config(Params):
     seed: int
     compute: ComputeConfig
     lora: LoraConfig
+    preference: PreferencePreset
     train_dpo: PreferenceConfig
 
 
-def main() -> None:
+def main(name: str, preset: str, start: str, pairs_of: str) -> None:
     """Write `policy/` and `metrics.json`."""
-    with runs.start("train_dpo", OUTPUT, gpu=True) as run:
-        config = params.load(Config)
+    output = OUTPUT / name
+    with runs.start(f"train_dpo@{name}", output, gpu=True) as run:
+        config = params.load(Config, pick={"preference": preset})
         device = setup(config.compute)
         seed = derive(config.seed, "train_dpo")
-        tokenizer = model_tokenizer.load(SFT)
-        model = policy.load(SFT, config.compute, device)
-        pairs = list(lines.read(PAIRS, Preference))
+        tokenizer = model_tokenizer.load(DATA / start)
+        model = policy.load(DATA / start, config.compute, device)
+        pairs = list(lines.read(PAIRS / pairs_of / "train.jsonl", Preference))
         pad_id = model_tokenizer.pad_id(tokenizer)
         ref_logprobs = preference.reference_logprobs(model, pairs, config.compute, pad_id)
         merged = lora.attach(model, config.lora, seed)
@@ -49,10 +57,17 @@ def main() -> None:
             len(pairs), config.train_dpo.num_epochs, config.train_dpo.batch_size, seed
         )
         steps = preference.train(
-            model, pairs, ref_logprobs, schedule, config.train_dpo, config.compute, pad_id
+            model,
+            pairs,
+            ref_logprobs,
+            schedule,
+            config.train_dpo,
+            config.preference,
+            config.compute,
+            pad_id,
         )
         trained_tokens, last = 0, {}
-        for step in progress.track(steps, total=len(schedule), label="train_dpo"):
+        for step in progress.track(steps, total=len(schedule), label=f"train_dpo {name}"):
             run.log(step.index, step.metrics)
             trained_tokens += int(step.metrics["tokens/trained"])
             last = step.metrics
@@ -64,11 +79,11 @@ def main() -> None:
             "final_chosen_log_ratio": last["logprobs/chosen"],
             "final_rejected_log_ratio": last["logprobs/rejected"],
         }
-        with outputs.replace(OUTPUT / "policy") as temporary:
+        with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
-        with outputs.replace(OUTPUT / "metrics.json") as temporary:
+        with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

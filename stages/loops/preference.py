@@ -19,11 +19,16 @@ from stages.params import Params
 from stages.records.preference import Preference
 
 
-class PreferenceConfig(Params):
-    """The preference loop."""
+class PreferencePreset(Params):
+    """An algorithm of the DPO family."""
 
     beta: float = Field(gt=0)
     """Strength of the implied KL constraint to the reference; 0.01 to 0.5."""
+
+
+class PreferenceConfig(Params):
+    """Sizes of the preference loop, whichever algorithm it runs."""
+
     num_epochs: int = Field(gt=0)
     """Passes over the pairs."""
     batch_size: int = Field(gt=0)
@@ -60,6 +65,7 @@ def train(
     ref_logprobs: Float[Tensor, "pair 2"],
     schedule: Sequence[Sequence[int]],
     config: PreferenceConfig,
+    preset: PreferencePreset,
     compute: ComputeConfig,
     pad_id: int,
 ) -> Iterator[Step]:
@@ -78,7 +84,7 @@ def train(
             policy = sequence_logprobs(model, batch).view(-1, 2)
             ref = ref_logprobs.view(-1)[batch.indices].to(policy.device).view(-1, 2)
             losses, margins = dpo_loss(
-                policy[:, 0], policy[:, 1], ref[:, 0], ref[:, 1], beta=config.beta
+                policy[:, 0], policy[:, 1], ref[:, 0], ref[:, 1], beta=preset.beta
             )
             (losses.sum() / len(chosen)).backward()
             sums["loss/dpo"] += losses.sum().item()

@@ -6,7 +6,7 @@ from tiny_checkpoints import FAMILIES, PAD, compute, load, plain_logprobs
 from tiny_rollouts import OPTIM, assert_same_gradients, make_pairs, watch_gradients, weights
 
 from stages.loops import epochs, preference
-from stages.loops.preference import PreferenceConfig
+from stages.loops.preference import PreferenceConfig, PreferencePreset
 
 PAIRS = make_pairs(8)
 ONE_STEP = [list(range(8))]
@@ -15,10 +15,9 @@ ONE_STEP = [list(range(8))]
 def train(model, schedule, settings=None):
     settings = settings or compute()
     reference = preference.reference_logprobs(model, PAIRS, settings, PAD)
-    config = PreferenceConfig(
-        beta=0.1, num_epochs=1, batch_size=8, optim=OPTIM | {"learning_rate": 3e-3}
-    )
-    steps = preference.train(model, PAIRS, reference, schedule, config, settings, PAD)
+    config = PreferenceConfig(num_epochs=1, batch_size=8, optim=OPTIM | {"learning_rate": 3e-3})
+    preset = PreferencePreset(beta=0.1)
+    steps = preference.train(model, PAIRS, reference, schedule, config, preset, settings, PAD)
     return list(steps)
 
 
