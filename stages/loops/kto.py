@@ -58,10 +58,15 @@ def mismatched_groups(rows: Sequence[Judged], numbers: Sequence[int]) -> list[Gr
     none.
     """
     rotated = [*numbers[1:], *numbers[:1]]
-    pairs = [(i, j) for i, j in zip(numbers, rotated, strict=True) if rows[i].id != rows[j].id]
+    pairs = zip(numbers, rotated, strict=True)
+    return single_groups(rows, [(i, j) for i, j in pairs if rows[i].id != rows[j].id])
+
+
+def single_groups(rows: Sequence[Judged], pairs: Sequence[tuple[int, int]]) -> list[Group]:
+    """For each (i, j) the prompt of row i with the completion of row j, numbered in order."""
     return [
-        Group(prompt_ids=rows[i].prompt_ids, completions=[rows[j].completion_ids], indices=[number])
-        for number, (i, j) in enumerate(pairs)
+        Group(prompt_ids=rows[i].prompt_ids, completions=[rows[j].completion_ids], indices=[place])
+        for place, (i, j) in enumerate(pairs)
     ]
 
 
@@ -91,10 +96,15 @@ def train(
         matched = ref.matched[numbers]
         found, losses = torch.zeros(2, len(numbers))
         num_tokens = 0
-        for batch in micro_batches(groups(rows, numbers), compute, pad_id, model.device):
+        groups = single_groups(rows, [(i, i) for i in numbers])
+        for batch in micro_batches(groups, compute, pad_id, model.device):
             logprobs = sequence_logprobs(model, batch)
-            given = (values[batch.indices].to(logprobs.device) for values in (matched, desirable))
-            some, _ = loss(logprobs, *given, point.to(logprobs.device))
+            some, _ = loss(
+                logprobs,
+                matched[batch.indices].to(logprobs.device),
+                desirable[batch.indices].to(logprobs.device),
+                point.to(logprobs.device),
+            )
             (some.sum() / len(numbers)).backward()
             found[batch.indices] = logprobs.detach().cpu()
             losses[batch.indices] = some.detach().cpu()
@@ -109,14 +119,6 @@ def train(
             **update(optimizer, config.optim, index, len(schedule)),
         }
         yield Step(index=index, metrics=metrics)
-
-
-def groups(rows: Sequence[Judged], numbers: Sequence[int]) -> list[Group]:
-    """Each row of a step by itself, numbered by its place in the step."""
-    return [
-        Group(prompt_ids=rows[i].prompt_ids, completions=[rows[i].completion_ids], indices=[place])
-        for place, i in enumerate(numbers)
-    ]
 
 
 def by_verdict(
