@@ -9,15 +9,13 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from transformers import PreTrainedModel
 
 from stages import params
-from stages.loops import epochs, kto, likelihood_displacement, preference, stored_logprobs
+from stages.loops import epochs, kto, preference, preference_summary, stored_logprobs
 from stages.loops.choices.preference_loss import KtoLoss, PreferenceLoss
 from stages.loops.judged_rows import judged_rows
-from stages.loops.likelihood_displacement import late_mean
 from stages.loops.preference import PreferenceConfig
 from stages.loops.step import Step
 from stages.models import lora, model_tokenizer, policy
@@ -65,7 +63,9 @@ def main() -> None:
         for step in progress.track(steps, total=num_steps, label="train_dpo"):
             run.log(step.index, step.metrics)
             history.append(step.metrics)
-        metrics = summarise(history) | {"pairs": len(pairs)}
+        metrics = {"pairs": len(pairs), **preference_summary.summarise(history)}
+        if metrics["both_logprobs_fell"]:
+            logger.warning(preference_summary.BOTH_FELL, metrics)
         with outputs.replace(OUTPUT / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(OUTPUT / "metrics.json") as temporary:
@@ -88,28 +88,6 @@ def learn(
             ref = stored_logprobs.of_pairs(pairs, stored)
             steps = preference.train(model, pairs, ref, schedule, loss, settings, compute, pad_id)
     return len(schedule), steps
-
-
-def summarise(history: list[dict[str, int | float]]) -> dict[str, Any]:
-    """What `metrics.json` tells of the steps; warns where both likelihoods fell."""
-    final = {
-        "final_margin_accuracy": late_mean(history, "margin/accuracy"),
-        "final_chosen_log_ratio": late_mean(history, "log_ratios/chosen"),
-        "final_rejected_log_ratio": late_mean(history, "log_ratios/rejected"),
-    }
-    both_fell = likelihood_displacement.both_fell(history)
-    if both_fell:
-        logger.warning(
-            likelihood_displacement.WARNING,
-            final["final_chosen_log_ratio"],
-            final["final_rejected_log_ratio"],
-        )
-    return {
-        "generated_tokens": 0,
-        "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
-        **final,
-        "both_logprobs_fell": both_fell,
-    }
 
 
 if __name__ == "__main__":

@@ -100,17 +100,21 @@ def test_the_smoothing_of_a_label_changes_nothing_else_but_the_loss():
 
 
 def test_the_fall_of_both_likelihoods_is_told_once(caplog):
-    fallen = [{"log_ratios/chosen": -1.0, "log_ratios/rejected": -2.5, "tokens/trained": 3}] * 4
     with caplog.at_level(logging.WARNING):
-        metrics = train_dpo.summarise(fallen)
-    assert metrics["both_logprobs_fell"] is True
-    assert metrics["trained_tokens"] == 12
-    (record,) = caplog.records
-    assert "log-ratios -1.00 and -2.50 at the end" in record.getMessage()
-    caplog.clear()
-    risen = [step | {"log_ratios/chosen": 1.0} for step in fallen]
-    assert train_dpo.summarise(risen)["both_logprobs_fell"] is False
+        assert run(SIGMOID)["both_logprobs_fell"] is False
     assert not caplog.records
+    # From a reference that finds everything likelier than the policy does, both have fallen.
+    likelier = [
+        dataclasses.replace(row, logprob_sum=0.0)
+        for row in lines.read(train_dpo.REFERENCE, RefLogprob)
+    ]
+    lines.write(train_dpo.REFERENCE, likelier)
+    with caplog.at_level(logging.WARNING):
+        metrics = run(SIGMOID)
+    assert metrics["both_logprobs_fell"] is True
+    (record,) = caplog.records
+    assert record.name == "stages.train_dpo"
+    assert f"log-ratios {metrics['final_chosen_log_ratio']:.2f} and" in record.getMessage()
 
 
 def test_pairs_that_the_reference_has_not_seen_are_refused():
