@@ -44,6 +44,7 @@ def find_problems(content: dict[str, Any]) -> list[str]:
             found = itertools.chain(
                 wrong_words(checked, content),
                 wrong_splits(checked),
+                wrong_references(checked),
                 names_twice(checked),
                 random_base(checked, content),
                 circles(checked),
@@ -87,6 +88,7 @@ def wrong_words(recipe: Recipe, content: dict[str, Any]) -> Problems:
         ("sample_candidates", "policy"): [BASE, *policies],
         ("sample_candidates", "split"): splits,
         ("select_demonstrations", "split"): splits,
+        ("compute_ref_logprobs", "policy"): policies,
     }
     by_word: dict[str, Collection[str]] = {
         "start": policies,
@@ -94,6 +96,7 @@ def wrong_words(recipe: Recipe, content: dict[str, Any]) -> Problems:
         "pool": pools,
         "train": pools,
         "heldout": pools,
+        "reference": recipe.compute_ref_logprobs,
     }
     for stage in Recipe.model_fields:
         presets = section(content, PRESETS.get(stage, ""))
@@ -120,6 +123,15 @@ def wrong_splits(recipe: Recipe) -> Problems:
             if pool is not None and pool.split != expected:
                 what = f"expected a pool of the split '{expected}', found one of '{pool.split}'"
                 yield f"{stage}.{name}.{word}", what
+
+
+def wrong_references(recipe: Recipe) -> Problems:
+    """Reference log-probs of another policy than the one trained, or of other pairs."""
+    for name, dpo in recipe.train_dpo.items():
+        reference = recipe.compute_ref_logprobs.get(dpo.reference)
+        if reference is not None and (reference.policy, reference.pairs) != (dpo.start, dpo.pairs):
+            what = f"'{dpo.reference}' is of {reference.policy} on pairs '{reference.pairs}'"
+            yield f"train_dpo.{name}.reference", f"{what}, not of this entry's start and pairs"
 
 
 def names_twice(recipe: Recipe) -> Problems:

@@ -67,6 +67,15 @@ class RewardModel(Params):
     """An entry of label_preferences."""
 
 
+class Reference(Params):
+    """An entry of compute_ref_logprobs."""
+
+    policy: Word
+    """The policy that is to be a reference."""
+    pairs: Word
+    """An entry of label_preferences."""
+
+
 class Dpo(Params):
     """An entry of train_dpo."""
 
@@ -76,6 +85,8 @@ class Dpo(Params):
     """The policy that is trained, which is also the reference."""
     pairs: Word
     """An entry of label_preferences."""
+    reference: Word
+    """The entry of compute_ref_logprobs for this policy and these pairs."""
 
 
 class Ppo(Params):
@@ -116,6 +127,7 @@ class Recipe(Params):
     select_demonstrations: dict[Name, Selection]
     label_preferences: dict[Name, Pairs]
     train_reward_model: dict[Name, RewardModel]
+    compute_ref_logprobs: dict[Name, Reference]
     train_dpo: dict[Name, Dpo]
     train_ppo: dict[Name, Ppo]
     train_grpo: dict[Name, Grpo]
@@ -144,8 +156,15 @@ def inputs(recipe: Recipe) -> dict[str, list[str]]:
     for name, model in recipe.train_reward_model.items():
         read = [maker(model.start), f"label_preferences/{model.pairs}"]
         found[f"train_reward_model/{name}"] = read
+    for name, reference in recipe.compute_ref_logprobs.items():
+        read = [maker(reference.policy), f"label_preferences/{reference.pairs}"]
+        found[f"compute_ref_logprobs/{name}"] = read
     for name, dpo in recipe.train_dpo.items():
-        found[f"train_dpo/{name}"] = [maker(dpo.start), f"label_preferences/{dpo.pairs}"]
+        found[f"train_dpo/{name}"] = [
+            maker(dpo.start),
+            f"label_preferences/{dpo.pairs}",
+            f"compute_ref_logprobs/{dpo.reference}",
+        ]
     for name, ppo in recipe.train_ppo.items():
         found[f"train_ppo/{name}"] = [maker(ppo.start), maker(ppo.reward)]
     for name, grpo in recipe.train_grpo.items():

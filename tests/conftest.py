@@ -22,7 +22,7 @@ def shrink(params: dict[str, Any]) -> None:
     params["sft"]["cold_start"]["num_demonstrations"] = 100
     for split in params["sample_candidates"].values():
         split["num_samples"] = 8
-    params["train_ppo"] |= {"num_steps": 2, "prompts_per_step": 8}
+    params["train_ppo"]["loop"] |= {"num_steps": 2, "prompts_per_step": 8}
     params["train_grpo"]["loop"] |= {"num_steps": 2, "prompts_per_step": 8, "group_size": 4}
     params["evaluate_policy"] |= {"ks": [1, 2, 8], "num_bootstrap": 200}
     params["compare_policies"]["num_bootstrap"] = 200

@@ -18,6 +18,7 @@ FIRST = {
     "train_sft@sft",
     "label_preferences@sft",
     "train_reward_model@sft",
+    "compute_ref_logprobs@sft",
     "train_dpo@dpo",
     "train_ppo@ppo",
     *(f"sample_candidates@sft-{split}" for split in ("preference", "dev", "test")),

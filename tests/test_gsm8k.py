@@ -23,7 +23,7 @@ def use_gsm8k(params: dict[str, Any]) -> None:
     params["sft"]["sft"] |= {"num_epochs": 1, "batch_size": 32}
     for name, num_samples in (("preference", 16), ("dev", 16), ("test", 2)):
         params["sample_candidates"][name] |= {"num_samples": num_samples, "max_new_tokens": 48}
-    params["train_ppo"]["max_new_tokens"] = 48
+    params["train_ppo"]["loop"]["max_new_tokens"] = 48
     params["train_grpo"]["loop"]["max_new_tokens"] = 48
     params["evaluate_policy"]["ks"] = [1, 2]
 

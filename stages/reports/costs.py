@@ -7,7 +7,7 @@ from typing import Any
 from stages import recipe
 from stages.recipe import Recipe
 
-SPENDING_STAGES = ("train_", "sample_candidates/")
+SPENDING_STAGES = ("compute_ref_logprobs", "train_", "sample_candidates/")
 """The beginnings of entries that generate or train on tokens."""
 
 

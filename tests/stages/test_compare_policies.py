@@ -28,8 +28,10 @@ plan:
     sft: {train: sft-preference, heldout: sft-dev}
   train_reward_model:
     sft: {start: train_sft/sft/policy, pairs: sft}
+  compute_ref_logprobs:
+    sft: {policy: train_sft/sft/policy, pairs: sft}
   train_dpo:
-    dpo: {preset: dpo, start: train_sft/sft/policy, pairs: sft}
+    dpo: {preset: dpo, start: train_sft/sft/policy, pairs: sft, reference: sft}
   train_ppo:
     ppo: {preset: ppo, start: train_sft/sft/policy, reward: train_reward_model/sft/reward_model}
   train_grpo:
@@ -45,6 +47,7 @@ COSTS = {
     "train_sft/sft": (0, 1000, 10.0),
     "sample_candidates/sft-preference": (500, None, 5.0),
     "train_reward_model/sft": (0, 300, 3.0),
+    "compute_ref_logprobs/sft": (0, 0, 0.5),
     "train_dpo/dpo": (0, 400, 4.0),
     "train_ppo/ppo": (700, 800, 20.5),
     "train_grpo/grpo": (600, 650, 15.25),
@@ -126,7 +129,7 @@ def test_metrics_hold_accuracies_paired_differences_and_costs():
         for name, cost in metrics["costs"].items()
     } == {
         "sft": (0, 1000, 10.0),
-        "dpo": (500, 400, 9.0),
+        "dpo": (500, 400, 9.5),
         "ppo": (1200, 1100, 28.5),
         "grpo": (600, 650, 15.2),
     }
@@ -184,7 +187,8 @@ def test_a_plan_without_rollouts_has_the_same_files_and_another_baseline():
     assert metrics["policies"]["sft"]["versus_baseline"]["difference"] == -0.25
     assert metrics["costs"]["sft"]["stages"] == []
     assert metrics["costs"]["dpo"]["stages"] == [
-        "train_sft/sft", "sample_candidates/sft-preference", "train_dpo/dpo",
+        "train_sft/sft", "sample_candidates/sft-preference", "compute_ref_logprobs/sft",
+        "train_dpo/dpo",
     ]  # fmt: skip
     plots = Path("data/compare_policies/plots")
     assert (plots / "learning_curves.png").exists()
