@@ -41,7 +41,9 @@ def test_the_gradient_is_that_of_the_plain_loss_whatever_the_micro_batches_and_r
 ):
     seen = watch_gradients(monkeypatch, sft)
     for max_tokens in (4096, 40, 1):
-        train(load(family), ONE_STEP, compute(max_tokens=max_tokens))
+        for pack_tokens in (0, 30):
+            settings = compute(max_tokens=max_tokens, pack_tokens=pack_tokens)
+            train(load(family), ONE_STEP, settings)
     train(load(family), [[3, 1, 7, 0, 5, 2, 6, 4]])
     model = load(family)
     flat = torch.cat([plain_logprobs(model, r.prompt_ids, r.completion_ids) for r in ROWS])
@@ -51,6 +53,15 @@ def test_the_gradient_is_that_of_the_plain_loss_whatever_the_micro_batches_and_r
         assert_same_gradients(found, seen[0])
         norms = sorted(float(gradient.norm()) for gradient in found.values())
         assert norms == pytest.approx(by_shape, rel=1e-3, abs=1e-5)
+
+
+def test_the_padding_share_is_that_of_all_positions_of_the_step():
+    lengths = [len(r.prompt_ids) + len(r.completion_ids) for r in ROWS]
+    (step,) = train(load("llama"), ONE_STEP)
+    expected = 1 - sum(lengths) / (8 * max(lengths))
+    assert step.metrics["batch/padding_share"] == pytest.approx(expected)
+    (step,) = train(load("llama"), ONE_STEP, compute(pack_tokens=sum(lengths)))
+    assert step.metrics["batch/padding_share"] == 0
 
 
 def test_eight_demonstrations_are_learned_by_heart():
