@@ -34,6 +34,7 @@ COMPUTE = ComputeConfig(
     gradient_checkpointing=False,
     max_tokens=4096,
     row_tokens=512,
+    pack_tokens=0,
     max_batch=256,
 )
 """How `grpo` computes unless told otherwise."""

@@ -78,13 +78,18 @@ def train(
             for i in chosen
         ]
         num_tokens = sum(len(rows[i].completion_ids) for i in chosen)
-        total = 0.0
+        total, num_read, num_positions = 0.0, 0, 0
         for batch in micro_batches(groups, compute, pad_id, model.device):
             logprobs, _ = completion_logprobs(model, batch, temperature=1.0)
             loss = token_mean(-logprobs, batch.mask, num_tokens=num_tokens)
             loss.backward()
             total += loss.item()
-        metrics = update(optimizer, config.optim, index, len(schedule))
-        yield Step(
-            index=index, metrics={"loss/nll": total, "tokens/trained": num_tokens, **metrics}
-        )
+            num_read += batch.num_tokens
+            num_positions += batch.input_ids.numel()
+        metrics = {
+            "loss/nll": total,
+            "tokens/trained": num_tokens,
+            "batch/padding_share": 1 - num_read / num_positions,
+            **update(optimizer, config.optim, index, len(schedule)),
+        }
+        yield Step(index=index, metrics=metrics)

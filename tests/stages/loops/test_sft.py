@@ -47,7 +47,9 @@ def test_the_gradient_is_that_of_the_plain_loss_whatever_the_micro_batches_and_r
 ):
     seen = watch_gradients(monkeypatch, sft)
     for max_tokens in (4096, 40, 1):
-        train(load(family), ONE_STEP, compute(max_tokens=max_tokens))
+        for pack_tokens in (0, 30):
+            settings = compute(max_tokens=max_tokens, pack_tokens=pack_tokens)
+            train(load(family), ONE_STEP, settings)
     train(load(family), [[3, 1, 7, 0, 5, 2, 6, 4]])
     model = load(family)
     flat = torch.cat([plain_logprobs(model, r.prompt_ids, r.completion_ids) for r in ROWS])
@@ -75,6 +77,15 @@ def test_a_documents_prompt_is_learned_too_from_its_second_token():
     for row, document in zip(ROWS, documents, strict=True):
         assert document.prompt_ids == row.prompt_ids[:1]
         assert document.completion_ids == row.prompt_ids[1:] + row.completion_ids
+
+
+def test_the_padding_share_is_that_of_all_positions_of_the_step():
+    lengths = [len(r.prompt_ids) + len(r.completion_ids) for r in ROWS]
+    (step,) = train(load("llama"), ONE_STEP)
+    expected = 1 - sum(lengths) / (8 * max(lengths))
+    assert step.metrics["batch/padding_share"] == pytest.approx(expected)
+    (step,) = train(load("llama"), ONE_STEP, compute(pack_tokens=sum(lengths)))
+    assert step.metrics["batch/padding_share"] == 0
 
 
 def test_eight_demonstrations_are_learned_by_heart():
