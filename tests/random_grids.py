@@ -1,11 +1,12 @@
 """Random micro-batches for property tests, as grids of numbers: no model, no tokens."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from stages.loops.choices.aggregation import Counts
@@ -24,6 +25,7 @@ def examples(number: int) -> settings:
         database=None,
         deadline=None,
         max_examples=number,
+        phases=[Phase.generate, Phase.shrink],
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
 
@@ -85,7 +87,7 @@ def split(draw, num_rows: int) -> list[list[int]]:
     order = draw(st.permutations(range(num_rows)), label="order")
     cuts = draw(st.sets(st.integers(1, num_rows)), label="cuts") | {num_rows}
     ends = [0, *sorted(cuts)]
-    return [list(order[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    return [list(order[a:b]) for a, b in itertools.pairwise(ends)]
 
 
 def step(
