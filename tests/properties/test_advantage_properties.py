@@ -96,7 +96,7 @@ def test_no_advantage_is_left_out_here():
 
 
 @every_advantage
-@examples(25)
+@examples(15)
 @given(data=st.data(), drawn=completions())
 def test_the_order_of_completions_and_groups_and_the_groups_ids_do_not_matter(name, data, drawn):
     expected = drawn.advantages(name)
@@ -108,7 +108,7 @@ def test_the_order_of_completions_and_groups_and_the_groups_ids_do_not_matter(na
 
 
 @every_advantage
-@examples(25)
+@examples(15)
 @given(drawn=completions())
 def test_only_counted_completions_and_their_own_tokens_get_one(name, drawn):
     found = drawn.advantages(name)
@@ -120,7 +120,7 @@ def test_only_counted_completions_and_their_own_tokens_get_one(name, drawn):
 
 
 @every_advantage
-@examples(25)
+@examples(15)
 @given(drawn=completions(), shift=st.integers(-50, 50))
 def test_a_constant_for_each_prompt_cancels(name, drawn, shift):
     if name == "batch_whitened gamma":
@@ -158,7 +158,7 @@ def test_a_prompts_only_completion_has_no_baseline_and_an_empty_batch_no_advanta
 
 
 @pytest.mark.parametrize("name", sorted(SHIFTED_WITH_ITS_GROUP))
-@examples(25)
+@examples(15)
 @given(drawn=completions())
 def test_a_group_gets_what_it_would_get_alone(name, drawn):
     found = drawn.advantages(name)
@@ -168,7 +168,7 @@ def test_a_group_gets_what_it_would_get_alone(name, drawn):
 
 
 @every_advantage
-@examples(25)
+@examples(15)
 @given(drawn=completions())
 def test_within_a_group_a_better_completion_never_gets_less(name, drawn):
     drawn = replace(drawn, penalties=0 * drawn.penalties[:, :1], mask=drawn.mask[:, :1])

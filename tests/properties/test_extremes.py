@@ -44,7 +44,7 @@ def check_finite(grids: Grids, config, **arguments):
     return loss, gradients
 
 
-@examples(150)
+@examples(100)
 @given(
     data=st.data(),
     grids=random_grids.grids(max_rows=3),

@@ -51,13 +51,13 @@ def test_a_presets_loss_and_gradient_do_not_depend_on_the_layout(name, data, gri
     check_layout(data, grids, PRESETS[name], FLOAT64)
 
 
-@examples(250)
+@examples(150)
 @given(data=st.data(), grids=random_grids.grids(), config=objective_choices.any_objective())
 def test_nor_do_those_of_any_combination_of_choices(data, grids, config):
     check_layout(data, grids, config, FLOAT64)
 
 
-@examples(100)
+@examples(40)
 @given(
     data=st.data(),
     grids=random_grids.grids(drifts=(0.0, 0.02, 0.2)),
@@ -67,7 +67,7 @@ def test_in_float32_they_agree_to_a_millionth(data, grids, config):
     check_layout(data, grids.to(torch.float32), config, FLOAT32)
 
 
-@examples(60)
+@examples(40)
 @given(grids=random_grids.grids(), config=objective_choices.any_objective())
 def test_a_row_alone_adds_what_it_adds_among_others(grids, config):
     _, expected = whole(grids, config)
@@ -81,7 +81,7 @@ def test_a_row_alone_adds_what_it_adds_among_others(grids, config):
             assert (found[name][others] == 0).all()
 
 
-@examples(60)
+@examples(40)
 @given(grids=random_grids.grids(), config=objective_choices.any_objective())
 def test_a_completion_without_tokens_changes_nothing_where_it_is_not_counted(grids, config):
     without = [row for row in range(len(grids.mask)) if grids.mask[row].any()]
