@@ -30,10 +30,15 @@ def masked_whiten(
         (x - mean) / sqrt(var + eps),   var with divisor n (not n - 1)
 
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017) leave this to the
-    implementation; the divisor is ours to state.
+    implementation; the divisor is ours to state. Equal values become exactly 0: their mean
+    is not always that value, and rounding over rounding would look like a signal.
     """
     # A NaN must not reach the backward pass either.
     values = torch.where(mask, values, 0.0)
     mean = masked_mean(values, mask)
     variance = masked_mean((values - mean) ** 2, mask)
-    return torch.where(mask, (values - mean) * torch.rsqrt(variance + eps), 0.0)
+    lowest = torch.where(mask, values, torch.inf).amin()
+    highest = torch.where(mask, values, -torch.inf).amax()
+    return torch.where(
+        mask & (lowest < highest), (values - mean) * torch.rsqrt(variance + eps), 0.0
+    )

@@ -68,6 +68,16 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class New:
+    """What the model being trained says of a micro-batch; the gradient flows through these."""
+
+    logprobs: Float[Tensor, "batch token"]
+    entropies: Float[Tensor, "batch token"]
+    full_kl: Float[Tensor, "batch token"] | None
+    """The exact divergence from the reference, where the loss has it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Weights:
     """The coefficients of an optimizer step that may change from step to step."""
 
@@ -132,6 +142,50 @@ def make_parts(
     ]
 
 
+def part_loss(
+    new: New,
+    part: Part,
+    config: ObjectiveConfig,
+    counts: Counts,
+    weights: Weights,
+    *,
+    num_positive: int,
+) -> tuple[Float[Tensor, ""], Bool[Tensor, "batch token"]]:
+    """What a micro-batch adds to the loss of its optimizer step, and where a limit was active.
+
+        loss = aggregation of [correction * surrogate + kl.coef * divergence - entropy_coef * H]
+               + positive_nll_coef * token mean over right completions of - log p
+
+    `counts` and `num_positive`, the tokens of right completions, are of the whole step: the
+    sum over any split into micro-batches is the same.
+    """
+    mask = part.batch.mask
+    old = new.logprobs.detach() if part.old_logprobs is None else part.old_logprobs
+    losses, clipped = config.surrogate(
+        Terms(
+            logprobs=new.logprobs,
+            old_logprobs=old,
+            advantages=part.advantages,
+            mask=mask,
+            old_kl_coef=weights.old_kl,
+        )
+    )
+    losses = config.correction(old, part.sampler_logprobs, mask) * losses
+    if isinstance(config.kl, KlInLoss):
+        assert part.ref_logprobs is not None
+        divergence = config.kl(new.logprobs, old, part.ref_logprobs, mask)
+        losses = losses + weights.kl * divergence
+    if new.full_kl is not None:
+        losses = losses + weights.kl * new.full_kl
+    if config.entropy_coef > 0:
+        losses = losses - config.entropy_coef * new.entropies
+    loss = config.aggregation(losses, mask, counts)
+    if config.positive_nll_coef > 0 and num_positive:
+        right = mask & part.correct[:, None]
+        loss = loss + config.positive_nll_coef * masked_sum(-new.logprobs, right) / num_positive
+    return loss, clipped
+
+
 def accumulate(
     policy: PreTrainedModel,
     reference: PreTrainedModel | None,
@@ -143,54 +197,26 @@ def accumulate(
     temperature: float,
     on_policy: bool,
 ) -> dict[str, float]:
-    """Add the gradient of one optimizer step to the policy's; returns means over its tokens.
+    """Add the gradient of one optimizer step (`part_loss`) to the policy's.
 
-        loss = aggregation of [correction * surrogate + kl.coef * divergence - entropy_coef * H]
-               + positive_nll_coef * token mean over right completions of - log p
-
-    `counts` are of the whole step: any split into `parts` gives the same gradient.
+    Returns the loss, and means over the step's tokens of what else there is to know.
     """
     num_positive = sum(int(part.batch.mask[part.correct].sum()) for part in parts)
     sums: dict[str, float] = {}
     for part in parts:
-        mask = part.batch.mask
-        states = policy_model.states(policy, part.batch)
-        logprobs, entropies = policy_model.state_logprobs(
-            policy,
-            states,
-            part.batch,
-            temperature=temperature,
-            entropy_gradient=config.entropy_coef > 0,
-        )
-        old = logprobs.detach() if part.old_logprobs is None else part.old_logprobs
+        new = _forward(policy, reference, part.batch, config, temperature)
+        old = new.logprobs.detach() if part.old_logprobs is None else part.old_logprobs
         if on_policy:
-            check_on_policy(logprobs, old)
-        losses, clipped = config.surrogate(
-            Terms(
-                logprobs=logprobs,
-                old_logprobs=old,
-                advantages=part.advantages,
-                mask=mask,
-                old_kl_coef=weights.old_kl,
-            )
-        )
-        losses = config.correction(old, part.sampler_logprobs, mask) * losses
-        losses = losses + weights.kl * _divergence(
-            policy, reference, states, part, logprobs, old, config, temperature
-        )
-        if config.entropy_coef > 0:
-            losses = losses - config.entropy_coef * entropies
-        loss = config.aggregation(losses, mask, counts)
-        if config.positive_nll_coef > 0 and num_positive:
-            right = mask & part.correct[:, None]
-            loss = loss + config.positive_nll_coef * masked_sum(-logprobs, right) / num_positive
+            check_on_policy(new.logprobs, old)
+        loss, clipped = part_loss(new, part, config, counts, weights, num_positive=num_positive)
         loss.backward()
+        mask = part.batch.mask
         with torch.no_grad():
             counted = {
                 "loss/policy": loss,
-                "entropy": masked_sum(entropies, mask),
+                "entropy": masked_sum(new.entropies, mask),
                 "clip_fraction": masked_sum(clipped.float(), mask),
-                "kl/old": masked_sum(kl.k3(old, logprobs), mask),
+                "kl/old": masked_sum(kl.k3(old, new.logprobs), mask),
                 "sampling/logprob_gap": masked_sum((part.sampler_logprobs - old).abs(), mask),
             }
         for name, value in counted.items():
@@ -201,25 +227,23 @@ def accumulate(
     }
 
 
-def _divergence(
+def _forward(
     policy: PreTrainedModel,
     reference: PreTrainedModel | None,
-    states: Float[Tensor, "counted hidden"],
-    part: Part,
-    logprobs: Float[Tensor, "batch token"],
-    old_logprobs: Float[Tensor, "batch token"],
+    batch: Batch,
     config: ObjectiveConfig,
     temperature: float,
-) -> Float[Tensor, "batch token"]:
-    """The divergence from the reference at each token, where it is part of the loss; else 0."""
-    match config.kl:
-        case KlInLoss():
-            assert part.ref_logprobs is not None
-            return config.kl(logprobs, old_logprobs, part.ref_logprobs, part.batch.mask)
-        case FullKlInLoss():
-            assert reference is not None
-            return policy_model.state_kl(
-                policy, states, reference, part.batch, temperature=temperature
-            )
-        case _:
-            return torch.zeros_like(logprobs)
+) -> New:
+    states = policy_model.states(policy, batch)
+    logprobs, entropies = policy_model.state_logprobs(
+        policy,
+        states,
+        batch,
+        temperature=temperature,
+        entropy_gradient=config.entropy_coef > 0,
+    )
+    full_kl = None
+    if isinstance(config.kl, FullKlInLoss):
+        assert reference is not None
+        full_kl = policy_model.state_kl(policy, states, reference, batch, temperature=temperature)
+    return New(logprobs=logprobs, entropies=entropies, full_kl=full_kl)

@@ -82,6 +82,7 @@ def values(model: nn.Module, batch: Batch) -> Float[Tensor, "batch token"]:
 def _scalars(
     model: nn.Module, hidden: Float[Tensor, "position hidden"]
 ) -> Float[Tensor, " position"]:
-    # In bfloat16 a score would have 8 bits: ties where there are none.
+    # In bfloat16 a score would have 8 bits: ties where there are none. float64 stays as it is.
+    hidden = hidden if hidden.dtype == torch.float64 else hidden.float()
     with torch.autocast(hidden.device.type, enabled=False):
-        return _head(model)(hidden.float()).squeeze(-1)
+        return _head(model)(hidden).squeeze(-1)

@@ -66,14 +66,16 @@ class KlInLoss(Params):
         mask: Bool[Tensor, "batch token"],
     ) -> Grid:
         """The penalty at each token, before its weight."""
+        # Differences before sums: a sum of log-probs rounds more coarsely than it differs.
+        from_ref, from_old = (
+            torch.where(mask, logprobs, 0.0) - torch.where(mask, others.detach(), 0.0)
+            for others in (ref_logprobs, old_logprobs)
+        )
         if self.level == "sequence":
-            logprobs, old_logprobs, ref_logprobs = (
-                torch.where(mask, values, 0.0).sum(1, keepdim=True)
-                for values in (logprobs, old_logprobs, ref_logprobs)
-            )
-        penalty = estimate(self.estimator, logprobs, ref_logprobs)
+            from_ref, from_old = from_ref.sum(1, keepdim=True), from_old.sum(1, keepdim=True)
+        penalty = estimate(self.estimator, from_ref, torch.zeros_like(from_ref))
         if self.corrected:
-            penalty = kl.importance_corrected(penalty, logprobs, old_logprobs)
+            penalty = kl.importance_corrected(penalty, from_old, torch.zeros_like(from_old))
         return penalty.expand(mask.shape)
 
 

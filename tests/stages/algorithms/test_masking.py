@@ -49,8 +49,11 @@ def test_whitened_values_have_mean_0_and_variance_1():
     assert masked_mean(whitened**2, mask).item() == pytest.approx(1.0)
 
 
-def test_equal_values_whiten_to_zero_not_to_nan():
-    assert masked_whiten(torch.full((1, 3), 5.0), MASK[:1], eps=1e-8).tolist() == [[0.0] * 3]
+@pytest.mark.parametrize("value", [5.0, 0.1, -1e8, 1 / 3])
+@pytest.mark.parametrize("width", [1, 3, 700])
+def test_equal_values_whiten_to_exactly_0_whatever_their_mean_rounds_to(value, width):
+    values = torch.full((3, width), value)
+    assert (masked_whiten(values, torch.ones_like(values, dtype=torch.bool), eps=1e-8) == 0).all()
 
 
 def test_gradients_are_those_of_finite_differences():

@@ -1,0 +1,164 @@
+"""No number that can occur makes a loss or a gradient NaN or infinite.
+
+Promised: any finite log-probs; a token that the old policy or the sampler gave probability 0;
+any advantages; nothing that counts at all. Not promised: a token that the *reference* gives
+probability 0, whose divergence is infinite.
+"""
+
+import math
+
+import objective_choices
+import pytest
+import random_grids
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from random_grids import Grids, examples
+
+from stages.algorithms.gae import gae
+from stages.algorithms.losses.bradley_terry import bradley_terry_loss
+from stages.algorithms.losses.dpo import dpo_loss
+from stages.algorithms.losses.value import clipped_value_loss
+from stages.algorithms.masking import masked_whiten
+from stages.loops.choices.advantage import Advantage, Scored
+
+dtypes = st.sampled_from([torch.float32, torch.float64])
+
+
+def replaced(grids: Grids, **values) -> Grids:
+    return Grids(grids.values | values, grids.mask, grids.correct)
+
+
+def shaken(data, grids: Grids, name: str, jumps) -> torch.Tensor:
+    """The grid called `name`, some of its tokens moved by one of `jumps`."""
+    size = grids.mask.numel()
+    moves = data.draw(st.lists(st.sampled_from([0.0, *jumps]), min_size=size, max_size=size))
+    return grids.values[name] + torch.tensor(moves, dtype=torch.float64).view(grids.mask.shape)
+
+
+def check_finite(grids: Grids, config, **arguments):
+    loss, gradients = random_grids.step(grids, config, [range(len(grids.mask))], **arguments)
+    assert loss.isfinite()
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+    return loss, gradients
+
+
+@examples(100)
+@given(
+    data=st.data(),
+    grids=random_grids.grids(max_rows=3),
+    config=objective_choices.any_objective(),
+    dtype=dtypes,
+)
+def test_log_ratios_of_ten_thousand_either_way(data, grids, config, dtype):
+    names = ("logprobs", "old", "ref", "sampler")
+    found = {name: shaken(data, grids, name, [-1e4]) for name in names}
+    check_finite(replaced(grids, **found).to(dtype), config)
+
+
+@examples(100)
+@given(
+    data=st.data(),
+    grids=random_grids.grids(max_rows=3),
+    config=objective_choices.any_objective(),
+    dtype=dtypes,
+)
+def test_tokens_that_the_old_policy_or_the_sampler_excluded(data, grids, config, dtype):
+    name = data.draw(st.sampled_from(["old", "sampler"]))
+    excluded = shaken(data, grids, name, [-math.inf])
+    check_finite(replaced(grids, **{name: excluded}).to(dtype), config)
+
+
+@examples(60)
+@given(grids=random_grids.grids(), config=objective_choices.any_objective(), dtype=dtypes)
+def test_nothing_that_counts_gives_0(grids, config, dtype):
+    empty = Grids(grids.values, torch.zeros_like(grids.mask), grids.correct)
+    garbage = empty.filled(math.nan).to(dtype)
+    for part in (garbage, empty.to(dtype)):
+        loss, gradients = check_finite(part, config)
+        assert loss == 0
+        assert all((gradient == 0).all() for gradient in gradients.values())
+
+
+@pytest.mark.parametrize(
+    "surrogate", [s for s in objective_choices.SURROGATES if s["kind"] != "kl_penalty"], ids=str
+)
+@examples(25)
+@given(data=st.data(), grids=random_grids.grids(max_rows=3))
+def test_no_advantage_is_no_gradient_whatever_the_ratio(surrogate, data, grids):
+    config = objective_choices.make(surrogate, {"kind": "token_mean"}, {"kind": "none"})
+    old = shaken(data, grids, "old", [-math.inf, -1e4])
+    # A token that both exclude was drawn by neither.
+    logprobs = shaken(data, grids, "logprobs", [-math.inf, -1e4]).where(old.isfinite(), -1.0)
+    nothing = torch.zeros_like(old)
+    still = replaced(grids, advantages=nothing, old=old, logprobs=logprobs)
+    loss, gradients = check_finite(still, config)
+    assert loss == 0
+    assert all((gradient == 0).all() for gradient in gradients.values())
+
+
+@pytest.mark.parametrize("kind", sorted(objective_choices.kinds(Advantage)))
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e8, 1e15])
+@examples(8)
+@given(data=st.data())
+def test_rewards_far_from_0_that_hardly_differ(kind, scale, data):
+    """In float32, where 1e8 and its neighbour are 8 apart; groups of one among them."""
+    numbers = {"ddof": 1, "eps": 1e-4, "gamma": 1.0}
+    allowed = {"group_zscore": ("ddof", "eps"), "batch_std": ("ddof", "eps")}
+    allowed |= {"batch_whitened": ("gamma", "eps")}
+    chosen = {name: numbers[name] for name in allowed.get(kind, ())}
+    advantage = TypeAdapter(Advantage).validate_python({"kind": kind, **chosen})
+    groups = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=12)))
+    steps = data.draw(st.lists(st.sampled_from([0, 1]), min_size=len(groups), max_size=len(groups)))
+    rewards = torch.full((len(groups),), scale)
+    rewards = torch.where(torch.tensor(steps) > 0, rewards.nextafter(2 * rewards), rewards)
+    found = advantage(
+        Scored(
+            rewards=rewards,
+            penalties=torch.zeros(len(groups), 2),
+            mask=torch.ones(len(groups), 2, dtype=torch.bool),
+            groups=groups,
+            counted=torch.ones(len(groups), dtype=torch.bool),
+            greedy_rewards=lambda: torch.full_like(rewards, scale),
+        )
+    )
+    assert found.isfinite().all()
+    if "eps" in chosen:
+        # No score is further than sqrt(n) standard deviations from the mean of n, up to rounding.
+        assert found.abs().max() <= 2 * math.sqrt(found.numel())
+
+
+@examples(40)
+@given(grids=random_grids.grids(), scale=st.sampled_from([1e-8, 1.0, 1e8]), dtype=dtypes)
+def test_gae_and_whitening_of_any_scale_with_anything_outside(grids, scale, dtype):
+    mask = torch.arange(grids.mask.shape[1]) < grids.mask.sum(1, keepdim=True)
+    rewards, values = (scale * grids.values[name] for name in ("advantages", "entropies"))
+    results = []
+    for filler in (0.0, math.nan, math.inf):
+        filled = [torch.where(mask, grid, filler).to(dtype) for grid in (rewards, values)]
+        advantages, returns = gae(*filled, mask, gamma=0.99, lam=0.95)
+        results.append(
+            torch.stack([advantages, returns, masked_whiten(advantages, mask, eps=1e-8)])
+        )
+    assert results[0].isfinite().all()
+    assert (results[0][:, ~mask] == 0).all()
+    assert all(torch.equal(found, results[0]) for found in results[1:])
+
+
+@examples(60)
+@given(data=st.data(), dtype=dtypes)
+def test_pairs_and_values_of_any_size(data, dtype):
+    numbers = st.floats(-1e6, 1e6)
+    drawn = data.draw(st.lists(numbers, min_size=6, max_size=6))
+    leaves = [torch.tensor([number], dtype=dtype, requires_grad=True) for number in drawn]
+    chosen, rejected, other, another, value, old = leaves
+    probability = torch.tensor([data.draw(st.sampled_from([0.0, 0.3, 1.0]))], dtype=dtype)
+    loss = (
+        dpo_loss(chosen, rejected, other, another, beta=0.5)[0]
+        + bradley_terry_loss(chosen, rejected, probability)
+        + clipped_value_loss(value[None], old[None], other[None], clip=0.2)[0]
+    )
+    loss.sum().backward()
+    assert loss.isfinite().all()
+    assert all(leaf.grad is None or leaf.grad.isfinite().all() for leaf in leaves)

@@ -1,0 +1,59 @@
+"""The mean gradient of each way to penalise a divergence, through the whole objective.
+
+Over three tokens and exactly: each is in the batch as often as the policy draws it.
+"""
+
+import objective_choices
+import pytest
+import random_grids
+import torch
+from random_grids import Grids
+
+P, Q = torch.tensor([0.5, 0.25, 0.25]).double(), torch.tensor([0.25, 0.125, 0.625]).double()
+# Each token as often as the policy draws it: the mean over rows is the expectation, exactly.
+DRAWN = torch.tensor([0, 0, 1, 2])
+
+
+def expected_gradient(kl, surrogate="clip", advantages=None):
+    """Of the objective's mean over the policy's own tokens, by the logits of P."""
+    grid = torch.zeros(4, 1, dtype=torch.float64)
+    logits = P.log().requires_grad_()
+    logprobs = logits.log_softmax(0)
+    columns = {name: P.log()[DRAWN][:, None] for name in ("logprobs", "old", "sampler")}
+    columns |= {"ref": Q.log()[DRAWN][:, None], "entropies": grid}
+    columns["advantages"] = grid if advantages is None else advantages
+    columns["full_kl"] = ((P * (P / Q).log()).sum() + grid).detach()
+    rows = Grids(columns, torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, dtype=torch.bool))
+    limits = {"low": 0.2, "high": 0.2} if surrogate == "clip" else {}
+    config = objective_choices.make({"kind": surrogate, **limits}, {"kind": "token_mean"}, kl)
+    _, gradients = random_grids.step(rows, config, [[0, 1], [2], [3]])
+    (found,) = torch.autograd.grad(logprobs[DRAWN], logits, gradients["logprobs"][:, 0])
+    return found
+
+
+def divergence_gradient(first_is_policy):
+    logits = P.log().requires_grad_()
+    p = logits.softmax(0)
+    divergence = (p * (p / Q).log()).sum() if first_is_policy else (Q * (Q / p).log()).sum()
+    return torch.autograd.grad(divergence, logits)[0]
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_kl_estimators_have_the_gradients_they_are_said_to_have(level):
+    def found(estimator, corrected):
+        kl = {"kind": "loss", "estimator": estimator, "level": level, "corrected": corrected}
+        gradient = expected_gradient({**kl, "coef": objective_choices.FIXED})
+        return gradient / 0.3  # the weight in `random_grids.step`
+
+    backward, forward = divergence_gradient(True), divergence_gradient(False)
+    torch.testing.assert_close(found("k1", False), torch.zeros(3, dtype=torch.float64))
+    torch.testing.assert_close(found("k2", False), backward)
+    torch.testing.assert_close(found("k3", False), forward)
+    torch.testing.assert_close(found("k1", True), backward)
+    torch.testing.assert_close(found("k3", True), backward)
+
+
+def test_kl_in_the_reward_has_the_gradient_of_the_divergence():
+    cost = (P.log() - Q.log())[DRAWN][:, None]
+    found = expected_gradient({"kind": "none"}, "reinforce", advantages=-cost)
+    torch.testing.assert_close(found, divergence_gradient(True))

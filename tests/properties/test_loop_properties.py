@@ -1,0 +1,126 @@
+"""The gradient of a policy's and a value model's step, through the model, in float64.
+
+It does not depend on micro-batches, on whether completions share their prompt's row, on the
+order of completions, nor on padding. Our rows are padded on the right only, so there is no
+side to vary; the amount is what a longer row in the same micro-batch makes it.
+"""
+
+import objective_choices
+import pytest
+import torch
+from exact_models import assert_same, scalar_model, take_gradient
+from hypothesis import given
+from hypothesis import strategies as st
+from random_grids import examples
+from random_rollouts import NEW, OLD, REFERENCE, TEMPERATURE, Drawn, rollouts
+from tiny_checkpoints import CPU, PAD, compute
+
+from stages.loops.experience import ValuePart
+from stages.loops.minibatches import Minibatch, rows_of, split
+from stages.loops.objective import Weights, accumulate, make_parts
+from stages.loops.ppo import ValueConfig, learn_values
+
+# The checks of types within our code pick the items of a list at random.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+FROM_PRESETS = objective_choices.from_presets()
+NAMES = ("grpo_deepseekmath", "dapo", "gspo", "ppo_instructgpt", "vapo")
+OBJECTIVES = {name: FROM_PRESETS[name] for name in NAMES} | {
+    "exact KL and entropy": objective_choices.make(
+        {"kind": "kl_penalty"},
+        {"kind": "fixed_length"},
+        {"kind": "full", "coef": objective_choices.FIXED},
+        correction={"kind": "token_truncated", "cap": 1.5},
+        entropy_coef=0.1,
+    )
+}
+VALUE = scalar_model()
+row_tokens = st.sampled_from([0, 5, 9, 14, 40])
+max_tokens = st.sampled_from([1, 12, 25, 60, 400])
+
+
+def divide(drawn: Drawn, computed=None, **limits) -> Minibatch:
+    every = torch.ones(len(drawn.correct), dtype=torch.bool)
+    (minibatch,) = split(
+        drawn.rollouts,
+        used=every,
+        learned=every,
+        computed=every if computed is None else computed,
+        parts=[range(len(drawn.rollouts.prompts))],
+        max_length=9,
+        compute=compute(**limits),
+        pad_id=PAD,
+        device=CPU,
+    )
+    return minibatch
+
+
+def policy_gradient(drawn: Drawn, objective, computed=None, **limits) -> torch.Tensor:
+    minibatch = divide(drawn, computed, **limits)
+    (parts,) = make_parts(
+        OLD,
+        [minibatch],
+        rollouts=drawn.rollouts,
+        advantages=drawn.advantages,
+        ref_logprobs=drawn.ref_logprobs(),
+        correct=drawn.correct,
+        temperature=TEMPERATURE,
+        reuse=True,
+    )
+    accumulate(
+        NEW,
+        REFERENCE,
+        parts,
+        objective,
+        minibatch.counts,
+        Weights(kl=0.3, old_kl=0.7),
+        temperature=TEMPERATURE,
+        on_policy=False,
+    )
+    return take_gradient(NEW)
+
+
+def value_gradient(drawn: Drawn, **limits) -> torch.Tensor:
+    minibatch = divide(drawn, **limits)
+    parts = [
+        ValuePart(
+            batch=batch,
+            old_values=rows_of(drawn.old_values, batch),
+            returns=rows_of(drawn.advantages, batch),
+        )
+        for batch in minibatch.batches
+    ]
+    config = ValueConfig(init="reward_model", trunk="own", clip=0.5, coef=1.0, warmup_steps=0)
+    learn_values(VALUE, parts, minibatch.counts.num_tokens, config)
+    return take_gradient(VALUE)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@examples(20)
+@given(data=st.data(), drawn=rollouts(), row_tokens=row_tokens, max_tokens=max_tokens)
+def test_micro_batches_shared_prompts_and_order_do_not_change_the_policys_gradient(
+    name, data, drawn, row_tokens, max_tokens
+):
+    expected = policy_gradient(drawn, OBJECTIVES[name], row_tokens=0, max_tokens=4096)
+    order = data.draw(st.permutations(range(len(drawn.correct))))
+    limits = {"row_tokens": row_tokens, "max_tokens": max_tokens}
+    assert_same(policy_gradient(drawn.rows(order), OBJECTIVES[name], **limits), expected)
+
+
+@examples(25)
+@given(data=st.data(), drawn=rollouts(), row_tokens=row_tokens, max_tokens=max_tokens)
+def test_nor_the_value_models(data, drawn, row_tokens, max_tokens):
+    expected = value_gradient(drawn, row_tokens=0, max_tokens=4096)
+    order = data.draw(st.permutations(range(len(drawn.correct))))
+    found = value_gradient(drawn.rows(order), row_tokens=row_tokens, max_tokens=max_tokens)
+    assert_same(found, expected)
+
+
+@examples(20)
+@given(drawn=rollouts(), name=st.sampled_from(["dapo", "gspo"]), row_tokens=row_tokens)
+def test_completions_without_advantage_pad_the_others_and_change_nothing(drawn, name, row_tokens):
+    lengths = drawn.rollouts.mask().sum(1)
+    drawn.advantages[lengths == lengths.max()] = 0.0
+    moving = (drawn.advantages != 0).any(1)
+    padded = policy_gradient(drawn, OBJECTIVES[name], row_tokens=row_tokens)
+    alone = policy_gradient(drawn, OBJECTIVES[name], moving, row_tokens=row_tokens, max_tokens=1)
+    assert_same(padded, alone)

@@ -1,0 +1,86 @@
+"""The gradient of a step of SFT, of the reward model and of DPO, through the model, in float64.
+
+It does not depend on micro-batches, on whether a pair's completions share their prompt's
+row, nor on the order of rows.
+"""
+
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+import torch
+from exact_models import assert_same, language_model, scalar_model, take_gradient
+from hypothesis import given
+from hypothesis import strategies as st
+from random_grids import examples
+from tiny_checkpoints import PAD, compute
+from tiny_rollouts import OPTIM, make_demonstrations, make_pairs
+
+from stages.loops import preference, reward, sft
+from stages.loops.preference import PreferenceConfig
+from stages.loops.reward import RewardConfig
+from stages.loops.sft import SftConfig
+
+SIZES = {"num_epochs": 1, "batch_size": 6, "optim": OPTIM}
+DEMONSTRATIONS = make_demonstrations(6)
+# Labels that differ: each must follow its pair.
+PAIRS = [replace(pair, probability=0.5 + i / 12) for i, pair in enumerate(make_pairs(6))]
+LANGUAGE, SCALAR = language_model(), scalar_model()
+REFERENCE = -10 * torch.rand(6, 2, generator=torch.Generator().manual_seed(3))
+
+
+def sft_steps(rows, order, settings):
+    rows = [DEMONSTRATIONS[i] for i in rows]
+    return LANGUAGE, sft.train(LANGUAGE, rows, [order], SftConfig(**SIZES), settings, PAD)
+
+
+def reward_steps(rows, order, settings):
+    pairs, config = [PAIRS[i] for i in rows], RewardConfig(**SIZES, centring=0.1)
+    return SCALAR, reward.train(SCALAR, pairs, [order], config, settings, PAD)
+
+
+def preference_steps(rows, order, settings):
+    pairs, config = [PAIRS[i] for i in rows], PreferenceConfig(**SIZES, beta=0.3)
+    ref = REFERENCE[rows]
+    return LANGUAGE, preference.train(LANGUAGE, pairs, ref, [order], config, settings, PAD)
+
+
+LOOPS = {"sft": sft_steps, "reward": reward_steps, "preference": preference_steps}
+
+
+def gradient(name, rows, order, **limits):
+    """Of one step over rows of the table, which lie in this order in the file."""
+    with mock.patch(f"stages.loops.{name}.update", return_value={}):
+        model, steps = LOOPS[name](rows, order, compute(**limits))
+        (step,) = steps
+    return take_gradient(model), step.metrics
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@examples(25)
+@given(
+    data=st.data(),
+    row_tokens=st.sampled_from([0, 8, 14, 64]),
+    max_tokens=st.sampled_from([1, 20, 50, 400]),
+)
+def test_micro_batches_shared_prompts_and_order_change_nothing(name, data, row_tokens, max_tokens):
+    rows = data.draw(st.lists(st.integers(0, 5), min_size=1, unique=True), label="rows")
+    numbers = list(range(len(rows)))
+    expected, metrics = gradient(name, rows, numbers, row_tokens=0, max_tokens=4096)
+    # Both what the file's order is and in which order a step visits it.
+    shuffled = data.draw(st.permutations(rows), label="file")
+    order = data.draw(st.permutations(numbers), label="order")
+    limits = {"row_tokens": row_tokens, "max_tokens": max_tokens}
+    found, same = gradient(name, shuffled, order, **limits)
+    assert_same(found, expected)
+    assert same == pytest.approx(metrics, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_step_is_the_mean_over_its_rows(name):
+    def weight(row):
+        return len(DEMONSTRATIONS[row].completion_ids) if name == "sft" else 1
+
+    parts = [weight(row) * gradient(name, [row], [0])[0] for row in range(6)]
+    expected = torch.stack(parts).sum(0) / sum(map(weight, range(6)))
+    assert_same(gradient(name, list(range(6)), list(range(6)))[0], expected)
