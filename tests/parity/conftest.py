@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 import pytest
 from parity.reference import Computed
-from parity.rows import Row, as_property, gradient_difference, markdown
+from parity.rows import TRL, Row, as_property, largest_differences, markdown
 
-TRL = "1.16.0"
 # float32 on both sides: TRL's output layer computes in float32 whatever the model's precision.
 TOLERANCE = 1e-5
 
@@ -37,22 +36,16 @@ def agree(record: Callable[[Row], None]) -> Callable[..., None]:
     def check(
         method: str,
         compared: str,
-        ours: Computed,
-        theirs: Computed,
+        ours: Computed | list[Computed],
+        theirs: Computed | list[Computed],
         *,
         note: str = "",
-        reference: str = TRL,
+        trl: str = TRL,
     ) -> None:
-        loss = abs(ours.loss - theirs.loss) / abs(theirs.loss)
-        gradient = gradient_difference(ours, theirs)
+        loss, gradient = largest_differences(ours, theirs)
         record(
             Row(
-                method=method,
-                reference=reference,
-                compared=compared,
-                loss=loss,
-                gradient=gradient,
-                note=note,
+                method=method, compared=compared, value=loss, gradient=gradient, note=note, trl=trl
             )
         )
         assert loss <= TOLERANCE

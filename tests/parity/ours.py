@@ -24,9 +24,6 @@ def one_batch(
     return batch
 
 
-def in_order(batch: Batch, values: Tensor) -> Tensor:
-    """Rows of `values`, one for each caller's index, as the rows of `batch` are."""
-    return values[batch.indices]
 
 
 def computed(

@@ -42,24 +42,26 @@ class ReferenceStep:
     """What `compute_loss` was given, one for each micro-batch."""
 
 
+def listen(trainer: Any, name: str, after: Callable[[tuple, Any], None]) -> None:
+    """Have `after` told the arguments and the result of every call of a method."""
+    original = getattr(trainer, name)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        after(args, result)
+        return result
+
+    setattr(trainer, name, wrapped)
+
+
 class _Recorder(TrainerCallback):
     def __init__(self, trainer: Any) -> None:
         self.steps: list[ReferenceStep] = []
         self.losses: list[float] = []
         self.batches: list[dict[str, Any]] = []
-        self._wrap(trainer, "training_step", self._after_training_step)
-        self._wrap(trainer, "compute_loss", self._after_compute_loss)
+        listen(trainer, "training_step", self._after_training_step)
+        listen(trainer, "compute_loss", self._after_compute_loss)
         trainer.add_callback(self)
-
-    def _wrap(self, trainer: Any, name: str, after: Callable[[tuple, Any], None]) -> None:
-        original = getattr(trainer, name)
-
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            after(args, result)
-            return result
-
-        setattr(trainer, name, wrapped)
 
     def _after_training_step(self, args: tuple, result: torch.Tensor) -> None:
         self.losses.append(result.item())

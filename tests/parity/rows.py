@@ -6,26 +6,24 @@ from typing import Any
 import torch
 from parity.reference import Computed
 
-TITLES = ("method", "reference", "compared", "loss", "gradient", "note")
+TRL = "1.16.0"
+TITLES = ("method", "TRL", "compared", "loss", "gradient", "note")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     method: str
-    reference: str
-    """TRL's version."""
     compared: str
-    loss: float
-    """Relative difference."""
-    gradient: float | None
+    value: float
+    """Relative difference of the loss, or of what is compared."""
+    gradient: float | None = None
     """The largest difference of a parameter's gradient, relative to that parameter's largest."""
     note: str = ""
+    trl: str = TRL
 
     def cells(self) -> list[str]:
         gradient = "" if self.gradient is None else f"{self.gradient:.0e}"
-        return [
-            self.method, self.reference, self.compared, f"{self.loss:.0e}", gradient, self.note
-        ]  # fmt: skip
+        return [self.method, self.trl, self.compared, f"{self.value:.0e}", gradient, self.note]
 
 
 def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -36,9 +34,26 @@ def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
     return (found - expected).abs().max().item() / scale
 
 
-def gradient_difference(ours: Computed, theirs: Computed) -> float:
-    assert ours.gradients.keys() == theirs.gradients.keys()
-    return max(relative(ours.gradients[name], theirs.gradients[name]) for name in ours.gradients)
+def largest_differences(
+    ours: Computed | list[Computed], theirs: Computed | list[Computed]
+) -> tuple[float, float]:
+    """Of the losses, and of the gradients of any parameter, over the steps if there are several."""
+    pairs = list(zip(_steps(ours), _steps(theirs), strict=True))
+    for found, expected in pairs:
+        assert found.gradients.keys() == expected.gradients.keys()
+    # On policy the loss of standardised advantages is 0 but for rounding: no scale of its own.
+    scale = max(abs(expected.loss) for _, expected in pairs)
+    losses = [abs(found.loss - expected.loss) / scale for found, expected in pairs]
+    gradients = [
+        relative(found.gradients[name], expected.gradients[name])
+        for found, expected in pairs
+        for name in expected.gradients
+    ]
+    return max(losses), max(gradients)
+
+
+def _steps(computed: Computed | list[Computed]) -> list[Computed]:
+    return [computed] if isinstance(computed, Computed) else computed
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
