@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tiny_checkpoints import VOCAB
+from tiny_checkpoints import EOS, PAD, VOCAB
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
@@ -10,9 +10,10 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCD"
 assert len(LETTERS) == VOCAB - 2
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    """Padding is 0, end of sequence 1, letters from 2: the vocabulary of `tiny_checkpoints`."""
-    vocab = {"<pad>": 0, "<eos>": 1} | {letter: i for i, letter in enumerate(LETTERS, start=2)}
+def tokenizer(padding: int = PAD) -> PreTrainedTokenizerFast:
+    """End of sequence is 1, letters from 2: the vocabulary of `tiny_checkpoints`."""
+    letters = {letter: i for i, letter in enumerate(LETTERS, start=2)}
+    vocab = {"<pad>": padding, "<eos>": EOS} | letters
     inner = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     inner.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>")

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tiny_checkpoints import gradients, load
+from tiny_checkpoints import CPU, PAD, checkpoint, compute, gradients, load
 from transformers import PreTrainedModel, TrainerCallback
+
+from stages.models import scalar_head
 
 Weights = dict[str, torch.Tensor]
 # What every trainer is told: no clipping, no files, no reports, no recomputation, plain float32.
@@ -92,5 +94,10 @@ def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
     return PLAIN | {"output_dir": str(folder)} | changes
 
 
-def noise(shape: torch.Size, *, scale: float) -> torch.Tensor:
-    return scale * torch.randn(shape, generator=torch.Generator().manual_seed(5))
+def scalar_model(seed: int) -> PreTrainedModel:
+    """With a head that is not zero, or the body would get no gradient."""
+    found = scalar_head.from_policy(checkpoint("llama", seed), PAD, compute(), CPU)
+    generator = torch.Generator().manual_seed(seed)
+    weight = found.get_parameter("score.weight")
+    weight.data = 0.3 * torch.randn(weight.shape, generator=generator)
+    return found

@@ -4,22 +4,13 @@ import pytest
 from parity import ours, reference
 from parity.characters import tokenizer
 from parity.reference import Computed
-from tiny_checkpoints import CPU, PAD, checkpoint, compute
+from tiny_checkpoints import PAD, compute
 from tiny_rollouts import OPTIM, make_pairs
 
 from stages.loops import reward
-from stages.models import scalar_head
 from stages.optim import OptimConfig
 
 PAIRS = make_pairs(4)
-
-
-def model():
-    """With a head that is not zero, or the body would get no gradient."""
-    found = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU)
-    weight = found.get_parameter("score.weight")
-    weight.data = reference.noise(weight.shape, scale=0.3)
-    return found
 
 
 @pytest.mark.parametrize("centring", [0.0, 0.01])
@@ -28,7 +19,7 @@ def test_one_step_of_the_reward_model(centring, tmp_path, monkeypatch, agree):
     from trl import RewardConfig, RewardTrainer
 
     trainer = RewardTrainer(
-        model=model(),
+        model=reference.scalar_model(0),
         args=RewardConfig(
             **reference.arguments(
                 tmp_path,
@@ -50,7 +41,7 @@ def test_one_step_of_the_reward_model(centring, tmp_path, monkeypatch, agree):
     )
     (step,) = reference.run(trainer)
 
-    found = model()
+    found = reference.scalar_model(0)
     seen = ours.watch(monkeypatch, reward, found)
     config = reward.RewardConfig(
         num_epochs=1, batch_size=4, centring=centring, optim=OptimConfig(**OPTIM)
