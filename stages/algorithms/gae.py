@@ -11,7 +11,7 @@ def gae(
     mask: Bool[Tensor, "batch token"],
     *,
     gamma: float,
-    lam: float,
+    lam: float | Float[Tensor, " batch"],
 ) -> tuple[Float[Tensor, "batch token"], Float[Tensor, "batch token"]]:
     """Advantages and returns of completions that end in a terminal state.
 
@@ -28,19 +28,21 @@ def gae(
         values: V_t, predicted before token t is emitted. No gradient flows through.
         mask: True at real tokens, which come first in each row.
         gamma: discount per token.
-        lam: 1 gives return minus value, 0 the one-step residual.
+        lam: 1 gives return minus value, 0 the one-step residual; one for all
+            completions, or one for each.
 
     Returns:
         advantages and returns; 0 where `mask` is False.
     """
     values = torch.where(mask, values.detach(), 0.0)
     rewards = torch.where(mask, rewards.detach(), 0.0)
+    decay = gamma * (lam.detach() if isinstance(lam, Tensor) else lam)
     advantages = torch.zeros_like(rewards)
     following = rewards.new_zeros(len(rewards))
     next_values = rewards.new_zeros(len(rewards))
     for t in reversed(range(rewards.shape[1])):
         delta = rewards[:, t] + gamma * next_values - values[:, t]
-        following = torch.where(mask[:, t], delta + gamma * lam * following, 0.0)
+        following = torch.where(mask[:, t], delta + decay * following, 0.0)
         advantages[:, t] = following
         next_values = values[:, t]
     return advantages, advantages + values

@@ -2,6 +2,13 @@
 
 With x drawn from the policy and log_ratio = log policy(x) - log reference(x).
 Schulman, "Approximating KL Divergence" (2020), http://joschu.net/blog/kl-approx.html
+
+An estimator of a divergence placed in the loss is differentiated at a fixed token: that x
+would be drawn with other chances is left out, so its mean gradient need not be that of
+what it estimates. Each docstring says what it is, on policy. The divergence's own gradient
+comes from `k1` as a cost in the *reward*, from `k2` in the loss, or from `k1` or `k3` with
+`importance_corrected`. Tang and Munos, "On a few pitfalls in KL divergence gradient
+estimation for RL" (2025), https://arxiv.org/abs/2506.09477
 """
 
 import torch
@@ -15,15 +22,22 @@ MAX_LOG_RATIO = 20.0
 def k1(
     logprobs: Float[Tensor, "batch token"], ref_logprobs: Float[Tensor, "batch token"]
 ) -> Float[Tensor, "batch token"]:
-    """log_ratio: unbiased, can be negative, high variance."""
-    return logprobs - ref_logprobs
+    """log_ratio: unbiased, can be negative, high variance.
+
+    In the loss its mean gradient is 0, that of E log policy(x): noise, and no penalty. In
+    the reward, as a cost, it gives the gradient of KL(policy || reference).
+    """
+    return logprobs - ref_logprobs.detach()
 
 
 def k2(
     logprobs: Float[Tensor, "batch token"], ref_logprobs: Float[Tensor, "batch token"]
 ) -> Float[Tensor, "batch token"]:
-    """log_ratio^2 / 2: biased; its gradient is that of the reverse KL, on policy."""
-    return 0.5 * (logprobs - ref_logprobs) ** 2
+    """log_ratio^2 / 2: biased, never negative.
+
+    In the loss its mean gradient is that of KL(policy || reference).
+    """
+    return 0.5 * (logprobs - ref_logprobs.detach()) ** 2
 
 
 def k3(
@@ -31,9 +45,32 @@ def k3(
 ) -> Float[Tensor, "batch token"]:
     """exp(-log_ratio) - 1 + log_ratio: unbiased, never negative.
 
-    As a loss (Shao et al., "DeepSeekMath" (2024), eq. 4) its gradient is not that of
-    KL(policy || reference) but, on policy, of KL(reference || policy).
+    In the loss (Shao et al., "DeepSeekMath" (2024), eq. 4, https://arxiv.org/abs/2402.03300)
+    its mean gradient is not that of KL(policy || reference) but of KL(reference || policy).
     Departure: -log_ratio is capped at 20 so that one token cannot overflow.
     """
-    negative = torch.clamp(ref_logprobs - logprobs, max=MAX_LOG_RATIO)
+    negative = torch.clamp(ref_logprobs.detach() - logprobs, max=MAX_LOG_RATIO)
     return torch.exp(negative) - 1 - negative
+
+
+def importance_corrected(
+    estimate: Float[Tensor, "batch token"],
+    logprobs: Float[Tensor, "batch token"],
+    old_logprobs: Float[Tensor, "batch token"],
+) -> Float[Tensor, "batch token"]:
+    """exp(logprobs - old_logprobs) x estimate, with gradient through both factors.
+
+    Over tokens drawn from the old policy its mean is that of `estimate` under the policy
+    being trained, whatever that is, so its mean gradient is the gradient of that mean: with
+    `k1` or `k3`, exactly that of KL(policy || reference), on policy and off. With `k2` it
+    is that of E log_ratio^2 / 2, which is no divergence. DeepSeek-AI, "DeepSeek-V3.2"
+    (2025), section 3.1, https://arxiv.org/abs/2512.02556; TRL's `use_bias_correction_kl`.
+    Departure: the log-ratio is capped at 20, beyond which it has no gradient.
+
+    Args:
+        estimate: of the divergence at each token, with its gradient.
+        logprobs: of the policy being trained.
+        old_logprobs: of the policy that drew the tokens; no gradient.
+    """
+    log_ratio = torch.clamp(logprobs - old_logprobs.detach(), max=MAX_LOG_RATIO)
+    return torch.exp(log_ratio) * estimate

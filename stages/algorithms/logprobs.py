@@ -22,6 +22,7 @@ def token_logprobs(
     temperature: float,
     output_bias: Float[Tensor, " vocab"] | None = None,
     max_logits: int = MAX_LOGITS,
+    entropy_gradient: bool = False,
 ) -> tuple[Float[Tensor, " token"], Float[Tensor, " token"]]:
     """log p(token) and the entropy of p at each position, in float32.
 
@@ -35,13 +36,17 @@ def token_logprobs(
         output_bias: b, where the model has one.
         max_logits: logits held at once; more positions are done in chunks whose
             logits are computed again in the backward pass.
+        entropy_gradient: for an entropy bonus in the loss. Without it the backward pass
+            keeps one tensor the size of a chunk's logits less.
 
     Returns:
-        log-probabilities, with gradient; entropies, without.
+        log-probabilities, with gradient; entropies, with it only when asked.
     """
     chunk = max(1, max_logits // output_weight.shape[0])
     if len(hidden) <= chunk:
-        return _chunk_logprobs(hidden, output_weight, token_ids, temperature, output_bias)
+        return _chunk_logprobs(
+            hidden, output_weight, token_ids, temperature, output_bias, entropy_gradient
+        )
     # torch's `checkpoint` is not annotated.
     parts: list[tuple[Tensor, Tensor]] = [
         checkpoint(
@@ -51,6 +56,7 @@ def token_logprobs(
             token_ids[start : start + chunk],
             temperature,
             output_bias,
+            entropy_gradient,
             use_reentrant=False,
         )
         for start in range(0, len(hidden), chunk)
@@ -59,17 +65,28 @@ def token_logprobs(
     return torch.cat(logprobs), torch.cat(entropies)
 
 
+def vocabulary_logprobs(
+    hidden: Float[Tensor, "token hidden"],
+    output_weight: Float[Tensor, "vocab hidden"],
+    output_bias: Float[Tensor, " vocab"] | None,
+    temperature: float,
+) -> Float[Tensor, "token vocab"]:
+    """log softmax((W h + b) / T), in float32: only for as many positions as fit."""
+    logits = linear(hidden, output_weight, output_bias)
+    # float64 stays as it is, for gradient checks; bfloat16 sums would lose the small terms.
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    return (logits / temperature).log_softmax(-1)
+
+
 def _chunk_logprobs(
     hidden: Float[Tensor, "token hidden"],
     output_weight: Float[Tensor, "vocab hidden"],
     token_ids: Int[Tensor, " token"],
     temperature: float,
     output_bias: Float[Tensor, " vocab"] | None,
+    entropy_gradient: bool,  # noqa: FBT001 - `checkpoint` passes arguments by position
 ) -> tuple[Float[Tensor, " token"], Float[Tensor, " token"]]:
-    logits = linear(hidden, output_weight, output_bias)
-    # float64 stays as it is, for gradient checks; bfloat16 sums would lose the small terms.
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    all_logprobs = (logits / temperature).log_softmax(-1)
-    with torch.no_grad():
-        entropies = -(all_logprobs.exp() * all_logprobs).sum(-1)
-    return all_logprobs.gather(-1, token_ids[:, None]).squeeze(-1), entropies
+    logprobs = vocabulary_logprobs(hidden, output_weight, output_bias, temperature)
+    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+        entropies = -(logprobs.exp() * logprobs).sum(-1)
+    return logprobs.gather(-1, token_ids[:, None]).squeeze(-1), entropies

@@ -32,6 +32,8 @@ def masked_whiten(
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017) leave this to the
     implementation; the divisor is ours to state.
     """
+    # A NaN must not reach the backward pass either.
+    values = torch.where(mask, values, 0.0)
     mean = masked_mean(values, mask)
     variance = masked_mean((values - mean) ** 2, mask)
     return torch.where(mask, (values - mean) * torch.rsqrt(variance + eps), 0.0)

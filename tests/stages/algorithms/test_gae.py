@@ -37,6 +37,18 @@ def test_lambda_0_gives_the_one_step_residual():
     assert advantages[1].tolist() == pytest.approx([-1.5, 2.0, 0.0])
 
 
+def test_each_completion_may_have_its_own_lambda():
+    lam = torch.tensor([0.5, 1.0], dtype=torch.float64)
+    found = gae(REWARDS, VALUES, MASK, gamma=0.9, lam=lam)
+    for row in range(2):
+        alone = gae(
+            REWARDS[row : row + 1], VALUES[row : row + 1], MASK[row : row + 1],
+            gamma=0.9, lam=lam[row].item(),
+        )  # fmt: skip
+        for together, expected in zip(found, alone, strict=True):
+            torch.testing.assert_close(together[row : row + 1], expected, rtol=0, atol=0)
+
+
 def test_a_perfect_value_leaves_no_advantage():
     _, returns = gae(REWARDS, VALUES, MASK, gamma=0.9, lam=1.0)
     for lam in (0.0, 0.5, 1.0):
@@ -62,9 +74,10 @@ def test_padding_and_row_order_change_nothing():
 
 def test_no_gradient_flows_through():
     values, rewards = VALUES.clone().requires_grad_(), REWARDS.clone().requires_grad_()
-    advantages, returns = gae(rewards, values, MASK, gamma=0.9, lam=0.95)
-    assert not advantages.requires_grad
-    assert not returns.requires_grad
+    for lam in (0.95, torch.full((2,), 0.95, requires_grad=True)):
+        advantages, returns = gae(rewards, values, MASK, gamma=0.9, lam=lam)
+        assert not advantages.requires_grad
+        assert not returns.requires_grad
 
 
 def test_a_row_without_tokens_is_all_zero():

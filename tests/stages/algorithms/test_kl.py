@@ -57,18 +57,86 @@ def gradient(function):
     return logits.grad
 
 
-def test_on_policy_the_gradient_of_k2_is_that_of_the_divergence_from_policy_to_reference():
-    weights = LOGP.exp()
-    sampled = gradient(lambda logp: (weights * kl.k2(logp, LOGQ)).sum())
-    exact = gradient(lambda logp: (logp.exp() * (logp - LOGQ)).sum())
-    torch.testing.assert_close(sampled, exact)
+def sampled_gradient(loss, weights=None):
+    """Mean gradient of a loss at each token, over every token: drawn from the policy, as it is."""
+    weights = LOGP.exp() if weights is None else weights
+    return gradient(lambda logp: (weights * loss(logp)).sum())
 
 
-def test_on_policy_the_gradient_of_k3_is_that_of_the_divergence_from_reference_to_policy():
-    weights = LOGP.exp()
-    sampled = gradient(lambda logp: (weights * kl.k3(logp, LOGQ)).sum())
-    exact = gradient(lambda logp: (LOGQ.exp() * (LOGQ - logp)).sum())
-    torch.testing.assert_close(sampled, exact)
+REVERSE = gradient(lambda logp: (logp.exp() * (logp - LOGQ)).sum())
+FORWARD = gradient(lambda logp: (LOGQ.exp() * (LOGQ - logp)).sum())
+
+
+def test_k1_in_the_loss_has_no_gradient_in_the_mean():
+    found = sampled_gradient(lambda logp: kl.k1(logp, LOGQ))
+    torch.testing.assert_close(found, torch.zeros_like(REVERSE))
+
+
+def test_k1_as_a_cost_in_the_reward_has_the_gradient_of_the_divergence():
+    # REINFORCE: cost x log p, the cost a number.
+    found = sampled_gradient(lambda logp: kl.k1(logp, LOGQ).detach() * logp)
+    torch.testing.assert_close(found, REVERSE)
+
+
+def test_k2_in_the_loss_has_the_gradient_of_the_divergence():
+    torch.testing.assert_close(sampled_gradient(lambda logp: kl.k2(logp, LOGQ)), REVERSE)
+
+
+def test_k3_in_the_loss_has_the_gradient_of_the_divergence_from_reference_to_policy():
+    found = sampled_gradient(lambda logp: kl.k3(logp, LOGQ))
+    torch.testing.assert_close(found, FORWARD)
+    assert not torch.allclose(found, REVERSE)
+
+
+BEHAVIOUR = torch.tensor([[0.1, 0.9, -0.4, 0.0, 1.1]], dtype=torch.float64).log_softmax(-1)
+
+
+@pytest.mark.parametrize("estimator", [kl.k1, kl.k3])
+@pytest.mark.parametrize("old", [LOGP, BEHAVIOUR], ids=["on_policy", "off_policy"])
+def test_corrected_k1_and_k3_have_the_value_and_the_gradient_of_the_divergence(estimator, old):
+    def corrected(logp):
+        return kl.importance_corrected(estimator(logp, LOGQ), logp, old)
+
+    exact = (LOGP.exp() * (LOGP - LOGQ)).sum()
+    torch.testing.assert_close((old.exp() * corrected(LOGP)).sum(), exact)
+    torch.testing.assert_close(sampled_gradient(corrected, old.exp()), REVERSE)
+
+
+def test_corrected_k2_has_another_gradient():
+    found = sampled_gradient(
+        lambda logp: kl.importance_corrected(kl.k2(logp, LOGQ), logp, LOGP), LOGP.exp()
+    )
+    expected = gradient(lambda logp: (logp.exp() * 0.5 * (logp - LOGQ) ** 2).sum())
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(found, REVERSE)
+
+
+def test_the_correction_by_hand():
+    # Ratio 2, estimate 3: 6. Gradient in log p: 2 x 3 through the ratio.
+    logprobs = torch.tensor([[math.log(0.5)]], dtype=torch.float64, requires_grad=True)
+    old = torch.tensor([[math.log(0.25)]], dtype=torch.float64, requires_grad=True)
+    found = kl.importance_corrected(torch.full_like(logprobs, 3.0), logprobs, old)
+    found.sum().backward()
+    assert found.item() == pytest.approx(6.0)
+    assert logprobs.grad.item() == pytest.approx(6.0)
+    assert old.grad is None
+
+
+@pytest.mark.parametrize("old", [-500.0, -math.inf])
+def test_the_correction_does_not_overflow(old):
+    logprobs = torch.tensor([[-1.0]], requires_grad=True)
+    estimate = kl.k3(logprobs, torch.tensor([[-1.5]]))
+    found = kl.importance_corrected(estimate, logprobs, torch.tensor([[old]]))
+    found.sum().backward()
+    assert found.isfinite().all()
+    assert logprobs.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("estimator", [kl.k1, kl.k2, kl.k3])
+def test_the_reference_gets_no_gradient(estimator):
+    reference = LOGQ.clone().requires_grad_()
+    estimator(LOGP.clone().requires_grad_(), reference).sum().backward()
+    assert reference.grad is None
 
 
 def test_a_token_that_the_policy_gave_up_does_not_overflow():

@@ -2,26 +2,12 @@ import math
 
 import pytest
 import torch
+from largest_tensor import LargestTensor
 from torch.nn.functional import cross_entropy
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from stages.algorithms.logprobs import token_logprobs
 
 VOCAB, HIDDEN, TOKENS = 7, 4, 10
-
-
-class LargestTensor(TorchDispatchMode):
-    """The most elements that any operation returned, forward and backward."""
-
-    def __init__(self):
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, torch.Tensor):
-            self.elements = max(self.elements, result.numel())
-        return result
 
 
 def make(dtype=torch.float64, tokens=TOKENS):
@@ -116,6 +102,37 @@ def test_the_entropy_gets_no_gradient():
     _, entropies = token_logprobs(
         hidden.requires_grad_(), weight, token_ids, temperature=1.0, max_logits=VOCAB
     )
+    assert not entropies.requires_grad
+
+
+@pytest.mark.parametrize("max_logits", [10**9, 3 * VOCAB])
+def test_the_entropy_gets_its_gradient_when_asked(max_logits):
+    hidden, weight, bias, token_ids = make(tokens=4)
+
+    def function(hidden, weight, bias):
+        return token_logprobs(
+            hidden, weight, token_ids, temperature=0.7, output_bias=bias, max_logits=max_logits,
+            entropy_gradient=True,
+        )[1]  # fmt: skip
+
+    inputs = tuple(tensor.requires_grad_() for tensor in (hidden, weight, bias))
+    assert torch.autograd.gradcheck(function, inputs)
+
+
+def test_a_flat_distribution_has_the_greatest_entropy_so_no_gradient():
+    hidden, weight, _, token_ids = make()
+    weight = torch.zeros_like(weight).requires_grad_()
+    _, entropies = token_logprobs(hidden, weight, token_ids, temperature=1.0, entropy_gradient=True)
+    entropies.sum().backward()
+    assert weight.grad.abs().max().item() < 1e-12
+
+
+def test_under_no_grad_the_entropy_has_no_gradient_even_when_asked():
+    hidden, weight, _, token_ids = make()
+    with torch.no_grad():
+        _, entropies = token_logprobs(
+            hidden.requires_grad_(), weight, token_ids, temperature=1.0, entropy_gradient=True
+        )
     assert not entropies.requires_grad
 
 

@@ -27,7 +27,10 @@ def test_an_uncounted_nan_has_no_effect_on_value_or_gradient():
     assert masked_mean(values, MASK).item() == 2.0
     # Each counted entry weighs 1/3.
     torch.testing.assert_close(values.grad, MASK.double() / 3)
-    assert masked_whiten(values, MASK, eps=1e-8).isfinite().all()
+    whitened = masked_whiten(values, MASK, eps=1e-8)
+    (gradient,) = torch.autograd.grad(whitened.square().sum(), values)
+    assert whitened.isfinite().all()
+    assert gradient.isfinite().all()
 
 
 def test_whitening_by_hand():
