@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Callable
 
+import huggingface_hub
 import pytest
 from parity.reference import Computed
 from parity.rows import TRL, Row, as_property, largest_differences, markdown
@@ -18,9 +19,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def needs_trl() -> None:
+def needs_trl(monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("trl") is None:
         pytest.skip("TRL is not installed: pip install -c constraints.txt -e '.[test,parity]'")
+    # TRL reports every trainer that is made, unless it is told not to.
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_TELEMETRY", True)
 
 
 @pytest.fixture
@@ -44,9 +47,7 @@ def agree(record: Callable[[Row], None]) -> Callable[..., None]:
     ) -> None:
         loss, gradient = largest_differences(ours, theirs)
         record(
-            Row(
-                method=method, compared=compared, value=loss, gradient=gradient, note=note, trl=trl
-            )
+            Row(method=method, compared=compared, value=loss, gradient=gradient, note=note, trl=trl)
         )
         assert loss <= TOLERANCE
         assert gradient <= TOLERANCE

@@ -94,17 +94,20 @@ class Learnable:
         return completion_logprobs(model, self.batch, temperature=TEMPERATURE)[0]
 
 
-def learnable(theirs: dict[str, Any], old_weights: reference.Weights) -> Learnable:
-    """The old policy has `old_weights`; the advantages are TRL's, in its shuffled order."""
-    batch = ours.one_batch(*token_lists(theirs))
+def learnable(theirs: Sequence[dict[str, Any]], old_weights: reference.Weights) -> Learnable:
+    """These micro-batches as one; the old policy has `old_weights`, the advantages are TRL's."""
+    lists = [token_lists(part) for part in theirs]
+    prompts = [ids for part, _ in lists for ids in part]
+    completions = [ids for _, part in lists for ids in part]
+    batch = ours.one_batch(prompts, completions)
     old = load("llama")
     old.load_state_dict(old_weights)
     (old_logprobs,) = frozen_logprobs(old, [batch], temperature=TEMPERATURE)
     (ref_logprobs,) = frozen_logprobs(load("llama"), [batch], temperature=TEMPERATURE)
-    advantages = theirs["advantages"][torch.tensor(batch.indices)]
+    advantages = torch.cat([part["advantages"] for part in theirs])
     return Learnable(
         batch=batch,
-        advantages=advantages,
+        advantages=advantages[torch.tensor(batch.indices)],
         old_logprobs=old_logprobs,
         ref_logprobs=ref_logprobs,
     )

@@ -12,9 +12,7 @@ from transformers import PreTrainedModel
 from stages.models.batch import Batch, Group, micro_batches
 
 
-def one_batch(
-    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
-) -> Batch:
+def one_batch(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> Batch:
     """Everything in one micro-batch, each completion in a row of its own, in order."""
     groups = [
         Group(prompt_ids=prompt, completions=[ids], indices=[i])
@@ -22,8 +20,6 @@ def one_batch(
     ]
     (batch,) = micro_batches(groups, compute(row_tokens=0), PAD, CPU)
     return batch
-
-
 
 
 def computed(

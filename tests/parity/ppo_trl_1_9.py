@@ -25,9 +25,7 @@ def main(folder: Path, stop_token: str | None) -> None:
     characters = tokenizer(PADDING)
     characters.padding_side = "left"
     trainer = PPOTrainer(
-        args=PPOConfig(
-            **reference.arguments(folder, **SETTINGS, stop_token=stop_token)
-        ),
+        args=PPOConfig(**reference.arguments(folder, **SETTINGS, stop_token=stop_token)),
         processing_class=characters,
         model=load("llama", 0),
         ref_model=load("llama", 1),

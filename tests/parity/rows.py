@@ -7,7 +7,7 @@ import torch
 from parity.reference import Computed
 
 TRL = "1.16.0"
-TITLES = ("method", "TRL", "compared", "loss", "gradient", "note")
+TITLES = ("method", "TRL", "compared", "loss or value", "gradient", "note")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,8 +22,14 @@ class Row:
     trl: str = TRL
 
     def cells(self) -> list[str]:
-        gradient = "" if self.gradient is None else f"{self.gradient:.0e}"
-        return [self.method, self.trl, self.compared, f"{self.value:.0e}", gradient, self.note]
+        differences = [self.value, self.gradient]
+        return [
+            self.method, self.trl, self.compared, *map(_shown, differences), self.note
+        ]  # fmt: skip
+
+
+def _shown(difference: float | None) -> str:
+    return "" if difference is None else f"{difference:.0e}" if difference else "0"
 
 
 def relative(found: torch.Tensor, expected: torch.Tensor) -> float:

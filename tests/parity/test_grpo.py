@@ -2,64 +2,53 @@
 
 import pytest
 import torch
-from parity import online, ours
+from parity import online
 from parity.rows import Row, relative
-from tiny_checkpoints import load
+from parity.surrogates import (
+    TokenLosses,
+    our_steps,
+    per_length,
+    per_sequence,
+    per_token,
+    their_steps,
+    train_grpo,
+)
 
 from stages.algorithms import kl
-from stages.algorithms.aggregation import sequence_mean, token_mean
-from stages.algorithms.group_advantage import group_zscore
+from stages.algorithms.advantages.batch_std import batch_std
+from stages.algorithms.advantages.group_centred import group_centred
+from stages.algorithms.advantages.group_zscore import group_zscore
+from stages.algorithms.losses.cispo import cispo
 from stages.algorithms.losses.clipped_surrogate import clipped_surrogate
+from stages.algorithms.losses.dual_clip import dual_clip_surrogate
+from stages.algorithms.losses.sequence_ratio import sequence_ratio_surrogate
+
+NOTES = {
+    "dr_grpo": "TRL's length is `max_completion_length`",
+}
 
 
-def train(folder, **changes):
-    from trl import GRPOConfig, GRPOTrainer
-
-    return online.train(GRPOTrainer, GRPOConfig, folder, **changes)
-
-
-def per_sequence(losses, mask):
-    return sequence_mean(losses, mask, num_sequences=len(mask))
-
-
-def per_token(losses, mask):
-    return token_mean(losses, mask, num_tokens=int(mask.sum()))
-
-
-def surrogate(logprobs, rows, *, clip_low=0.2, clip_high=0.2):
-    advantages = rows.advantages[:, None].expand_as(logprobs)
-    return clipped_surrogate(
-        logprobs, rows.old_logprobs, advantages, clip_low=clip_low, clip_high=clip_high
-    )
-
-
-def our_steps(found, token_losses, aggregate):
-    """The steps TRL took, by `aggregate(token_losses(log-probs, rows), mask)`."""
-    computed = []
-    for step in found.steps:
-        (batch,) = step.batches
-        rows = online.learnable(batch, found.steps[0].weights)
-
-        def loss(model, rows=rows):
-            return aggregate(token_losses(rows.logprobs(model), rows), rows.batch.mask)
-
-        computed.append(ours.computed(load("llama"), step.weights, loss))
-    return computed
-
-
-def test_advantages(tmp_path, record):
-    found = train(tmp_path)
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_advantages(scale, tmp_path, record):
+    found = train_grpo(tmp_path, scale_rewards=scale)
     _, completions = online.token_lists(found.sampled)
-    rewards = torch.tensor(online.reward(completions)).view(-1, online.GROUP)
-    difference = relative(
-        group_zscore(rewards, ddof=1, eps=1e-4).view(-1), found.sampled["advantages"]
-    )
+    rewards = torch.tensor(online.reward(completions))
+    groups = torch.arange(len(rewards)) // online.GROUP
+    advantage, numbers = {
+        "group": (group_zscore, {"ddof": 1, "eps": 1e-4}),
+        "batch": (batch_std, {"ddof": 1, "eps": 1e-4}),
+        "none": (group_centred, {}),
+    }[scale]
+    every = torch.ones(len(rewards), dtype=torch.bool)
+    advantages = advantage(rewards, groups, counted=every, **numbers)
+    difference = relative(advantages, found.sampled["advantages"])
+    note = "" if scale == "none" else "`ddof` 1, `eps` 1e-4 added to the standard deviation"
     record(
         Row(
             method="GRPO",
-            compared="advantages",
+            compared=f"advantages, `scale_rewards` {scale}",
             value=difference,
-            note="`ddof` 1, `eps` 1e-4 added to the standard deviation",
+            note=note,
         )
     )
     assert difference <= 1e-6
@@ -67,40 +56,77 @@ def test_advantages(tmp_path, record):
 
 @pytest.mark.parametrize(
     ("loss_type", "aggregate"),
-    [("grpo", per_sequence), ("dapo", per_token), ("bnpo", per_token)],
+    [("grpo", per_sequence), ("dapo", per_token), ("bnpo", per_token), ("dr_grpo", per_length)],
 )
 def test_clipped_surrogate(loss_type, aggregate, tmp_path, agree):
-    found = train(tmp_path, loss_type=loss_type, epsilon=0.2, epsilon_high=0.28)
-    clipped = []
-
-    def losses(logprobs, rows):
-        values, active = surrogate(logprobs, rows, clip_high=0.28)
-        clipped.append(active)
-        return values
-
+    found = train_grpo(tmp_path, loss_type=loss_type, epsilon=0.2, epsilon_high=0.28)
+    losses = TokenLosses(clipped_surrogate, clip_low=0.2, clip_high=0.28)
     agree(
         "GRPO",
-        f"`loss_type` {loss_type}",
+        f"`loss_type` {loss_type}, ratios of tokens",
         our_steps(found, losses, aggregate),
-        [step.computed for step in found.steps],
+        their_steps(found),
+        note=NOTES.get(loss_type, ""),
     )
-    assert [active.any().item() for active in clipped] == [False, True]
+    assert losses.clipped == [False, True]
+
+
+@pytest.mark.parametrize(("loss_type", "aggregate"), [("grpo", per_sequence), ("dapo", per_token)])
+def test_ratio_of_the_completion(loss_type, aggregate, tmp_path, agree):
+    found = train_grpo(
+        tmp_path,
+        loss_type=loss_type,
+        importance_sampling_level="sequence",
+        epsilon=3e-2,
+        epsilon_high=4e-2,
+    )
+    losses = TokenLosses(sequence_ratio_surrogate, clip_low=3e-2, clip_high=4e-2, normalise=True)
+    agree(
+        "GSPO",
+        f"`loss_type` {loss_type}, `importance_sampling_level` sequence",
+        our_steps(found, losses, aggregate),
+        their_steps(found),
+    )
+    assert losses.clipped == [False, True]
+
+
+def test_cispo(tmp_path, agree):
+    found = train_grpo(tmp_path, loss_type="cispo", epsilon_high=1.1)
+    losses = TokenLosses(cispo, cap=1.1)
+    agree(
+        "CISPO",
+        "`loss_type` cispo",
+        our_steps(found, losses, per_token),
+        their_steps(found),
+        note="TRL's `epsilon_high` is the largest weight itself, not its distance from 1: "
+        "its default of 0.2 caps every weight at 0.2",
+    )
+    assert losses.clipped == [False, True]
+
+
+def test_dual_clip(tmp_path, agree):
+    """TRL's `delta`; close above 1, so that it is met."""
+    found = train_grpo(tmp_path, loss_type="grpo", delta=1.21)
+    losses = TokenLosses(dual_clip_surrogate, clip_low=0.2, clip_high=0.2, cap=1.21)
+    agree("dual clip", "`delta`", our_steps(found, losses, per_sequence), their_steps(found))
+    assert losses.clipped == [False, True]
 
 
 @pytest.mark.parametrize("corrected", [False, True])
 def test_kl(corrected, tmp_path, agree):
-    found = train(tmp_path, loss_type="grpo", beta=0.04, use_bias_correction_kl=corrected)
+    found = train_grpo(tmp_path, loss_type="grpo", beta=0.04, use_bias_correction_kl=corrected)
+    surrogate = TokenLosses(clipped_surrogate, clip_low=0.2, clip_high=0.2)
 
     def losses(logprobs, rows):
         penalty = kl.k3(logprobs, rows.ref_logprobs)
         if corrected:
-            penalty = penalty * torch.exp(logprobs - rows.old_logprobs)
-        return surrogate(logprobs, rows)[0] + 0.04 * penalty
+            penalty = kl.importance_corrected(penalty, logprobs, rows.old_logprobs)
+        return surrogate(logprobs, rows) + 0.04 * penalty
 
     agree(
         "GRPO",
         f"k3 in the loss, {'times the ratio' if corrected else 'plain'}",
         our_steps(found, losses, per_sequence),
-        [step.computed for step in found.steps],
+        their_steps(found),
         note="TRL's default, `use_bias_correction_kl`" if corrected else "",
     )

@@ -68,7 +68,7 @@ def updates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Up
         path = os.pathsep.join([FOLDER, str(ROOT / "tests"), str(ROOT)])
         subprocess.run(
             [sys.executable, "-m", "parity.ppo_trl_1_9", str(folder), stop_token],
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | {"PYTHONPATH": path, "DO_NOT_TRACK": "1"},
             check=True,
             timeout=300,
         )
@@ -79,7 +79,9 @@ def updates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Up
 
 def rows(update: Update) -> Batch:
     """Prompts and completions as one batch of ours, in TRL's order."""
-    prompts = [[i for i in row if i != ppo_settings.PADDING] for row in update.state["queries"].tolist()]
+    prompts = [
+        [i for i in row if i != ppo_settings.PADDING] for row in update.state["queries"].tolist()
+    ]
     counted = ~update.state["padding_mask"]
     completions = [
         ids[keep].tolist() for ids, keep in zip(update.state["responses"], counted, strict=True)
@@ -125,9 +127,7 @@ def test_experience_and_losses(updates, record):
         whitened * ((number - 1) / number).sqrt(), theirs["advantages"]
     )
     for compared, value in differences.items():
-        note = (
-            "after our divisor n is turned into TRL's n - 1" if "whitened" in compared else ""
-        )
+        note = "after our divisor n is turned into TRL's n - 1" if "whitened" in compared else ""
         record(Row(method="PPO", compared=compared, value=value, note=note, trl=TRL))
     assert max(differences.values()) <= 1e-5
 

@@ -23,20 +23,16 @@ def test_simpo(tmp_path, agree):
 def test_cpo_without_its_likelihood_term(tmp_path, agree):
     from trl.experimental.cpo import CPOConfig, CPOTrainer
 
-    step = trl_step(
-        CPOTrainer, CPOConfig, tmp_path, with_reference=False, beta=0.3, cpo_alpha=0.0
-    )
+    step = trl_step(CPOTrainer, CPOConfig, tmp_path, with_reference=False, beta=0.3, cpo_alpha=0.0)
     found = our_step(step, CpoLoss(kind="cpo", beta=0.3, alpha=0.0))
     agree("CPO", "`cpo_alpha` 0", found, step.computed)
 
 
 def test_cpo(tmp_path, agree):
-    """TRL's likelihood term weighs tokens alike, ours completions, so that it is put together here."""
+    """TRL's likelihood term weighs tokens alike, ours completions: theirs is written out here."""
     from trl.experimental.cpo import CPOConfig, CPOTrainer
 
-    step = trl_step(
-        CPOTrainer, CPOConfig, tmp_path, with_reference=False, beta=0.3, cpo_alpha=0.5
-    )
+    step = trl_step(CPOTrainer, CPOConfig, tmp_path, with_reference=False, beta=0.3, cpo_alpha=0.5)
     whole = likelihood([pair.prompt_ids for pair in PAIRS], [pair.chosen_ids for pair in PAIRS])
     preference = CpoLoss(kind="cpo", beta=0.3, alpha=0.0)
 
