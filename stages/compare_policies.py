@@ -34,7 +34,7 @@ OUTPUT = DATA / "compare_policies"
 PREFERENCES = "sample_candidates/sft-preference"
 MADE_BY = {
     "sft": ("train_sft",),
-    "dpo": (PREFERENCES, "train_dpo"),
+    "dpo": (PREFERENCES, "compute_ref_logprobs", "train_dpo"),
     "ppo": (PREFERENCES, "train_reward_model", "train_ppo"),
     "grpo": ("train_grpo",),
 }

@@ -18,6 +18,7 @@ FIRST = {
     "train_sft",
     "label_preferences",
     "train_reward_model",
+    "compute_ref_logprobs",
     "train_dpo",
     "train_ppo",
     *(f"sample_candidates@sft-{split}" for split in ("preference", "dev", "test")),

@@ -11,12 +11,6 @@ LEAST_FALL = 0.1
 """Nats a completion must lose to have fallen: below that it is rounding and chance."""
 LATE_SHARE = 0.1
 
-WARNING = (
-    "the chosen completions became less likely than under the reference, together with the "
-    "rejected ones: log-ratios %.2f and %.2f at the end. Look at the greedy accuracy; lower the "
-    "learning rate or num_epochs, or take a loss with a likelihood term (orpo, cpo)."
-)
-
 
 def late_mean(history: Sequence[Mapping[str, float]], name: str) -> float | None:
     """Mean of a metric over the last tenth of the steps that have it; None if none has."""

@@ -16,6 +16,7 @@ COSTS = {
     "train_sft": (0, 1000, 10.0),
     "sample_candidates/sft-preference": (500, None, 5.0),
     "train_reward_model": (0, 300, 3.0),
+    "compute_ref_logprobs": (0, 0, 0.5),
     "train_dpo": (0, 400, 4.0),
     "train_ppo": (700, 800, 20.5),
     "train_grpo": (600, 650, 15.25),
@@ -97,7 +98,7 @@ def test_metrics_hold_accuracies_paired_differences_and_costs():
         for name, cost in metrics["costs"].items()
     } == {
         "sft": (0, 1000, 10.0),
-        "dpo": (500, 400, 9.0),
+        "dpo": (500, 400, 9.5),
         "ppo": (1200, 1100, 28.5),
         "grpo": (600, 650, 15.2),
     }

@@ -213,14 +213,7 @@ class KtoLoss(Params):
 
 
 PairLoss = (
-    SigmoidLoss
-    | RobustLoss
-    | IpoSumLoss
-    | IpoMeanLoss
-    | HingeLoss
-    | SimpoLoss
-    | OrpoLoss
-    | CpoLoss
+    SigmoidLoss | RobustLoss | IpoSumLoss | IpoMeanLoss | HingeLoss | SimpoLoss | OrpoLoss | CpoLoss
 )
 """The losses of pairs."""
 PreferenceLoss = Annotated[PairLoss | KtoLoss, Field(discriminator="kind")]

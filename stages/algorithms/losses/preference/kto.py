@@ -37,8 +37,8 @@ def kto_loss(
                  w_U (1 - sigmoid(beta z0 - reward))   where not
 
     The log-probabilities are sums over a completion's tokens. Ethayarajh et al. (2024), eq. 7
-    of the first version, https://arxiv.org/abs/2402.01306. A loss is at most its weight, so that a completion far
-    out of reach has hardly any gradient.
+    of the first version, https://arxiv.org/abs/2402.01306. A loss is at most its weight, so
+    that a completion far out of reach has hardly any gradient.
 
     Args:
         logprobs: of the policy; these get the gradient.

@@ -15,9 +15,7 @@ def test_hand_worked_numbers():
     # Means -1 and -3: margin 2 (2) = 4, less gamma 3 is 1. Means -3 and -1: -4 - 3 = -7.
     losses, margins = simpo_loss(CHOSEN, REJECTED, *LENGTHS, beta=2.0, gamma=3.0)
     assert margins.tolist() == [4.0, -4.0]
-    assert losses.tolist() == pytest.approx(
-        [math.log(1 + math.exp(-1)), math.log(1 + math.exp(7))]
-    )
+    assert losses.tolist() == pytest.approx([math.log(1 + math.exp(-1)), math.log(1 + math.exp(7))])
 
 
 def test_for_single_tokens_and_no_gamma_it_is_cpo_without_its_likelihood_term():
