@@ -1,22 +1,25 @@
 """The same preference pairs for TRL's trainers and for our losses."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
+import pytest
 from parity import ours, reference
 from parity.characters import text, tokenizer
 from parity.reference import Computed, ReferenceStep
-from tiny_checkpoints import load
-from tiny_rollouts import make_pairs
+from tiny_checkpoints import CPU, PAD, compute, load
+from tiny_rollouts import OPTIM, make_pairs
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from stages.loops.choices.pair_logprobs import PairLogprobs
-from stages.loops.ref_logprobs import sequence_logprobs
+from stages.loops import preference
+from stages.loops.choices.preference_loss import PairLoss
+from stages.loops.pairs import pair_groups
+from stages.loops.ref_logprobs import frozen_sums
+from stages.models.batch import Batch, micro_batches
+from stages.optim import OptimConfig
 
 PAIRS = make_pairs(4)
+GROUPS = pair_groups(PAIRS, range(len(PAIRS)))
 
 
 def trl_step(
@@ -49,33 +52,20 @@ def trl_step(
     return step
 
 
-def pair_logprobs(policy: PreTrainedModel, frozen: PreTrainedModel) -> PairLogprobs:
-    """Of every pair, under the policy and the reference."""
-    prompts = [pair.prompt_ids for pair in PAIRS for _ in range(2)]
-    completions = [ids for pair in PAIRS for ids in (pair.chosen_ids, pair.rejected_ids)]
-    batch = ours.one_batch(prompts, completions)
+def one_batch() -> tuple[Batch, Tensor]:
+    """Every pair in one micro-batch, and what the reference says of them."""
+    (batch,) = micro_batches(GROUPS, compute(), PAD, CPU)
+    return batch, frozen_sums(load("llama", 1), GROUPS, compute(), PAD).view(-1, 2)
 
-    def columns(values: Tensor) -> tuple[Tensor, Tensor]:
-        chosen, rejected = values[torch.tensor(batch.indices).argsort()].view(-1, 2).unbind(1)
-        return chosen, rejected
 
-    chosen, rejected = columns(sequence_logprobs(policy, batch))
-    with torch.no_grad():
-        chosen_ref, rejected_ref = columns(sequence_logprobs(frozen, batch))
-    chosen_lengths, rejected_lengths = columns(batch.mask.sum(1))
-    return PairLogprobs(
-        chosen=chosen,
-        rejected=rejected,
-        chosen_ref=chosen_ref,
-        rejected_ref=rejected_ref,
-        chosen_lengths=chosen_lengths,
-        rejected_lengths=rejected_lengths,
+def our_step(loss: PairLoss, monkeypatch: pytest.MonkeyPatch) -> Computed:
+    """One step of our loop, from the same weights, with the same reference."""
+    model = load("llama", 0)
+    seen = ours.watch(monkeypatch, preference, model)
+    config = preference.PreferenceConfig(
+        num_epochs=1, batch_size=len(PAIRS), optim=OptimConfig(**OPTIM)
     )
-
-
-def our_step(step: ReferenceStep, loss: Callable[[PairLogprobs], Any]) -> Computed:
-    """The mean over the pairs of a loss of (losses, margins), at the weights of TRL's step."""
-    frozen = load("llama", 1)
-    return ours.computed(
-        load("llama"), step.weights, lambda policy: loss(pair_logprobs(policy, frozen))[0].mean()
-    )
+    _, ref = one_batch()
+    schedule = [range(len(PAIRS))]
+    (step,) = preference.train(model, PAIRS, ref, schedule, loss, config, compute(), PAD)
+    return Computed(loss=step.metrics["loss/preference"], gradients=seen[0])

@@ -1,15 +1,20 @@
 """Kahneman-Tversky optimisation against TRL's `KTOTrainer`."""
 
 import pytest
-import torch
 from parity import ours, reference
 from parity.characters import text, tokenizer
-from tiny_checkpoints import load
-from tiny_rollouts import make_pairs
+from parity.reference import Computed
+from tiny_checkpoints import PAD, compute, load
+from tiny_rollouts import OPTIM, make_pairs
 
-from stages.algorithms.losses.preference.kto import kto_reference_point
+from stages.loops import kto
 from stages.loops.choices.preference_loss import KtoLoss
-from stages.loops.ref_logprobs import sequence_logprobs
+from stages.loops.preference import PreferenceConfig
+from stages.loops.ref_logprobs import frozen_sums
+from stages.models.batch import Group
+from stages.optim import OptimConfig
+from stages.records.judged import Judged
+from stages.records.ref_logprob import RefLogprob
 
 ROWS = [
     (pair.prompt_ids, ids, desirable)
@@ -57,37 +62,62 @@ def token_lists(batch, prefix):
     return prompts, completions
 
 
+def our_step(rows, schedule, reference_seed, policy_seed, monkeypatch):
+    """One step of our loop; also its reference point."""
+    frozen = load("llama", reference_seed)
+    groups = [
+        Group(prompt_ids=row.prompt_ids, completions=[row.completion_ids], indices=[number])
+        for number, row in enumerate(rows)
+    ]
+    stored = [
+        RefLogprob(id=row.id, completion_ids=row.completion_ids, logprob_sum=value)
+        for row, value in zip(
+            rows, frozen_sums(frozen, groups, compute(), PAD).tolist(), strict=True
+        )
+    ]
+    ref = kto.reference(frozen, rows, stored, schedule, compute(), PAD)
+    model = load("llama", policy_seed)
+    seen = ours.watch(monkeypatch, kto, model)
+    config = PreferenceConfig(num_epochs=1, batch_size=len(rows), optim=OptimConfig(**OPTIM))
+    loss = KtoLoss(kind="kto", beta=0.3, desirable_weight=1.2, undesirable_weight=0.8)
+    (step,) = kto.train(model, rows, ref, schedule, loss, config, compute(), PAD)
+    computed = Computed(loss=step.metrics["loss/preference"], gradients=seen[0])
+    return computed, step.metrics["kl/reference_point"]
+
+
 @pytest.mark.parametrize(("policy_seed", "reference_seed"), [(0, 1), (1, 0)])
-def test_kto(policy_seed, reference_seed, tmp_path, agree):
+def test_kto(policy_seed, reference_seed, tmp_path, monkeypatch, agree):
     step = train(tmp_path, policy_seed, reference_seed)
     (inputs,) = step.batches
     prompts, completions = token_lists(inputs, "")
-    same_prompts, mismatched = token_lists(inputs, "KL_")
-    assert same_prompts == prompts
-    assert sorted(mismatched) == sorted(completions)
-    batch, shifted = ours.one_batch(prompts, completions), ours.one_batch(prompts, mismatched)
-    desirable = inputs["label"].bool()[torch.tensor(batch.indices)]
-    kto = KtoLoss(kind="kto", beta=0.3, desirable_weight=1.2, undesirable_weight=0.8)
-    frozen = load("llama", reference_seed)
-    points = []
-
-    def loss(policy):
-        with torch.no_grad():
-            point = kto_reference_point(
-                sequence_logprobs(policy, shifted), sequence_logprobs(frozen, shifted)
-            )
-            ref = sequence_logprobs(frozen, batch)
-        points.append(point.item())
-        return kto(sequence_logprobs(policy, batch), ref, desirable, point)[0].mean()
-
-    found = ours.computed(load("llama"), step.weights, loss)
+    rows = [
+        Judged(
+            id=str(number),
+            prompt="",
+            prompt_ids=prompt,
+            completion="",
+            completion_ids=ids,
+            desirable=bool(desirable),
+        )
+        for number, (prompt, ids, desirable) in enumerate(
+            zip(prompts, completions, inputs["label"], strict=True)
+        )
+    ]
+    # Read backwards, the completion after a row is the one before it, which TRL takes.
+    schedule = [list(reversed(range(len(rows))))]
+    groups = kto.mismatched_groups(rows, schedule[0])
+    assert token_lists(inputs, "KL_") == (
+        [group.prompt_ids for group in reversed(groups)],
+        [group.completions[0] for group in reversed(groups)],
+    )
+    found, point = our_step(rows, schedule, reference_seed, policy_seed, monkeypatch)
     # The two cases are each other's mirror image: an estimate below 0 counts as 0.
-    assert (points[0] == 0) == (policy_seed == 0)
+    assert (point == 0) == (policy_seed == 0)
     agree(
         "KTO",
-        f"reference point {'above' if points[0] else 'clamped to'} 0",
+        f"`loops/kto.train`, one step, reference point {'above' if point else 'clamped to'} 0",
         found,
         step.computed,
-        note="on TRL's mismatched pairs: each prompt with the completion before it in the batch; "
-        "ours takes the one after it",
+        note="TRL mismatches a prompt with the completion before it, ours with the one after it, "
+        "and not where both are of one problem",
     )

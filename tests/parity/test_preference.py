@@ -20,9 +20,9 @@ NOTES = {"IPO": "`ipo_mean`: TRL averages log-ratios per token, the paper (`ipo_
 
 
 @pytest.mark.parametrize(("method", "settings", "loss"), CASES, ids=[case[0] for case in CASES])
-def test_pairs_with_a_reference(method, settings, loss, tmp_path, agree):
+def test_pairs_with_a_reference(method, settings, loss, tmp_path, monkeypatch, agree):
     from trl import DPOConfig, DPOTrainer
 
     step = trl_step(DPOTrainer, DPOConfig, tmp_path, with_reference=True, beta=BETA, **settings)
-    compared = f"`loss_type` {settings['loss_type'][0]}"
-    agree(method, compared, our_step(step, loss), step.computed, note=NOTES.get(method, ""))
+    compared = f"`loops/preference.train`, one step, `loss_type` {settings['loss_type'][0]}"
+    agree(method, compared, our_step(loss, monkeypatch), step.computed, note=NOTES.get(method, ""))
