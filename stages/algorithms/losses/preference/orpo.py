@@ -52,9 +52,6 @@ def log1mexp(x: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
     Mächler, "Accurately Computing log(1 - exp(-|a|))" (2012), eq. 7: of the two ways to write
     it, each is used where it loses no digits.
     """
-    # Each branch sees only what it can differentiate: `where` does not hide a NaN gradient.
-    near = x.clamp(min=-math.log(2))
+    # `where` does not hide a NaN gradient: the second way must not see an x near 0.
     far = x.clamp(max=-math.log(2))
-    return torch.where(
-        x > -math.log(2), torch.log(-torch.expm1(near)), torch.log1p(-torch.exp(far))
-    )
+    return torch.where(x > -math.log(2), torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(far)))

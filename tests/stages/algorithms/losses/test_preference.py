@@ -88,3 +88,10 @@ def test_huge_and_infinite_margins_give_no_nan(name, dtype):
             losses.sum().backward()
             for found in (losses, margins, low.grad, other.grad):
                 assert found is None or not found.isnan().any()
+
+
+@pytest.mark.parametrize("name", sorted(WITH_REFERENCE.keys() - {"ipo_mean"}))
+def test_no_pair_gives_no_loss(name):
+    empty = torch.zeros(0)
+    losses, margins = WITH_REFERENCE[name](empty, empty, empty, empty)
+    assert losses.shape == margins.shape == (0,)

@@ -41,6 +41,13 @@ def test_log_of_one_minus_exp_is_exact_near_zero_and_far_from_it():
     assert found[2].item() == pytest.approx(-math.exp(-50.0), rel=1e-12)
 
 
+def test_its_gradient_is_a_number_even_where_exp_rounds_to_one():
+    x = double(-1e-30, -1.0, -1e4, -torch.inf).requires_grad_()
+    log1mexp(x).sum().backward()
+    # d/dx log(1 - e^x) = -1 / (e^-x - 1): about 1 / x near 0.
+    assert x.grad.tolist() == pytest.approx([-1e30, -1 / (math.e - 1), 0.0, 0.0])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_certain_completion_and_an_impossible_one_have_finite_gradients(dtype):
     logprobs = torch.tensor(
