@@ -1,0 +1,151 @@
+"""Twenty steps of every loop on a tiny random model, one thread, to standard output as JSON.
+
+The numbers are written with all their bits. Write curves.json anew only where a change of the
+numbers is meant, and say in the commit why they changed:
+
+    python -m pytest tests/golden --golden-write
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+
+import presets
+import torch
+from pydantic import TypeAdapter
+from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
+from tiny_rollouts import (
+    OPTIM,
+    decode,
+    even_share,
+    make_demonstrations,
+    make_pairs,
+    make_prompts,
+    make_sampler,
+)
+
+from stages.loops import (
+    epochs,
+    group_rl,
+    kto,
+    ppo,
+    preference,
+    ref_logprobs,
+    reward,
+    rollouts,
+    sft,
+    stored_logprobs,
+)
+from stages.loops.actor import Actor, Task
+from stages.loops.choices.preference_loss import PreferenceLoss
+from stages.loops.group_rl import GroupRlConfig
+from stages.loops.judged_rows import judged_rows
+from stages.loops.ppo import PpoConfig
+from stages.loops.preference import PreferenceConfig
+from stages.loops.reward import RewardConfig
+from stages.loops.sft import SftConfig
+from stages.loops.step import Step
+from stages.models import scalar_head
+
+NUM_STEPS = 20
+ENVIRONMENT = {
+    # The same instructions on every processor: wider ones add in another order.
+    "ATEN_CPU_CAPABILITY": "default",
+    "MKL_CBWR": "COMPATIBLE",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "OMP_NUM_THREADS": "1",
+}
+RATE = OPTIM | {"learning_rate": 3e-3}
+ROWS, PAIRS, PROMPTS = make_demonstrations(8), make_pairs(8), make_prompts(8)
+COMPUTE = compute()
+SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "temperature": 1.0, "max_new_tokens": 6,
+         "optim": RATE}  # fmt: skip
+
+
+def loss(name: str) -> PreferenceLoss:
+    return TypeAdapter(PreferenceLoss).validate_python(presets.CONTENT["preference"][name])
+
+
+def game() -> tuple[Actor, Task]:
+    model = load("llama")
+    actor = Actor(policy=model, reference=load("llama", seed=1), sampler=make_sampler(model),
+                  decode=decode, pad_id=PAD)  # fmt: skip
+    task = Task(
+        prompts=PROMPTS,
+        reward=lambda drawn: even_share(drawn.texts),
+        correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
+    )
+    return actor, task
+
+
+def supervised() -> Iterator[Step]:
+    config = SftConfig(num_epochs=1, batch_size=4, num_demonstrations=None, learn_prompt=False,
+                       optim=RATE)  # fmt: skip
+    schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
+    yield from sft.train(load("llama"), ROWS, schedule, config, COMPUTE, PAD)
+
+
+def rewards() -> Iterator[Step]:
+    config = RewardConfig(num_epochs=1, batch_size=4, centring=0.01, optim=RATE)
+    model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
+    schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
+    yield from reward.train(model, PAIRS, schedule, config, COMPUTE, PAD)
+
+
+def preferences() -> Iterator[Step]:
+    config = PreferenceConfig(num_epochs=1, batch_size=4, optim=RATE)
+    stored = ref_logprobs.compute_rows(load("llama"), PAIRS, COMPUTE, PAD)
+    ref = stored_logprobs.of_pairs(PAIRS, stored)
+    schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
+    yield from preference.train(
+        load("llama"), PAIRS, ref, schedule, loss("dpo"), config, COMPUTE, PAD
+    )
+
+
+def unpaired() -> Iterator[Step]:
+    config = PreferenceConfig(num_epochs=1, batch_size=8, optim=RATE)
+    stored = ref_logprobs.compute_rows(load("llama"), PAIRS, COMPUTE, PAD)
+    rows = judged_rows(PAIRS)
+    schedule = epochs.batches(len(rows), NUM_STEPS // 2, 8, seed=0)
+    model = load("llama")
+    ref = kto.reference(model, rows, stored, schedule, COMPUTE, PAD)
+    yield from kto.train(model, rows, ref, schedule, loss("kto"), config, COMPUTE, PAD)
+
+
+def groups() -> Iterator[Step]:
+    config = GroupRlConfig(**SIZES, group_size=4)
+    schedule = epochs.draws(8, NUM_STEPS, 4, seed=0)
+    preset = presets.group_rl(num_epochs=2)
+    yield from group_rl.train(*game(), schedule, config, preset, COMPUTE, 0)
+
+
+def actor_critic() -> Iterator[Step]:
+    config = PpoConfig(**SIZES, samples_per_prompt=4, value_optim=RATE)
+    actor, task = game()
+    value = scalar_head.from_policy(checkpoint("llama", 1), PAD, COMPUTE, CPU)
+    schedule = epochs.draws(8, NUM_STEPS, 4, seed=0)
+    preset = presets.ppo(num_minibatches=2)
+    yield from ppo.train(actor, value, task, schedule, config, preset, COMPUTE, 0)
+
+
+def curve(steps: Iterable[Step]) -> list[dict[str, str]]:
+    """Every metric of every step, in hexadecimal: no bit is lost."""
+    return [
+        {name: float(value).hex() for name, value in sorted(step.metrics.items())} for step in steps
+    ]
+
+
+def main() -> None:
+    torch.use_deterministic_algorithms(True)
+    rollouts.MAX_CUT_STEPS = NUM_STEPS + 1  # nothing in the game rewards ending an answer
+    loops = {
+        "sft": supervised, "reward": rewards, "preference": preferences, "kto": unpaired,
+        "group_rl": groups, "ppo": actor_critic,
+    }  # fmt: skip
+    found = {name: curve(loop()) for name, loop in loops.items()}
+    assert {name: len(steps) for name, steps in found.items()} == dict.fromkeys(loops, NUM_STEPS)
+    json.dump(found, sys.stdout, indent=0)
+
+
+if __name__ == "__main__":
+    main()

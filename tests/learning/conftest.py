@@ -1,0 +1,77 @@
+"""What `dvc repro` made of the embedded model: the start of every learning test."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from stages import params
+from stages.algorithms.statistics.bootstrap import mean_intervals
+from stages.engines import transformers as engine
+from stages.loops import rollouts
+from stages.loops.rollouts import Rollouts
+from stages.models import model_tokenizer, policy
+from stages.models.device import ComputeConfig, setup
+from stages.records import lines
+from stages.records.prompt import Prompt
+
+REPOSITORY = Path(__file__).parents[2]
+DATA = REPOSITORY / "data"
+SFT = DATA / "train_sft/sft/policy"
+REWARD_MODEL = DATA / "train_reward_model/sft/reward_model"
+NUM_PROMPTS, NUM_SAMPLES = 160, 4
+MAX_NEW_TOKENS = 32
+
+
+@dataclass
+class Embedded:
+    """The SFT policy of the comparison, its prompts, and its completions of held-out ones."""
+
+    compute: ComputeConfig
+    tokenizer: PreTrainedTokenizerBase
+    train: list[Prompt]
+    heldout: list[Prompt]
+
+    def load(self) -> PreTrainedModel:
+        return policy.load(SFT, self.compute, torch.device("cpu"))
+
+    def draw(self, model: PreTrainedModel) -> Rollouts:
+        """Completions of the held-out prompts; the same streams for every model."""
+        return rollouts.collect(
+            engine.from_model(model, self.tokenizer, max_batch=1024),
+            policy.decoder(self.tokenizer),
+            self.heldout,
+            step=0,
+            seed=5,
+            group_size=NUM_SAMPLES,
+            temperature=1.0,
+            max_new_tokens=MAX_NEW_TOKENS,
+        )
+
+
+@pytest.fixture(scope="session")
+def embedded() -> Embedded:
+    if not (SFT / "model.safetensors").exists() or not REWARD_MODEL.exists():
+        pytest.skip("the embedded model is not trained: run `dvc repro` first, as .ci/run does")
+    compute = params.read(REPOSITORY / "params.yaml")["compute"]
+    config = ComputeConfig(**compute)
+    setup(config)
+    prompts = DATA / "prepare_data/prompts"
+    return Embedded(
+        compute=config,
+        tokenizer=model_tokenizer.load(SFT),
+        train=list(lines.read(prompts / "train.jsonl", Prompt)),
+        heldout=list(lines.read(prompts / "test.jsonl", Prompt))[:NUM_PROMPTS],
+    )
+
+
+def gain(after: list[float], before: list[float]) -> tuple[float, float, float]:
+    """Mean difference and its 95 % interval, paired by prompt and resampled over prompts."""
+    difference = np.array(after) - np.array(before)
+    by_prompt = difference.reshape(-1, NUM_SAMPLES).mean(1, keepdims=True)
+    value, low, high = mean_intervals(by_prompt, num_resamples=2000, confidence=0.95, seed=0)
+    return float(value[0]), float(low[0]), float(high[0])

@@ -1,0 +1,91 @@
+"""Every preset of reinforcement learning improves its own reward on problems it has not seen."""
+
+import presets
+import pytest
+import torch
+from learning.conftest import MAX_NEW_TOKENS, REWARD_MODEL, SFT, Embedded, gain
+
+from stages.engines import transformers as engine
+from stages.loops import critic, epochs, group_rl, model_reward, ppo
+from stages.loops.actor import Actor, Task
+from stages.loops.group_rl import GroupRlConfig
+from stages.loops.ppo import PpoConfig
+from stages.models import model_tokenizer, policy
+from stages.rewards import rollout_rewards
+from stages.rewards.rollout_rewards import RuleRewardConfig
+
+pytestmark = pytest.mark.learning
+NUM_STEPS = 24
+RULE = RuleRewardConfig(**presets.CONTENT["train_grpo"]["reward"])
+SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 16, "temperature": 1.0,
+         "max_new_tokens": MAX_NEW_TOKENS}  # fmt: skip
+
+
+def rate(learning_rate: float) -> dict[str, float | str]:
+    return {"learning_rate": learning_rate, "warmup_share": 0.05, "schedule": "constant",
+            "weight_decay": 0.0, "max_grad_norm": 1.0}  # fmt: skip
+
+
+def rule(drawn):
+    return rollout_rewards.rule(drawn, RULE)
+
+
+@pytest.fixture(scope="module")
+def learned_reward(embedded: Embedded):
+    pad_id = model_tokenizer.pad_id(embedded.tokenizer)
+    return model_reward.load(REWARD_MODEL, embedded.compute, torch.device("cpu"), pad_id)
+
+
+@pytest.fixture(scope="module")
+def start(embedded: Embedded):
+    return embedded.draw(embedded.load())
+
+
+def actor(embedded: Embedded) -> Actor:
+    model = embedded.load()
+    return Actor(
+        policy=model,
+        reference=embedded.load(),
+        sampler=engine.from_model(model, embedded.tokenizer, max_batch=1024),
+        decode=policy.decoder(embedded.tokenizer),
+        pad_id=model_tokenizer.pad_id(embedded.tokenizer),
+    )
+
+
+def report(name, reward, start, drawn):
+    accuracy = gain(rollout_rewards.correct(drawn), rollout_rewards.correct(start))
+    found = gain(reward(drawn), reward(start))
+    print(f"\n{name}: reward {found[0]:+.3f} [{found[1]:+.3f}, {found[2]:+.3f}], "
+          f"accuracy {accuracy[0]:+.3f} [{accuracy[1]:+.3f}, {accuracy[2]:+.3f}]")  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("name", presets.CONTENT["group_rl"])
+def test_group_preset(name, embedded, start):
+    player = actor(embedded)
+    preset = presets.group_rl(name)
+    task = Task(prompts=embedded.train, reward=rule, correct=rollout_rewards.correct)
+    needed = preset.sampling.num_prompts(SIZES["prompts_per_step"])
+    schedule = epochs.draws(len(embedded.train), NUM_STEPS, needed, seed=1)
+    config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
+    for _ in group_rl.train(player, task, schedule, config, preset, embedded.compute, 1):
+        pass
+    _, low, _ = report(name, rule, start, embedded.draw(player.policy))
+    assert low > 0
+
+
+@pytest.mark.parametrize("name", presets.CONTENT["ppo"])
+def test_ppo_preset(name, embedded, start, learned_reward):
+    player = actor(embedded)
+    preset = presets.ppo(name)
+    reward = learned_reward if preset.reward == "model" else rule
+    task = Task(prompts=embedded.train, reward=reward, correct=rollout_rewards.correct)
+    value = critic.load(
+        preset.value, player.policy, SFT, REWARD_MODEL, player.pad_id, embedded.compute
+    )
+    schedule = epochs.draws(len(embedded.train), NUM_STEPS, SIZES["prompts_per_step"], seed=1)
+    config = PpoConfig(**SIZES, samples_per_prompt=8, optim=rate(2e-4), value_optim=rate(6e-4))
+    for _ in ppo.train(player, value, task, schedule, config, preset, embedded.compute, 1):
+        pass
+    _, low, _ = report(name, reward, start, embedded.draw(player.policy))
+    assert low > 0
