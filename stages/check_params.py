@@ -1,28 +1,35 @@
 """Check the whole params.yaml against every entry point, and tell everything that is wrong.
 
 `python -m stages.check_params` imports each entry point that has a `Config` and validates the
-sections that it names; a stage with variants (`VARIANTS` in its file) has one section each. The
-runtime calls it before the first stage works, so a mistyped key of the last stage costs nothing.
-Exit status 1 and a list on standard error when something is wrong.
+sections that it names; those that its `TABLES` names are tables, whose entries are validated one
+by one and may have any name. Then every recipe, whether planned or not. The runtime calls it before
+the first stage works, so a mistyped key of the last stage costs nothing. Exit status 1 and a list
+on standard error when something is wrong.
 """
 
 import ast
 import difflib
 import importlib
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pydantic
 
-from stages import params
+from stages import check_recipes, params
 
 
 def main() -> None:
     """Tell every problem at once."""
-    problems = find_problems(params.read(), list(entry_points()))
+    try:
+        content = params.read()
+    except ValueError as error:
+        sys.exit(str(error))
+    problems = find_problems(content, list(entry_points()))
+    problems += check_recipes.find_problems(content)
     if problems:
         sys.exit(f"{params.PARAMS_PATH} is not valid:\n" + "\n".join(f"  {p}" for p in problems))
 
@@ -38,29 +45,42 @@ def entry_points(folder: Path = Path(__file__).parent) -> Iterator[ModuleType]:
 def find_problems(content: dict[str, Any], modules: list[ModuleType]) -> list[str]:
     """Everything in `content` that the modules' configurations do not allow, each once."""
     known = {name for module in modules for name in module.Config.model_fields}
-    missing, unknown = sorted(known - content.keys()), sorted(content.keys() - known)
+    missing = sorted(known - content.keys())
+    unknown = sorted(content.keys() - known - {check_recipes.RECIPES})
     problems = [*match(unknown, missing, "")]
     for module in modules:
         picked = {name: content[name] for name in module.Config.model_fields if name in content}
-        section = list(module.Config.model_fields)[-1]
-        variants: tuple[str, ...] | None = getattr(module, "VARIANTS", None)
-        if variants is None or section not in picked:
-            problems += validate(module.Config, picked)
-            continue
-        inside = picked[section]
-        if not isinstance(inside, dict):
-            problems.append(f"{section}: expected the keys {sorted(variants)}, found {inside!r}")
-            continue
-        odd, absent = sorted(inside.keys() - set(variants)), sorted(set(variants) - inside.keys())
-        problems += match(odd, absent, f"{section}.")
-        for variant in sorted(inside.keys() & set(variants)):
-            problems += [
-                problem.replace(f"{section}.", f"{section}.{variant}.", 1)
-                if problem.startswith(f"{section}.")
-                else problem
-                for problem in validate(module.Config, picked | {section: inside[variant]})
-            ]
-    return list(dict.fromkeys(problems))
+        tables = [name for name in getattr(module, "TABLES", ()) if name in picked]
+        odd = [name for name in tables if not isinstance(picked[name], dict) or not picked[name]]
+        problems += [
+            f"{name}: expected a table of at least one entry, found {picked[name]!r}"
+            for name in odd
+        ]
+        if not odd:
+            for entries in choices({name: picked[name] for name in tables}):
+                inside = {name: picked[name][entry] for name, entry in entries.items()}
+                found = validate(module.Config, picked | inside)
+                problems += [named(problem, entries) for problem in found]
+    # What a recipe lacks is told with the recipe's name, by check_recipes.
+    told = (problem for problem in problems if not problem.startswith(f"{check_recipes.PLAN}."))
+    return list(dict.fromkeys(told))
+
+
+def choices(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+    """Selections of one entry a table in which every entry of every table occurs."""
+    first = {name: next(iter(table)) for name, table in tables.items()}
+    if not tables:
+        yield {}
+    for name, table in tables.items():
+        for entry in table:
+            yield first | {name: entry}
+
+
+def named(problem: str, entries: Mapping[str, str]) -> str:
+    """The problem, told of the entry where it is inside a table."""
+    for section, entry in entries.items():
+        problem = re.sub(rf"^{re.escape(section)}(?=[.:])", f"{section}.{entry}", problem)
+    return problem
 
 
 def validate(config: type[pydantic.BaseModel], picked: dict[str, Any]) -> Iterator[str]:
@@ -71,6 +91,10 @@ def validate(config: type[pydantic.BaseModel], picked: dict[str, Any]) -> Iterat
         unknown: dict[str, list[str]] = {}
         missing: dict[str, list[str]] = {}
         for item in error.errors():
+            if not item["loc"]:
+                # Of two sections that do not go together.
+                yield item["msg"].removeprefix("Value error, ")
+                continue
             *parents, name = (str(part) for part in item["loc"])
             parent = "".join(f"{part}." for part in parents)
             if item["type"] == "extra_forbidden":

@@ -1,7 +1,8 @@
-"""Compare the policies: what each method gained over SFT, how surely, and at what cost.
+"""Compare the policies: what each gained over the baseline, how surely, and at what cost.
 
-Reads what evaluate_policy wrote for each policy, the metrics and run records of the
-stages that made it, and the rollouts of the reinforcement-learning runs; writes
+The policies are those that the plan evaluates, the baseline the first of them. Reads what
+evaluate_policy wrote for each, the metrics and run records of the stages that made it, and
+the rollouts of the reinforcement-learning runs; writes
 `metrics.json`, `report.md` and `plots/` (PNG and CSV). Differences are paired by problem
 (Miller 2024, https://arxiv.org/abs/2411.00640).
 
@@ -15,8 +16,9 @@ from typing import Any
 
 import pydantic
 
-from stages import params, seeding
+from stages import params, recipe, seeding
 from stages.params import Params
+from stages.recipe import Recipe
 from stages.records import lines
 from stages.records.problem_result import ProblemResult
 from stages.records.rollout import Rollout
@@ -31,15 +33,6 @@ from stages.runtime import outputs, runs
 
 DATA = Path("data")
 OUTPUT = DATA / "compare_policies"
-PREFERENCES = "sample_candidates/sft-preference"
-MADE_BY = {
-    "sft": ("train_sft",),
-    "dpo": (PREFERENCES, "train_dpo"),
-    "ppo": (PREFERENCES, "train_reward_model", "train_ppo"),
-    "grpo": ("train_grpo",),
-}
-"""Policy -> the stages that its cost is of; SFT, which all start from, is counted once."""
-ROLLOUTS = ("ppo", "grpo")
 
 
 class ComparePolicies(Params):
@@ -55,6 +48,7 @@ class Config(Params):
     """What compare_policies reads of params.yaml."""
 
     seed: int
+    plan: Recipe
     compare_policies: ComparePolicies
 
 
@@ -62,19 +56,22 @@ def main() -> None:
     """Write `metrics.json`, `report.md` and `plots/`."""
     with runs.start("compare_policies", OUTPUT) as run:
         config = params.load(Config)
-        evaluations = {policy: read_json("evaluate_policy", policy) for policy in MADE_BY}
+        made_by = recipe.evaluated(config.plan)
+        evaluations = {policy: read_json("evaluate_policy", policy) for policy in made_by}
         comparison = policy_comparison.compare(
             evaluations,
-            {policy: results(policy) for policy in MADE_BY},
+            {policy: results(policy) for policy in made_by},
+            made_by,
             num_resamples=config.compare_policies.num_bootstrap,
             confidence=config.compare_policies.confidence,
             seed=seeding.derive(config.seed, "compare_policies"),
         )
-        spent = {stage: cost(stage) for stages in MADE_BY.values() for stage in stages}
+        paid = costs.paid(config.plan)
+        spent = {entry: cost(entry) for entries in paid.values() for entry in entries}
         comparison["costs"] = {
-            policy: costs.entry(stages, spent) for policy, stages in MADE_BY.items()
+            policy: costs.entry(entries, spent) for policy, entries in paid.items()
         }
-        curves = {policy: curve(policy) for policy in ROLLOUTS}
+        curves = {name: curve(entry) for name, entry in recipe.rollout_entries(config.plan)}
         with outputs.replace(OUTPUT / "plots") as temporary:
             images = comparison_plots.draw(temporary, evaluations, curves)
         report = comparison_report.render(
@@ -93,18 +90,18 @@ def results(policy: str) -> list[ProblemResult]:
     return list(lines.read(DATA / f"evaluate_policy/{policy}/per_problem.jsonl", ProblemResult))
 
 
-def curve(policy: str) -> list[learning_curve.CurvePoint]:
-    """What the policy's rollouts were like while it was trained."""
-    return learning_curve.points(lines.read(DATA / f"train_{policy}/rollouts.jsonl", Rollout))
+def curve(entry: str) -> list[learning_curve.CurvePoint]:
+    """What the rollouts of a policy were like while it was trained."""
+    return learning_curve.points(lines.read(DATA / entry / "rollouts.jsonl", Rollout))
 
 
-def cost(stage: str) -> costs.Cost:
-    """What one stage spent."""
-    metrics = read_json(stage)
+def cost(entry: str) -> costs.Cost:
+    """What one entry spent; sampling trains nothing."""
+    metrics = read_json(entry)
     return costs.Cost(
         generated_tokens=metrics["generated_tokens"],
-        trained_tokens=0 if stage == PREFERENCES else metrics["trained_tokens"],
-        seconds=read_json(stage, name="run/run.json")["seconds"],
+        trained_tokens=metrics.get("trained_tokens", 0),
+        seconds=read_json(entry, name="run/run.json")["seconds"],
     )
 
 

@@ -1,16 +1,18 @@
 """Evaluate one policy on the test problems, offline, from its pool of completions.
 
+    python -m stages.evaluate_policy <name> <pool>
+
 Reads the test prompts, the policy's N sampled completions and its greedy completion of
-each, and the reward model's scores; writes accuracies with confidence intervals over
+each, and the scorer's scores; writes accuracies with confidence intervals over
 problems (`metrics.json`) and what they are made of (`per_problem.jsonl`). Everything
 comes from one pool, without bias for every k up to N: pass@k (Chen et al. 2021),
 majority@n exactly where Wang et al. 2023 vote once over the whole pool, and best-of-n
 after Nakano et al. 2021. Papers and formulas: stages/algorithms/selection.
 """
 
-import argparse
 import json
 import logging
+import sys
 from pathlib import Path
 
 import pydantic
@@ -52,13 +54,13 @@ class Config(Params):
     evaluate_policy: EvaluatePolicy
 
 
-def main(policy: str) -> None:
+def main(policy: str, pool: str) -> None:
     """Write `metrics.json` and `per_problem.jsonl` of one policy."""
     output = OUTPUT / policy
     with runs.start(f"evaluate_policy@{policy}", output) as run:
         config = params.load(Config)
         section = config.evaluate_policy
-        results = evaluate(policy, section.ks)
+        results = evaluate(policy, pool, section.ks)
         metrics = policy_metrics.summarise(
             results,
             num_resamples=section.num_bootstrap,
@@ -72,13 +74,13 @@ def main(policy: str) -> None:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
-def evaluate(policy: str, ks: list[int]) -> list[ProblemResult]:
+def evaluate(policy: str, pool_name: str, ks: list[int]) -> list[ProblemResult]:
     """Each test problem's results, in the order of the prompts.
 
     Raises:
         ValueError: more samples are asked for than the pool holds.
     """
-    folder = POOLS / f"{policy}-test"
+    folder = POOLS / pool_name
     prompts = list(lines.read(PROMPTS, Prompt))
     problems = pools.by_problem(prompts, lines.read(folder / "pool.jsonl", Completion))
     greedy = pools.by_problem(prompts, lines.read(folder / "greedy.jsonl", Completion))
@@ -100,6 +102,4 @@ def evaluate(policy: str, ks: list[int]) -> list[ProblemResult]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("policy", help="sft, dpo, ppo or grpo")
-    main(parser.parse_args().policy)
+    main(*sys.argv[1:])

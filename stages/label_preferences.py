@@ -1,6 +1,8 @@
 """Label which of two completions of a problem is better.
 
-Reads the SFT policy's pools of completions and the prompts they answer; writes
+    python -m stages.label_preferences <name> <train pool> <heldout pool>
+
+Reads a policy's pools of completions and the prompts they answer; writes
 pairs of one right and one wrong completion per problem, for training (from the
 preference split) and held out (from the dev split). The label comes from the
 answer checker, so unlike people's or a judge's preferences (Christiano et al. 2017,
@@ -10,6 +12,7 @@ says nothing about style.
 
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -28,8 +31,8 @@ logger = logging.getLogger(__name__)
 PROMPTS = Path("data/prepare_data/prompts")
 POOLS = Path("data/sample_candidates")
 OUTPUT = Path("data/label_preferences")
-FILES = {"train": "preference", "heldout": "dev"}
-"""Output file -> the split of problems that it is made from."""
+SPLITS = {"train": "preference", "heldout": "dev"}
+"""Output file -> the split of problems that its pool is of."""
 
 
 class LabelPreferences(Params):
@@ -48,28 +51,29 @@ class Config(Params):
     label_preferences: LabelPreferences
 
 
-def main() -> None:
+def main(name: str, train: str, heldout: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl` and `metrics.json`."""
-    with runs.start("label_preferences", OUTPUT) as run:
+    output = OUTPUT / name
+    with runs.start(f"label_preferences@{name}", output) as run:
         config = params.load(Config)
         metrics = {}
-        for name, split in FILES.items():
-            labelled = label(config, split)
-            metrics[name] = preference_pairs.summarise(labelled)
-            with outputs.replace(OUTPUT / f"{name}.jsonl") as temporary:
+        for file, pool in {"train": train, "heldout": heldout}.items():
+            labelled = label(config, pool, SPLITS[file])
+            metrics[file] = preference_pairs.summarise(labelled)
+            with outputs.replace(output / f"{file}.jsonl") as temporary:
                 lines.write(temporary, (pair for one in labelled for pair in one.preferences))
-            run.log(0, {f"{name}/{key}": float(value) for key, value in metrics[name].items()})
-        with outputs.replace(OUTPUT / "metrics.json") as temporary:
+            run.log(0, {f"{file}/{key}": float(value) for key, value in metrics[file].items()})
+        with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
-def label(config: Config, split: str) -> list[preference_pairs.Labelled]:
-    """The pairs of one split's pool.
+def label(config: Config, pool_name: str, split: str) -> list[preference_pairs.Labelled]:
+    """The pairs of one pool of the problems of `split`.
 
     Raises:
         ValueError: not a single problem has both a right and a wrong completion.
     """
-    pool_path = POOLS / f"sft-{split}" / "pool.jsonl"
+    pool_path = POOLS / pool_name / "pool.jsonl"
     problems = pools.by_problem(
         lines.read(PROMPTS / f"{split}.jsonl", Prompt), lines.read(pool_path, Completion)
     )
@@ -81,19 +85,21 @@ def label(config: Config, split: str) -> list[preference_pairs.Labelled]:
             max_pairs=config.label_preferences.max_pairs_per_problem,
             seed=seeding.derive(config.seed, "label_preferences", prompt.id),
         )
-        for prompt, pool in progress.track(problems, total=len(problems), label=f"label {split}")
+        for prompt, pool in progress.track(
+            problems, total=len(problems), label=f"label {pool_name}"
+        )
     ]
     found = preference_pairs.summarise(labelled)
     if not found["pairs"]:
         raise ValueError(
             f"{pool_path}: expected problems with both a right and a wrong completion, found "
             f"none: {found}. Sample more completions of each problem (sample_candidates: "
-            f"num_samples, temperature, max_new_tokens), train the SFT policy for longer, or use "
+            f"num_samples, temperature, max_new_tokens), train the policy for longer, or use "
             f"problems that it sometimes solves."
         )
-    logger.info("%s: %s", split, found)
+    logger.info("%s: %s", pool_name, found)
     return labelled
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -2,15 +2,18 @@
 
 params.yaml holds identity only: what can change an output. Each entry point
 declares one `Config(Params)` whose field names are exactly the top-level keys
-it reads, so the `params:` list of its DVC stage is that list of names.
+it reads, so the `params:` list of its DVC stage is that list of names. A section may be a
+table of entries (`sft`, `sample_candidates`), of which a stage reads the one that it is told.
 Knows nothing of stages, devices or tracking.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pydantic
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 PARAMS_PATH = Path("params.yaml")
 
@@ -27,33 +30,41 @@ ConfigT = TypeVar("ConfigT", bound=Params)
 
 
 def read(path: Path = PARAMS_PATH) -> dict[str, Any]:
-    """The whole of params.yaml (YAML 1.2, so `1e-4` is a number)."""
-    return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    """The whole of params.yaml (YAML 1.2, so `1e-4` is a number).
+
+    Raises:
+        ValueError: it is no YAML: a key twice, a `plan: *name` of no recipe.
+    """
+    try:
+        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except YAMLError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
 
 
-def load(config: type[ConfigT], variant: str | None = None, path: Path = PARAMS_PATH) -> ConfigT:
+def load(
+    config: type[ConfigT], pick: Mapping[str, str] | None = None, path: Path = PARAMS_PATH
+) -> ConfigT:
     """The part of params.yaml that `config` names, validated.
 
     Args:
         config: its field names are the top-level keys to read.
-        variant: for a stage with variants, the key inside the stage's own section:
-            the last field of `config` is then read from `<section>.<variant>`.
+        pick: for a section that is a table of entries, the entry to read: the field `sft` of
+            `config` is then `<sft>.<pick["sft"]>`.
         path: the file to read.
 
     Raises:
         ValueError: listing every missing, unknown or mistyped key at once.
     """
     content = read(path)
-    names = list(config.model_fields)
-    picked = {name: content[name] for name in names if name in content}
-    if variant is not None:
-        section = picked.get(names[-1], {})
-        if variant not in section:
+    picked = {name: content[name] for name in config.model_fields if name in content}
+    for section, entry in (pick or {}).items():
+        table = picked.get(section, {})
+        if entry not in table:
             raise ValueError(
-                f"{path}: '{names[-1]}' has no entry '{variant}'; it has {sorted(section)}. "
-                f"Add '{names[-1]}.{variant}' or name one of these."
+                f"{path}: '{section}' has no entry '{entry}'; it has {sorted(table)}. "
+                f"Add '{section}.{entry}' or name one of these."
             )
-        picked[names[-1]] = section[variant]
+        picked[section] = table[entry]
     try:
         return config.model_validate(picked)
     except pydantic.ValidationError as error:

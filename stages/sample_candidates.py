@@ -1,11 +1,11 @@
 """A pool of completions of each problem of a split, by one policy.
 
-    python -m stages.sample_candidates <policy> <split>
+    python -m stages.sample_candidates <name> <policy> <split>
 
-Reads a policy and prompts; writes N sampled completions a problem (`pool.jsonl`) and the
-greedy one (`greedy.jsonl`). Everything evaluated later is computed from these files, so
-that all methods see the same samples. The engine is a parameter; a completion's random
-stream depends on seed, problem and sample alone.
+Reads a policy (or the base model) and prompts; writes N sampled completions a problem
+(`pool.jsonl`) and the greedy one (`greedy.jsonl`). Everything evaluated later is computed
+from these files, so that all methods see the same samples. The engine is a parameter; a
+completion's random stream depends on seed, problem and sample alone.
 """
 
 import json
@@ -16,7 +16,9 @@ from typing import Literal
 from stages import params
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
-from stages.models import model_tokenizer, policy
+from stages.models import policy
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import lines
@@ -25,8 +27,9 @@ from stages.records.prompt import Prompt
 from stages.runtime import outputs, progress, runs
 from stages.sampler import Sampler
 
-VARIANTS = ("preference", "dev", "test")
+TABLES = ("sample_candidates",)
 PROMPTS = Path("data/prepare_data/prompts")
+OUTPUT = Path("data/sample_candidates")
 
 
 class Config(Params):
@@ -34,26 +37,25 @@ class Config(Params):
 
     seed: int
     compute: ComputeConfig
+    model: ModelConfig
     engine: Literal["transformers", "vllm"]
     sample_candidates: CandidatesConfig
 
 
-def main() -> None:
+def main(name: str, start: str, split: str) -> None:
     """Write `pool.jsonl`, `greedy.jsonl` and `metrics.json`."""
-    name, split = sys.argv[1:]
-    model_path = Path(f"data/train_{name}/policy")
-    output = Path(f"data/sample_candidates/{name}-{split}")
-    with runs.start(f"sample_candidates@{name}-{split}", output, gpu=True) as run:
-        config = params.load(Config, variant=split)
+    output = OUTPUT / name
+    with runs.start(f"sample_candidates@{name}", output, gpu=True) as run:
+        config = params.load(Config, pick={"sample_candidates": split})
         settings = config.sample_candidates
         prompts = list(lines.read(PROMPTS / f"{split}.jsonl", Prompt))
         longest = max(len(prompt.prompt_ids) for prompt in prompts) + settings.max_new_tokens
-        sampler = load_sampler(config, model_path, longest)
-        decode = policy.decoder(model_tokenizer.load(model_path))
+        sampler = load_sampler(config, start, longest)
+        decode = policy.decoder(models_start.tokenizer(start))
         parts = candidates.chunks(prompts)
         pools: dict[str, list[Completion]] = {"greedy": [], "pool": []}
         steps = candidates.sample(sampler, decode, parts, settings, config.seed, split)
-        for greedy, pool in progress.track(steps, total=len(parts), label=f"sample {name} {split}"):
+        for greedy, pool in progress.track(steps, total=len(parts), label=f"sample {name}"):
             run.log(pool.index, greedy.metrics | pool.metrics)
             pools["greedy"] += greedy.rows
             pools["pool"] += pool.rows
@@ -71,22 +73,23 @@ def main() -> None:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
-def load_sampler(config: Config, model_path: Path, max_length: int) -> Sampler:
-    """The engine that `config` names, on the policy at `model_path`."""
+def load_sampler(config: Config, start: str, max_length: int) -> Sampler:
+    """The engine that `config` names, on the model `start`."""
     match config.engine:
         case "transformers":
             from stages.engines import transformers
 
             return transformers.from_model(
-                policy.load(model_path, config.compute, setup(config.compute)),
-                model_tokenizer.load(model_path),
+                models_start.load(start, config.model, config.compute, setup(config.compute)),
+                models_start.tokenizer(start),
                 max_batch=config.compute.max_batch,
             )
         case "vllm":
             from stages.engines import vllm
 
-            return vllm.load(model_path, dtype=config.compute.dtype, max_model_len=max_length)
+            path = models_start.folder(start, config.model)
+            return vllm.load(path, dtype=config.compute.dtype, max_model_len=max_length)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,9 +1,9 @@
-"""The reward model's score of every completion in a policy's test pool.
+"""A scorer's score of every completion in a policy's test pool.
 
-    python -m stages.score_candidates <policy>
+    python -m stages.score_candidates <name> <pool> <scorer>
 
-Reads the pool, the prompts and the reward model; writes one score a completion. The
-completions of a problem share one reading of its prompt.
+Reads the pool, the prompts and the scorer, a reward model or a policy; writes one score a
+completion. The completions of a problem share one reading of its prompt.
 """
 
 import json
@@ -14,8 +14,11 @@ import torch
 from pydantic import Field
 
 from stages import params
-from stages.models import model_tokenizer, scalar_head
+from stages.models import model_tokenizer
+from stages.models import scorer as models_scorer
+from stages.models import start as models_start
 from stages.models.batch import Group, micro_batches, split_group
+from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import lines, pools
@@ -25,7 +28,8 @@ from stages.records.score import Score
 from stages.runtime import outputs, progress, runs
 
 PROMPTS = Path("data/prepare_data/prompts/test.jsonl")
-REWARD_MODEL = Path("data/train_reward_model/reward_model")
+POOLS = Path("data/sample_candidates")
+OUTPUT = Path("data/score_candidates")
 
 
 class ScoreCandidates(Params):
@@ -39,20 +43,19 @@ class Config(Params):
     """What score_candidates reads of params.yaml."""
 
     compute: ComputeConfig
+    model: ModelConfig
     score_candidates: ScoreCandidates
 
 
 @torch.no_grad()
-def main() -> None:
+def main(name: str, pool_name: str, scorer: str) -> None:
     """Write `scores.jsonl` and `metrics.json`."""
-    name = sys.argv[1]
-    pool_path = Path(f"data/sample_candidates/{name}-test/pool.jsonl")
-    output = Path(f"data/score_candidates/{name}")
+    pool_path, output = POOLS / pool_name / "pool.jsonl", OUTPUT / name
     with runs.start(f"score_candidates@{name}", output, gpu=True) as run:
         config = params.load(Config)
         device = setup(config.compute)
-        model = scalar_head.load(REWARD_MODEL, config.compute, device).eval()
-        pad_id = model_tokenizer.pad_id(model_tokenizer.load(REWARD_MODEL))
+        score = models_scorer.load(scorer, config.model, config.compute, device)
+        pad_id = model_tokenizer.pad_id(models_start.tokenizer(scorer))
         problems = pools.by_problem(lines.read(PROMPTS, Prompt), lines.read(pool_path, Completion))
         rows = [row for _, pool in problems for row in pool]
         batches = list(
@@ -62,7 +65,7 @@ def main() -> None:
         )
         scores = torch.zeros(len(rows))
         for index, batch in enumerate(progress.track(batches, label=f"score {name}")):
-            scores[batch.indices] = scalar_head.rewards(model, batch).cpu()
+            scores[batch.indices] = score(batch).cpu()
             run.log(index, {"score/mean": float(scores[batch.indices].mean())})
         decimals = config.score_candidates.decimals
         with outputs.replace(output / "scores.jsonl") as temporary:
@@ -93,4 +96,4 @@ def groups(problems: list[tuple[Prompt, list[Completion]]], row_tokens: int) -> 
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,27 +1,45 @@
-"""Direct preference optimisation from the SFT policy on labelled pairs.
+"""Preference learning of a policy on labelled pairs: DPO or a relative of it.
 
-Rafailov et al., "Direct Preference Optimization" (2023), https://arxiv.org/abs/2305.18290.
-The reference is the SFT policy; its log-probs are computed once, before the first step.
+    python -m stages.train_dpo <name> <preset> <start> <pairs> <reference>
+
+Rafailov et al., "Direct Preference Optimization" (2023), https://arxiv.org/abs/2305.18290; the
+loss is the preset, an entry of the table `preference` in params.yaml. The reference is the
+policy as it starts, whose log-probs `compute_ref_logprobs` wrote. Started from another round's
+policy, on pairs of its samples, this is iterative DPO (Xu et al. 2023,
+https://arxiv.org/abs/2312.16682).
 """
 
 import json
+import logging
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from transformers import PreTrainedModel
+
 from stages import params
-from stages.loops import epochs, preference
+from stages.loops import epochs, kto, preference, preference_summary, stored_logprobs
+from stages.loops.choices.preference_loss import KtoLoss, PreferenceLoss
+from stages.loops.judged_rows import judged_rows
 from stages.loops.preference import PreferenceConfig
+from stages.loops.step import Step
 from stages.models import lora, model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import lines
 from stages.records.preference import Preference
+from stages.records.ref_logprob import RefLogprob
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
-SFT = Path("data/train_sft/policy")
-PAIRS = Path("data/label_preferences/train.jsonl")
-OUTPUT = Path("data/train_dpo")
+logger = logging.getLogger(__name__)
+
+TABLES = ("preference",)
+DATA = Path("data")
+PAIRS = DATA / "label_preferences"
+REFERENCE = DATA / "compute_ref_logprobs"
+OUTPUT = DATA / "train_dpo"
 
 
 class Config(Params):
@@ -30,45 +48,60 @@ class Config(Params):
     seed: int
     compute: ComputeConfig
     lora: LoraConfig
+    preference: PreferenceLoss
     train_dpo: PreferenceConfig
 
 
-def main() -> None:
+def main(name: str, preset: str, start: str, pairs_of: str, reference: str) -> None:
     """Write `policy/` and `metrics.json`."""
-    with runs.start("train_dpo", OUTPUT, gpu=True) as run:
-        config = params.load(Config)
+    output = OUTPUT / name
+    with runs.start(f"train_dpo@{name}", output, gpu=True) as run:
+        config = params.load(Config, pick={"preference": preset})
         device = setup(config.compute)
         seed = derive(config.seed, "train_dpo")
-        tokenizer = model_tokenizer.load(SFT)
-        model = policy.load(SFT, config.compute, device)
-        pairs = list(lines.read(PAIRS, Preference))
-        pad_id = model_tokenizer.pad_id(tokenizer)
-        ref_logprobs = preference.reference_logprobs(model, pairs, config.compute, pad_id)
+        tokenizer = model_tokenizer.load(DATA / start)
+        model = policy.load(DATA / start, config.compute, device)
+        # Adapters start as no change, so the model with them is still the reference.
         merged = lora.attach(model, config.lora, seed)
-        schedule = epochs.batches(
-            len(pairs), config.train_dpo.num_epochs, config.train_dpo.batch_size, seed
-        )
-        steps = preference.train(
-            model, pairs, ref_logprobs, schedule, config.train_dpo, config.compute, pad_id
-        )
-        trained_tokens, last = 0, {}
-        for step in progress.track(steps, total=len(schedule), label="train_dpo"):
+        pairs = list(lines.read(PAIRS / pairs_of / "train.jsonl", Preference))
+        pad_id = model_tokenizer.pad_id(tokenizer)
+        stored = lines.read(REFERENCE / reference / "ref_logprobs.jsonl", RefLogprob)
+        num_steps, steps = learn(model, pairs, stored, config, seed, pad_id)
+        history: list[dict[str, int | float]] = []
+        for step in progress.track(steps, total=num_steps, label=f"train_dpo {name}"):
             run.log(step.index, step.metrics)
-            trained_tokens += int(step.metrics["tokens/trained"])
-            last = step.metrics
-        metrics = {
-            "generated_tokens": 0,
-            "trained_tokens": trained_tokens,
-            "pairs": len(pairs),
-            "final_margin_accuracy": last["margin/accuracy"],
-            "final_chosen_log_ratio": last["logprobs/chosen"],
-            "final_rejected_log_ratio": last["logprobs/rejected"],
-        }
-        with outputs.replace(OUTPUT / "policy") as temporary:
+            history.append(step.metrics)
+        metrics = {"pairs": len(pairs), **preference_summary.summarise(history)}
+        if metrics["both_logprobs_fell"]:
+            logger.warning(preference_summary.BOTH_FELL, metrics)
+        with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
-        with outputs.replace(OUTPUT / "metrics.json") as temporary:
+        with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
+def learn(
+    model: PreTrainedModel,
+    pairs: list[Preference],
+    stored: Iterator[RefLogprob],
+    config: Config,
+    seed: int,
+    pad_id: int,
+) -> tuple[int, Iterator[Step]]:
+    """The number of steps and the steps, of the loop that the loss needs."""
+    settings, compute = config.train_dpo, config.compute
+    match config.preference:
+        case KtoLoss() as loss:
+            rows = judged_rows(pairs)
+            schedule = epochs.batches(len(rows), settings.num_epochs, settings.batch_size, seed)
+            ref = kto.reference(model, rows, stored, schedule, compute, pad_id)
+            steps = kto.train(model, rows, ref, schedule, loss, settings, compute, pad_id)
+        case loss:
+            schedule = epochs.batches(len(pairs), settings.num_epochs, settings.batch_size, seed)
+            ref = stored_logprobs.of_pairs(pairs, stored)
+            steps = preference.train(model, pairs, ref, schedule, loss, settings, compute, pad_id)
+    return len(schedule), steps
+
+
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

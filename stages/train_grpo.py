@@ -1,13 +1,18 @@
 """Reinforcement learning with groups of completions and a rule reward: GRPO and its relatives.
 
-Which of them is a word in params.yaml, a preset of the table `group_rl`: Shao et al.,
+    python -m stages.train_grpo <name> <preset> <start>
+
+Which of them is the preset, an entry of the table `group_rl` in params.yaml: Shao et al.,
 "DeepSeekMath" (2024), https://arxiv.org/abs/2402.03300, is `grpo_deepseekmath`. Reads prompts
-and the policy to start from, which is the reference too; writes a policy and every rollout it
-learned from. The reward is the answer checker's verdict plus a share for the format.
-Sources of the presets and their departures: stages/README.md.
+and the model `start`, which is also the reference; writes a policy and every rollout it
+learned from. The reward is the answer checker's verdict plus a share for the format. From the
+base model this is R1-Zero's recipe (Guo et al. 2025, https://arxiv.org/abs/2501.12948).
+Sources and departures of the presets: stages/README.md.
 """
 
 import json
+import sys
+from functools import partial
 from pathlib import Path
 
 from stages import params
@@ -16,6 +21,8 @@ from stages.loops import epochs, group_rl
 from stages.loops.actor import Actor, Task
 from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
 from stages.models import lora, model_tokenizer, policy
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
@@ -26,7 +33,7 @@ from stages.rewards.rollout_rewards import RuleRewardConfig
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
-SFT = Path("data/train_sft/policy")
+TABLES = ("group_rl",)
 PROMPTS = Path("data/prepare_data/prompts/train.jsonl")
 OUTPUT = Path("data/train_grpo")
 
@@ -43,23 +50,26 @@ class Config(Params):
 
     seed: int
     compute: ComputeConfig
+    model: ModelConfig
     lora: LoraConfig
     group_rl: GroupRlPreset
     train_grpo: TrainGrpo
 
 
-def main() -> None:
+def main(name: str, preset: str, start: str) -> None:
     """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
-    with runs.start("train_grpo", OUTPUT, gpu=True) as run:
-        config = params.load(Config)
-        settings, preset = config.train_grpo.loop, config.group_rl
+    output = OUTPUT / name
+    with runs.start(f"train_grpo@{name}", output, gpu=True) as run:
+        config = params.load(Config, pick={"group_rl": preset})
+        settings, algorithm = config.train_grpo.loop, config.group_rl
         device = setup(config.compute)
         seed = derive(config.seed, "train_grpo")
-        tokenizer = model_tokenizer.load(SFT)
-        model = policy.load(SFT, config.compute, device)
+        tokenizer = models_start.tokenizer(start)
+        load = partial(models_start.load, start, config.model, config.compute, device)
+        model = load()
         actor = Actor(
             policy=model,
-            reference=policy.load(SFT, config.compute, device),
+            reference=load(),
             sampler=engine.from_model(model, tokenizer, max_batch=config.compute.max_batch),
             decode=policy.decoder(tokenizer),
             pad_id=model_tokenizer.pad_id(tokenizer),
@@ -70,22 +80,22 @@ def main() -> None:
             reward=lambda drawn: rollout_rewards.rule(drawn, config.train_grpo.reward),
             correct=rollout_rewards.correct,
         )
-        needed = preset.sampling.num_prompts(settings.prompts_per_step)
+        needed = algorithm.sampling.num_prompts(settings.prompts_per_step)
         schedule = epochs.draws(len(task.prompts), settings.num_steps, needed, seed)
-        steps = group_rl.train(actor, task, schedule, settings, preset, config.compute, seed)
+        steps = group_rl.train(actor, task, schedule, settings, algorithm, config.compute, seed)
         rollouts, tokens = [], {"generated_tokens": 0, "trained_tokens": 0}
-        for step in progress.track(steps, total=len(schedule), label="train_grpo"):
+        for step in progress.track(steps, total=len(schedule), label=f"train_grpo {name}"):
             run.log(step.index, step.metrics)
             rollouts += step.rows
             tokens["generated_tokens"] += int(step.metrics["tokens/generated"])
             tokens["trained_tokens"] += int(step.metrics["tokens/trained"])
-        with outputs.replace(OUTPUT / "policy") as temporary:
+        with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
-        with outputs.replace(OUTPUT / "rollouts.jsonl") as temporary:
+        with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, rollouts)
-        with outputs.replace(OUTPUT / "metrics.json") as temporary:
+        with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(tokens, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,27 +1,27 @@
-"""Proximal policy optimisation from a policy, against the reward model or the rule reward.
+"""Proximal policy optimisation of a policy, against a reward model or the rule reward.
+
+    python -m stages.train_ppo <name> <preset> <start> <reward model>
 
 Schulman et al., "Proximal Policy Optimization Algorithms" (2017), applied as in Ouyang
-et al., "Training language models to follow instructions" (2022), step 3, which is preset
-`ppo_instructgpt`; others are words of the table `ppo` in params.yaml. Reads prompts, the
-policy to start from and the reward model; writes a policy and every rollout it learned from.
+et al., "Training language models to follow instructions" (2022), step 3, is the preset
+`ppo_instructgpt`; others are entries of the table `ppo` in params.yaml. Reads prompts, the
+policy `start`, which is also the reference, and the reward model, both as folders under data/;
+writes a policy and every rollout it learned from.
 Departure: no pretraining mix. The answer checker's verdict is logged.
 """
 
 import json
-from collections.abc import Callable
+import sys
 from pathlib import Path
 
-import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import epochs, model_reward, ppo
+from stages.loops import critic, epochs, model_reward, ppo
 from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig, PpoPreset
-from stages.loops.rollouts import Rollouts
-from stages.models import lora, model_tokenizer, policy, scalar_head
+from stages.models import lora, model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
@@ -32,10 +32,10 @@ from stages.rewards.rollout_rewards import RuleRewardConfig
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
-SFT = Path("data/train_sft/policy")
-REWARD_MODEL = Path("data/train_reward_model/reward_model")
-PROMPTS = Path("data/prepare_data/prompts/train.jsonl")
-OUTPUT = Path("data/train_ppo")
+TABLES = ("ppo",)
+DATA = Path("data")
+PROMPTS = DATA / "prepare_data/prompts/train.jsonl"
+OUTPUT = DATA / "train_ppo"
 
 
 class TrainPpo(Params):
@@ -56,69 +56,53 @@ class Config(Params):
     train_ppo: TrainPpo
 
 
-def main() -> None:
+def main(name: str, preset: str, start: str, reward: str) -> None:
     """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
-    with runs.start("train_ppo", OUTPUT, gpu=True) as run:
-        config = params.load(Config)
-        settings, preset, compute = config.train_ppo.loop, config.ppo, config.compute
+    output = OUTPUT / name
+    with runs.start(f"train_ppo@{name}", output, gpu=True) as run:
+        config = params.load(Config, pick={"ppo": preset})
+        settings, algorithm, compute = config.train_ppo.loop, config.ppo, config.compute
         device = setup(compute)
         seed = derive(config.seed, "train_ppo")
-        tokenizer = model_tokenizer.load(SFT)
+        tokenizer = model_tokenizer.load(DATA / start)
         pad_id = model_tokenizer.pad_id(tokenizer)
-        model = policy.load(SFT, compute, device)
+        model = policy.load(DATA / start, compute, device)
         actor = Actor(
             policy=model,
-            reference=policy.load(SFT, compute, device),
+            reference=policy.load(DATA / start, compute, device),
             sampler=engine.from_model(model, tokenizer, max_batch=compute.max_batch),
             decode=policy.decoder(tokenizer),
             pad_id=pad_id,
         )
-        value = load_value(config, model, pad_id)
+        value = critic.load(algorithm.value, model, DATA / start, DATA / reward, pad_id, compute)
         merged = lora.attach(model, config.lora, seed)
         if isinstance(value, PreTrainedModel):
             lora.attach(value, config.lora, derive(seed, "value"))
         task = Task(
             prompts=list(lines.read(PROMPTS, Prompt)),
-            reward=load_reward(config, device, pad_id),
+            reward=(
+                model_reward.load(DATA / reward, compute, device, pad_id)
+                if algorithm.reward == "model"
+                else lambda drawn: rollout_rewards.rule(drawn, config.train_ppo.reward)
+            ),
             correct=rollout_rewards.correct,
         )
-        schedule = epochs.draws(
-            len(task.prompts), settings.num_steps, settings.prompts_per_step, seed
-        )
-        steps = ppo.train(actor, value, task, schedule, settings, preset, compute, seed)
+        num_prompts = settings.prompts_per_step
+        schedule = epochs.draws(len(task.prompts), settings.num_steps, num_prompts, seed)
+        steps = ppo.train(actor, value, task, schedule, settings, algorithm, compute, seed)
         rollouts, tokens = [], {"generated_tokens": 0, "trained_tokens": 0}
-        for step in progress.track(steps, total=len(schedule), label="train_ppo"):
+        for step in progress.track(steps, total=len(schedule), label=f"train_ppo {name}"):
             run.log(step.index, step.metrics)
             rollouts += step.rows
             tokens["generated_tokens"] += int(step.metrics["tokens/generated"])
             tokens["trained_tokens"] += int(step.metrics["tokens/trained"])
-        with outputs.replace(OUTPUT / "policy") as temporary:
+        with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
-        with outputs.replace(OUTPUT / "rollouts.jsonl") as temporary:
+        with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, rollouts)
-        with outputs.replace(OUTPUT / "metrics.json") as temporary:
+        with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(tokens, indent=2) + "\n", encoding="utf-8")
 
 
-def load_value(config: Config, model: PreTrainedModel, pad_id: int) -> nn.Module:
-    """The value model that the preset asks for."""
-    settings, compute = config.ppo.value, config.compute
-    if settings.trunk == "shared":
-        return scalar_head.SharedValue(model)
-    if settings.init == "policy":
-        return scalar_head.from_policy(SFT, pad_id, compute, model.device)
-    return scalar_head.load(REWARD_MODEL, compute, model.device)
-
-
-def load_reward(
-    config: Config, device: torch.device, pad_id: int
-) -> Callable[[Rollouts], list[float]]:
-    """What the preset maximises."""
-    if config.ppo.reward == "rule":
-        return lambda drawn: rollout_rewards.rule(drawn, config.train_ppo.reward)
-    model = scalar_head.load(REWARD_MODEL, config.compute, device)
-    return lambda drawn: model_reward.scores(model, drawn, config.compute, pad_id)
-
-
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

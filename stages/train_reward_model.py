@@ -1,4 +1,6 @@
-"""A Bradley-Terry reward model, initialised from the SFT policy, with held-out accuracy.
+"""A Bradley-Terry reward model, initialised from a policy, with held-out accuracy.
+
+    python -m stages.train_reward_model <name> <start> <pairs>
 
 Reads labelled pairs for training and, of other problems, for testing; writes an
 `AutoModelForSequenceClassification` with one label, read at a completion's last token.
@@ -7,6 +9,7 @@ the head starts at zero and the scale is kept centred.
 """
 
 import json
+import sys
 from pathlib import Path
 
 from stages import params
@@ -21,9 +24,9 @@ from stages.records.preference import Preference
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
-SFT = Path("data/train_sft/policy")
-PAIRS = Path("data/label_preferences")
-OUTPUT = Path("data/train_reward_model")
+DATA = Path("data")
+PAIRS = DATA / "label_preferences"
+OUTPUT = DATA / "train_reward_model"
 
 
 class Config(Params):
@@ -35,23 +38,24 @@ class Config(Params):
     train_reward_model: RewardConfig
 
 
-def main() -> None:
+def main(name: str, start: str, pairs_of: str) -> None:
     """Write `reward_model/` and `metrics.json`."""
-    with runs.start("train_reward_model", OUTPUT, gpu=True) as run:
+    output = OUTPUT / name
+    with runs.start(f"train_reward_model@{name}", output, gpu=True) as run:
         config = params.load(Config)
         device = setup(config.compute)
         seed = derive(config.seed, "train_reward_model")
-        tokenizer = model_tokenizer.load(SFT)
+        tokenizer = model_tokenizer.load(DATA / start)
         pad_id = model_tokenizer.pad_id(tokenizer)
-        model = scalar_head.from_policy(SFT, pad_id, config.compute, device)
+        model = scalar_head.from_policy(DATA / start, pad_id, config.compute, device)
         merged = lora.attach(model, config.lora, seed)
-        pairs = list(lines.read(PAIRS / "train.jsonl", Preference))
-        heldout = list(lines.read(PAIRS / "heldout.jsonl", Preference))
+        pairs = list(lines.read(PAIRS / pairs_of / "train.jsonl", Preference))
+        heldout = list(lines.read(PAIRS / pairs_of / "heldout.jsonl", Preference))
         settings = config.train_reward_model
         schedule = epochs.batches(len(pairs), settings.num_epochs, settings.batch_size, seed)
         steps = reward.train(model, pairs, schedule, settings, config.compute, pad_id)
         trained_tokens = 0
-        for step in progress.track(steps, total=len(schedule), label="train_reward_model"):
+        for step in progress.track(steps, total=len(schedule), label=f"train_reward_model {name}"):
             run.log(step.index, step.metrics)
             trained_tokens += int(step.metrics["tokens/trained"])
         scores = reward.score_pairs(model, heldout, config.compute, pad_id)
@@ -63,11 +67,11 @@ def main() -> None:
             "heldout_pairs": len(heldout),
             "heldout_accuracy": accuracy,
         }
-        with outputs.replace(OUTPUT / "reward_model") as temporary:
+        with outputs.replace(output / "reward_model") as temporary:
             policy.save(merged(), tokenizer, temporary)
-        with outputs.replace(OUTPUT / "metrics.json") as temporary:
+        with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,13 +1,16 @@
-"""Supervised fine-tuning: the policy that every other method starts from.
+"""Supervised fine-tuning on demonstrations.
 
-Reads the demonstrations and the tokenizer; writes a policy. With `model.path` null a
-small Llama is trained from scratch, else that checkpoint is fine-tuned. The loss is the
+    python -m stages.train_sft <name> <preset> <start> <demonstrations>
+
+Reads a folder's demonstrations and the model `start`, a policy or the base model; writes a
+policy. With `model.path` null the base model is a small Llama with random weights. The loss is the
 mean - log p over the completion tokens of a step (Ouyang et al., "Training language
 models to follow instructions" (2022), step 1). Departure: every token of an optimizer
 step weighs the same, whatever its micro-batch.
 """
 
 import json
+import sys
 from pathlib import Path
 
 from pydantic import model_validator
@@ -15,7 +18,8 @@ from pydantic import model_validator
 from stages import params
 from stages.loops import epochs, sft
 from stages.loops.sft import SftConfig
-from stages.models import lora, model_tokenizer, policy, tiny
+from stages.models import lora, model_tokenizer, policy
+from stages.models import start as models_start
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
@@ -25,9 +29,9 @@ from stages.records.demonstration import Demonstration
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
-DEMONSTRATIONS = Path("data/prepare_data/demonstrations.jsonl")
-TOKENIZER = Path("data/prepare_data/tokenizer")
-OUTPUT = Path("data/train_sft")
+TABLES = ("sft",)
+DATA = Path("data")
+OUTPUT = DATA / "train_sft"
 
 
 class Config(Params):
@@ -37,7 +41,7 @@ class Config(Params):
     compute: ComputeConfig
     model: ModelConfig
     lora: LoraConfig
-    train_sft: SftConfig
+    sft: SftConfig
 
     @model_validator(mode="after")
     def _adapters_need_a_trained_model(self) -> "Config":
@@ -49,27 +53,23 @@ class Config(Params):
         return self
 
 
-def main() -> None:
+def main(name: str, preset: str, start: str, demonstrations: str) -> None:
     """Write `policy/` and `metrics.json`."""
-    with runs.start("train_sft", OUTPUT, gpu=True) as run:
-        config = params.load(Config)
+    output = OUTPUT / name
+    with runs.start(f"train_sft@{name}", output, gpu=True) as run:
+        config = params.load(Config, pick={"sft": preset})
         device = setup(config.compute)
         seed = derive(config.seed, "train_sft")
-        tokenizer = model_tokenizer.load(TOKENIZER)
+        tokenizer = models_start.tokenizer(start)
         pad_id = model_tokenizer.pad_id(tokenizer)
-        if config.model.path is None:
-            model = tiny.build(config.model.tiny, tokenizer, seed)
-            model = policy.prepare(model, config.compute, device)
-        else:
-            model = policy.load(config.model.path, config.compute, device, config.model.revision)
+        model = models_start.load(start, config.model, config.compute, device, seed=seed)
         merged = lora.attach(model, config.lora, seed)
-        rows = list(lines.read(DEMONSTRATIONS, Demonstration))
-        schedule = epochs.batches(
-            len(rows), config.train_sft.num_epochs, config.train_sft.batch_size, seed
-        )
-        steps = sft.train(model, rows, schedule, config.train_sft, config.compute, pad_id)
+        path = DATA / demonstrations / "demonstrations.jsonl"
+        rows = sft.choose(list(lines.read(path, Demonstration)), config.sft, seed)
+        schedule = epochs.batches(len(rows), config.sft.num_epochs, config.sft.batch_size, seed)
+        steps = sft.train(model, rows, schedule, config.sft, config.compute, pad_id)
         trained_tokens, losses = 0, []
-        for step in progress.track(steps, total=len(schedule), label="train_sft"):
+        for step in progress.track(steps, total=len(schedule), label=f"train_sft {name}"):
             run.log(step.index, step.metrics)
             trained_tokens += int(step.metrics["tokens/trained"])
             losses.append(step.metrics["loss/nll"])
@@ -77,13 +77,14 @@ def main() -> None:
         metrics = {
             "generated_tokens": 0,
             "trained_tokens": trained_tokens,
+            "demonstrations": len(rows),
             "final_loss": sum(last) / len(last),
         }
-        with outputs.replace(OUTPUT / "policy") as temporary:
+        with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
-        with outputs.replace(OUTPUT / "metrics.json") as temporary:
+        with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -16,11 +16,13 @@ def shrink(params: dict[str, Any]) -> None:
     params["model"]["tiny"] |= {"intermediate_size": 128}
     params["prepare_data"]["source"] |= {"num_problems": 900, "max_value": 20}
     params["prepare_data"]["shares"] |= {"preference": 0.1, "dev": 0.1, "test": 0.05}
-    params["train_sft"] |= {"num_epochs": 6, "batch_size": 16}
-    params["train_sft"]["optim"]["learning_rate"] = 3e-3
+    for preset in params["sft"].values():
+        preset |= {"num_epochs": 6, "batch_size": 16}
+        preset["optim"]["learning_rate"] = 3e-3
+    params["sft"]["cold_start"]["num_demonstrations"] = 100
     for split in params["sample_candidates"].values():
         split["num_samples"] = 8
-    params["train_ppo"] |= {"num_steps": 2, "prompts_per_step": 8}
+    params["train_ppo"]["loop"] |= {"num_steps": 2, "prompts_per_step": 8}
     params["train_grpo"]["loop"] |= {"num_steps": 2, "prompts_per_step": 8, "group_size": 4}
     params["evaluate_policy"] |= {"ks": [1, 2, 8], "num_bootstrap": 200}
     params["compare_policies"]["num_bootstrap"] = 200

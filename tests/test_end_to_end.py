@@ -7,7 +7,7 @@ import pytest
 from pipeline_copy import PipelineCopy
 
 AFTER_GRPO = {
-    "train_grpo",
+    "train_grpo@grpo",
     "sample_candidates@grpo-test",
     "score_candidates@grpo",
     "evaluate_policy@grpo",
@@ -15,11 +15,12 @@ AFTER_GRPO = {
 }
 FIRST = {
     "prepare_data",
-    "train_sft",
-    "label_preferences",
-    "train_reward_model",
-    "train_dpo",
-    "train_ppo",
+    "train_sft@sft",
+    "label_preferences@sft",
+    "train_reward_model@sft",
+    "compute_ref_logprobs@sft",
+    "train_dpo@dpo",
+    "train_ppo@ppo",
     *(f"sample_candidates@sft-{split}" for split in ("preference", "dev", "test")),
     *(f"sample_candidates@{policy}-test" for policy in ("dpo", "ppo")),
     *(f"score_candidates@{policy}" for policy in ("sft", "dpo", "ppo")),
@@ -41,9 +42,9 @@ def test_every_stage_really_ran_and_the_comparison_names_each_policy(repository:
     for name, numbers in comparison.items():
         accuracy = numbers["mean_accuracy"]
         assert 0 <= numbers["mean_accuracy_low"] <= accuracy <= numbers["mean_accuracy_high"] <= 1
-        assert ("versus_sft" in numbers) == (name != "sft")
+        assert ("versus_baseline" in numbers) == (name != "sft")
     assert (repository.path / "data/compare_policies/report.md").read_text().count("grpo") > 1
-    for name in ("train_ppo", "train_grpo"):
+    for name in ("train_ppo/ppo", "train_grpo/grpo"):
         assert (repository.path / f"data/{name}/policy/model.safetensors").exists()
         assert (repository.path / f"data/{name}/rollouts.jsonl").read_text()
 

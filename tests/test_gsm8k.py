@@ -20,10 +20,10 @@ def use_gsm8k(params: dict[str, Any]) -> None:
         "max_completion_tokens": 896,
         "max_bad_share": 0.0,
     }
-    params["train_sft"] |= {"num_epochs": 1, "batch_size": 32}
+    params["sft"]["sft"] |= {"num_epochs": 1, "batch_size": 32}
     for name, num_samples in (("preference", 16), ("dev", 16), ("test", 2)):
         params["sample_candidates"][name] |= {"num_samples": num_samples, "max_new_tokens": 48}
-    params["train_ppo"]["max_new_tokens"] = 48
+    params["train_ppo"]["loop"]["max_new_tokens"] = 48
     params["train_grpo"]["loop"]["max_new_tokens"] = 48
     params["evaluate_policy"]["ks"] = [1, 2]
 

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from torch.nn.functional import rms_norm
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -46,6 +47,7 @@ COMPUTE = {
     "gradient_checkpointing": False,
     "max_tokens": 4096,
     "row_tokens": 64,
+    "pack_tokens": 0,
     "max_batch": 64,
 }
 CPU = torch.device("cpu")
@@ -80,6 +82,25 @@ def checkpoint(family: str, seed: int = 0) -> Path:
 def load(family: str, seed: int = 0, **changes: object) -> PreTrainedModel:
     """As a stage loads it."""
     return policy.load(checkpoint(family, seed), compute(**changes), CPU)
+
+
+def load_exact(family: str, seed: int = 0, **changes: object) -> PreTrainedModel:
+    """In float64 throughout: transformers computes RMS norms in float32 whatever the input."""
+    return exact(load(family, seed, **changes))
+
+
+def exact(model: PreTrainedModel) -> PreTrainedModel:
+    """In float64, RMS norms included."""
+    model = model.double()
+    for module in model.modules():
+        if type(module).__name__.endswith("RMSNorm"):
+            module.forward = functools.partial(
+                rms_norm,
+                normalized_shape=module.weight.shape,
+                weight=module.weight,
+                eps=module.variance_epsilon,
+            )
+    return model
 
 
 def plain_logprobs(

@@ -87,6 +87,6 @@ def _chunk_logprobs(
     entropy_gradient: bool,  # noqa: FBT001 - `checkpoint` passes arguments by position
 ) -> tuple[Float[Tensor, " token"], Float[Tensor, " token"]]:
     logprobs = vocabulary_logprobs(hidden, output_weight, output_bias, temperature)
-    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+    with torch.set_grad_enabled(entropy_gradient):
         entropies = -(logprobs.exp() * logprobs).sum(-1)
     return logprobs.gather(-1, token_ids[:, None]).squeeze(-1), entropies

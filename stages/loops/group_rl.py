@@ -112,6 +112,7 @@ def train(
             temperature=config.temperature,
             reuse=per_step > 1,
         )
+        num_updates = preset.num_epochs * sum(1 for minibatch in parts if minibatch)
         for number in range(per_step):
             place = number % preset.num_minibatches
             if not parts[place]:
@@ -127,7 +128,8 @@ def train(
                 on_policy=number == 0,
             )
             rollout_batch.check_sampler(found["sampling/logprob_gap"])
-            metrics |= found
+            for name, mean in found.items():
+                metrics[name] = metrics.get(name, 0.0) + mean / num_updates
             step = index * per_step + number
             metrics |= update(optimizer, config.optim, step, len(schedule) * per_step)
         metrics["tokens/trained"] = preset.num_epochs * sum(

@@ -1,5 +1,8 @@
 """A reward model's verdict on sampled completions."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import torch
 from transformers import PreTrainedModel
 
@@ -8,6 +11,14 @@ from stages.loops.rollouts import Rollouts
 from stages.models import scalar_head
 from stages.models.batch import micro_batches
 from stages.models.device import ComputeConfig
+
+
+def load(
+    path: Path, compute: ComputeConfig, device: torch.device, pad_id: int
+) -> Callable[[Rollouts], list[float]]:
+    """The reward model at `path`, as a function of completions."""
+    model = scalar_head.load(path, compute, device)
+    return lambda drawn: scores(model, drawn, compute, pad_id)
 
 
 @torch.no_grad()

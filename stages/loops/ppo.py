@@ -3,22 +3,20 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import nn
 
-from stages.algorithms.aggregation import token_mean
-from stages.algorithms.losses.value import clipped_value_loss
+from stages.loops import critic
 from stages.loops import experience as ppo_experience
 from stages.loops import rollouts as rollout_batch
 from stages.loops.actor import Actor, Task
 from stages.loops.choices.lam import Lambda
 from stages.loops.choices.truncation import Truncation
-from stages.loops.experience import Plan, ValuePart
+from stages.loops.critic import ValueConfig
+from stages.loops.experience import Plan
 from stages.loops.objective import ObjectiveConfig, Weights, accumulate, make_parts
 from stages.loops.step import Step
 from stages.models.device import ComputeConfig
-from stages.models.scalar_head import values
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
 
@@ -38,27 +36,6 @@ class PpoConfig(Params):
     """Longest completion."""
     optim: OptimConfig
     value_optim: OptimConfig
-
-
-class ValueConfig(Params):
-    """The value model."""
-
-    init: Literal["reward_model", "policy"]
-    """Whose weights it starts from; `policy`: those of the start, under a head of zeros."""
-    trunk: Literal["own", "shared"]
-    """`shared`: a linear head on the policy's own hidden states (then init is `policy`)."""
-    clip: float | None = Field(gt=0)
-    """How far a value may move in one rollout batch before its gradient stops; null: any."""
-    coef: float = Field(gt=0)
-    """Weight of its loss; with a trunk of its own only gradient clipping sees it."""
-    warmup_steps: int = Field(ge=0)
-    """Rollout batches in which only the value model learns."""
-
-    @model_validator(mode="after")
-    def _a_shared_trunk_is_the_policys(self) -> "ValueConfig":
-        if self.trunk == "shared" and self.init != "policy":
-            raise ValueError("a value head on the policy's trunk starts from it: init: policy")
-        return self
 
 
 class PpoPreset(Params):
@@ -130,7 +107,7 @@ def train(
     value_optimizer = adamw(value, config.value_optim)
     weights, num_cut_steps = Weights.start(preset.objective), 0
     per_step = preset.num_epochs * preset.num_minibatches
-    num_updates = len(schedule) * per_step
+    total = len(schedule) * per_step
     for index, chosen in enumerate(schedule):
         gathered = ppo_experience.gather(
             actor, value, task, plan, chosen, compute, kl_coef=weights.kl, step=index, seed=seed
@@ -147,14 +124,15 @@ def train(
             temperature=config.temperature,
             reuse=True,
         )
+        num_updates = preset.num_epochs * sum(1 for minibatch in parts if minibatch)
         for number in range(per_step):
             place = number % preset.num_minibatches
             counts = gathered.minibatches[place].counts
             if not parts[place]:
                 continue
             step = index * per_step + number
-            loss = learn_values(value, gathered.value_parts[place], counts.num_tokens, preset.value)
-            metrics["loss/value"] = metrics.get("loss/value", 0.0) + loss / per_step
+            loss = critic.learn(value, gathered.value_parts[place], counts.num_tokens, preset.value)
+            metrics["loss/value"] = metrics.get("loss/value", 0.0) + loss / num_updates
             if index >= preset.value.warmup_steps:
                 found = accumulate(
                     actor.policy,
@@ -168,10 +146,10 @@ def train(
                 )
                 rollout_batch.check_sampler(found["sampling/logprob_gap"])
                 for name, mean in found.items():
-                    metrics[name] = metrics.get(name, 0.0) + mean / per_step
-                metrics |= update(optimizer, config.optim, step, num_updates)
+                    metrics[name] = metrics.get(name, 0.0) + mean / num_updates
+                metrics |= update(optimizer, config.optim, step, total)
             optimizer.zero_grad(set_to_none=True)
-            updated = update(value_optimizer, config.value_optim, step, num_updates)
+            updated = update(value_optimizer, config.value_optim, step, total)
             metrics["optim/value_grad_norm"] = updated["optim/grad_norm"]
         metrics["tokens/trained"] = preset.num_epochs * sum(
             int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
@@ -185,21 +163,3 @@ def train(
         )
         if preset.kl_budget is not None and metrics["kl/sequence"] > preset.kl_budget:
             return
-
-
-def learn_values(
-    value: nn.Module, parts: Sequence[ValuePart], num_tokens: int, config: ValueConfig
-) -> float:
-    """Add the gradient of coef times the mean value loss; returns the mean."""
-    total = 0.0
-    for part in parts:
-        losses = clipped_value_loss(
-            values(value, part.batch),
-            part.old_values,
-            part.returns,
-            clip=torch.inf if config.clip is None else config.clip,
-        )
-        loss = token_mean(losses, part.batch.mask, num_tokens=num_tokens)
-        (config.coef * loss).backward()
-        total += loss.item()
-    return total

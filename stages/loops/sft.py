@@ -1,7 +1,9 @@
 """Supervised fine-tuning on the completions of demonstrations."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+import numpy as np
 from pydantic import Field
 from transformers import PreTrainedModel
 
@@ -13,6 +15,7 @@ from stages.models.policy import completion_logprobs
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
 from stages.records.demonstration import Demonstration
+from stages.seeding import derive
 
 
 class SftConfig(Params):
@@ -22,7 +25,35 @@ class SftConfig(Params):
     """Passes over the demonstrations."""
     batch_size: int = Field(gt=0)
     """Demonstrations in an optimizer step."""
+    num_demonstrations: int | None = Field(gt=0)
+    """Learn from so many of them, drawn once; null: from all."""
+    learn_prompt: bool
+    """Whether the prompt is learned too: plain language modelling of documents."""
     optim: OptimConfig
+
+
+def choose(rows: Sequence[Demonstration], config: SftConfig, seed: int) -> Sequence[Demonstration]:
+    """The rows that `config` asks for, with what is learned of them as their completion.
+
+    Raises:
+        ValueError: there are fewer.
+    """
+    number = config.num_demonstrations
+    if number is not None:
+        if number > len(rows):
+            raise ValueError(
+                f"num_demonstrations: expected at most {len(rows)}, which is all there are; found "
+                f"{number}. Lower it, or set it to null."
+            )
+        order = np.random.default_rng(derive(seed, "demonstrations")).permutation(len(rows))
+        rows = [rows[i] for i in order[:number]]
+    return [as_document(row) for row in rows] if config.learn_prompt else rows
+
+
+def as_document(row: Demonstration) -> Demonstration:
+    """The row with all but its first token, which nothing stands before, as completion."""
+    first, *rest = [*row.prompt_ids, *row.completion_ids]
+    return replace(row, prompt_ids=[first], completion_ids=rest)
 
 
 def train(
@@ -37,7 +68,7 @@ def train(
 
         loss = mean of - log p over the step's completion tokens
 
-    The prompt is read and not learned. `model` is changed in place.
+    What stands in `prompt_ids` is read and not learned. `model` is changed in place.
     """
     model.train()
     optimizer = adamw(model, config.optim)
@@ -47,13 +78,18 @@ def train(
             for i in chosen
         ]
         num_tokens = sum(len(rows[i].completion_ids) for i in chosen)
-        total = 0.0
+        total, num_read, num_positions = 0.0, 0, 0
         for batch in micro_batches(groups, compute, pad_id, model.device):
             logprobs, _ = completion_logprobs(model, batch, temperature=1.0)
             loss = token_mean(-logprobs, batch.mask, num_tokens=num_tokens)
             loss.backward()
             total += loss.item()
-        metrics = update(optimizer, config.optim, index, len(schedule))
-        yield Step(
-            index=index, metrics={"loss/nll": total, "tokens/trained": num_tokens, **metrics}
-        )
+            num_read += batch.num_tokens
+            num_positions += batch.input_ids.numel()
+        metrics = {
+            "loss/nll": total,
+            "tokens/trained": num_tokens,
+            "batch/padding_share": 1 - num_read / num_positions,
+            **update(optimizer, config.optim, index, len(schedule)),
+        }
+        yield Step(index=index, metrics=metrics)

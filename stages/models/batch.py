@@ -1,9 +1,13 @@
 """Padded batches in which the completions of one prompt share one copy of it.
 
-A row holds a prompt and then its completions, one after the other; each completion
+A group is a prompt and then its completions, one after the other; each completion
 attends to the prompt and to itself, with positions that continue the prompt's. The
 result is that of separate rows, up to rounding, and the prompt is computed once:
 eight completions shorter than their prompt cost a third of eight rows.
+
+A row holds one group or, packed, several side by side. Positions start at 0 in each,
+and none attends to another (Krell et al., "Efficient sequence packing without
+cross-contamination" (2021)).
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,6 +18,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from stages.algorithms.batching import token_budget_batches
+from stages.algorithms.packing import first_fit_decreasing
 from stages.models.device import ComputeConfig
 
 
@@ -29,6 +34,10 @@ class Group:
     def length(self) -> int:
         """Tokens, the prompt counted once."""
         return len(self.prompt_ids) + sum(len(ids) for ids in self.completions)
+
+
+Row = Sequence[Group]
+"""Groups side by side in one row of the input."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +57,8 @@ class Batch:
     token_ids: Int[Tensor, "batch token"]
     mask: Bool[Tensor, "batch token"]
     """True at the real tokens of each completion."""
+    num_tokens: int
+    """Positions of the input that are not padding."""
 
 
 def split_group(group: Group, row_tokens: int) -> list[Group]:
@@ -79,78 +90,113 @@ def micro_batches(
     Args:
         groups: completions with their prompts, none empty.
         compute: `max_tokens` bounds rows times longest row; completions of a group
-            share a row up to `row_tokens`, and in a longer group each has its own.
+            share a prompt up to `row_tokens`, and in a longer group each has its own;
+            groups share a row up to `pack_tokens`.
         pad_id: fills the right of shorter rows.
         device: where the tensors go.
     """
-    # Groups with equally many rows together: rows times longest row is then known beforehand.
-    by_num_rows: dict[int, list[Group]] = {}
-    for group in groups:
-        by_num_rows.setdefault(len(_rows(group, compute.row_tokens)), []).append(group)
+    # Equally many rows together: rows times longest row is then known beforehand.
+    by_num_rows: dict[int, list[list[Row]]] = {}
+    for rows in _place(groups, compute):
+        by_num_rows.setdefault(len(rows), []).append(rows)
     for num_rows, alike in sorted(by_num_rows.items()):
-        lengths = [
-            num_rows * max(row.length() for row in _rows(group, compute.row_tokens))
-            for group in alike
-        ]
+        lengths = [num_rows * max(_length(row) for row in rows) for rows in alike]
         for chosen in token_budget_batches(lengths, compute.max_tokens):
-            yield collate([alike[i] for i in chosen], compute.row_tokens, pad_id, device)
-
-
-def _rows(group: Group, row_tokens: int) -> list[Group]:
-    """One row where the group fits `row_tokens`, else one for each completion."""
-    return [group] if group.length() <= row_tokens else split_group(group, 0)
+            yield _fill([row for i in chosen for row in alike[i]], pad_id, device)
 
 
 def collate(groups: Sequence[Group], row_tokens: int, pad_id: int, device: torch.device) -> Batch:
-    """One batch of these groups; see `micro_batches`."""
-    rows = [row for group in groups for row in _rows(group, row_tokens)]
-    assert all(row.prompt_ids and all(row.completions) for row in rows), "an empty row"
-    width = max(row.length() for row in rows)
-    shared = any(len(row.completions) > 1 for row in rows)
-    completions = [ids for row in rows for ids in row.completions]
+    """One batch of these groups, not packed; see `micro_batches`."""
+    rows = [[part] for group in groups for part in _parts(group, row_tokens)]
+    return _fill(rows, pad_id, device)
+
+
+def _parts(group: Group, row_tokens: int) -> list[Group]:
+    """One part where the group fits `row_tokens`, else one for each completion."""
+    return [group] if group.length() <= row_tokens else split_group(group, 0)
+
+
+def _length(row: Row) -> int:
+    """Tokens of a row without padding."""
+    return sum(group.length() for group in row)
+
+
+def _place(groups: Sequence[Group], compute: ComputeConfig) -> Iterator[list[Row]]:
+    """Lists of rows, each to stay in one batch; a group lies in one list, in order.
+
+    A group that does not fit a packed row keeps a row for each of its parts.
+    """
+    capacity = min(compute.pack_tokens, compute.max_tokens)
+    parts = [_parts(group, compute.row_tokens) for group in groups]
+    small = [i for i, row in enumerate(parts) if _length(row) <= capacity]
+    bins = first_fit_decreasing([_length(parts[i]) for i in small], capacity)
+    for chosen in bins:
+        yield [[part for place in chosen for part in parts[small[place]]]]
+    for row in parts:
+        if _length(row) > capacity:
+            yield [[part] for part in row]
+
+
+def _fill(rows: Sequence[Row], pad_id: int, device: torch.device) -> Batch:
+    """The tensors of a batch with these rows."""
+    width = max(_length(row) for row in rows)
+    groups = [group for row in rows for group in row]
+    assert all(group.prompt_ids and all(group.completions) for group in groups), "an empty row"
+    plain = len(groups) == len(rows) and all(len(group.completions) == 1 for group in groups)
+    completions = [ids for group in groups for ids in group.completions]
     longest = max(len(ids) for ids in completions)
     input_ids = torch.full((len(rows), width), pad_id)
     position_ids = torch.zeros((len(rows), width), dtype=torch.long)
-    # Padding is a segment of its own: it may see itself, so no row of the softmax is empty.
+    # Padding is a group of its own: it may see itself, so no row of the softmax is empty.
+    group_ids = torch.full((len(rows), width), -1)
     segments = torch.full((len(rows), width), -1)
     token_ids = torch.full((len(completions), longest), pad_id)
     mask = torch.zeros((len(completions), longest), dtype=torch.bool)
     predict_index: list[int] = []
     last_index: list[int] = []
-    number = 0
     for r, row in enumerate(rows):
-        start = len(row.prompt_ids)
-        input_ids[r, :start] = torch.tensor(list(row.prompt_ids))
-        position_ids[r, :start] = torch.arange(start)
-        segments[r, :start] = 0
-        for segment, ids in enumerate(row.completions, start=1):
-            end = start + len(ids)
-            input_ids[r, start:end] = torch.tensor(list(ids))
-            position_ids[r, start:end] = torch.arange(len(ids)) + len(row.prompt_ids)
-            segments[r, start:end] = segment
-            predict_index.append(r * width + len(row.prompt_ids) - 1)
-            predict_index.extend(range(r * width + start, r * width + end - 1))
-            last_index.append(r * width + end - 1)
-            token_ids[number, : len(ids)] = torch.tensor(list(ids))
-            mask[number, : len(ids)] = True
-            start = end
-            number += 1
+        start = 0
+        for place, group in enumerate(row):
+            prompt_end = start + len(group.prompt_ids)
+            group_ids[r, start : start + group.length()] = place
+            # Segment 0 is the prompt, the others the completions.
+            for segment, ids in enumerate([group.prompt_ids, *group.completions]):
+                end = start + len(ids)
+                input_ids[r, start:end] = torch.tensor(list(ids))
+                position_ids[r, start:end] = torch.arange(len(ids))
+                segments[r, start:end] = segment
+                if segment:
+                    position_ids[r, start:end] += len(group.prompt_ids)
+                    predict_index.append(r * width + prompt_end - 1)
+                    predict_index.extend(range(r * width + start, r * width + end - 1))
+                    last_index.append(r * width + end - 1)
+                start = end
+    for number, ids in enumerate(completions):
+        token_ids[number, : len(ids)] = torch.tensor(list(ids))
+        mask[number, : len(ids)] = True
     return Batch(
-        indices=[index for row in rows for index in row.indices],
+        indices=[index for group in groups for index in group.indices],
         input_ids=input_ids.to(device),
-        position_ids=position_ids.to(device) if shared else None,
-        attention_mask=_shared_prompt_mask(segments).to(device) if shared else None,
+        position_ids=None if plain else position_ids.to(device),
+        attention_mask=None if plain else _group_mask(group_ids, segments).to(device),
         predict_index=torch.tensor(predict_index, device=device),
         last_index=torch.tensor(last_index, device=device),
         token_ids=token_ids.to(device),
         mask=mask.to(device),
+        num_tokens=sum(_length(row) for row in rows),
     )
 
 
-def _shared_prompt_mask(segments: Int[Tensor, "row seq"]) -> Bool[Tensor, "row 1 seq seq"]:
-    """True where a position (third axis) may attend to another (fourth)."""
+def _group_mask(
+    group_ids: Int[Tensor, "row seq"], segments: Int[Tensor, "row seq"]
+) -> Bool[Tensor, "row 1 seq seq"]:
+    """True where a position (third axis) may attend to another (fourth).
+
+    To those before it and itself, in its own segment and in the prompt of its group.
+    """
     width = segments.shape[1]
     causal = torch.ones(width, width, dtype=torch.bool).tril()
-    same = segments[:, :, None] == segments[:, None, :]
-    prompt = (segments == 0)[:, None, :] & (segments > 0)[:, :, None]
-    return ((same | prompt) & causal)[:, None]
+    same_group = group_ids[:, :, None] == group_ids[:, None, :]
+    same_segment = segments[:, :, None] == segments[:, None, :]
+    prompt = (segments == 0)[:, None, :]
+    return (causal & same_group & (same_segment | prompt))[:, None]

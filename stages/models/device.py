@@ -23,6 +23,9 @@ class ComputeConfig(Params):
     """Padded tokens in a micro-batch; changes memory and rounding, nothing else."""
     row_tokens: int = Field(ge=0)
     """Completions of a prompt share one copy of it in rows up to this length; 0: never."""
+    pack_tokens: int = Field(ge=0)
+    """Prompts with their completions stand side by side in rows up to this length (and up to
+    `max_tokens`), none seeing another; a longer one has rows of its own; 0: all have."""
     max_batch: int = Field(gt=0)
     """Sequences decoded side by side by the transformers engine."""
 

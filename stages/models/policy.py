@@ -51,12 +51,11 @@ def prepare(
                 f"the hidden state, which this project does not support. Use a Llama, Qwen, "
                 f"Mistral or GPT-2 type model."
             )
-    if compute.row_tokens and "sliding_attention" in (
-        getattr(model.config, "layer_types", None) or ()
-    ):
+    if (compute.row_tokens or compute.pack_tokens) and not _attends_to_all(model):
         raise ValueError(
-            f"{model.config.model_type} has sliding-window layers, which rows shared by several "
-            f"completions would ignore: set compute.row_tokens to 0."
+            f"{model.config.model_type} has layers that do not attend to all that stands before, "
+            f"such as sliding windows, which rows shared by several completions or prompts would "
+            f"ignore: set compute.row_tokens and compute.pack_tokens to 0."
         )
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -68,6 +67,14 @@ def prepare(
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.enable_input_require_grads()
     return model.to(device)  # pyright: ignore[reportArgumentType]
+
+
+def _attends_to_all(model: PreTrainedModel) -> bool:
+    """Whether every layer is plain causal attention, in which alone a mask says it all."""
+    layer_types = getattr(model.config, "layer_types", None)
+    if layer_types is None:  # Mistral: one window for all layers, or none
+        return getattr(model.config, "sliding_window", None) is None
+    return set(layer_types) == {"full_attention"}
 
 
 def hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "position hidden"]:

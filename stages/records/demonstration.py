@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demonstration:
-    """One row of `data/prepare_data/demonstrations.jsonl` (the prompt/completion shape)."""
+    """One row of `demonstrations.jsonl` (the prompt/completion shape)."""
 
     id: str
     task: str

@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rollout:
-    """One row of `data/train_{ppo,grpo}/rollouts.jsonl`."""
+    """One row of `data/train_{ppo,grpo}/<policy>/rollouts.jsonl`."""
 
     step: int
     """The optimizer step's rollout batch, from 0."""

@@ -12,7 +12,7 @@ from stages.reports import plot_style
 
 CURVES = {
     "pass_at": ("pass@n (any right)", plot_style.GREEN),
-    "best_of": ("best-of-n (reward model)", plot_style.RED),
+    "best_of": ("best-of-n (by score)", plot_style.RED),
     "majority_at": ("majority@n", plot_style.BLUE),
     "mean_accuracy": ("mean (one sample)", plot_style.GREY),
 }

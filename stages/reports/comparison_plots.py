@@ -8,6 +8,7 @@ from stages.reports import (
     accuracy_by_n_plot,
     learning_curves_plot,
     mean_accuracy_plot,
+    plot_style,
     plot_tables,
 )
 from stages.reports.learning_curve import CurvePoint
@@ -20,12 +21,11 @@ def draw(
 ) -> list[str]:
     """Write all of them into a new folder; returns the names of the images, most telling first."""
     folder.mkdir()
-    mean_accuracy_plot.draw(folder / "mean_accuracy.png", evaluations)
+    colours = plot_style.colours(dict.fromkeys([*evaluations, *curves]))
+    mean_accuracy_plot.draw(folder / "mean_accuracy.png", evaluations, colours)
     accuracy_by_n_plot.draw(folder / "accuracy_by_n.png", evaluations)
-    learning_curves_plot.draw(folder / "learning_curves.png", curves)
+    learning_curves_plot.draw(folder / "learning_curves.png", curves, colours)
     plot_tables.mean_accuracy(folder / "mean_accuracy.csv", evaluations)
-    for name, evaluation in evaluations.items():
-        plot_tables.accuracy_by_n(folder / f"accuracy_by_n_{name}.csv", evaluation)
-    for name, points in curves.items():
-        plot_tables.learning_curve(folder / f"learning_curve_{name}.csv", points)
+    plot_tables.accuracy_by_n(folder / "accuracy_by_n.csv", evaluations)
+    plot_tables.learning_curves(folder / "learning_curves.csv", curves)
     return ["mean_accuracy.png", "accuracy_by_n.png", "learning_curves.png"]

@@ -22,18 +22,22 @@ def render(comparison: Metrics, evaluations: Metrics, *, images: Sequence[str]) 
         f"confidence intervals over problems (bootstrap; for greedy decoding Wilson's).",
         accuracy_table(evaluations),
         "Mean: one random sample. Majority: the most frequent answer of n samples. Best-of: the "
-        "sample that the reward model scores highest. Pass: any of n is right, which no one "
+        "sample that its scorer scores highest: a reward model, or the policy itself by its mean "
+        "log-prob of a token. Pass: any of n is right, which no one "
         "can choose without the gold answer. All are expectations over random draws from one pool.",
-        "## Against SFT",
-        "Percentage points above SFT on the same problems. **Bold**: the interval excludes zero.",
+        f"## Against {comparison['baseline']}",
+        f"Percentage points above {comparison['baseline']} on the same problems. **Bold**: the "
+        "interval excludes zero.",
         difference_table(comparison["policies"], largest_n(evaluations)),
         "## Does reranking help?",
         reranking(evaluations),
         "## What the completions look like",
         shape_table(evaluations),
         "## What it cost",
-        "Beyond SFT: DPO pays for sampling the preference pairs, PPO for these and the reward "
-        "model. Seconds are those of the machine that executed the stages.",
+        f"Beyond what {comparison['baseline']} cost: every stage that a policy was trained or "
+        "sampled by, with the pools that its pairs or demonstrations came from, its reward model "
+        "and the policies that it started from. Seconds are those of the machine that executed "
+        "the stages.",
         cost_table(comparison["costs"]),
         "## Plots",
         "\n\n".join(f"![{Path(path).stem.replace('_', ' ')}]({path})" for path in images),
@@ -64,20 +68,20 @@ def accuracy_table(evaluations: Metrics) -> str:
 
 
 def difference_table(policies: Metrics, n: str) -> str:
-    """Policies but SFT x paired differences from SFT."""
+    """Policies but the baseline x paired differences from it."""
     tables = {
-        "versus_sft_greedy_accuracy": "greedy",
-        "versus_sft": "mean",
-        "versus_sft_majority_at": f"majority@{n}",
-        "versus_sft_best_of": f"best-of-{n}",
-        "versus_sft_pass_at": f"pass@{n}",
+        "versus_baseline_greedy_accuracy": "greedy",
+        "versus_baseline": "mean",
+        "versus_baseline_majority_at": f"majority@{n}",
+        "versus_baseline_best_of": f"best-of-{n}",
+        "versus_baseline_pass_at": f"pass@{n}",
     }
     return _table(
         ["policy", *tables.values()],
         (
             [name, *(_points(one[table]) for table in tables)]
             for name, one in policies.items()
-            if "versus_sft" in one
+            if "versus_baseline" in one
         ),
     )
 
@@ -89,7 +93,7 @@ def reranking(evaluations: Metrics) -> str:
     for name, one in evaluations.items():
         mean, vote = one["best_of_minus_mean"][n], one["best_of_minus_majority"][n]
         sentences.append(
-            f"- **{name}**: the reward model's best of {n} is {_verdict(mean)} one random sample "
+            f"- **{name}**: the best of {n} is {_verdict(mean)} one random sample "
             f"({_points(mean)} points), and {_verdict(vote)} the majority of {n} "
             f"({_points(vote)} points)."
         )

@@ -4,6 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stages import recipe
+from stages.recipe import Recipe
+
+SPENDING_STAGES = ("compute_ref_logprobs", "train_", "sample_candidates/")
+"""The beginnings of entries that generate or train on tokens."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
@@ -15,6 +21,25 @@ class Cost:
     """Went through a backward pass, each time they did."""
     seconds: float
     """On the machine that executed the stage; a restored stage keeps the seconds of its run."""
+
+
+def paid(plan: Recipe) -> dict[str, list[str]]:
+    """Evaluated policy -> the entries that were trained or sampled for it, in order.
+
+    Those that the baseline needed too are left out, but for the baseline itself.
+    """
+    reads = recipe.learned_from(plan)
+    needed = {
+        policy: [
+            step for step in recipe.lineage(made_by, reads) if step.startswith(SPENDING_STAGES)
+        ]
+        for policy, made_by in recipe.evaluated(plan).items()
+    }
+    baseline, *others = needed
+    shared = set(needed[baseline])
+    return {baseline: needed[baseline]} | {
+        policy: [step for step in needed[policy] if step not in shared] for policy in others
+    }
 
 
 def entry(stages: Sequence[str], costs: Mapping[str, Cost]) -> dict[str, Any]:

@@ -14,18 +14,26 @@ SMOOTHED_STEPS = 9
 """Width of the centred moving average."""
 
 
-def draw(path: Path, curves: Mapping[str, Sequence[CurvePoint]]) -> None:
-    """True accuracy of the rollouts of all runs, and the reward of each on its own scale."""
+def draw(
+    path: Path, curves: Mapping[str, Sequence[CurvePoint]], colours: Mapping[str, str]
+) -> None:
+    """True accuracy of the rollouts of all runs, and the reward of each on its own scale.
+
+    Without any run the file is there all the same: dvc.yaml names it.
+    """
     with plot_style.applied():
         figure = Figure(figsize=(3.7 * (len(curves) + 1), 3.4))
         first, *others = figure.subplots(1, len(curves) + 1, squeeze=False).flat
         for name, points in curves.items():
-            _curve(first, name, points, "accuracy", label=name)
+            _curve(first, points, "accuracy", colours[name], label=name)
         first.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         first.set_title("True accuracy of rollouts")
-        first.legend(loc="lower right")
+        if curves:
+            first.legend(loc="lower right")
+        else:
+            first.text(0.5, 0.5, "no reinforcement learning in this plan", ha="center")
         for axes, (name, points) in zip(others, curves.items(), strict=True):
-            _curve(axes, name, points, "reward", label=name)
+            _curve(axes, points, "reward", colours[name], label=name)
             axes.set_title(f"Reward that {name} maximises")
         for axes in (first, *others):
             axes.set_xlabel("rollout step")
@@ -33,8 +41,9 @@ def draw(path: Path, curves: Mapping[str, Sequence[CurvePoint]]) -> None:
         plot_style.save(figure, path)
 
 
-def _curve(axes: Axes, name: str, points: Sequence[CurvePoint], field: str, *, label: str) -> None:
-    colour = plot_style.colour(name)
+def _curve(
+    axes: Axes, points: Sequence[CurvePoint], field: str, colour: str, *, label: str
+) -> None:
     steps = [point.step for point in points]
     values = [float(getattr(point, field)) for point in points]
     axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)

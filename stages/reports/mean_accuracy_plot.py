@@ -13,13 +13,13 @@ QUANTITIES = {"mean_accuracy": ("o", 7, -0.17), "greedy_accuracy": ("D", 5, 0.17
 """Quantity -> marker, its size, and its place in the policy's row."""
 
 
-def draw(path: Path, policies: Mapping[str, Mapping[str, Any]]) -> None:
+def draw(path: Path, policies: Mapping[str, Mapping[str, Any]], colours: Mapping[str, str]) -> None:
     """A row a policy: accuracy of one random sample (and of greedy decoding), with intervals."""
     with plot_style.applied():
         figure = Figure(figsize=(7.0, 0.55 * len(policies) + 1.2))
         axes = figure.subplots()
         for row, (name, policy) in enumerate(policies.items()):
-            colour = plot_style.colour(name)
+            colour = colours[name]
             for quantity, (marker, size, offset) in QUANTITIES.items():
                 entry = policy[quantity]
                 value = entry["value"]

@@ -1,6 +1,6 @@
 """How all plots look, and PNG files whose bytes depend on the numbers alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 # Okabe and Ito's palette: told apart with any kind of colour vision.
 GREY, BLUE, RED, GREEN, PINK = "#555555", "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 
-_POLICIES = {"sft": GREY, "dpo": BLUE, "ppo": RED, "grpo": GREEN}
+_ORDER = (GREY, BLUE, RED, GREEN, PINK, "#E69F00", "#56B4E9", "#000000")
 _STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 11,
@@ -37,9 +37,9 @@ def applied() -> Iterator[None]:
         yield
 
 
-def colour(policy: str) -> str:
-    """The colour of a policy in every plot."""
-    return _POLICIES.get(policy, PINK)
+def colours(policies: Iterable[str]) -> dict[str, str]:
+    """The colour of each policy in every plot, by its place; the baseline, the first, is grey."""
+    return {name: _ORDER[place % len(_ORDER)] for place, name in enumerate(policies)}
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -16,44 +16,46 @@ CURVES = {
 """Column -> the table of a policy's metrics."""
 
 
-def accuracy_by_n(path: Path, policy: Mapping[str, Any]) -> None:
-    """One row an n: the accuracy of each way to choose among n samples, with its bounds."""
+def accuracy_by_n(path: Path, policies: Mapping[str, Mapping[str, Any]]) -> None:
+    """One row a policy and n: accuracy of each way to choose among n samples, with its bounds."""
     rows = []
-    for n in policy["best_of"]:
-        row: dict[str, Any] = {"n": int(n)}
-        for column, table in CURVES.items():
-            entry = policy[table] if table == "mean_accuracy" else policy[table][n]
-            row |= {
-                column: entry["value"],
-                f"{column}_low": entry["low"],
-                f"{column}_high": entry["high"],
-            }
-        rows.append(row)
-    _write(path, rows)
+    for name, policy in policies.items():
+        for n in policy["best_of"]:
+            row: dict[str, Any] = {"policy": name, "n": int(n)}
+            for column, table in CURVES.items():
+                entry = policy[table] if table == "mean_accuracy" else policy[table][n]
+                row |= {
+                    column: entry["value"],
+                    f"{column}_low": entry["low"],
+                    f"{column}_high": entry["high"],
+                }
+            rows.append(row)
+    _write(path, list(rows[0]), rows)
 
 
 def mean_accuracy(path: Path, policies: Mapping[str, Mapping[str, Any]]) -> None:
     """One row a policy."""
-    _write(
-        path,
-        [
-            {"policy": name, **{key: one["mean_accuracy"][key] for key in ("value", "low", "high")}}
-            for name, one in policies.items()
-        ],
-    )
+    columns = ("value", "low", "high")
+    rows = [
+        {"policy": name, **{column: one["mean_accuracy"][column] for column in columns}}
+        for name, one in policies.items()
+    ]
+    _write(path, ["policy", *columns], rows)
 
 
-def learning_curve(path: Path, points: Sequence[CurvePoint]) -> None:
-    """One row a step."""
+def learning_curves(path: Path, curves: Mapping[str, Sequence[CurvePoint]]) -> None:
+    """One row a policy and step; none where nothing was trained on rollouts."""
     columns = ("step", "num_rollouts", "reward", "accuracy", "tokens", "truncation_rate")
-    _write(
-        path,
-        [{column: round(getattr(point, column), 6) for column in columns} for point in points],
-    )
+    rows = [
+        {"policy": name, **{column: round(getattr(point, column), 6) for column in columns}}
+        for name, points in curves.items()
+        for point in points
+    ]
+    _write(path, ["policy", *columns], rows)
 
 
-def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, fieldnames=columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

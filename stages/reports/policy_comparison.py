@@ -13,6 +13,7 @@ from stages.reports.policy_metrics import rounded
 def compare(
     evaluations: Mapping[str, Mapping[str, Any]],
     results: Mapping[str, Sequence[ProblemResult]],
+    made_by: Mapping[str, str],
     *,
     num_resamples: int,
     confidence: float,
@@ -21,30 +22,33 @@ def compare(
     """The content of `data/compare_policies/metrics.json`, but for the costs.
 
     Args:
-        evaluations: for each policy, `sft` among them, the content of its metrics.json.
+        evaluations: for each policy, the baseline first, the content of its metrics.json.
         results: for each policy, its results on each problem.
+        made_by: for each policy, the entry that made it (`train_dpo/dpo`).
         num_resamples: of the problems.
         confidence: coverage of the intervals of the differences.
         seed: of the resamples.
     """
-    versus_sft = {
+    baseline, *others = evaluations
+    versus_baseline = {
         policy: differences(
             results[policy],
-            results["sft"],
-            n=max(evaluations["sft"]["best_of"], key=int),
+            results[baseline],
+            n=max(evaluations[baseline]["best_of"], key=int),
             num_resamples=num_resamples,
             confidence=confidence,
             seed=seed,
         )
-        for policy in evaluations
-        if policy != "sft"
+        for policy in others
     }
     return {
-        "num_problems": evaluations["sft"]["num_problems"],
-        "num_samples": evaluations["sft"]["num_samples"],
+        "baseline": baseline,
+        "num_problems": evaluations[baseline]["num_problems"],
+        "num_samples": evaluations[baseline]["num_samples"],
         "confidence": confidence,
         "policies": {
-            policy: entry(evaluation, versus_sft.get(policy))
+            policy: {"stage": made_by[policy].replace("/", "@")}
+            | entry(evaluation, versus_baseline.get(policy))
             for policy, evaluation in evaluations.items()
         },
     }
@@ -99,13 +103,13 @@ def differences(
 
 
 def entry(
-    evaluation: Mapping[str, Any], versus_sft: Mapping[str, Mapping[str, float]] | None
+    evaluation: Mapping[str, Any], versus_baseline: Mapping[str, Mapping[str, float]] | None
 ) -> dict[str, Any]:
     """One policy in `data/compare_policies/metrics.json`.
 
     Rates and means are plain numbers with `_low` and `_high` beside them; curves over n keep
-    their `{n: {value, low, high}}`. `versus_sft` is the difference of mean accuracy, and
-    `versus_sft_<quantity>` that of the others.
+    their `{n: {value, low, high}}`. `versus_baseline` is the difference of mean accuracy, and
+    `versus_baseline_<quantity>` that of the others.
     """
     found: dict[str, Any] = {}
     for name, value in evaluation.items():
@@ -117,7 +121,7 @@ def entry(
             }
         elif isinstance(value, Mapping):
             found[name] = value
-    for name, difference in (versus_sft or {}).items():
+    for name, difference in (versus_baseline or {}).items():
         suffix = "" if name == "mean_accuracy" else f"_{name}"
-        found[f"versus_sft{suffix}"] = difference
+        found[f"versus_baseline{suffix}"] = difference
     return found

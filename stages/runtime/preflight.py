@@ -1,7 +1,8 @@
-"""The whole params.yaml is checked before the first stage works, not stage by stage.
+"""The whole of params.yaml and dvc.yaml is checked before the first stage works.
 
-The check imports every entry point (seconds), so it is a subprocess, and its success is
-remembered under `.pipe/` for as long as params.yaml and the code stay what they were.
+The checks import every entry point (seconds) and are no part of the runtime, so each is a
+subprocess; their success is remembered under `.pipe/` for as long as both files and the code stay
+what they were.
 """
 
 import fcntl
@@ -12,17 +13,22 @@ from pathlib import Path
 
 from stages.runtime.identity import PIPE
 
-PARAMS = Path("params.yaml")
+FILES = (Path("params.yaml"), Path("dvc.yaml"))
 CODE = Path("stages")
-CHECK = CODE / "check_params.py"
+CHECKS = {
+    CODE / "check_params.py": ["stages.check_params"],
+    Path("flows/gather.py"): ["flows.gather", "check"],
+}
+"""Where a check is, and the module and arguments that run it."""
 
 
 def check() -> None:
-    """Raise one ValueError with everything that is wrong in params.yaml.
+    """Raise one ValueError with everything that is wrong in params.yaml, or then in dvc.yaml.
 
-    Does nothing in a folder without the check itself. Stages that start together check once.
+    Leaves out a check that is not in this folder. Stages that start together check once.
     """
-    if not CHECK.is_file():
+    checks = [command for path, command in CHECKS.items() if path.is_file()]
+    if not checks:
         return
     passed = PIPE / "preflight" / digest()
     if passed.exists():
@@ -32,14 +38,12 @@ def check() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if passed.exists():
             return
-        result = subprocess.run(
-            [sys.executable, "-m", "stages.check_params"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if result.returncode != 0:
-            raise ValueError(result.stderr.strip())
+        for command in checks:
+            result = subprocess.run(
+                [sys.executable, "-m", *command], capture_output=True, text=True, check=False
+            )
+            if result.returncode != 0:
+                raise ValueError(result.stderr.strip())
         for stale in passed.parent.iterdir():
             if stale.name != "lock":
                 stale.unlink()
@@ -47,9 +51,9 @@ def check() -> None:
 
 
 def digest() -> str:
-    """A hash of params.yaml and of every Python file of the stages."""
+    """A hash of both files and of every Python file of the stages."""
     content = hashlib.sha256()
-    for path in [PARAMS, *sorted(CODE.rglob("*.py"))]:
+    for path in [*FILES, *sorted(CODE.rglob("*.py"))]:
         content.update(str(path).encode() + b"\0")
         if path.exists():
             content.update(hashlib.sha256(path.read_bytes()).digest())

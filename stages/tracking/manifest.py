@@ -72,19 +72,19 @@ def _headline(entries: list[Entry], runs: dict[str, tuple[str, Any]]) -> dict[st
 
 def _mark_best(store: Store, headline: dict[str, Any], runs: dict[str, tuple[str, Any]]) -> None:
     accuracy = {
-        name: numbers["mean_accuracy"]
-        for name, numbers in headline.get("policies", {}).items()
-        if f"train_{name}" in runs
+        numbers["stage"]: numbers["mean_accuracy"]
+        for numbers in headline.get("policies", {}).values()
+        if numbers["stage"] in runs
     }
     if accuracy:
-        stage = f"train_{max(accuracy, key=accuracy.__getitem__)}"
+        stage = max(accuracy, key=accuracy.__getitem__)
         models.mark_best(store, runs[stage][0], stage)
 
 
 def _note(headline: dict[str, Any]) -> str:
-    lines = ["| policy | mean accuracy | versus SFT |", "|---|---|---|"]
+    lines = ["| policy | mean accuracy | versus baseline |", "|---|---|---|"]
     for name, numbers in headline.get("policies", {}).items():
-        versus = numbers.get("versus_sft")
+        versus = numbers.get("versus_baseline")
         gain = f"{versus['difference']:+.3f}" if versus else ""
         lines.append(f"| {name} | {numbers['mean_accuracy']:.3f} | {gain} |")
     return "\n".join(lines)

@@ -20,20 +20,20 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 @dataclass(frozen=True)
 class EntryPoint:
     fields: tuple[str, ...]
-    variants: tuple[str, ...]
+    tables: tuple[str, ...]
 
 
 def read_entry_point(path: Path) -> EntryPoint:
-    """Field names of its `Config` and its `VARIANTS`, without importing it."""
+    """Field names of its `Config` and its `TABLES`, without importing it."""
     fields: tuple[str, ...] = ()
-    variants: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef) and node.name == "Config":
             names = [item.target for item in node.body if isinstance(item, ast.AnnAssign)]
             fields = tuple(target.id for target in names if isinstance(target, ast.Name))
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "VARIANTS":
-            variants = ast.literal_eval(node.value)
-    return EntryPoint(fields, variants)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TABLES":
+            tables = ast.literal_eval(node.value)
+    return EntryPoint(fields, tables)
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def graph() -> dict[str, StageNode]:
 
 
 @pytest.fixture(scope="module")
-def entry_points(graph: dict[str, StageNode]) -> dict[str, EntryPoint]:
-    names = {name.split("@")[0] for name in graph}
+def entry_points() -> dict[str, EntryPoint]:
+    names = set(YAML(typ="safe").load(REPOSITORY / "dvc.yaml")["stages"])
     return {name: read_entry_point(REPOSITORY / "stages" / f"{name}.py") for name in names}
 
 
@@ -55,41 +55,30 @@ def content() -> dict[str, Any]:
 def test_every_key_is_read_by_a_stage_and_every_field_is_a_key(
     content: dict[str, Any], entry_points: dict[str, EntryPoint]
 ) -> None:
-    assert {field for entry in entry_points.values() for field in entry.fields} == set(content)
+    read = {field for entry in entry_points.values() for field in entry.fields}
+    # of the recipes, only the planned one is read
+    assert read | {"recipes"} == set(content)
 
 
 def test_a_section_belongs_to_the_stage_of_its_name(entry_points: dict[str, EntryPoint]) -> None:
     for name, entry in entry_points.items():
-        if entry.fields:
+        if name in entry.fields:
             assert entry.fields[-1] == name, "the stage's own section is the last field"
         others = set(entry.fields) & set(entry_points) - {name}
         assert not others, f"{name} reads the section of {others}"
+        assert set(entry.tables) <= set(entry.fields), name
 
 
 def test_dvc_watches_what_the_stage_reads(
-    graph: dict[str, StageNode], entry_points: dict[str, EntryPoint]
+    graph: dict[str, StageNode], entry_points: dict[str, EntryPoint], content: dict[str, Any]
 ) -> None:
     for node in graph.values():
         entry = entry_points[node.name.split("@")[0]]
-        if not entry.variants:
-            assert sorted(node.params) == sorted(entry.fields), node.name
-            continue
-        *shared, section = entry.fields
-        own = [key for key in node.params if key.startswith(section)]
-        assert sorted(set(node.params) - set(own)) == sorted(shared), node.name
-        assert len(own) == 1, node.name
-        assert own[0] in {f"{section}.{variant}" for variant in entry.variants}, node.name
-
-
-def test_variants_are_the_keys_of_their_section_and_all_are_used(
-    graph: dict[str, StageNode], entry_points: dict[str, EntryPoint], content: dict[str, Any]
-) -> None:
-    watched = {key for node in graph.values() for key in node.params}
-    with_variants = {name: entry for name, entry in entry_points.items() if entry.variants}
-    assert with_variants, "sample_candidates has variants"
-    for name, entry in with_variants.items():
-        assert set(entry.variants) == set(content[name])
-        assert {f"{name}.{variant}" for variant in entry.variants} <= watched
+        assert sorted(key.split(".")[0] for key in node.params) == sorted(entry.fields), node.name
+        for key in node.params:
+            section, *picked = key.split(".")
+            assert bool(picked) == (section in entry.tables), (node.name, key)
+            assert not picked or picked[0] in content[section], (node.name, key)
 
 
 def test_execution_has_no_place_in_params_yaml(content: dict[str, Any]) -> None:

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from random_grids import Grids, examples
+from stages.algorithms.losses.dpo import dpo_loss
 
 from stages.algorithms.gae import gae
 from stages.algorithms.losses.bradley_terry import bradley_terry_loss
-from stages.algorithms.losses.dpo import dpo_loss
 from stages.algorithms.losses.value import clipped_value_loss
 from stages.algorithms.masking import masked_whiten
 from stages.loops.choices.advantage import Advantage, Scored

@@ -62,8 +62,11 @@ with runs.start(stage, output, gpu=True) as run:
             row = {"id": "a", "completion": "4 #### 4", "completion_ids": [1, 2], "drawn": drawn}
             temporary.write_text((json.dumps(row) + "\\n") * 60)
     else:
-        numbers = {"sft": {"mean_accuracy": 0.25}, "dpo": {"mean_accuracy": content["goal"]}}
-        numbers["dpo"]["versus_sft"] = {"difference": 0.25, "low": 0.1, "high": 0.4}
+        numbers = {
+            "sft": {"stage": "train_sft", "mean_accuracy": 0.25},
+            "dpo": {"stage": "train_dpo", "mean_accuracy": content["goal"]},
+        }
+        numbers["dpo"]["versus_baseline"] = {"difference": 0.25, "low": 0.1, "high": 0.4}
         with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps({"policies": numbers}))
         with outputs.replace(output / "report.md") as temporary:

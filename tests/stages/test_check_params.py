@@ -3,6 +3,7 @@
 from types import ModuleType
 
 import pytest
+from pydantic import model_validator
 
 from stages import check_params
 from stages.params import Params
@@ -31,18 +32,23 @@ class SamplingConfig(Params):
     model: Model
     sample_candidates: Sampling
 
+    @model_validator(mode="after")
+    def _even(self) -> "SamplingConfig":
+        if self.model.width % 2:
+            raise ValueError("the width is odd")
+        return self
 
-def module(name, config, variants=None):
+
+def module(name, config, tables=()):
     made = ModuleType(f"stages.{name}")
     made.Config = config
-    if variants is not None:
-        made.VARIANTS = variants
+    made.TABLES = tables
     return made
 
 
 MODULES = [
     module("train_grpo", GrpoConfig),
-    module("sample_candidates", SamplingConfig, ("dev", "test")),
+    module("sample_candidates", SamplingConfig, ("sample_candidates",)),
 ]
 
 
@@ -53,6 +59,12 @@ def right():
         "train_grpo": {"learning_rate": 1e-4, "num_steps": 3},
         "sample_candidates": {"dev": {"temperature": 1.0}, "test": {"temperature": 0.5}},
     }
+
+
+def test_entries_of_a_table_may_have_any_name():
+    content = right()
+    content["sample_candidates"]["more"] = {"temperature": 2.0}
+    assert check_params.find_problems(content, MODULES) == []
 
 
 def test_a_right_file_has_no_problems():
@@ -66,14 +78,14 @@ def test_every_problem_is_told_once():
     content["train_grpo"]["lerning_rate"] = content["train_grpo"].pop("learning_rate")
     content["train_grpo"]["colour"] = "red"
     content["sample_candidates"]["test"] = {"temperature": "hot"}
-    content["sample_candidates"]["tests"] = {}
+    content["sample_candidates"]["more"] = {}
     assert check_params.find_problems(content, MODULES) == [
         "sed: unknown key; did you mean 'seed'?",
         "model.width: Input should be a valid integer (found '8')",
         "train_grpo.lerning_rate: unknown key; did you mean 'learning_rate'?",
         "train_grpo.colour: unknown key; remove it",
-        "sample_candidates.tests: unknown key; remove it",
         "sample_candidates.test.temperature: Input should be a valid number (found 'hot')",
+        "sample_candidates.more.temperature: missing",
     ]
 
 
@@ -82,11 +94,20 @@ def test_every_problem_is_told_once():
     [
         (lambda c: c.pop("train_grpo"), "train_grpo: missing"),
         (lambda c: c["train_grpo"].pop("num_steps"), "train_grpo.num_steps: missing"),
-        (lambda c: c["sample_candidates"].pop("dev"), "sample_candidates.dev: missing"),
+        (
+            lambda c: c["sample_candidates"].update(dev=4),
+            "sample_candidates.dev: Input should be a valid dictionary or instance of Sampling "
+            "(found 4)",
+        ),
         (
             lambda c: c.update(sample_candidates=3),
-            "sample_candidates: expected the keys ['dev', 'test'], found 3",
+            "sample_candidates: expected a table of at least one entry, found 3",
         ),
+        (
+            lambda c: c.update(sample_candidates={}),
+            "sample_candidates: expected a table of at least one entry, found {}",
+        ),
+        (lambda c: c["model"].update(width=9), "the width is odd"),
         (lambda c: c.update(extra=1), "extra: unknown key; remove it"),
     ],
 )

@@ -10,15 +10,47 @@ from stages.records.problem_result import ProblemResult
 from stages.records.rollout import Rollout
 from stages.reports import policy_metrics
 
-PARAMS = "seed: 0\ncompare_policies: {num_bootstrap: 300, confidence: 0.95}\n"
+PARAMS = """
+seed: 0
+compare_policies: {num_bootstrap: 300, confidence: 0.95}
+plan:
+  train_sft:
+    sft: {preset: sft, start: prepare_data/tokenizer, demonstrations: prepare_data}
+  sample_candidates:
+    sft-preference: {policy: train_sft/sft/policy, split: preference}
+    sft-dev: {policy: train_sft/sft/policy, split: dev}
+    sft-test: {policy: train_sft/sft/policy, split: test}
+    dpo-test: {policy: train_dpo/dpo/policy, split: test}
+    ppo-test: {policy: train_ppo/ppo/policy, split: test}
+    grpo-test: {policy: train_grpo/grpo/policy, split: test}
+  select_demonstrations: {}
+  label_preferences:
+    sft: {train: sft-preference, heldout: sft-dev}
+  train_reward_model:
+    sft: {start: train_sft/sft/policy, pairs: sft}
+  compute_ref_logprobs:
+    sft: {policy: train_sft/sft/policy, pairs: sft}
+  train_dpo:
+    dpo: {preset: dpo, start: train_sft/sft/policy, pairs: sft, reference: sft}
+  train_ppo:
+    ppo: {preset: ppo, start: train_sft/sft/policy, reward: train_reward_model/sft/reward_model}
+  train_grpo:
+    grpo: {preset: grpo, start: train_sft/sft/policy}
+  evaluate_policy:
+    sft: {pool: sft-test, scorer: train_reward_model/sft/reward_model}
+    dpo: {pool: dpo-test, scorer: train_reward_model/sft/reward_model}
+    ppo: {pool: ppo-test, scorer: train_reward_model/sft/reward_model}
+    grpo: {pool: grpo-test, scorer: train_reward_model/sft/reward_model}
+"""
 ACCURACY = {"sft": 0.25, "dpo": 0.5, "ppo": 0.5, "grpo": 0.75}
 COSTS = {
-    "train_sft": (0, 1000, 10.0),
+    "train_sft/sft": (0, 1000, 10.0),
     "sample_candidates/sft-preference": (500, None, 5.0),
-    "train_reward_model": (0, 300, 3.0),
-    "train_dpo": (0, 400, 4.0),
-    "train_ppo": (700, 800, 20.5),
-    "train_grpo": (600, 650, 15.25),
+    "train_reward_model/sft": (0, 300, 3.0),
+    "compute_ref_logprobs/sft": (0, 0, 0.5),
+    "train_dpo/dpo": (0, 400, 4.0),
+    "train_ppo/ppo": (700, 800, 20.5),
+    "train_grpo/grpo": (600, 650, 15.25),
 }
 
 
@@ -74,7 +106,7 @@ def folder(tmp_path, monkeypatch):
             )
             for step in range(3)
         ]
-        lines.write(data / f"train_{policy}/rollouts.jsonl", rollouts)
+        lines.write(data / f"train_{policy}/{policy}/rollouts.jsonl", rollouts)
 
 
 def test_metrics_hold_accuracies_paired_differences_and_costs():
@@ -88,16 +120,16 @@ def test_metrics_hold_accuracies_paired_differences_and_costs():
         0.25,
     )
     assert policies["grpo"]["greedy_accuracy"] == 0.5
-    assert policies["grpo"]["versus_sft"] == {"difference": 0.5, "low": 0.5, "high": 0.5}
-    assert policies["grpo"]["versus_sft_greedy_accuracy"]["difference"] == 0.0
-    assert "versus_sft" not in policies["sft"]
+    assert policies["grpo"]["versus_baseline"] == {"difference": 0.5, "low": 0.5, "high": 0.5}
+    assert policies["grpo"]["versus_baseline_greedy_accuracy"]["difference"] == 0.0
+    assert "versus_baseline" not in policies["sft"]
     assert policies["sft"]["best_of_minus_mean"]["4"]["value"] == 0.0625
     assert {
         name: (cost["generated_tokens"], cost["trained_tokens"], cost["seconds"])
         for name, cost in metrics["costs"].items()
     } == {
         "sft": (0, 1000, 10.0),
-        "dpo": (500, 400, 9.0),
+        "dpo": (500, 400, 9.5),
         "ppo": (1200, 1100, 28.5),
         "grpo": (600, 650, 15.2),
     }
@@ -108,9 +140,10 @@ def test_the_report_has_every_table_and_links_plots_that_exist():
     report = Path("data/compare_policies/report.md").read_text(encoding="utf-8")
     assert "| grpo | 50.0 % [29.9, 70.1] | 75.0 % [75.0, 75.0] |" in report
     assert "| grpo | +0.0 [+0.0, +0.0] | **+50.0 [+50.0, +50.0]** |" in report
-    assert "- **sft**: the reward model's best of 4 is better than one random sample" in report
+    assert "- **sft**: the best of 4 is better than one random sample" in report
     assert (
-        "ppo: sample_candidates/sft-preference, train_reward_model, train_ppo | 1,200 |" in report
+        "ppo: sample_candidates/sft-preference, train_reward_model/sft, train_ppo/ppo | 1,200 |"
+        in report
     )
     for name in ("mean_accuracy", "accuracy_by_n", "learning_curves"):
         assert f"(plots/{name}.png)" in report
@@ -128,11 +161,38 @@ def test_the_plots_numbers_are_in_csv_files():
     assert tables["mean_accuracy"][0] == {
         "policy": "sft", "value": "0.25", "low": "0.25", "high": "0.25",
     }  # fmt: skip
-    assert [row["n"] for row in tables["accuracy_by_n_sft"]] == ["1", "4"]
-    assert tables["accuracy_by_n_sft"][1]["best_of"] == "0.3125"
-    assert tables["accuracy_by_n_sft"][1]["mean"] == "0.25"
-    assert [row["reward"] for row in tables["learning_curve_ppo"]] == ["0.0", "0.5", "1.0"]
-    assert [row["accuracy"] for row in tables["learning_curve_grpo"]] == ["0.0", "1.0", "1.0"]
+    by_n = tables["accuracy_by_n"]
+    assert [(row["policy"], row["n"]) for row in by_n[:3]] == [
+        ("sft", "1"), ("sft", "4"), ("dpo", "1"),
+    ]  # fmt: skip
+    assert (by_n[1]["best_of"], by_n[1]["mean"]) == ("0.3125", "0.25")
+    curves = {name: [] for name in ("ppo", "grpo")}
+    for row in tables["learning_curves"]:
+        curves[row["policy"]].append((row["reward"], row["accuracy"]))
+    assert curves["ppo"] == curves["grpo"] == [("0.0", "0.0"), ("0.5", "1.0"), ("1.0", "1.0")]
+
+
+def test_a_plan_without_rollouts_has_the_same_files_and_another_baseline():
+    text = PARAMS
+    for name in ("ppo", "grpo"):
+        text = "\n".join(line for line in text.split("\n") if f"    {name}: " not in line)
+        text = text.replace(f"  train_{name}:", f"  train_{name}: {{}}")
+    sft = "    sft: {pool: sft-test, scorer: train_reward_model/sft/reward_model}\n"
+    dpo = sft.replace("sft:", "dpo:").replace("sft-test", "dpo-test")
+    Path("params.yaml").write_text(text.replace(sft + dpo, dpo + sft), encoding="utf-8")
+    compare_policies.main()
+    metrics = json.loads(Path("data/compare_policies/metrics.json").read_text(encoding="utf-8"))
+    assert metrics["baseline"] == "dpo"
+    assert metrics["policies"]["dpo"]["stage"] == "train_dpo@dpo"
+    assert metrics["policies"]["sft"]["versus_baseline"]["difference"] == -0.25
+    assert metrics["costs"]["sft"]["stages"] == []
+    assert metrics["costs"]["dpo"]["stages"] == [
+        "train_sft/sft", "sample_candidates/sft-preference", "compute_ref_logprobs/sft",
+        "train_dpo/dpo",
+    ]  # fmt: skip
+    plots = Path("data/compare_policies/plots")
+    assert (plots / "learning_curves.png").exists()
+    assert len((plots / "learning_curves.csv").read_text(encoding="utf-8").splitlines()) == 1
 
 
 def test_a_second_run_writes_the_same_bytes():

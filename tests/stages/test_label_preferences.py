@@ -32,7 +32,7 @@ def write(split: str, answers: dict[str, str], *, gold: str = "4") -> None:
         for index, answer in enumerate(text)
     ]
     lines.write(label_preferences.PROMPTS / f"{split}.jsonl", prompts)
-    lines.write(label_preferences.POOLS / f"sft-{split}" / "pool.jsonl", completions)
+    lines.write(label_preferences.POOLS / f"old-{split}" / "pool.jsonl", completions)
 
 
 @pytest.fixture(autouse=True)
@@ -44,14 +44,16 @@ def folder(tmp_path, monkeypatch):
 def test_both_files_hold_the_pairs_of_their_split_and_the_metrics_count_them():
     write("preference", {"a": "4457", "b": "4444", "c": "5678"})
     write("dev", {"d": "45"})
-    label_preferences.main()
-    train = list(lines.read(label_preferences.OUTPUT / "train.jsonl", Preference))
-    heldout = list(lines.read(label_preferences.OUTPUT / "heldout.jsonl", Preference))
+    label_preferences.main("new", "old-preference", "old-dev")
+    train = list(lines.read(label_preferences.OUTPUT / "new/train.jsonl", Preference))
+    heldout = list(lines.read(label_preferences.OUTPUT / "new/heldout.jsonl", Preference))
     assert [row.id for row in train] == ["a", "a"]
     assert {row.chosen for row in train} == {"#### 4"}
     assert {row.rejected for row in train} == {"#### 5", "#### 7"}
     assert [(row.id, row.chosen, row.rejected) for row in heldout] == [("d", "#### 4", "#### 5")]
-    metrics = json.loads((label_preferences.OUTPUT / "metrics.json").read_text(encoding="utf-8"))
+    metrics = json.loads(
+        (label_preferences.OUTPUT / "new/metrics.json").read_text(encoding="utf-8")
+    )
     assert metrics["train"]["problems"] == 3
     assert metrics["train"]["problems_with_pairs"] == 1
     assert metrics["train"]["problems_all_correct"] == 1
@@ -66,8 +68,8 @@ def test_a_second_run_writes_the_same_bytes():
     write("dev", {"d": "45"})
     written = []
     for _ in range(2):
-        label_preferences.main()
-        written.append((label_preferences.OUTPUT / "train.jsonl").read_bytes())
+        label_preferences.main("new", "old-preference", "old-dev")
+        written.append((label_preferences.OUTPUT / "new/train.jsonl").read_bytes())
     assert written[0] == written[1]
 
 
@@ -75,4 +77,4 @@ def test_a_pool_without_any_pair_is_an_error_that_says_what_to_do():
     write("preference", {"a": "5678", "b": "4444"})
     write("dev", {"d": "45"})
     with pytest.raises(ValueError, match=r"found none: .*'problems_all_wrong': 1.*Sample more"):
-        label_preferences.main()
+        label_preferences.main("new", "old-preference", "old-dev")

@@ -30,7 +30,7 @@ class Number(Params):
     number: int
 
 
-class VariantConfig(Params):
+class TableConfig(Params):
     seed: int
     sample: Number
 
@@ -47,14 +47,14 @@ def test_a_config_reads_the_keys_it_names_and_no_others(path):
     assert (config.seed, config.train.rate, config.train.steps) == (3, 1e-4, 10)
 
 
-def test_a_variant_is_read_from_inside_the_last_section(path):
-    assert params.load(VariantConfig, "test", path).sample.number == 4
-    assert params.load(VariantConfig, "dev", path).sample.number == 2
+def test_the_picked_entry_of_a_table_is_read(path):
+    assert params.load(TableConfig, {"sample": "test"}, path).sample.number == 4
+    assert params.load(TableConfig, {"sample": "dev"}, path).sample.number == 2
 
 
-def test_an_unknown_variant_is_refused_with_those_there_are(path):
+def test_an_unknown_entry_is_refused_with_those_there_are(path):
     with pytest.raises(ValueError, match=r"no entry 'train'; it has \['dev', 'test'\]"):
-        params.load(VariantConfig, "train", path)
+        params.load(TableConfig, {"sample": "train"}, path)
 
 
 def test_every_wrong_key_is_told_at_once(path):

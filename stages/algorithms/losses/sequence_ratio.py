@@ -27,7 +27,7 @@ def sequence_ratio_surrogate(
     token it is `clipped_surrogate`. Zheng et al., "Group Sequence Policy Optimization"
     (2025), eq. 5 and 7, https://arxiv.org/abs/2507.18071 (clip 3e-4 and 4e-4: a mean
     moves far less than one token). Without `normalise` the sum stands for the mean: the
-    true ratio of the completions' probabilities, as in RLOO's sequence-level clip.
+    true ratio of the completions' probabilities, as in TRL's RLOO.
     Departure: log-ratios are capped at 20, beyond which there is no gradient.
 
     Args:

@@ -114,9 +114,10 @@ def test_without_whitening_the_advantages_are_those_of_gae():
 
 
 @pytest.mark.parametrize("name", ["old_values", "returns"])
-def test_micro_batches_rows_and_mini_batches_change_nothing(name):
+@pytest.mark.parametrize("changes", [{"max_tokens": 20, "row_tokens": 0}, {"pack_tokens": 80}])
+def test_micro_batches_rows_and_mini_batches_change_nothing(name, changes):
     _, expected = run()
-    _, found = run(num_minibatches=3, max_tokens=20, row_tokens=0)
+    _, found = run(num_minibatches=3, **changes)
     torch.testing.assert_close(found.advantages, expected.advantages, rtol=1e-3, atol=1e-4)
     for row, other in zip(value_rows(found, name), value_rows(expected, name), strict=True):
         torch.testing.assert_close(row, other, rtol=1e-3, atol=1e-4)

@@ -94,9 +94,10 @@ def test_the_trivial_task_is_learned(monkeypatch):
 @pytest.mark.parametrize("kl_coef", [0.0, 0.1])
 def test_the_gradient_does_not_depend_on_micro_batches_rows_or_prompt_order(kl_coef, monkeypatch):
     seen = watch_gradients(monkeypatch, group_rl)
-    for row_tokens in (64, 0, 20):
+    for row_tokens, pack_tokens in ((64, 0), (0, 0), (20, 0), (64, 80), (0, 80)):
         for max_tokens in (4096, 40):
-            settings = compute(row_tokens=row_tokens, max_tokens=max_tokens)
+            changes = {"row_tokens": row_tokens, "pack_tokens": pack_tokens}
+            settings = compute(max_tokens=max_tokens, **changes)
             train(load("llama"), FIRST_FOUR, settings, kl_coef=kl_coef)
     train(load("llama"), [[2, 0, 3, 1]], kl_coef=kl_coef)
     for found in seen[1:]:

@@ -97,9 +97,10 @@ def test_the_reward_models_score_rises_and_the_value_model_learns_to_predict_it(
 
 def test_neither_gradient_depends_on_micro_batches_or_rows(monkeypatch):
     seen = watch_gradients(monkeypatch, ppo)
-    for row_tokens in (64, 0, 20):
+    for row_tokens, pack_tokens in ((64, 0), (0, 0), (20, 0), (64, 80), (0, 80)):
         for max_tokens in (4096, 40):
-            settings = compute(row_tokens=row_tokens, max_tokens=max_tokens)
+            changes = {"row_tokens": row_tokens, "pack_tokens": pack_tokens}
+            settings = compute(max_tokens=max_tokens, **changes)
             train(Models(), FIRST_FOUR, settings)
     # The policy's step and the value model's alternate.
     for found in seen[2::2]:

@@ -46,10 +46,11 @@ def test_the_loss_is_that_of_the_scores_with_the_centring_term():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_gradient_does_not_depend_on_micro_batches_rows_or_order(family, monkeypatch):
     seen = watch_gradients(monkeypatch, reward)
-    for row_tokens in (64, 0, 14):
+    for row_tokens, pack_tokens in ((64, 0), (0, 0), (14, 0), (64, 40), (0, 40)):
         for max_tokens in (4096, 30):
-            changes = {"row_tokens": row_tokens, "max_tokens": max_tokens}
-            train(load(family, head=0.5), ONE_STEP, compute(**changes), centring=0.1)
+            changes = {"row_tokens": row_tokens, "pack_tokens": pack_tokens}
+            settings = compute(max_tokens=max_tokens, **changes)
+            train(load(family, head=0.5), ONE_STEP, settings, centring=0.1)
     train(load(family, head=0.5), [[3, 1, 7, 0, 5, 2, 6, 4]], centring=0.1)
     for found in seen[1:]:
         assert_same_gradients(found, seen[0])

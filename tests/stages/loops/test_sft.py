@@ -17,7 +17,13 @@ ONE_STEP = [list(range(8))]
 
 
 def config(**optim):
-    return SftConfig(num_epochs=1, batch_size=8, optim=OPTIM | optim)
+    return SftConfig(
+        num_epochs=1,
+        batch_size=8,
+        num_demonstrations=None,
+        learn_prompt=False,
+        optim=OPTIM | optim,
+    )
 
 
 def train(model, schedule, settings=None, optim=None, rows=ROWS):
@@ -41,7 +47,9 @@ def test_the_gradient_is_that_of_the_plain_loss_whatever_the_micro_batches_and_r
 ):
     seen = watch_gradients(monkeypatch, sft)
     for max_tokens in (4096, 40, 1):
-        train(load(family), ONE_STEP, compute(max_tokens=max_tokens))
+        for pack_tokens in (0, 30):
+            settings = compute(max_tokens=max_tokens, pack_tokens=pack_tokens)
+            train(load(family), ONE_STEP, settings)
     train(load(family), [[3, 1, 7, 0, 5, 2, 6, 4]])
     model = load(family)
     flat = torch.cat([plain_logprobs(model, r.prompt_ids, r.completion_ids) for r in ROWS])
@@ -51,6 +59,33 @@ def test_the_gradient_is_that_of_the_plain_loss_whatever_the_micro_batches_and_r
         assert_same_gradients(found, seen[0])
         norms = sorted(float(gradient.norm()) for gradient in found.values())
         assert norms == pytest.approx(by_shape, rel=1e-3, abs=1e-5)
+
+
+def test_all_rows_are_chosen_as_they_are_unless_fewer_or_documents_are_asked_for():
+    assert sft.choose(ROWS, config(), seed=0) == ROWS
+    few = config().model_copy(update={"num_demonstrations": 3})
+    chosen = sft.choose(ROWS, few, seed=0)
+    assert len({row.id for row in chosen}) == 3
+    assert sft.choose(ROWS, few, seed=0) == chosen
+    assert any(sft.choose(ROWS, few, seed=seed) != chosen for seed in range(1, 5))
+    with pytest.raises(ValueError, match="at most 8, which is all there are; found 9"):
+        sft.choose(ROWS, few.model_copy(update={"num_demonstrations": 9}), seed=0)
+
+
+def test_a_documents_prompt_is_learned_too_from_its_second_token():
+    documents = sft.choose(ROWS, config().model_copy(update={"learn_prompt": True}), seed=0)
+    for row, document in zip(ROWS, documents, strict=True):
+        assert document.prompt_ids == row.prompt_ids[:1]
+        assert document.completion_ids == row.prompt_ids[1:] + row.completion_ids
+
+
+def test_the_padding_share_is_that_of_all_positions_of_the_step():
+    lengths = [len(r.prompt_ids) + len(r.completion_ids) for r in ROWS]
+    (step,) = train(load("llama"), ONE_STEP)
+    expected = 1 - sum(lengths) / (8 * max(lengths))
+    assert step.metrics["batch/padding_share"] == pytest.approx(expected)
+    (step,) = train(load("llama"), ONE_STEP, compute(pack_tokens=sum(lengths)))
+    assert step.metrics["batch/padding_share"] == 0
 
 
 def test_eight_demonstrations_are_learned_by_heart():

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, compute
@@ -44,6 +46,52 @@ def test_padding_of_a_shared_row_sees_itself_and_no_real_token_sees_it():
     assert mask.diagonal().all()
 
 
+def test_a_packed_row_by_hand():
+    # Prompt 10 11 with 20 20 and 21, then prompt 10 with 20; the longer group comes first.
+    groups = [group(1, 1, first=2), group(2, 2, 1)]
+    (batch,) = micro_batches(groups, compute(pack_tokens=7), PAD, CPU)
+    assert batch.indices == [0, 1, 2]
+    assert batch.input_ids.tolist() == [[10, 11, 20, 20, 21, 10, 20]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 2, 0, 1]]
+    assert batch.predict_index.tolist() == [1, 2, 1, 5]
+    assert batch.last_index.tolist() == [3, 4, 6]
+    assert batch.token_ids.tolist() == [[20, 20], [21, PAD], [20, PAD]]
+    assert batch.num_tokens == 7
+    sees = [
+        [1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0, 0],
+        [1, 1, 0, 0, 1, 0, 0],
+        [0, 0, 0, 0, 0, 1, 0],
+        [0, 0, 0, 0, 0, 1, 1],
+    ]
+    assert batch.attention_mask[0, 0].int().tolist() == sees
+
+
+def test_completions_that_do_not_share_a_prompt_bring_their_own_into_a_packed_row():
+    settings = compute(row_tokens=0, pack_tokens=7)
+    (batch,) = micro_batches([group(2, 2, 1)], settings, PAD, CPU)
+    assert batch.input_ids.tolist() == [[10, 11, 20, 20, 10, 11, 21]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2]]
+    assert batch.predict_index.tolist() == [1, 2, 5]
+
+
+@pytest.mark.parametrize("changes", [{"pack_tokens": 5}, {"pack_tokens": 64, "max_tokens": 5}])
+def test_a_group_longer_than_a_packed_row_or_a_batch_is_not_packed(changes):
+    groups = [group(2, 2), group(2, 4, first=1), group(2, 2, first=2)]
+    batches = list(micro_batches(groups, compute(**changes), PAD, CPU))
+    assert [batch.input_ids.shape for batch in batches] in ([(1, 6), (1, 4), (1, 4)], [(3, 6)])
+    assert all(batch.attention_mask is None for batch in batches)
+
+
+def test_padding_is_what_is_not_counted_as_a_token():
+    for pack_tokens in (0, 9):
+        groups = [group(2, 2, 1), group(2, 1, first=2), group(4, 4, first=3)]
+        (batch,) = micro_batches(groups, compute(pack_tokens=pack_tokens), PAD, CPU)
+        assert batch.num_tokens == (batch.input_ids != PAD).sum() == 5 + 3 + 8
+
+
 def test_rows_keep_the_callers_numbers():
     batch = collate([group(2, 1, 1, first=4), group(3, 1, first=0)], 64, PAD, CPU)
     assert batch.indices == [4, 5, 0]
@@ -64,17 +112,18 @@ def test_a_group_is_cut_where_a_row_is_full(row_tokens, expected):
     assert all(part.length() <= max(row_tokens, 5) for part in parts)
 
 
+@pytest.mark.parametrize("pack_tokens", [0, 25, 1000])
 @pytest.mark.parametrize("row_tokens", [0, 12, 30, 1000])
 @pytest.mark.parametrize("max_tokens", [1, 60, 200, 10_000])
 def test_a_batch_of_several_groups_is_within_the_budget_and_no_completion_is_lost(
-    max_tokens, row_tokens
+    max_tokens, row_tokens, pack_tokens
 ):
     generator = torch.Generator().manual_seed(0)
     groups = [
         group(*torch.randint(1, 12, (int(n) + 1,), generator=generator).tolist(), first=10 * i)
         for i, n in enumerate(torch.randint(1, 5, (20,), generator=generator))
     ]
-    settings = compute(max_tokens=max_tokens, row_tokens=row_tokens)
+    settings = compute(max_tokens=max_tokens, row_tokens=row_tokens, pack_tokens=pack_tokens)
     batches = list(micro_batches(groups, settings, PAD, CPU))
     found = sorted(index for batch in batches for index in batch.indices)
     assert found == sorted(index for g in groups for index in g.indices)
@@ -85,8 +134,8 @@ def test_a_batch_of_several_groups_is_within_the_budget_and_no_completion_is_los
 
 def test_completions_of_a_group_stay_in_one_batch_and_in_order():
     groups = [group(3, 2, 2, first=2 * i) for i in range(10)]
-    for row_tokens in (0, 64):
-        settings = compute(max_tokens=20, row_tokens=row_tokens)
+    for row_tokens, pack_tokens in itertools.product((0, 64), (0, 8, 20)):
+        settings = compute(max_tokens=20, row_tokens=row_tokens, pack_tokens=pack_tokens)
         for batch in micro_batches(groups, settings, PAD, CPU):
             assert [i + 1 for i in batch.indices[::2]] == batch.indices[1::2]
 

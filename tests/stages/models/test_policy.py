@@ -1,17 +1,29 @@
+import itertools
+
 import pytest
 import torch
 from tiny_checkpoints import (
+    BLOCKS,
     CPU,
     FAMILIES,
     PAD,
     compute,
     gradients,
     load,
+    load_exact,
     plain_logprobs,
     random_ids,
 )
 from torch import nn
-from transformers import AutoModelForCausalLM, CohereConfig, CohereForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    CohereConfig,
+    CohereForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from stages.algorithms import logprobs as chunked
 from stages.models import policy, tokenizer
@@ -22,10 +34,10 @@ TEMPERATURE = 0.8
 SHAPES = [(5, [3, 1, 7]), (9, [2]), (1, [4, 4])]
 
 
-def make_groups():
+def make_groups(shapes=SHAPES):
     generator = torch.Generator().manual_seed(0)
     groups, number = [], 0
-    for prompt_length, lengths in SHAPES:
+    for prompt_length, lengths in shapes:
         groups.append(
             Group(
                 prompt_ids=random_ids(generator, prompt_length),
@@ -63,6 +75,10 @@ def batched(model, groups, **changes):
     return [rows[index] for index in sorted(rows)], gradients(model)
 
 
+def num_rows(groups, **changes):
+    return sum(len(b.input_ids) for b in micro_batches(groups, compute(**changes), PAD, CPU))
+
+
 def assert_same(found, expected):
     for row, other in zip(found[0], expected[0], strict=True):
         torch.testing.assert_close(row, other, rtol=1e-6, atol=1e-6)
@@ -83,6 +99,72 @@ def test_log_probs_and_gradients_are_those_of_the_models_own_logits_however_rows
             found = batched(model, groups, row_tokens=row_tokens, max_tokens=max_tokens)
             assert_same(found, expected)
     assert_same(batched(model, groups[::-1]), expected)
+
+
+# Of uneven length, as (prompt length, lengths of its completions).
+PACKED = {
+    "demonstrations": [(3, [9]), (12, [4]), (1, [1]), (6, [2]), (2, [8]), (7, [7]), (4, [1])],
+    "pairs": [(3, [9, 2]), (8, [4, 4]), (1, [1, 6]), (6, [2, 3]), (2, [1, 1])],
+    "groups": [(3, [9, 2, 5, 1]), (8, [4, 4]), (1, [1, 6, 3]), (6, [2]), (2, [1, 1, 1, 1])],
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", PACKED)
+def test_packed_rows_give_the_log_probs_and_gradients_of_rows_of_their_own(family, kind):
+    model = load_exact(family)
+    groups = make_groups(PACKED[kind])
+    expected = batched(model, groups, row_tokens=0)
+    for row_tokens, pack_tokens in itertools.product((0, 64), (14, 30, 128)):
+        for max_tokens in (40, 4096):
+            changes = {"row_tokens": row_tokens, "max_tokens": max_tokens}
+            unpacked = num_rows(groups, **changes)
+            changes["pack_tokens"] = pack_tokens
+            assert num_rows(groups, **changes) < unpacked
+            logprobs, found = batched(model, groups, **changes)
+            for row, other in zip(logprobs, expected[0], strict=True):
+                torch.testing.assert_close(row, other, rtol=1e-10, atol=1e-12)
+            assert found.keys() == expected[1].keys()
+            for name, gradient in expected[1].items():
+                atol = 1e-10 * gradient.abs().max().item()
+                torch.testing.assert_close(found[name], gradient, rtol=1e-10, atol=atol, msg=name)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nothing_leaks_between_neighbours_of_a_packed_row(family):
+    model = load(family)
+    # The longer neighbour stands before it in the row, the shorter one after it.
+    first, *others = make_groups([(5, [3, 4]), (9, [6]), (3, [2, 1])])
+    changed = [
+        Group(
+            prompt_ids=[31 - token for token in group.prompt_ids],
+            completions=[[31 - token for token in ids] for ids in group.completions],
+            indices=group.indices,
+        )
+        for group in others
+    ]
+    found = []
+    for groups in ([first, *others], [first, *changed]):
+        (batch,) = micro_batches(groups, compute(pack_tokens=64), PAD, CPU)
+        assert len(batch.input_ids) == 1
+        logprobs, _ = policy.completion_logprobs(model, batch, temperature=1.0)
+        found.append([row for _, row in sorted(zip(batch.indices, logprobs, strict=True))])
+    assert all(torch.equal(found[0][i], found[1][i]) for i in first.indices)
+    assert not any(torch.equal(found[0][i], found[1][i]) for i in (2, 3, 4))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_neighbours_and_the_place_in_a_packed_row_do_not_matter(family):
+    model = load_exact(family)
+    first = make_groups([(5, [3, 4])])[0]
+    expected, _ = batched(model, [first])
+    # A longer neighbour stands before it, a shorter one after it.
+    for prompt_length, length in ((9, 7), (1, 1), (40, 20)):
+        other = Group(prompt_ids=[7] * prompt_length, completions=[[8] * length], indices=[2])
+        assert num_rows([first, other], pack_tokens=128) == 1
+        found, _ = batched(model, [first, other], pack_tokens=128)
+        for row, alone in zip(found, expected, strict=False):
+            torch.testing.assert_close(row, alone, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -187,6 +269,28 @@ def test_an_architecture_that_scales_its_logits_is_refused_by_name():
     )  # fmt: skip
     with pytest.raises(ValueError, match="cohere sets `logit_scale`"):
         policy.prepare(CohereForCausalLM(config), compute(), CPU)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Qwen3ForCausalLM(
+            Qwen3Config(**BLOCKS, use_sliding_window=True, sliding_window=4, max_window_layers=1)
+        ),
+        MistralForCausalLM(MistralConfig(**BLOCKS, sliding_window=4)),
+    ],
+    ids=["some_layers", "all_layers"],
+)
+def test_sliding_windows_are_refused_with_rows_that_share(model):
+    policy.prepare(model, compute(row_tokens=0), CPU)
+    for changes in ({"row_tokens": 64}, {"row_tokens": 0, "pack_tokens": 64}):
+        with pytest.raises(ValueError, match=r"sliding windows.*compute\.pack_tokens to 0"):
+            policy.prepare(model, compute(**changes), CPU)
+
+
+def test_mistral_without_a_window_is_not_refused():
+    model = MistralForCausalLM(MistralConfig(**BLOCKS, sliding_window=None))
+    policy.prepare(model, compute(pack_tokens=64), CPU)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,10 +1,10 @@
 import pytest
 import torch
-from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, checkpoint, compute, random_ids
+from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, checkpoint, compute, exact, random_ids
 from transformers import AutoModelForSequenceClassification
 
 from stages.models import policy, scalar_head, tokenizer
-from stages.models.batch import Group, collate
+from stages.models.batch import Group, collate, micro_batches
 
 
 def make_groups():
@@ -59,6 +59,22 @@ def test_a_value_is_the_head_at_the_position_before_the_token(family):
         scalars = model.score(hidden)[0, len(prompt) - 1 : -1, 0]
         torch.testing.assert_close(row[: len(completion)], scalars, rtol=1e-4, atol=1e-5)
         assert not row[len(completion) :].any()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("row_tokens", [0, 64])
+def test_rewards_and_values_of_a_packed_row_are_those_of_rows_of_their_own(family, row_tokens):
+    model = exact(make_model(family))
+    model.score.float()  # as it is always used
+    groups = make_groups()
+    alone = collate(groups, 0, PAD, CPU)
+    settings = compute(row_tokens=row_tokens, pack_tokens=64)
+    (packed,) = micro_batches(groups[::-1], settings, PAD, CPU)
+    assert len(packed.input_ids) == 1
+    order = torch.tensor(packed.indices).argsort()
+    for read in (scalar_head.rewards, scalar_head.values):
+        expected, found = read(model, alone), read(model, packed)[order]
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

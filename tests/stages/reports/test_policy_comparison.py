@@ -63,6 +63,6 @@ def test_an_entry_has_plain_numbers_and_keeps_its_curves():
         "mean_accuracy_low": 0.4,
         "mean_accuracy_high": 0.6,
         "pass_at": {"2": {"value": 0.7, "low": 0.6, "high": 0.8}},
-        "versus_sft": gain,
-        "versus_sft_best_of": gain,
+        "versus_baseline": gain,
+        "versus_baseline_best_of": gain,
     }

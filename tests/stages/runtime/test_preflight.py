@@ -32,8 +32,18 @@ def test_it_runs_once_for_each_state_of_parameters_and_code(folder):
     preflight.check()
     (folder / "stages/more.py").write_text("pass\n")
     preflight.check()
+    (folder / "dvc.yaml").write_text("stages: {}\n")
     preflight.check()
-    assert (folder / "calls").read_text() == "xxx"
+    preflight.check()
+    assert (folder / "calls").read_text() == "xxxx"
+
+
+def test_a_dvc_yaml_of_another_plan_is_refused(folder):
+    (folder / "flows").mkdir()
+    (folder / "flows/__init__.py").touch()
+    (folder / "flows/gather.py").write_text("import sys\nsys.exit('another plan ' + sys.argv[1])")
+    with pytest.raises(ValueError, match="another plan check"):
+        preflight.check()
 
 
 def test_what_is_wrong_is_told_each_time_until_it_is_right(folder):

@@ -26,6 +26,12 @@ def test_with_one_group_it_is_the_z_score():
     torch.testing.assert_close(found, (rewards - rewards.mean()) / rewards.std())
 
 
+def test_a_batch_too_small_for_its_divisor_gets_zero():
+    groups, counted = torch.tensor([0, 0]), torch.ones(2, dtype=torch.bool)
+    found = batch_std(torch.tensor([0.0, 1.0]), groups, counted=counted, ddof=2, eps=1e-4)
+    assert found.tolist() == [0.0, 0.0]
+
+
 def test_a_batch_of_equal_rewards_gives_zero_without_eps_too():
     groups, counted = torch.tensor([0, 0, 1]), torch.ones(3, dtype=torch.bool)
     found = batch_std(torch.full((3,), 0.1), groups, counted=counted, ddof=1, eps=0.0)

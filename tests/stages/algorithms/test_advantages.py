@@ -40,12 +40,12 @@ def make(dtype=torch.float64):
 
 @every_advantage
 def test_equal_rewards_give_exactly_zero_whatever_rounding_makes_of_their_mean(advantage):
-    # The mean of three times 0.1 is not 0.1 in float32. The other group has a signal.
-    rewards = torch.tensor([0.1, 0.1, 0.1, 0.3, 0.7])
-    groups = torch.tensor([0, 0, 0, 1, 1])
-    found = advantage(rewards, groups, counted=torch.ones(5, dtype=torch.bool))
-    assert found[:3].tolist() == [0.0, 0.0, 0.0]
-    assert found[3].item() < 0 < found[4].item()
+    # Seven times 0.1 added up in float32 and divided by 7 is not 0.1. Group 1 has a signal.
+    rewards = torch.tensor([0.1] * 7 + [0.3, 0.7])
+    groups = torch.tensor([0] * 7 + [1, 1])
+    found = advantage(rewards, groups, counted=torch.ones(9, dtype=torch.bool))
+    assert found[:7].tolist() == [0.0] * 7
+    assert found[7].item() < 0 < found[8].item()
 
 
 @every_advantage

@@ -1,0 +1,30 @@
+"""Bins of limited room filled with items. Knows lengths only, not what they are lengths of."""
+
+from collections.abc import Sequence
+
+
+def first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Indices of `lengths` in bins whose sums are at most `capacity`.
+
+    Longest first, equal ones in their order, each into the first bin with room for it:
+    at most 11/9 of the fewest bins possible, and 2/3 of one more (Dosa, "The tight bound
+    of first fit decreasing bin-packing algorithm" (2007)). An item longer than the
+    capacity gets a bin of its own.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    bins: list[list[int]] = []
+    room: list[int] = []
+    first = 0
+    previous = None
+    for index in order:
+        # A bin without room for an item has none for the next of the same length.
+        if lengths[index] != previous:
+            first, previous = 0, lengths[index]
+        while first < len(bins) and room[first] < lengths[index]:
+            first += 1
+        if first == len(bins):
+            bins.append([])
+            room.append(capacity)
+        bins[first].append(index)
+        room[first] -= lengths[index]
+    return bins

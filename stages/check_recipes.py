@@ -1,0 +1,192 @@
+"""Check every recipe of params.yaml, planned or not: each of its words names something.
+
+Called by stages.check_params. DVC itself would find a wrong word only when it comes to its stage.
+"""
+
+import difflib
+import itertools
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pydantic
+
+from stages import recipe as recipes
+from stages.models.start import BASE, NO_BASE
+from stages.recipe import POLICY_STAGES, PREPARE_DATA, Recipe
+
+RECIPES, PLAN = "recipes", "plan"
+PRESETS = {
+    "train_sft": "sft",
+    "train_dpo": "preference",
+    "train_ppo": "ppo",
+    "train_grpo": "group_rl",
+}
+"""Stage -> the section whose entries are its presets."""
+Problems = Iterator[tuple[str, str]]
+"""(place, what is wrong there)."""
+
+
+def find_problems(content: dict[str, Any]) -> list[str]:
+    """Everything that is wrong in `recipes` and `plan`; the plan once, as the recipe that it is."""
+    named = content.get(RECIPES)
+    if not isinstance(named, dict):
+        return [f"{RECIPES}: expected a table of recipes, found {named!r}"]
+    places = {f"{RECIPES}.{name}": value for name, value in named.items()}
+    if PLAN in content and content[PLAN] not in named.values():
+        places[PLAN] = content[PLAN]
+    problems = []
+    for place, value in places.items():
+        try:
+            checked = Recipe.model_validate(value)
+        except pydantic.ValidationError as error:
+            found = malformed(error)
+        else:
+            found = itertools.chain(
+                wrong_words(checked, content),
+                wrong_splits(checked),
+                wrong_references(checked),
+                names_twice(checked),
+                random_base(checked, content),
+                circles(checked),
+            )
+        problems += [f"{place}.{where}: {what}".replace(".:", ":") for where, what in found]
+    return problems
+
+
+def malformed(error: pydantic.ValidationError) -> Problems:
+    """Keys that are missing, unknown or no words."""
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"])
+        match item["type"], len(item["loc"]):
+            case "missing", 1:
+                yield where, "missing; a stage without entries says {}"
+            case "missing", _:
+                yield where, "missing"
+            case "extra_forbidden", _:
+                yield where, "unknown key; remove it"
+            case _:
+                yield where, f"{item['msg']} (found {item['input']!r})"
+
+
+def wrong_words(recipe: Recipe, content: dict[str, Any]) -> Problems:
+    """Words that name no preset, split, entry or model."""
+    pools = recipe.sample_candidates
+    policies = [
+        f"{stage}/{name}/policy" for stage in POLICY_STAGES for name in table(recipe, stage)
+    ]
+    reward_models = [
+        f"train_reward_model/{name}/reward_model" for name in recipe.train_reward_model
+    ]
+    selections = [f"select_demonstrations/{name}" for name in recipe.select_demonstrations]
+    splits = section(content, "sample_candidates")
+    allowed: dict[tuple[str, str], Collection[str]] = {
+        ("train_sft", "start"): [BASE, *policies],
+        ("train_grpo", "start"): [BASE, *policies],
+        ("train_sft", "demonstrations"): [PREPARE_DATA, *selections],
+        ("train_ppo", "reward"): reward_models,
+        ("evaluate_policy", "scorer"): [*reward_models, BASE, *policies],
+        ("sample_candidates", "policy"): [BASE, *policies],
+        ("sample_candidates", "split"): splits,
+        ("select_demonstrations", "split"): splits,
+        ("compute_ref_logprobs", "policy"): policies,
+    }
+    by_word: dict[str, Collection[str]] = {
+        "start": policies,
+        "pairs": recipe.label_preferences,
+        "pool": pools,
+        "train": pools,
+        "heldout": pools,
+        "reference": recipe.compute_ref_logprobs,
+    }
+    for stage in Recipe.model_fields:
+        presets = section(content, PRESETS.get(stage, ""))
+        for name, entry in table(recipe, stage).items():
+            for word, value in entry.model_dump().items():
+                elsewhere: Collection[str] = by_word.get(word, presets)
+                known: Collection[str] = allowed.get((stage, word), elsewhere)
+                if value not in known:
+                    what = f"'{PRESETS[stage]}' has no entry" if word == "preset" else "there is no"
+                    yield f"{stage}.{name}.{word}", f"{what} '{value}'{meant(value, known)}"
+
+
+def wrong_splits(recipe: Recipe) -> Problems:
+    """Pools of other problems than they are used for."""
+    for stage, word, split in (
+        ("label_preferences", "train", "preference"),
+        ("label_preferences", "heldout", "dev"),
+        ("evaluate_policy", "pool", "test"),
+        ("select_demonstrations", "pool", None),
+    ):
+        for name, entry in table(recipe, stage).items():
+            pool = recipe.sample_candidates.get(getattr(entry, word))
+            expected = split or entry.split
+            if pool is not None and pool.split != expected:
+                what = f"expected a pool of the split '{expected}', found one of '{pool.split}'"
+                yield f"{stage}.{name}.{word}", what
+
+
+def wrong_references(recipe: Recipe) -> Problems:
+    """Reference log-probs of another policy than the one trained, or of other pairs."""
+    for name, dpo in recipe.train_dpo.items():
+        reference = recipe.compute_ref_logprobs.get(dpo.reference)
+        if reference is not None and (reference.policy, reference.pairs) != (dpo.start, dpo.pairs):
+            what = f"'{dpo.reference}' is of {reference.policy} on pairs '{reference.pairs}'"
+            yield f"train_dpo.{name}.reference", f"{what}, not of this entry's start and pairs"
+
+
+def names_twice(recipe: Recipe) -> Problems:
+    """Policies of one name."""
+    makers: dict[str, str] = {}
+    for stage in POLICY_STAGES:
+        for name in table(recipe, stage):
+            if name in makers:
+                what = f"{makers[name]} has a policy of this name too; reports could not tell them"
+                yield f"{stage}.{name}", f"{what} apart"
+            makers[name] = stage
+
+
+def random_base(recipe: Recipe, content: dict[str, Any]) -> Problems:
+    """The base model where it must know something and knows nothing."""
+    if section(content, "model").get("path") is not None:
+        return
+    for stage, word in (
+        ("train_grpo", "start"),
+        ("sample_candidates", "policy"),
+        ("evaluate_policy", "scorer"),
+    ):
+        for name, entry in table(recipe, stage).items():
+            if getattr(entry, word) == BASE:
+                yield f"{stage}.{name}.{word}", NO_BASE
+
+
+def circles(recipe: Recipe) -> Problems:
+    """Entries that need each other, each circle once."""
+    reads = recipes.inputs(recipe)
+    found: set[frozenset[str]] = set()
+    for entry in reads:
+        try:
+            recipes.lineage(entry, reads)
+        except ValueError as error:
+            members = frozenset(str(error).split(" -> "))
+            if members not in found:
+                found.add(members)
+                yield "", f"entries that need each other: {error}"
+
+
+def table(recipe: Recipe, stage: str) -> dict[str, Any]:
+    """The entries of a stage."""
+    return getattr(recipe, stage)
+
+
+def section(content: dict[str, Any], name: str) -> dict[str, Any]:
+    """A section of params.yaml; empty where it is none, which is told elsewhere."""
+    found = content.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def meant(value: str, known: Collection[str]) -> str:
+    """A remedy: the closest of what there is, or all of it."""
+    close = difflib.get_close_matches(value, known, n=1)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; there is {', '.join(sorted(known))}" if known else "; there is none at all"

@@ -1,0 +1,125 @@
+"""Reinforcement learning without the pipeline: your model, your prompts, your reward.
+
+    for step in library.grpo(model, tokenizer, prompts, reward, preset="dapo"):
+        print(step.index, step.metrics["reward/mean"])
+
+Needs neither DVC nor MLflow nor Prefect. `stages.algorithms` needs only tensors.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from stages import params
+from stages.engines import transformers as engine
+from stages.loops import epochs, group_rl
+from stages.loops.actor import Actor, Task
+from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
+from stages.loops.rollouts import Rollouts
+from stages.loops.step import Step
+from stages.models import model_tokenizer, policy
+from stages.models.device import ComputeConfig, setup
+from stages.optim import OptimConfig
+from stages.records.prompt import Prompt
+
+PRESETS = Path(__file__).parents[1] / params.PARAMS_PATH
+"""The presets are those of the pipeline."""
+COMPUTE = ComputeConfig(
+    dtype="float32",
+    cpu_threads=1,
+    gradient_checkpointing=False,
+    max_tokens=4096,
+    row_tokens=512,
+    pack_tokens=0,
+    max_batch=256,
+)
+"""How `grpo` computes unless told otherwise."""
+
+
+def grpo(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[str],
+    reward: Callable[[str, str], float],
+    *,
+    preset: str = "grpo_deepseekmath",
+    num_steps: int = 100,
+    prompts_per_step: int = 8,
+    group_size: int = 8,
+    max_new_tokens: int = 256,
+    learning_rate: float = 1e-6,
+    seed: int = 0,
+    compute: ComputeConfig = COMPUTE,
+) -> Iterator[Step]:
+    """Train `model` in place, a frozen copy of itself as the reference; one step a rollout batch.
+
+    Args:
+        model: a causal language model of transformers, its weights in float32.
+        tokenizer: its tokenizer.
+        prompts: texts, as the model is to read them (with its chat template applied).
+        reward: prompt and completion -> what the completion is worth.
+        preset: a name of the table `group_rl` in params.yaml.
+        num_steps, prompts_per_step, group_size, max_new_tokens: see `GroupRlConfig`.
+        learning_rate: constant, after a warm-up over a twentieth of the steps.
+        seed: of the order of prompts and of sampling.
+        compute: see `ComputeConfig`.
+
+    Raises:
+        ValueError: an unknown preset, weights in another precision, too few prompts, or what
+            `group_rl.train` raises.
+    """
+    table = params.read(PRESETS)["group_rl"]
+    if preset not in table:
+        raise ValueError(f"no preset '{preset}'; there are {', '.join(table)}")
+    if model.dtype != torch.float32:
+        raise ValueError(
+            f"expected weights in float32, found {model.dtype}: steps of a small learning rate are "
+            f"lost in its rounding. Load with dtype=torch.float32 and set compute.dtype instead."
+        )
+    chosen = GroupRlPreset.model_validate(table[preset])
+    optim = OptimConfig(
+        learning_rate=learning_rate,
+        warmup_share=0.05,
+        schedule="constant",
+        weight_decay=0.0,
+        max_grad_norm=1.0,
+    )
+    config = GroupRlConfig(
+        num_steps=num_steps,
+        prompts_per_step=prompts_per_step,
+        group_size=group_size,
+        temperature=1.0,
+        max_new_tokens=max_new_tokens,
+        optim=optim,
+    )
+
+    device = setup(compute)
+    actor = Actor(
+        policy=policy.prepare(model, compute, device),
+        reference=policy.prepare(copy.deepcopy(model), compute, device),
+        sampler=engine.from_model(model, tokenizer, max_batch=compute.max_batch),
+        decode=policy.decoder(tokenizer),
+        pad_id=model_tokenizer.pad_id(tokenizer),
+    )
+
+    def judge(drawn: Rollouts) -> list[float]:
+        return [reward(drawn.prompt(i).prompt, text) for i, text in enumerate(drawn.texts)]
+
+    task = Task(
+        prompts=[
+            Prompt(
+                id=str(i), task="", question=text, prompt=text, prompt_ids=tokenizer.encode(text),
+                answer="",
+            )
+            for i, text in enumerate(prompts)
+        ],
+        reward=judge,
+        correct=lambda drawn: [False] * len(drawn.texts),
+    )  # fmt: skip
+    needed = chosen.sampling.num_prompts(prompts_per_step)
+    schedule = epochs.draws(len(prompts), num_steps, needed, seed)
+    yield from group_rl.train(actor, task, schedule, config, chosen, compute, seed)

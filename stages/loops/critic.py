@@ -1,0 +1,72 @@
+"""PPO's value model: where it starts, and its part of an optimizer step."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import nn
+from transformers import PreTrainedModel
+
+from stages.algorithms.aggregation import token_mean
+from stages.algorithms.losses.value import clipped_value_loss
+from stages.loops.experience import ValuePart
+from stages.models import scalar_head
+from stages.models.device import ComputeConfig
+from stages.params import Params
+
+
+class ValueConfig(Params):
+    """The value model."""
+
+    init: Literal["reward_model", "policy"]
+    """Whose weights it starts from; `policy`: those of the start, under a head of zeros."""
+    trunk: Literal["own", "shared"]
+    """`shared`: a linear head on the policy's own hidden states (then init is `policy`)."""
+    clip: float | None = Field(gt=0)
+    """How far a value may move in one rollout batch before its gradient stops; null: any."""
+    coef: float = Field(gt=0)
+    """Weight of its loss; with a trunk of its own only gradient clipping sees it."""
+    warmup_steps: int = Field(ge=0)
+    """Rollout batches in which only the value model learns."""
+
+    @model_validator(mode="after")
+    def _a_shared_trunk_is_the_policys(self) -> "ValueConfig":
+        if self.trunk == "shared" and self.init != "policy":
+            raise ValueError("a value head on the policy's trunk starts from it: init: policy")
+        return self
+
+
+def load(
+    config: ValueConfig,
+    policy: PreTrainedModel,
+    policy_path: Path,
+    reward_model_path: Path,
+    pad_id: int,
+    compute: ComputeConfig,
+) -> nn.Module:
+    """The value model that `config` asks for, on the policy's device."""
+    if config.trunk == "shared":
+        return scalar_head.SharedValue(policy)
+    if config.init == "policy":
+        return scalar_head.from_policy(policy_path, pad_id, compute, policy.device)
+    return scalar_head.load(reward_model_path, compute, policy.device)
+
+
+def learn(
+    value: nn.Module, parts: Sequence[ValuePart], num_tokens: int, config: ValueConfig
+) -> float:
+    """Add the gradient of coef times the mean value loss; returns the mean."""
+    total = 0.0
+    for part in parts:
+        losses = clipped_value_loss(
+            scalar_head.values(value, part.batch),
+            part.old_values,
+            part.returns,
+            clip=torch.inf if config.clip is None else config.clip,
+        )
+        loss = token_mean(losses, part.batch.mask, num_tokens=num_tokens)
+        (config.coef * loss).backward()
+        total += loss.item()
+    return total

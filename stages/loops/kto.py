@@ -1,0 +1,129 @@
+"""Training on single completions, each desirable or not: KTO."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from stages.algorithms.losses.preference.kto import kto_reference_point
+from stages.loops import stored_logprobs
+from stages.loops.choices.preference_loss import KtoLoss
+from stages.loops.preference import PreferenceConfig
+from stages.loops.ref_logprobs import frozen_sums, sequence_logprobs
+from stages.loops.step import Step
+from stages.models.batch import Group, micro_batches
+from stages.models.device import ComputeConfig
+from stages.optim import adamw, update
+from stages.records.judged import Judged
+from stages.records.ref_logprob import RefLogprob
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KtoReference:
+    """What the frozen reference says of all that the loop will ask the policy for."""
+
+    matched: Float[Tensor, " row"]
+    """Summed log-probs of every row."""
+    mismatched: Sequence[Float[Tensor, " _"]]
+    """Of each step's mismatched pairs."""
+
+
+def reference(
+    model: PreTrainedModel,
+    rows: Sequence[Judged],
+    stored: Iterable[RefLogprob],
+    schedule: Sequence[Sequence[int]],
+    compute: ComputeConfig,
+    pad_id: int,
+) -> KtoReference:
+    """The rows' log-probs as stored, the mismatched pairs' by `model`, before its first step.
+
+    The schedule is known beforehand, and with it every mismatched pair: the reference need
+    not be in memory while training.
+    """
+    steps = [mismatched_groups(rows, numbers) for numbers in schedule]
+    return KtoReference(
+        matched=stored_logprobs.of_judged(rows, stored),
+        mismatched=[frozen_sums(model, groups, compute, pad_id) for groups in steps],
+    )
+
+
+def mismatched_groups(rows: Sequence[Judged], numbers: Sequence[int]) -> list[Group]:
+    """Each row's prompt with the completion of the row after it in the step, in rotation.
+
+    Two neighbours of one problem are no mismatch and are left out; so a step of one row has
+    none.
+    """
+    rotated = [*numbers[1:], *numbers[:1]]
+    pairs = zip(numbers, rotated, strict=True)
+    return single_groups(rows, [(i, j) for i, j in pairs if rows[i].id != rows[j].id])
+
+
+def single_groups(rows: Sequence[Judged], pairs: Sequence[tuple[int, int]]) -> list[Group]:
+    """For each (i, j) the prompt of row i with the completion of row j, numbered in order."""
+    return [
+        Group(prompt_ids=rows[i].prompt_ids, completions=[rows[j].completion_ids], indices=[place])
+        for place, (i, j) in enumerate(pairs)
+    ]
+
+
+def train(
+    model: PreTrainedModel,
+    rows: Sequence[Judged],
+    ref: KtoReference,
+    schedule: Sequence[Sequence[int]],
+    loss: KtoLoss,
+    config: PreferenceConfig,
+    compute: ComputeConfig,
+    pad_id: int,
+) -> Iterator[Step]:
+    """One step for each list of row numbers in `schedule`; `model` is changed in place.
+
+    Loss: mean of `loss` over the step's rows. Its reference point is of the whole optimizer
+    step and is computed before the first backward pass, so that no split into micro-batches
+    changes it. In the metrics, `chosen` are the desirable rows and `rejected` the others; a
+    step without rows of a kind has no metric of it.
+    """
+    model.train()
+    optimizer = adamw(model, config.optim)
+    for index, numbers in enumerate(schedule):
+        mismatched = frozen_sums(model, mismatched_groups(rows, numbers), compute, pad_id)
+        point = kto_reference_point(mismatched, ref.mismatched[index])
+        desirable = torch.tensor([rows[i].desirable for i in numbers])
+        matched = ref.matched[numbers]
+        found, losses = torch.zeros(2, len(numbers))
+        num_tokens = 0
+        groups = single_groups(rows, [(i, i) for i in numbers])
+        for batch in micro_batches(groups, compute, pad_id, model.device):
+            logprobs = sequence_logprobs(model, batch)
+            some, _ = loss(
+                logprobs,
+                matched[batch.indices].to(logprobs.device),
+                desirable[batch.indices].to(logprobs.device),
+                point.to(logprobs.device),
+            )
+            (some.sum() / len(numbers)).backward()
+            found[batch.indices] = logprobs.detach().cpu()
+            losses[batch.indices] = some.detach().cpu()
+            num_tokens += int(batch.mask.sum())
+        metrics = {
+            "loss/preference": losses.mean().item(),
+            "kl/reference_point": point.item(),
+            "margin/accuracy": ((found - matched > point) == desirable).float().mean().item(),
+            **by_verdict("log_ratios", found - matched, desirable),
+            **by_verdict("logprobs", found, desirable),
+            "tokens/trained": num_tokens,
+            **update(optimizer, config.optim, index, len(schedule)),
+        }
+        yield Step(index=index, metrics=metrics)
+
+
+def by_verdict(
+    family: str, values: Float[Tensor, " batch"], desirable: Bool[Tensor, " batch"]
+) -> dict[str, float]:
+    """The mean of the desirable rows as `chosen`, of the others as `rejected`; none of no row."""
+    sides = {"chosen": values[desirable], "rejected": values[~desirable]}
+    return {f"{family}/{side}": rows.mean().item() for side, rows in sides.items() if len(rows)}

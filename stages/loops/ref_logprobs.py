@@ -1,0 +1,71 @@
+"""The reference's log-probabilities of the completions of pairs, computed once.
+
+The reference is the policy before its first step. It depends on the pairs and on nothing
+that a loss is set with, so that no change of the loss computes it again.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from stages.models.batch import Batch, Group, micro_batches, split_group
+from stages.models.device import ComputeConfig
+from stages.models.policy import completion_logprobs
+from stages.records.preference import Preference
+from stages.records.ref_logprob import RefLogprob
+
+
+def sequence_logprobs(model: PreTrainedModel, batch: Batch) -> Float[Tensor, " batch"]:
+    """log p of each whole completion."""
+    logprobs, _ = completion_logprobs(model, batch, temperature=1.0)
+    return logprobs.sum(1)
+
+
+@torch.no_grad()
+def frozen_sums(
+    model: PreTrainedModel, groups: Sequence[Group], compute: ComputeConfig, pad_id: int
+) -> Float[Tensor, " completion"]:
+    """log p of every completion of the groups, in eval mode, at its number in `indices`.
+
+    On the CPU. The model is left in the mode it was in.
+    """
+    was_training = model.training
+    model.eval()
+    sums = torch.zeros(sum(len(group.completions) for group in groups))
+    for batch in micro_batches(groups, compute, pad_id, model.device):
+        sums[batch.indices] = sequence_logprobs(model, batch).cpu()
+    model.train(was_training)
+    return sums
+
+
+def distinct(pairs: Iterable[Preference]) -> dict[str, tuple[list[int], list[list[int]]]]:
+    """Of each problem: its prompt's token ids and its distinct completions, in order."""
+    found: dict[str, tuple[list[int], list[list[int]]]] = {}
+    for pair in pairs:
+        _, completions = found.setdefault(pair.id, (pair.prompt_ids, []))
+        for ids in (pair.chosen_ids, pair.rejected_ids):
+            if ids not in completions:
+                completions.append(ids)
+    return found
+
+
+def compute_rows(
+    model: PreTrainedModel, pairs: Iterable[Preference], compute: ComputeConfig, pad_id: int
+) -> list[RefLogprob]:
+    """One row for each distinct completion of the pairs."""
+    problems = distinct(pairs)
+    groups: list[Group] = []
+    names: list[tuple[str, list[int]]] = []
+    for name, (prompt_ids, completions) in problems.items():
+        numbers = range(len(names), len(names) + len(completions))
+        group = Group(prompt_ids=prompt_ids, completions=completions, indices=numbers)
+        groups += split_group(group, compute.row_tokens)
+        names += [(name, ids) for ids in completions]
+    sums = frozen_sums(model, groups, compute, pad_id).tolist()
+    return [
+        RefLogprob(id=name, completion_ids=ids, logprob_sum=value)
+        for (name, ids), value in zip(names, sums, strict=True)
+    ]

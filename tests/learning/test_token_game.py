@@ -1,0 +1,97 @@
+"""Every preset of params.yaml learns a game of tokens; test_embedded.py has the embedded model."""
+
+import presets
+import pytest
+import torch
+from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
+from tiny_rollouts import OPTIM, decode, even_share, make_prompts, make_sampler
+
+from stages.loops import epochs, group_rl, ppo, rollouts
+from stages.loops.actor import Actor, Task
+from stages.loops.group_rl import GroupRlConfig
+from stages.loops.ppo import PpoConfig
+from stages.models import scalar_head
+
+PROMPTS = make_prompts(8)
+NUM_STEPS = 20
+SIZES = {"num_steps": NUM_STEPS, "temperature": 1.0, "max_new_tokens": 6, "optim": OPTIM}
+# The game's answers have 6 tokens at most, its rewards are below 1.
+SCALE = {"overlong": {"buffer": 2, "penalty": 0.1}}
+
+
+@pytest.fixture(autouse=True)
+def _endless(monkeypatch):
+    # Nothing in this game rewards ending an answer.
+    monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", NUM_STEPS)
+
+
+def play(model):
+    actor = Actor(
+        policy=model, reference=load("llama"), sampler=make_sampler(model), decode=decode,
+        pad_id=PAD,
+    )  # fmt: skip
+    task = Task(
+        prompts=PROMPTS,
+        reward=lambda drawn: even_share(drawn.texts),
+        correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
+    )
+    return actor, task
+
+
+def gain(steps):
+    rewards = [step.metrics["reward/mean"] for step in steps]
+    assert len(rewards) == NUM_STEPS
+    return sum(rewards[-4:]) / 4 - sum(rewards[:4]) / 4
+
+
+@pytest.mark.parametrize("name", presets.CONTENT["group_rl"])
+def test_group_preset(name):
+    model = load("llama")
+    asked = presets.group_rl(name)
+    preset = presets.group_rl(
+        name,
+        num_minibatches=min(asked.num_minibatches, 2),
+        **(SCALE if asked.overlong else {}),
+    )
+    config = GroupRlConfig(**SIZES, prompts_per_step=4, group_size=4)
+    needed = preset.sampling.num_prompts(2)
+    schedule = epochs.draws(8, NUM_STEPS, min(8, needed * 2), seed=0)
+    steps = list(group_rl.train(*play(model), schedule, config, preset, compute(), 0))
+    assert gain(steps) > 0.1
+    last = steps[-1].metrics
+    assert {"kl/k1", "kl/k3", "kl/sequence", "clip_fraction", "kl/old"} <= last.keys()
+
+
+@pytest.mark.parametrize("name", presets.CONTENT["ppo"])
+def test_ppo_preset(name):
+    model = load("llama")
+    value = scalar_head.from_policy(checkpoint("llama", 1), PAD, compute(), CPU)
+    preset = presets.ppo(name, num_minibatches=min(presets.ppo(name).num_minibatches, 2))
+    # A first step at 1e-2 moves the policy by 0.4 nats a token, forty times the target of 0.01.
+    slow = {"optim": OPTIM | {"learning_rate": 3e-3}} if preset.objective.old_kl else {}
+    config = PpoConfig(**SIZES | slow, prompts_per_step=4, samples_per_prompt=4, value_optim=OPTIM)
+    schedule = epochs.draws(8, NUM_STEPS, 4, seed=0)
+    actor, task = play(model)
+    steps = list(ppo.train(actor, value, task, schedule, config, preset, compute(), 0))
+    assert gain(steps) > 0.1
+    assert {"value/explained_variance", "kl/k1", "kl/k3", "entropy"} <= steps[-1].metrics.keys()
+
+
+def test_the_value_head_may_share_the_policys_trunk():
+    model = load("llama")
+    value = scalar_head.SharedValue(model)
+    config = PpoConfig(**SIZES, prompts_per_step=4, samples_per_prompt=4, value_optim=OPTIM)
+    shared = {"init": "policy", "trunk": "shared", "clip": None, "coef": 0.1, "warmup_steps": 1}
+    preset = presets.ppo(num_minibatches=2, value=shared)
+    before = model.get_output_embeddings().weight.detach().clone()
+    actor, task = play(model)
+    schedule = epochs.draws(8, NUM_STEPS, 4, seed=0)
+    steps = ppo.train(actor, value, task, schedule, config, preset, compute(), 0)
+    first = next(steps)
+    assert "loss/policy" not in first.metrics, "warm-up: only the value head learns"
+    assert torch.equal(model.get_output_embeddings().weight, before)
+    assert value.score.weight.any()
+    assert [name for name, _ in value.named_parameters()] == ["score.weight"]
+    rest = list(steps)
+    assert gain([first, *rest]) > 0.1
+    assert rest[-1].metrics["loss/value"] < rest[0].metrics["loss/value"]

@@ -1,0 +1,56 @@
+"""REINFORCE leave-one-out against TRL's `RLOOTrainer`."""
+
+import torch
+from parity import online
+from parity.rows import Row, relative
+from parity.surrogates import TokenLosses, our_steps, per_sequence, their_steps
+
+from stages.algorithms import kl
+from stages.algorithms.advantages.leave_one_out import leave_one_out
+from stages.algorithms.losses.sequence_ratio import sequence_ratio_surrogate
+from stages.algorithms.masking import masked_sum
+
+BETA = 0.05
+# A whole completion's ratio moves much further than a token's: with more, every one is clipped.
+LEARNING_RATE = 3e-4
+
+
+def train(folder):
+    from trl import RLOOConfig, RLOOTrainer
+
+    return online.train(RLOOTrainer, RLOOConfig, folder, beta=BETA, learning_rate=LEARNING_RATE)
+
+
+def test_advantages(tmp_path, record):
+    """The penalty is in the reward: the sum of k1 over a completion's tokens."""
+    found = train(tmp_path)
+    rows = online.learnable([found.sampled], found.steps[0].weights)
+    _, completions = online.token_lists(found.sampled)
+    penalty = torch.stack(
+        [
+            masked_sum(values[None], keep[None])
+            for values, keep in zip(
+                kl.k1(rows.old_logprobs, rows.ref_logprobs), rows.batch.mask, strict=True
+            )
+        ]
+    )
+    rewards = torch.tensor(online.reward(completions))[torch.tensor(rows.batch.indices)]
+    groups = torch.tensor(rows.batch.indices) // online.GROUP
+    ours_found = leave_one_out(
+        rewards - BETA * penalty, groups, counted=torch.ones_like(groups, dtype=torch.bool)
+    )
+    difference = relative(ours_found, rows.advantages)
+    record(Row(method="RLOO", compared="advantages, k1 in the reward", value=difference))
+    assert difference <= 1e-5
+
+
+def test_loss(tmp_path, agree):
+    found = train(tmp_path)
+    losses = TokenLosses(sequence_ratio_surrogate, clip_low=0.2, clip_high=0.2, normalise=False)
+    agree(
+        "RLOO",
+        "ratio of whole completions, clipped",
+        our_steps(found, losses, per_sequence),
+        their_steps(found),
+    )
+    assert losses.clipped == [False, True]

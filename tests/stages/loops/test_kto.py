@@ -1,0 +1,118 @@
+import math
+
+import pytest
+import torch
+from tiny_checkpoints import FAMILIES, PAD, compute, load, plain_logprobs
+from tiny_rollouts import OPTIM, assert_same_gradients, make_pairs, watch_gradients, weights
+
+from stages.loops import epochs, kto, ref_logprobs
+from stages.loops.choices.preference_loss import KtoLoss
+from stages.loops.judged_rows import judged_rows
+from stages.loops.preference import PreferenceConfig
+
+PAIRS = make_pairs(5)
+ROWS = judged_rows(PAIRS)
+ONE_STEP = [[0, 3, 4, 7, 8, 1, 2, 5, 6, 9]]
+LOSS = KtoLoss(kind="kto", beta=0.1, desirable_weight=1.0, undesirable_weight=1.5)
+
+
+def reference(model, schedule, settings=None):
+    settings = settings or compute()
+    stored = ref_logprobs.compute_rows(model, PAIRS, settings, PAD)
+    return kto.reference(model, ROWS, stored, schedule, settings, PAD)
+
+
+def train(model, schedule, settings=None, *, ref=None):
+    settings = settings or compute()
+    ref = reference(model, schedule, settings) if ref is None else ref
+    config = PreferenceConfig(num_epochs=1, batch_size=8, optim=OPTIM | {"learning_rate": 3e-3})
+    return list(kto.train(model, ROWS, ref, schedule, LOSS, config, settings, PAD))
+
+
+def test_a_mismatched_pair_is_a_prompt_with_the_next_rows_completion_in_rotation():
+    groups = kto.mismatched_groups(ROWS, [2, 0, 5])
+    assert [group.prompt_ids for group in groups] == [ROWS[i].prompt_ids for i in (2, 0, 5)]
+    assert [group.completions for group in groups] == [[ROWS[i].completion_ids] for i in (0, 5, 2)]
+    assert [group.indices for group in groups] == [[0], [1], [2]]
+
+
+def test_neighbours_of_one_problem_and_a_row_alone_are_no_mismatch():
+    # Rows 0 and 1 are of one problem: only 1 -> 2 and 2 -> 0 are left.
+    groups = kto.mismatched_groups(ROWS, [0, 1, 2])
+    assert [group.prompt_ids for group in groups] == [ROWS[1].prompt_ids, ROWS[2].prompt_ids]
+    assert kto.mismatched_groups(ROWS, [4]) == []
+    (step,) = train(load("llama"), [[4]], ref=reference(load("llama", seed=1), [[4]]))
+    assert step.metrics["kl/reference_point"] == 0.0
+    assert "log_ratios/rejected" not in step.metrics
+
+
+def test_the_first_step_starts_at_the_reference_with_half_of_every_weight():
+    (step,) = train(load("llama"), ONE_STEP)
+    # Five rows of weight 1 and five of 1.5: (0.5 + 0.75) / 2.
+    assert step.metrics["loss/preference"] == pytest.approx(0.625, abs=1e-5)
+    assert step.metrics["kl/reference_point"] == pytest.approx(0.0, abs=1e-4)
+
+
+def test_metrics_are_those_of_log_probs_done_plainly():
+    model, other = load("llama"), load("llama", seed=1)
+
+    @torch.no_grad()
+    def ratio(i, j):
+        args = (ROWS[i].prompt_ids, ROWS[j].completion_ids)
+        return (plain_logprobs(model, *args).sum() - plain_logprobs(other, *args).sum()).item()
+
+    (order,) = ONE_STEP
+    point = sum(ratio(i, j) for i, j in zip(order, [*order[1:], order[0]], strict=True)) / 10
+    assert point > 0, "the case in which the reference point counts"
+    losses, right = [], 0
+    for i in order:
+        gain = 0.1 * (ratio(i, i) - point)
+        sign, weight = (1, 1.0) if ROWS[i].desirable else (-1, 1.5)
+        losses.append(weight * (1 - 1 / (1 + math.exp(-sign * gain))))
+        right += sign * gain > 0
+    wanted = sum(ratio(i, i) for i in order if ROWS[i].desirable) / 5
+    (step,) = train(model, ONE_STEP, ref=reference(other, ONE_STEP))
+    assert step.metrics["kl/reference_point"] == pytest.approx(point, rel=1e-4)
+    assert step.metrics["loss/preference"] == pytest.approx(sum(losses) / 10, rel=1e-4)
+    assert step.metrics["margin/accuracy"] == pytest.approx(right / 10)
+    assert step.metrics["log_ratios/chosen"] == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_neither_gradient_nor_metrics_depend_on_micro_batches(family, monkeypatch):
+    seen = watch_gradients(monkeypatch, kto)
+    ref = reference(load(family, seed=1), ONE_STEP)
+    told = [
+        train(load(family), ONE_STEP, compute(max_tokens=max_tokens), ref=ref)[0].metrics
+        for max_tokens in (4096, 30, 1)
+    ]
+    for found, metrics in zip(seen[1:], told[1:], strict=True):
+        assert_same_gradients(found, seen[0])
+        assert metrics == pytest.approx(told[0], rel=1e-5, abs=1e-6)
+
+
+def test_weights_after_two_steps_do_not_depend_on_micro_batches():
+    schedule = [ONE_STEP[0][:5], ONE_STEP[0][5:]]
+    ref = reference(load("llama", seed=1), schedule)
+    found = []
+    for max_tokens in (4096, 30):
+        model = load("llama")
+        train(model, schedule, compute(max_tokens=max_tokens), ref=ref)
+        found.append(weights(model))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-6)
+
+
+def test_from_the_reference_the_order_of_the_rows_does_not_matter(monkeypatch):
+    # There every mismatched log-ratio is 0, whichever the neighbours are.
+    seen = watch_gradients(monkeypatch, kto)
+    for order in (ONE_STEP[0], list(range(10))):
+        train(load("llama"), [order])
+    assert_same_gradients(seen[1], seen[0])
+
+
+def test_desirable_rows_rise_and_undesirable_ones_fall():
+    steps = train(load("llama"), epochs.batches(len(ROWS), 30, 10, seed=0))
+    last = steps[-1].metrics
+    assert last["log_ratios/chosen"] > 1.0
+    assert last["log_ratios/rejected"] < -1.0
+    assert last["margin/accuracy"] == 1.0

@@ -1,0 +1,94 @@
+"""Each word of a recipe that names nothing is told, with what was meant."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from stages import check_recipes, params
+
+PARAMS = Path(params.__file__).parents[1] / "params.yaml"
+
+
+@pytest.fixture
+def content():
+    """params.yaml with the recipe `comparison` alone, planned."""
+    found = params.read(PARAMS)
+    recipe = deepcopy(found["recipes"]["comparison"])
+    return found | {"recipes": {"mine": recipe}, "plan": recipe}
+
+
+def test_every_recipe_of_this_repository_is_right_and_the_plan_is_one_of_them():
+    content = params.read(PARAMS)
+    assert check_recipes.find_problems(content) == []
+    assert content["plan"] in content["recipes"].values()
+
+
+@pytest.mark.parametrize(
+    ("stage", "name", "entry", "problem"),
+    [
+        (
+            "train_dpo", "dpo", {"preset": "dpoo"},
+            "train_dpo.dpo.preset: 'preference' has no entry 'dpoo'; did you mean 'dpo'?",
+        ),
+        (
+            "train_dpo", "dpo", {"start": "train_sft/sfd/policy"},
+            "train_dpo.dpo.start: there is no 'train_sft/sfd/policy'; did you mean "
+            "'train_sft/sft/policy'?",
+        ),
+        (
+            "train_ppo", "ppo", {"reward": "train_sft/sft/policy"},
+            "train_ppo.ppo.reward: there is no 'train_sft/sft/policy'; there is "
+            "train_reward_model/sft/reward_model",
+        ),
+        (
+            "evaluate_policy", "dpo", {"pool": "sft-dev"},
+            "evaluate_policy.dpo.pool: expected a pool of the split 'test', found one of 'dev'",
+        ),
+        (
+            "sample_candidates", "dpo-test", {"split": "tset"},
+            "sample_candidates.dpo-test.split: there is no 'tset'; did you mean 'test'?",
+        ),
+        (
+            "train_grpo", "grpo", {"start": "prepare_data/tokenizer"},
+            "train_grpo.grpo.start: model.path is null, and a random model earns no reward",
+        ),
+        (
+            "train_grpo", "grpo", {"start": "a b"},
+            "train_grpo.grpo.start: String should match pattern",
+        ),
+        (
+            "train_sft", "dpo",
+            {"preset": "sft", "start": "train_sft/sft/policy", "demonstrations": "prepare_data"},
+            "train_dpo.dpo: train_sft has a policy of this name too",
+        ),
+        (
+            "select_demonstrations", "sft", {"pool": "sft-dev", "split": "train"},
+            "select_demonstrations.sft.pool: expected a pool of the split 'train', found one of "
+            "'dev'",
+        ),
+        (
+            "sample_candidates", "sft-dev", {"policy": "train_ppo/ppo/policy"},
+            "entries that need each other: sample_candidates/sft-dev -> train_ppo/ppo",
+        ),
+    ],
+)  # fmt: skip
+def test_one_problem(content, stage, name, entry, problem):
+    content["plan"][stage].setdefault(name, {}).update(entry)
+    found = [told for told in check_recipes.find_problems(content) if problem in told]
+    assert len(found) == 1
+    assert found[0].startswith("recipes.mine")
+
+
+def test_a_stage_left_out_is_missing_and_a_plan_of_its_own_is_checked_too(content):
+    content["plan"] = deepcopy(content["plan"])
+    del content["plan"]["train_dpo"]
+    content["plan"]["train_sfd"] = {}
+    assert check_recipes.find_problems(content) == [
+        "plan.train_dpo: missing; a stage without entries says {}",
+        "plan.train_sfd: unknown key; remove it",
+    ]
+    content["recipes"] = None
+    assert check_recipes.find_problems(content)[0] == (
+        "recipes: expected a table of recipes, found None"
+    )

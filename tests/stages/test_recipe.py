@@ -1,0 +1,69 @@
+"""What an entry is made from, and in which order."""
+
+from pathlib import Path
+
+import pytest
+
+from stages import params, recipe
+from stages.recipe import Recipe
+from stages.reports import costs
+
+PARAMS = Path(params.__file__).parents[1] / "params.yaml"
+
+
+@pytest.fixture(scope="module")
+def recipes():
+    found = params.read(PARAMS)["recipes"]
+    return {name: Recipe.model_validate(one) for name, one in found.items()}
+
+
+def test_the_entry_that_makes_a_folder():
+    assert recipe.maker("train_sft/sft/policy") == "train_sft/sft"
+    assert recipe.maker("select_demonstrations/sft") == "select_demonstrations/sft"
+    assert recipe.maker("prepare_data/tokenizer") == recipe.maker("prepare_data") == "prepare_data"
+
+
+def test_a_lineage_is_everything_needed_in_an_order_in_which_it_can_be_made(recipes):
+    reads = recipe.inputs(recipes["comparison"])
+    assert recipe.lineage("train_ppo/ppo", reads) == [
+        "prepare_data",
+        "train_sft/sft",
+        "sample_candidates/sft-preference",
+        "sample_candidates/sft-dev",
+        "label_preferences/sft",
+        "train_reward_model/sft",
+        "train_ppo/ppo",
+    ]
+
+
+def test_an_entry_that_needs_itself_is_refused():
+    with pytest.raises(ValueError, match=r"^a -> b -> a$"):
+        recipe.lineage("c", {"c": ["a"], "a": ["b"], "b": ["a"]})
+
+
+def test_a_policy_costs_what_it_learned_from_beyond_the_baseline(recipes):
+    assert costs.paid(recipes["comparison"]) == {
+        "sft": ["train_sft/sft"],
+        "dpo": ["sample_candidates/sft-preference", "train_dpo/dpo"],
+        "ppo": ["sample_candidates/sft-preference", "train_reward_model/sft", "train_ppo/ppo"],
+        "grpo": ["train_grpo/grpo"],
+    }
+    assert costs.paid(recipes["iterative_dpo"])["dpo-2"] == [
+        "sample_candidates/sft-preference",
+        "train_dpo/dpo-1",
+        "sample_candidates/dpo-1-preference",
+        "train_dpo/dpo-2",
+    ]
+    assert costs.paid(recipes["r1"])["grpo-2"] == [
+        "train_sft/cold",
+        "train_grpo/grpo-1",
+        "sample_candidates/grpo-1-train",
+        "train_sft/rft",
+        "train_grpo/grpo-2",
+    ]
+
+
+def test_the_baseline_is_the_first_evaluated_and_rollouts_are_those_of_ppo_and_grpo(recipes):
+    assert next(iter(recipe.evaluated(recipes["r1_zero"]).items())) == ("base", "train_sft/base")
+    found = dict(recipe.rollout_entries(recipes["offline_then_online"]))
+    assert found == {"dpo-ppo": "train_ppo/dpo-ppo", "dpo-grpo": "train_grpo/dpo-grpo"}
