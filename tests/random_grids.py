@@ -160,6 +160,7 @@ def as_batch(rows: list[int], mask: torch.Tensor) -> Batch:
         last_index=nothing,
         token_ids=torch.zeros(mask.shape, dtype=torch.long),
         mask=mask,
+        num_tokens=int(mask.sum()),
     )
 
 
