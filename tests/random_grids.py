@@ -46,9 +46,10 @@ class Grids:
     def num_positive(self) -> int:
         return int(self.mask[self.correct].sum())
 
-    def filled(self, filler: float) -> "Grids":
-        """With other numbers where the mask is False."""
-        values = {name: torch.where(self.mask, v, filler) for name, v in self.values.items()}
+    def filled(self, *fillers: float) -> "Grids":
+        """With other numbers where the mask is False: one for all grids, or one for each."""
+        filler = dict(zip(self.values, itertools.cycle(fillers), strict=False))
+        values = {name: torch.where(self.mask, v, filler[name]) for name, v in self.values.items()}
         return Grids(values, self.mask, self.correct)
 
     def to(self, dtype: torch.dtype) -> "Grids":
@@ -159,6 +160,7 @@ def as_batch(rows: list[int], mask: torch.Tensor) -> Batch:
         last_index=nothing,
         token_ids=torch.zeros(mask.shape, dtype=torch.long),
         mask=mask,
+        num_tokens=int(mask.sum()),
     )
 
 

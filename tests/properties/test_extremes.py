@@ -8,6 +8,7 @@ probability 0, whose divergence is infinite.
 import math
 
 import objective_choices
+import presets
 import pytest
 import random_grids
 import torch
@@ -15,13 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from random_grids import Grids, examples
-from stages.algorithms.losses.dpo import dpo_loss
 
 from stages.algorithms.gae import gae
 from stages.algorithms.losses.bradley_terry import bradley_terry_loss
 from stages.algorithms.losses.value import clipped_value_loss
 from stages.algorithms.masking import masked_whiten
 from stages.loops.choices.advantage import Advantage, Scored
+from stages.loops.choices.pair_logprobs import PairLogprobs
+from stages.loops.choices.preference_loss import PreferenceLoss
 
 dtypes = st.sampled_from([torch.float32, torch.float64])
 
@@ -146,19 +148,42 @@ def test_gae_and_whitening_of_any_scale_with_anything_outside(grids, scale, dtyp
     assert all(torch.equal(found, results[0]) for found in results[1:])
 
 
-@examples(60)
+@pytest.mark.parametrize("name", presets.CONTENT["preference"])
+@examples(15)
 @given(data=st.data(), dtype=dtypes)
-def test_pairs_and_values_of_any_size(data, dtype):
-    numbers = st.floats(-1e6, 1e6)
-    drawn = data.draw(st.lists(numbers, min_size=6, max_size=6))
-    leaves = [torch.tensor([number], dtype=dtype, requires_grad=True) for number in drawn]
-    chosen, rejected, other, another, value, old = leaves
+def test_pairs_of_any_likelihood(name, data, dtype):
+    loss = TypeAdapter(PreferenceLoss).validate_python(presets.CONTENT["preference"][name])
+    sums = st.lists(st.sampled_from([0.0, -1e-9, -0.3, -50.0, -1e6]), min_size=4, max_size=4)
+    leaves = [torch.tensor([n], dtype=dtype, requires_grad=True) for n in data.draw(sums)]
+    chosen, rejected, chosen_ref, rejected_ref = leaves
+    if loss.kind == "kto":
+        desirable = torch.tensor([data.draw(st.booleans())])
+        found, _ = loss(chosen, chosen_ref, desirable, rejected_ref.detach().abs().sum())
+    else:
+        found, _ = loss(
+            PairLogprobs(
+                chosen=chosen,
+                rejected=rejected,
+                chosen_ref=chosen_ref,
+                rejected_ref=rejected_ref,
+                chosen_lengths=torch.tensor([3]),
+                rejected_lengths=torch.tensor([1]),
+            )
+        )
+    found.sum().backward()
+    assert found.isfinite().all()
+    assert all(leaf.grad is None or leaf.grad.isfinite().all() for leaf in leaves)
+
+
+@examples(40)
+@given(data=st.data(), dtype=dtypes)
+def test_scores_and_values_of_any_size(data, dtype):
+    numbers = data.draw(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3))
+    leaves = [torch.tensor([number], dtype=dtype, requires_grad=True) for number in numbers]
+    first, second, third = leaves
     probability = torch.tensor([data.draw(st.sampled_from([0.0, 0.3, 1.0]))], dtype=dtype)
-    loss = (
-        dpo_loss(chosen, rejected, other, another, beta=0.5)[0]
-        + bradley_terry_loss(chosen, rejected, probability)
-        + clipped_value_loss(value[None], old[None], other[None], clip=0.2)[0]
-    )
+    loss = bradley_terry_loss(first, second, probability)
+    loss = loss + clipped_value_loss(first[None], second[None], third[None], clip=0.2)[0]
     loss.sum().backward()
     assert loss.isfinite().all()
     assert all(leaf.grad is None or leaf.grad.isfinite().all() for leaf in leaves)

@@ -1,8 +1,9 @@
 """The gradient of a policy's and a value model's step, through the model, in float64.
 
-It does not depend on micro-batches, on whether completions share their prompt's row, on the
-order of completions, nor on padding. Our rows are padded on the right only, so there is no
-side to vary; the amount is what a longer row in the same micro-batch makes it.
+It does not depend on micro-batches, on whether completions share their prompt's row, on which
+prompts are packed into one row, on the order of completions, nor on padding. Our rows are
+padded on the right only, so there is no side to vary; the amount is what a longer row in the
+same micro-batch makes it.
 """
 
 import objective_choices
@@ -15,10 +16,10 @@ from random_grids import examples
 from random_rollouts import NEW, OLD, REFERENCE, TEMPERATURE, Drawn, rollouts
 from tiny_checkpoints import CPU, PAD, compute
 
+from stages.loops import critic
 from stages.loops.experience import ValuePart
 from stages.loops.minibatches import Minibatch, rows_of, split
 from stages.loops.objective import Weights, accumulate, make_parts
-from stages.loops.ppo import ValueConfig, learn_values
 
 # The checks of types within our code pick the items of a list at random.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
@@ -89,8 +90,10 @@ def value_gradient(drawn: Drawn, **limits) -> torch.Tensor:
         )
         for batch in minibatch.batches
     ]
-    config = ValueConfig(init="reward_model", trunk="own", clip=0.5, coef=1.0, warmup_steps=0)
-    learn_values(VALUE, parts, minibatch.counts.num_tokens, config)
+    config = critic.ValueConfig(
+        init="reward_model", trunk="own", clip=0.5, coef=1.0, warmup_steps=0
+    )
+    critic.learn(VALUE, parts, minibatch.counts.num_tokens, config)
     return take_gradient(VALUE)
 
 
