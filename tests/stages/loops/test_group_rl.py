@@ -148,6 +148,36 @@ def test_the_gradient_with_a_divergence_is_that_of_surrogate_plus_k3_to_the_refe
     assert_same_gradients(seen[0], gradients(torch.nn.ParameterList(ordered)))
 
 
+def test_with_one_update_and_no_penalty_the_loss_is_0_and_its_gradient_is_not():
+    """The ratio is 1, so the loss is minus the mean advantage: 0, as groups are centred."""
+    (step,) = train(load("llama"), FIRST_FOUR)
+    assert step.metrics["loss/policy"] == pytest.approx(0.0, abs=1e-6)
+    assert step.metrics["optim/grad_norm"] > 0.1
+
+
+def test_a_divergence_beyond_its_budget_ends_the_training():
+    schedule = epochs.draws(8, 10, 4, seed=0)
+    free = train(load("llama"), schedule)
+    spent = [step.metrics["kl/sequence"] for step in free]
+    assert len(free) == 10
+    assert spent[0] == pytest.approx(0.0, abs=1e-4)
+    budget = sorted(spent)[5]
+    stopped = train(load("llama"), schedule, kl_budget=budget)
+    first_beyond = next(i for i, value in enumerate(spent) if value > budget)
+    assert [step.metrics["kl/sequence"] for step in stopped] == spent[: first_beyond + 1]
+
+
+def test_cut_completions_may_be_masked_or_left_out_of_the_baseline_too():
+    """Masked, they are still in the mean: the others' advantages move when they are left out."""
+    found = {}
+    for kind in ("mask", "exclude"):
+        (step,) = train(load("llama"), FIRST_FOUR, truncation={"kind": kind}, max_new_tokens=12)
+        ended = sum(len(row.completion_ids) for row in step.rows if row.finish_reason == "stop")
+        assert 0 < step.metrics["tokens/trained"] <= ended
+        found[kind] = step.metrics["optim/grad_norm"]
+    assert found["mask"] != pytest.approx(found["exclude"], rel=1e-3)
+
+
 def test_groups_without_signal_cost_nothing_and_leave_the_weights_alone():
     model = load("llama")
     before = weights(model)
