@@ -71,7 +71,7 @@ def embedded() -> Embedded:
 
 def gain(after: list[float], before: list[float]) -> tuple[float, float, float]:
     """Mean difference and its 95 % interval, paired by prompt and resampled over prompts."""
-    difference = np.array(after) - np.array(before)
+    difference = np.array(after, dtype=float) - np.array(before, dtype=float)
     by_prompt = difference.reshape(-1, NUM_SAMPLES).mean(1, keepdims=True)
     value, low, high = mean_intervals(by_prompt, num_resamples=2000, confidence=0.95, seed=0)
     return float(value[0]), float(low[0]), float(high[0])
