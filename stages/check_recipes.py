@@ -14,7 +14,7 @@ from stages import recipe as recipes
 from stages.models.start import BASE, NO_BASE
 from stages.recipe import POLICY_STAGES, PREPARE_DATA, Recipe
 
-RECIPES, PLAN = "recipes", "plan"
+RECIPES, PLAN, BASELINE = "recipes", "plan", "baseline"
 PRESETS = {
     "train_sft": "sft",
     "train_dpo": "preference",
@@ -46,6 +46,7 @@ def find_problems(content: dict[str, Any]) -> list[str]:
                 wrong_splits(checked),
                 wrong_references(checked),
                 names_twice(checked),
+                no_baseline(checked),
                 random_base(checked, content),
                 circles(checked),
             )
@@ -98,7 +99,7 @@ def wrong_words(recipe: Recipe, content: dict[str, Any]) -> Problems:
         "heldout": pools,
         "reference": recipe.compute_ref_logprobs,
     }
-    for stage in Recipe.model_fields:
+    for stage in [name for name in Recipe.model_fields if name != BASELINE]:
         presets = section(content, PRESETS.get(stage, ""))
         for name, entry in table(recipe, stage).items():
             for word, value in entry.model_dump().items():
@@ -132,6 +133,14 @@ def wrong_references(recipe: Recipe) -> Problems:
         if reference is not None and (reference.policy, reference.pairs) != (dpo.start, dpo.pairs):
             what = f"'{dpo.reference}' is of {reference.policy} on pairs '{reference.pairs}'"
             yield f"train_dpo.{name}.reference", f"{what}, not of this entry's start and pairs"
+
+
+def no_baseline(recipe: Recipe) -> Problems:
+    """A baseline that is not evaluated."""
+    if recipe.baseline not in recipe.evaluate_policy:
+        known = list(recipe.evaluate_policy)
+        what = f"there is no evaluate_policy entry '{recipe.baseline}'"
+        yield BASELINE, what + meant(recipe.baseline, known)
 
 
 def names_twice(recipe: Recipe) -> Problems:

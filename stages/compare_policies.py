@@ -1,6 +1,6 @@
 """Compare the policies: what each gained over the baseline, how surely, and at what cost.
 
-The policies are those that the plan evaluates, the baseline the first of them. Reads what
+The policies are those that the plan evaluates, the baseline is its word for one. Reads what
 evaluate_policy wrote for each, the metrics and run records of the stages that made it, and
 the rollouts of the reinforcement-learning runs; writes
 `metrics.json`, `report.md` and `plots/` (PNG and CSV). Differences are paired by problem

@@ -57,6 +57,9 @@ def grpo(
 ) -> Iterator[Step]:
     """Train `model` in place, a frozen copy of itself as the reference; one step a rollout batch.
 
+    Sets torch to deterministic algorithms and `compute.cpu_threads` threads, for the whole process,
+    and switches the model's dropout off.
+
     Args:
         model: a causal language model of transformers, its weights in float32.
         tokenizer: its tokenizer.
@@ -118,7 +121,7 @@ def grpo(
             for i, text in enumerate(prompts)
         ],
         reward=judge,
-        correct=lambda drawn: [False] * len(drawn.texts),
+        correct=None,
     )  # fmt: skip
     needed = chosen.sampling.num_prompts(prompts_per_step)
     schedule = epochs.draws(len(prompts), num_steps, needed, seed)

@@ -132,7 +132,9 @@ class Recipe(Params):
     train_ppo: dict[Name, Ppo]
     train_grpo: dict[Name, Grpo]
     evaluate_policy: dict[Name, Evaluation] = Field(min_length=1)
-    """The first is the baseline, which the others are compared with."""
+    baseline: Name
+    """The entry of evaluate_policy which the others are compared with. A word, for DVC does not
+    see the order of entries."""
 
 
 def maker(word: str) -> str:
@@ -201,15 +203,19 @@ def lineage(entry: str, reads: Mapping[str, list[str]]) -> list[str]:
 
 
 def evaluated(recipe: Recipe) -> dict[str, str]:
-    """Each evaluated policy's name -> the entry that made it; the first is the baseline."""
+    """Each evaluated policy's name -> the entry that made it: the baseline, then by name.
+
+    Nothing may depend on the order in which params.yaml lists them: DVC does not see it.
+    """
+    names = sorted(recipe.evaluate_policy, key=lambda name: (name != recipe.baseline, name))
     return {
-        name: maker(recipe.sample_candidates[evaluation.pool].policy)
-        for name, evaluation in recipe.evaluate_policy.items()
+        name: maker(recipe.sample_candidates[recipe.evaluate_policy[name].pool].policy)
+        for name in names
     }
 
 
 def rollout_entries(recipe: Recipe) -> Iterator[tuple[str, str]]:
     """(name, entry) of every policy that was trained on rollouts of its own."""
     for stage in ("train_ppo", "train_grpo"):
-        for name in getattr(recipe, stage):
+        for name in sorted(getattr(recipe, stage)):
             yield name, f"{stage}/{name}"

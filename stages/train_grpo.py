@@ -15,11 +15,14 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from pydantic import model_validator
+
 from stages import params
 from stages.engines import transformers as engine
 from stages.loops import epochs, group_rl
 from stages.loops.actor import Actor, Task
 from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
+from stages.loops.step import Step, token_totals
 from stages.models import lora, model_tokenizer, policy
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
@@ -55,6 +58,12 @@ class Config(Params):
     group_rl: GroupRlPreset
     train_grpo: TrainGrpo
 
+    @model_validator(mode="after")
+    def _the_preset_fits_sizes_and_reward(self) -> "Config":
+        normalised = self.train_grpo.reward.combine.kind == "normalise"
+        group_rl.check(self.train_grpo.loop, self.group_rl, normalised=normalised)
+        return self
+
 
 def main(name: str, preset: str, start: str) -> None:
     """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
@@ -83,18 +92,17 @@ def main(name: str, preset: str, start: str) -> None:
         needed = algorithm.sampling.num_prompts(settings.prompts_per_step)
         schedule = epochs.draws(len(task.prompts), settings.num_steps, needed, seed)
         steps = group_rl.train(actor, task, schedule, settings, algorithm, config.compute, seed)
-        rollouts, tokens = [], {"generated_tokens": 0, "trained_tokens": 0}
+        history: list[Step] = []
         for step in progress.track(steps, total=len(schedule), label=f"train_grpo {name}"):
             run.log(step.index, step.metrics)
-            rollouts += step.rows
-            tokens["generated_tokens"] += int(step.metrics["tokens/generated"])
-            tokens["trained_tokens"] += int(step.metrics["tokens/trained"])
+            history.append(step)
         with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "rollouts.jsonl") as temporary:
-            lines.write(temporary, rollouts)
+            lines.write(temporary, (row for step in history for row in step.rows))
         with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(tokens, indent=2) + "\n", encoding="utf-8")
+            totals = json.dumps(token_totals(history), indent=2)
+            temporary.write_text(totals + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,15 +12,17 @@ Departure: no pretraining mix. The answer checker's verdict is logged.
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
-from transformers import PreTrainedModel
+from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
 from stages.loops import critic, epochs, model_reward, ppo
 from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig, PpoPreset
+from stages.loops.step import Step, token_totals
 from stages.models import lora, model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
@@ -55,13 +57,19 @@ class Config(Params):
     ppo: PpoPreset
     train_ppo: TrainPpo
 
+    @model_validator(mode="after")
+    def _the_preset_fits_sizes_and_reward(self) -> "Config":
+        normalised = self.train_ppo.reward.combine.kind == "normalise"
+        ppo.check(self.train_ppo.loop, self.ppo, normalised=normalised)
+        return self
+
 
 def main(name: str, preset: str, start: str, reward: str) -> None:
     """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
     output = OUTPUT / name
     with runs.start(f"train_ppo@{name}", output, gpu=True) as run:
         config = params.load(Config, pick={"ppo": preset})
-        settings, algorithm, compute = config.train_ppo.loop, config.ppo, config.compute
+        loop, algorithm, compute = config.train_ppo.loop, config.ppo, config.compute
         device = setup(compute)
         seed = derive(config.seed, "train_ppo")
         tokenizer = model_tokenizer.load(DATA / start)
@@ -74,34 +82,27 @@ def main(name: str, preset: str, start: str, reward: str) -> None:
             decode=policy.decoder(tokenizer),
             pad_id=pad_id,
         )
-        value = critic.load(algorithm.value, model, DATA / start, DATA / reward, pad_id, compute)
+        paths = (DATA / start, DATA / reward)
+        value = critic.load(algorithm.value, model, paths, pad_id, compute, config.lora, seed)
         merged = lora.attach(model, config.lora, seed)
-        if isinstance(value, PreTrainedModel):
-            lora.attach(value, config.lora, derive(seed, "value"))
-        task = Task(
-            prompts=list(lines.read(PROMPTS, Prompt)),
-            reward=(
-                model_reward.load(DATA / reward, compute, device, pad_id)
-                if algorithm.reward == "model"
-                else lambda drawn: rollout_rewards.rule(drawn, config.train_ppo.reward)
-            ),
-            correct=rollout_rewards.correct,
-        )
-        num_prompts = settings.prompts_per_step
-        schedule = epochs.draws(len(task.prompts), settings.num_steps, num_prompts, seed)
-        steps = ppo.train(actor, value, task, schedule, settings, algorithm, compute, seed)
-        rollouts, tokens = [], {"generated_tokens": 0, "trained_tokens": 0}
+        prompts = list(lines.read(PROMPTS, Prompt))
+        judge = partial(rollout_rewards.rule, config=config.train_ppo.reward)
+        if algorithm.reward == "model":
+            judge = model_reward.load(DATA / reward, compute, device, pad_id)
+        task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
+        schedule = epochs.draws(len(prompts), loop.num_steps, loop.prompts_per_step, seed)
+        steps = ppo.train(actor, value, task, schedule, loop, algorithm, compute, seed)
+        history: list[Step] = []
         for step in progress.track(steps, total=len(schedule), label=f"train_ppo {name}"):
             run.log(step.index, step.metrics)
-            rollouts += step.rows
-            tokens["generated_tokens"] += int(step.metrics["tokens/generated"])
-            tokens["trained_tokens"] += int(step.metrics["tokens/trained"])
+            history.append(step)
         with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "rollouts.jsonl") as temporary:
-            lines.write(temporary, rollouts)
+            lines.write(temporary, (row for step in history for row in step.rows))
         with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(tokens, indent=2) + "\n", encoding="utf-8")
+            totals = json.dumps(token_totals(history), indent=2)
+            temporary.write_text(totals + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

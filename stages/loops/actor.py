@@ -32,5 +32,9 @@ class Task:
     prompts: Sequence[Prompt]
     reward: Callable[[Rollouts], Sequence[float]]
     """What is maximised, for each completion."""
-    correct: Callable[[Rollouts], list[bool]]
-    """The true verdict: logged; learned from only where the preset says so."""
+    correct: Callable[[Rollouts], list[bool]] | None
+    """The true verdict: logged; learned from only where the preset says so. None: there is none."""
+
+    def verdicts(self, rollouts: Rollouts) -> list[bool]:
+        """The verdict on each completion; where there is none, it is never right."""
+        return [False] * len(rollouts.samples) if self.correct is None else self.correct(rollouts)

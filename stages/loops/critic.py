@@ -12,9 +12,11 @@ from transformers import PreTrainedModel
 from stages.algorithms.aggregation import token_mean
 from stages.algorithms.losses.value import clipped_value_loss
 from stages.loops.experience import ValuePart
-from stages.models import scalar_head
+from stages.models import lora, scalar_head
 from stages.models.device import ComputeConfig
+from stages.models.lora import LoraConfig
 from stages.params import Params
+from stages.seeding import derive
 
 
 class ValueConfig(Params):
@@ -41,17 +43,32 @@ class ValueConfig(Params):
 def load(
     config: ValueConfig,
     policy: PreTrainedModel,
-    policy_path: Path,
-    reward_model_path: Path,
+    paths: tuple[Path, Path],
     pad_id: int,
     compute: ComputeConfig,
+    adapters: LoraConfig,
+    seed: int,
 ) -> nn.Module:
-    """The value model that `config` asks for, on the policy's device."""
+    """The value model that `config` asks for, on the policy's device.
+
+    Args:
+        config: says which.
+        policy: whose trunk it may share.
+        paths: where the policy and the reward model are, which it may start from.
+        pad_id: see `scalar_head.from_policy`.
+        compute: its precision.
+        adapters: attached to a trunk of its own.
+        seed: of the adapters.
+    """
     if config.trunk == "shared":
         return scalar_head.SharedValue(policy)
+    policy_path, reward_model_path = paths
     if config.init == "policy":
-        return scalar_head.from_policy(policy_path, pad_id, compute, policy.device)
-    return scalar_head.load(reward_model_path, compute, policy.device)
+        value = scalar_head.from_policy(policy_path, pad_id, compute, policy.device)
+    else:
+        value = scalar_head.load(reward_model_path, compute, policy.device)
+    lora.attach(value, adapters, derive(seed, "value"))
+    return value
 
 
 def learn(

@@ -100,7 +100,7 @@ def gather(
     truncated, mask = drawn.truncated(), drawn.mask()
     rewards = torch.tensor(task.reward(drawn), dtype=torch.float32)
     rewards = plan.truncation.rewards(rewards, truncated)
-    correct = task.correct(drawn)
+    correct = task.verdicts(drawn)
     ref_logprobs = measured.reference_logprobs(
         actor.reference, drawn, compute, actor.pad_id, plan.temperature
     )
@@ -170,8 +170,11 @@ def explained_variance(
     values: Float[Tensor, "batch token"],
     mask: Bool[Tensor, "batch token"],
 ) -> float:
-    """1 - Var(return - V) / Var(return): 1 for a perfect value model, 0 for a constant one."""
+    """1 - Var(return - V) / Var(return): 1 for a perfect value model, 0 for a constant one.
+
+    0 where the returns do not vary: there is nothing to explain.
+    """
     residual = returns - values
     variance = masked_mean((returns - masked_mean(returns, mask)) ** 2, mask)
     unexplained = masked_mean((residual - masked_mean(residual, mask)) ** 2, mask)
-    return (1 - unexplained / variance.clamp(min=1e-8)).item()
+    return (1 - unexplained / variance).item() if variance > 1e-8 else 0.0

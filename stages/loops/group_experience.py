@@ -99,8 +99,10 @@ def gather(
 
     collected = plan.sampling.collect(draw, judge, chosen, plan.prompts_per_step, plan.group_size)
     drawn = collected.rollouts
-    correct = task.correct(drawn)
+    correct = task.verdicts(drawn)
     metrics = rollout_batch.statistics(drawn, collected.rewards, correct)
+    if task.correct is None:
+        del metrics["reward/accuracy"]
     metrics["sampling/rounds"] = collected.num_rounds
     metrics["sampling/used"] = collected.used.float().mean().item()
     groups = torch.tensor(drawn.groups)

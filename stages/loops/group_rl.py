@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from pydantic import Field
 
-from stages.loops import group_experience
+from stages.loops import group_experience, moved
 from stages.loops import rollouts as rollout_batch
 from stages.loops.actor import Actor, Task
 from stages.loops.choices.advantage import Advantage
@@ -57,6 +57,52 @@ class GroupRlPreset(Params):
     """Training ends when a completion's divergence from the reference exceeds it, in nats."""
 
 
+def check(config: GroupRlConfig, preset: GroupRlPreset, *, normalised: bool = False) -> None:
+    """Refuse what the preset cannot work with, before anything is computed.
+
+    Args:
+        config: sizes and rates.
+        preset: the method.
+        normalised: whether the parts of the reward are normalised over a step's groups.
+
+    Raises:
+        ValueError: saying which number to change.
+    """
+    if config.group_size < preset.advantage.least_group_size:
+        raise ValueError(
+            f"group_size is {config.group_size}; advantage {preset.advantage.kind} compares the "
+            f"completions of a prompt with each other: at least {preset.advantage.least_group_size}"
+        )
+    if preset.num_minibatches > config.prompts_per_step:
+        raise ValueError(
+            f"num_minibatches {preset.num_minibatches} is more than prompts_per_step "
+            f"{config.prompts_per_step}: some would be empty"
+        )
+    if preset.overlong is not None and preset.overlong.buffer > config.max_new_tokens:
+        raise ValueError(
+            f"overlong.buffer {preset.overlong.buffer} is more than max_new_tokens "
+            f"{config.max_new_tokens}: it is the last stretch before that limit"
+        )
+    preset.sampling.check(config.group_size)
+    if normalised:
+        check_normalised(preset)
+
+
+def check_normalised(preset: GroupRlPreset) -> None:
+    """Refuse what makes nothing of rewards whose parts are normalised over a step's groups.
+
+    Raises:
+        ValueError: they would be normalised again, or over completions that are then left out.
+    """
+    fits = preset.advantage.kind == "group_centred" and preset.sampling.kind == "fixed"
+    if not fits or preset.truncation.kind == "exclude":
+        raise ValueError(
+            "a reward with combine: normalise is an advantage already (GDPO): it needs a preset "
+            "with advantage group_centred, which leaves it as it is, sampling fixed, and "
+            "truncation penalise or mask; dr_grpo is one"
+        )
+
+
 def train(
     actor: Actor,
     task: Task,
@@ -72,9 +118,11 @@ def train(
     gradient is that of `objective.accumulate`.
 
     Raises:
-        ValueError: the preset penalises a divergence and there is no reference; all
-            completions of several steps were cut; the sampler's log-probs are not the trainer's.
+        ValueError: what `check` raises; the preset penalises a divergence and there is no
+            reference; all completions of several steps were cut; the sampler's log-probs are not
+            the trainer's.
     """
+    check(config, preset)
     objective = preset.objective
     if actor.reference is None and (objective.kl.kind != "none" or preset.kl_budget is not None):
         raise ValueError("this preset needs the divergence from a reference: give one, or kl: none")
@@ -110,7 +158,7 @@ def train(
             ref_logprobs=experience.ref_logprobs,
             correct=experience.correct,
             temperature=config.temperature,
-            reuse=per_step > 1,
+            reuse=per_step > 1 or objective.old_kl is not None,
         )
         num_updates = preset.num_epochs * sum(1 for minibatch in parts if minibatch)
         for number in range(per_step):
@@ -135,7 +183,11 @@ def train(
         metrics["tokens/trained"] = preset.num_epochs * sum(
             int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
         )
-        metrics |= {"kl/coef": weights.kl}
+        metrics["kl/coef"] = weights.kl
+        if objective.old_kl is not None:
+            metrics["kl/old_after"] = moved.old_kl(
+                actor.policy, parts, temperature=config.temperature
+            )
         weights = weights.after(objective, metrics, len(experience.rewards))
         yield Step(
             index=index,

@@ -97,8 +97,8 @@ class Weights:
         kl_coef, old_kl = self.kl, self.old_kl
         if "kl/sequence" in metrics:
             kl_coef = config.kl.coef.after(self.kl, metrics["kl/sequence"], num_samples)
-        if config.old_kl is not None and "kl/old" in metrics:
-            old_kl = config.old_kl.after(self.old_kl, metrics["kl/old"], num_samples)
+        if config.old_kl is not None and "kl/old_after" in metrics:
+            old_kl = config.old_kl.after(self.old_kl, metrics["kl/old_after"], num_samples)
         return Weights(kl=kl_coef, old_kl=old_kl)
 
 

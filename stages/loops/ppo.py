@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from stages.loops import critic
+from stages.loops import critic, moved
 from stages.loops import experience as ppo_experience
 from stages.loops import rollouts as rollout_batch
 from stages.loops.actor import Actor, Task
@@ -63,6 +63,28 @@ class PpoPreset(Params):
     """Training ends when a completion's divergence from the reference exceeds it, in nats."""
 
 
+def check(config: PpoConfig, preset: PpoPreset, *, normalised: bool = False) -> None:
+    """Refuse what the preset cannot work with, before anything is computed.
+
+    Args:
+        config: sizes and rates.
+        preset: the method.
+        normalised: whether the parts of the rule reward are normalised over a step's groups.
+
+    Raises:
+        ValueError: saying which number to change.
+    """
+    if preset.num_minibatches > config.prompts_per_step:
+        raise ValueError(
+            f"num_minibatches {preset.num_minibatches} is more than prompts_per_step "
+            f"{config.prompts_per_step}: some would be empty"
+        )
+    if preset.reward == "rule" and normalised:
+        raise ValueError(
+            "the value model is PPO's baseline: its rule reward needs combine: {kind: sum}"
+        )
+
+
 def train(
     actor: Actor,
     value: nn.Module,
@@ -82,11 +104,7 @@ def train(
         ValueError: more mini-batches than prompts; no reference; all completions of several
             steps were cut; the sampler's log-probs are not the trainer's.
     """
-    if preset.num_minibatches > config.prompts_per_step:
-        raise ValueError(
-            f"num_minibatches {preset.num_minibatches} is more than prompts_per_step "
-            f"{config.prompts_per_step}: some would be empty"
-        )
+    check(config, preset)
     if actor.reference is None:
         raise ValueError("PPO measures the divergence from a reference: give one")
     plan = Plan(
@@ -155,7 +173,12 @@ def train(
             int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
         )
         metrics["kl/coef"] = weights.kl
-        weights = weights.after(preset.objective, metrics, len(gathered.rewards))
+        if index >= preset.value.warmup_steps:
+            if preset.objective.old_kl is not None:
+                metrics["kl/old_after"] = moved.old_kl(
+                    actor.policy, parts, temperature=config.temperature
+                )
+            weights = weights.after(preset.objective, metrics, len(gathered.rewards))
         yield Step(
             index=index,
             metrics=metrics,

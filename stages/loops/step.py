@@ -15,3 +15,11 @@ class Step:
     """Numbers of this step, named `family/name`."""
     rows: Sequence[Any] = ()
     """Records the step produced (rollouts); empty for loops that produce none."""
+
+
+def token_totals(steps: Sequence[Step]) -> dict[str, int]:
+    """Tokens sampled, and tokens that went through a backward pass, each time they did."""
+    return {
+        f"{name}_tokens": sum(int(step.metrics[f"tokens/{name}"]) for step in steps)
+        for name in ("generated", "trained")
+    }

@@ -15,9 +15,10 @@ from stages.runtime.identity import PIPE
 
 FILES = (Path("params.yaml"), Path("dvc.yaml"))
 CODE = Path("stages")
+FLOWS = Path("flows")
 CHECKS = {
     CODE / "check_params.py": ["stages.check_params"],
-    Path("flows/gather.py"): ["flows.gather", "check"],
+    FLOWS / "gather.py": ["flows.gather", "check"],
 }
 """Where a check is, and the module and arguments that run it."""
 
@@ -51,9 +52,9 @@ def check() -> None:
 
 
 def digest() -> str:
-    """A hash of both files and of every Python file of the stages."""
+    """A hash of both files and of every Python file of the stages and the flows."""
     content = hashlib.sha256()
-    for path in [*FILES, *sorted(CODE.rglob("*.py"))]:
+    for path in [*FILES, *sorted(CODE.rglob("*.py")), *sorted(FLOWS.rglob("*.py"))]:
         content.update(str(path).encode() + b"\0")
         if path.exists():
             content.update(hashlib.sha256(path.read_bytes()).digest())

@@ -11,6 +11,7 @@ from stages.loops.actor import Actor, Task
 from stages.loops.group_rl import GroupRlConfig
 from stages.loops.ppo import PpoConfig
 from stages.models import model_tokenizer, policy
+from stages.models.lora import LoraConfig
 from stages.rewards import rollout_rewards
 from stages.rewards.rollout_rewards import RuleRewardConfig
 
@@ -81,8 +82,9 @@ def test_ppo_preset(name, embedded, start, learned_reward):
     reward = learned_reward if preset.reward == "model" else rule
     task = Task(prompts=embedded.train, reward=reward, correct=rollout_rewards.correct)
     value = critic.load(
-        preset.value, player.policy, SFT, REWARD_MODEL, player.pad_id, embedded.compute
-    )
+        preset.value, player.policy, (SFT, REWARD_MODEL), player.pad_id, embedded.compute,
+        LoraConfig(rank=0, alpha=16), 1,
+    )  # fmt: skip
     schedule = epochs.draws(len(embedded.train), NUM_STEPS, SIZES["prompts_per_step"], seed=1)
     config = PpoConfig(**SIZES, samples_per_prompt=8, optim=rate(2e-4), value_optim=rate(6e-4))
     for _ in ppo.train(player, value, task, schedule, config, preset, embedded.compute, 1):

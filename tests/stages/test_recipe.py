@@ -44,14 +44,16 @@ def test_an_entry_that_needs_itself_is_refused():
 def test_a_policy_costs_what_it_learned_from_beyond_the_baseline(recipes):
     assert costs.paid(recipes["comparison"]) == {
         "sft": ["train_sft/sft"],
-        "dpo": ["sample_candidates/sft-preference", "train_dpo/dpo"],
+        "dpo": ["sample_candidates/sft-preference", "compute_ref_logprobs/sft", "train_dpo/dpo"],
         "ppo": ["sample_candidates/sft-preference", "train_reward_model/sft", "train_ppo/ppo"],
         "grpo": ["train_grpo/grpo"],
     }
     assert costs.paid(recipes["iterative_dpo"])["dpo-2"] == [
         "sample_candidates/sft-preference",
+        "compute_ref_logprobs/sft",
         "train_dpo/dpo-1",
         "sample_candidates/dpo-1-preference",
+        "compute_ref_logprobs/dpo-1",
         "train_dpo/dpo-2",
     ]
     assert costs.paid(recipes["r1"])["grpo-2"] == [
@@ -63,7 +65,19 @@ def test_a_policy_costs_what_it_learned_from_beyond_the_baseline(recipes):
     ]
 
 
-def test_the_baseline_is_the_first_evaluated_and_rollouts_are_those_of_ppo_and_grpo(recipes):
+def test_the_baseline_comes_first_and_rollouts_are_those_of_ppo_and_grpo(recipes):
     assert next(iter(recipe.evaluated(recipes["r1_zero"]).items())) == ("base", "train_sft/base")
     found = dict(recipe.rollout_entries(recipes["offline_then_online"]))
     assert found == {"dpo-ppo": "train_ppo/dpo-ppo", "dpo-grpo": "train_grpo/dpo-grpo"}
+
+
+def test_the_order_of_entries_changes_nothing(recipes):
+    """DVC hashes a mapping without its order: what a stage writes may not depend on it."""
+    plan = recipes["comparison"]
+    tables = {name: value for name, value in plan if isinstance(value, dict)}
+    turned = plan.model_copy(
+        update={name: dict(reversed(table.items())) for name, table in tables.items()}
+    )
+    assert list(recipe.evaluated(turned).items()) == list(recipe.evaluated(plan).items())
+    assert list(recipe.rollout_entries(turned)) == list(recipe.rollout_entries(plan))
+    assert next(iter(recipe.evaluated(turned))) == "sft"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
@@ -48,6 +48,7 @@ class GroupZscore(Params):
     """(r - mean) / (std + eps) within the group: GRPO."""
 
     kind: Literal["group_zscore"]
+    least_group_size: ClassVar[int] = 2
     ddof: int = Field(ge=0, le=1)
     """n - ddof divides the variance: 1 in TRL and verl, 0 in some."""
     eps: float = Field(gt=0)
@@ -70,6 +71,7 @@ class GroupCentred(Params):
     """r - mean of the group: Dr. GRPO."""
 
     kind: Literal["group_centred"]
+    least_group_size: ClassVar[int] = 2
 
     def __call__(self, scored: Scored) -> Grid:
         """See `group_centred`."""
@@ -80,6 +82,7 @@ class BatchStd(Params):
     """(r - mean of the group) / (std of the whole batch + eps)."""
 
     kind: Literal["batch_std"]
+    least_group_size: ClassVar[int] = 2
     ddof: int = Field(ge=0, le=1)
     """n - ddof divides the variance."""
     eps: float = Field(gt=0)
@@ -102,6 +105,7 @@ class LeaveOneOut(Params):
     """r - mean of the others of the group: RLOO."""
 
     kind: Literal["leave_one_out"]
+    least_group_size: ClassVar[int] = 2
 
     def __call__(self, scored: Scored) -> Grid:
         """See `leave_one_out`."""
@@ -112,6 +116,7 @@ class GreedyBaseline(Params):
     """r - reward of the greedy completion: ReMax."""
 
     kind: Literal["greedy_baseline"]
+    least_group_size: ClassVar[int] = 1
 
     def __call__(self, scored: Scored) -> Grid:
         """See `greedy_baseline`."""
@@ -129,6 +134,7 @@ class BatchWhitened(Params):
     """Reward to go, penalties token by token, whitened over the batch's tokens: REINFORCE++."""
 
     kind: Literal["batch_whitened"]
+    least_group_size: ClassVar[int] = 1
     gamma: float = Field(gt=0, le=1)
     """Discount per token."""
     eps: float = Field(gt=0)

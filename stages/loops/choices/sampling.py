@@ -42,6 +42,9 @@ class FixedSampling(Params):
         """Prompts that a step may need."""
         return prompts_per_step
 
+    def check(self, group_size: int) -> None:
+        """Any group size will do."""
+
     def collect(
         self,
         draw: Draw,
@@ -62,8 +65,10 @@ class FixedSampling(Params):
 class DynamicSampling(Params):
     """Further prompts in place of those whose group has no signal: DAPO's dynamic sampling.
 
-    Yu et al., "DAPO" (2025), eq. 11, https://arxiv.org/abs/2503.14476. Departure: at most
-    `max_rounds` calls of the sampler; a step that is still short goes on with what it has.
+    Yu et al., "DAPO" (2025), eq. 11, https://arxiv.org/abs/2503.14476. Departures: at most
+    `max_rounds` calls of the sampler, and a step that is still short goes on with what it has;
+    a group has a signal when its rewards differ in any way, format and length included, where
+    the paper asks for some answers right and some wrong.
     """
 
     kind: Literal["dynamic"]
@@ -73,6 +78,9 @@ class DynamicSampling(Params):
     def num_prompts(self, prompts_per_step: int) -> int:
         """Prompts that a step may need."""
         return prompts_per_step * self.max_rounds
+
+    def check(self, group_size: int) -> None:
+        """Any group size will do."""
 
     def collect(
         self,
@@ -123,15 +131,8 @@ class AdaptiveGroupSize(Params):
         """Prompts that a step may need."""
         return prompts_per_step
 
-    def collect(
-        self,
-        draw: Draw,
-        judge: Judge,
-        chosen: Sequence[int],
-        prompts_per_step: int,  # noqa: ARG002
-        group_size: int,
-    ) -> Collected:
-        """Draw `first` completions of each prompt, then of those still without signal.
+    def check(self, group_size: int) -> None:
+        """Groups grow by `first` completions at a time.
 
         Raises:
             ValueError: `first` does not divide `group_size`.
@@ -141,6 +142,17 @@ class AdaptiveGroupSize(Params):
                 f"sampling.first {self.first} does not divide group_size {group_size}: groups "
                 f"grow by `first` completions at a time"
             )
+
+    def collect(
+        self,
+        draw: Draw,
+        judge: Judge,
+        chosen: Sequence[int],
+        prompts_per_step: int,  # noqa: ARG002
+        group_size: int,
+    ) -> Collected:
+        """Draw `first` completions of each prompt, then of those still without signal."""
+        self.check(group_size)
         drawn = draw(chosen, self.first, 0)
         rewards, in_baseline = judge(drawn)
         num_rounds = 1
