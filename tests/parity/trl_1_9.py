@@ -1,4 +1,4 @@
-"""TRL 1.9.2 in a process of its own: the last with a PPO trainer."""
+"""TRL 1.9.2 in a process of its own: the last with the trainers of PPO and process rewards."""
 
 import os
 import subprocess
