@@ -7,6 +7,8 @@ NUM_PROMPTS = 8
 PADDING = VOCAB
 TEMPERATURE, KL_COEF, GAMMA, LAM = 0.7, 0.05, 0.98, 0.9
 CLIP, CLIP_VALUE, VALUE_WEIGHT = 0.2, 0.2, 0.1
+# Fixed in TRL.
+WHITEN_EPS = 1e-8
 # Two passes over one rollout batch in one micro-batch: the second is off policy.
 SETTINGS = {
     "per_device_train_batch_size": NUM_PROMPTS,

@@ -4,18 +4,16 @@ TRL 1.9.2 runs in a process of its own (ppo_trl_1_9.py) and writes what it compu
 """
 
 import functools
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
-from parity import ours, ppo_settings, reference
+from parity import ours, ppo_settings, reference, trl_1_9
 from parity.reference import Computed, Weights
 from parity.rows import Row, relative
+from parity.trl_1_9 import TRL, needs_trl_1_9
 from safetensors.torch import load_file
 from tiny_checkpoints import load
 
@@ -25,20 +23,12 @@ from stages.algorithms.gae import gae
 from stages.algorithms.losses.clipped_surrogate import clipped_surrogate
 from stages.algorithms.losses.value import clipped_value_loss
 from stages.algorithms.masking import masked_whiten
-from stages.loops.experience import WHITEN_EPS
 from stages.loops.old_logprobs import frozen_logprobs
 from stages.models import scalar_head
 from stages.models.batch import Batch
 from stages.models.policy import completion_logprobs
 
-TRL = "1.9.2"
-FOLDER = os.environ.get("TRL_1_9", "")
-ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.skipif(
-    not FOLDER,
-    reason="TRL_1_9 names no folder: pip install --no-deps --target FOLDER "
-    "-r .ci/parity-trl-1.9-requirements.txt",
-)
+pytestmark = needs_trl_1_9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,13 +55,7 @@ def updates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Up
     @functools.cache
     def run(stop_token: str) -> list[Update]:
         folder = tmp_path_factory.mktemp(stop_token)
-        path = os.pathsep.join([FOLDER, str(ROOT / "tests"), str(ROOT)])
-        subprocess.run(
-            [sys.executable, "-m", "parity.ppo_trl_1_9", str(folder), stop_token],
-            env=os.environ | {"PYTHONPATH": path, "DO_NOT_TRACK": "1"},
-            check=True,
-            timeout=300,
-        )
+        trl_1_9.run("parity.ppo_trl_1_9", str(folder), stop_token)
         return [Update.read(folder / f"{number}.safetensors") for number in range(2)]
 
     return run
@@ -121,7 +105,7 @@ def test_experience_and_losses(updates, record):
     differences["rewards, GAE and returns"] = max(
         relative(rewards, theirs["rewards"]), relative(returns, theirs["returns"])
     )
-    whitened = masked_whiten(advantages, batch.mask, eps=WHITEN_EPS)
+    whitened = masked_whiten(advantages, batch.mask, eps=ppo_settings.WHITEN_EPS)
     number = batch.mask.sum()
     differences["whitened advantages"] = relative(
         whitened * ((number - 1) / number).sqrt(), theirs["advantages"]
