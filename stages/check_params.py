@@ -57,9 +57,12 @@ def find_problems(content: dict[str, Any], modules: list[ModuleType]) -> list[st
             for name in odd
         ]
         if not odd:
+            planned = check_recipes.planned_presets(content, module.__name__.rpartition(".")[2])
             for entries in choices({name: picked[name] for name in tables}):
                 inside = {name: picked[name][entry] for name, entry in entries.items()}
-                found = validate(module.Config, picked | inside)
+                # A preset that nothing runs need not fit the sizes that others run with.
+                fits = planned is None or planned.issuperset(entries.values())
+                found = validate(module.Config, picked | inside, together=fits)
                 problems += [named(problem, entries) for problem in found]
     # What a recipe lacks is told with the recipe's name, by check_recipes.
     told = (problem for problem in problems if not problem.startswith(f"{check_recipes.PLAN}."))
@@ -83,8 +86,10 @@ def named(problem: str, entries: Mapping[str, str]) -> str:
     return problem
 
 
-def validate(config: type[pydantic.BaseModel], picked: dict[str, Any]) -> Iterator[str]:
-    """What is wrong inside the sections of one configuration."""
+def validate(
+    config: type[pydantic.BaseModel], picked: dict[str, Any], *, together: bool = True
+) -> Iterator[str]:
+    """What is wrong inside the sections of one configuration, and with them `together`."""
     try:
         config.model_validate(picked)
     except pydantic.ValidationError as error:
@@ -93,7 +98,8 @@ def validate(config: type[pydantic.BaseModel], picked: dict[str, Any]) -> Iterat
         for item in error.errors():
             if not item["loc"]:
                 # Of two sections that do not go together.
-                yield item["msg"].removeprefix("Value error, ")
+                if together:
+                    yield item["msg"].removeprefix("Value error, ")
                 continue
             *parents, name = (str(part) for part in item["loc"])
             parent = "".join(f"{part}." for part in parents)

@@ -54,6 +54,14 @@ def find_problems(content: dict[str, Any]) -> list[str]:
     return problems
 
 
+def planned_presets(content: dict[str, Any], stage: str) -> set[str] | None:
+    """The presets that the plan runs a stage with; None of a stage without presets."""
+    if stage not in PRESETS:
+        return None
+    entries = section(section(content, PLAN), stage).values()
+    return {str(entry.get("preset")) for entry in entries if isinstance(entry, dict)}
+
+
 def malformed(error: pydantic.ValidationError) -> Problems:
     """Keys that are missing, unknown or no words."""
     for item in error.errors():

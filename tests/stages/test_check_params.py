@@ -1,11 +1,12 @@
 """Every problem of params.yaml at once, each once."""
 
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 from pydantic import model_validator
 
-from stages import check_params
+from stages import check_params, params
 from stages.params import Params
 
 
@@ -115,3 +116,20 @@ def test_one_problem(change, problem):
     content = right()
     change(content)
     assert check_params.find_problems(content, MODULES) == [problem]
+
+
+def test_only_the_presets_of_the_plan_must_fit_the_sizes_of_their_stage():
+    content = params.read(Path(__file__).parents[2] / "params.yaml")
+    content["train_grpo"]["loop"]["prompts_per_step"] = 8
+    modules = [
+        module for module in check_params.entry_points() if module.__name__ == "stages.train_grpo"
+    ]
+
+    def told():
+        return [
+            one for one in check_params.find_problems(content, modules) if "num_minibatches" in one
+        ]
+
+    assert told() == [], "dapo has 16 mini-batches, and nothing runs it"
+    content["plan"]["train_grpo"]["grpo"]["preset"] = "dapo"
+    assert told() == ["num_minibatches 16 is more than prompts_per_step 8: some would be empty"]
