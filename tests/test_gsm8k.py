@@ -32,7 +32,7 @@ def use_gsm8k(params: dict[str, Any]) -> None:
 @pytest.mark.skipif(not GSM8K.is_dir(), reason="GSM8K is not at ../shared/data/gsm8k")
 def test_the_whole_pipeline_runs_on_gsm8k(pipeline_copy: Callable[..., PipelineCopy]):
     copy = pipeline_copy(use_gsm8k)
-    assert len(copy.repro()) == 22
+    assert len(copy.repro()) == 23
     card = copy.read("data/prepare_data/data_card.json")
     assert card["source_problems"] == {"train": 7473, "test": 1319}
     comparison = copy.read("data/compare_policies/metrics.json")

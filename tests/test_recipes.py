@@ -68,7 +68,7 @@ def test_r1_runs_and_a_plan_without_its_dependencies_does_not(
     }
     comparison = copy.read("data/compare_policies/metrics.json")
     assert comparison["baseline"] == "base"
-    assert list(comparison["policies"]) == ["base", "cold", "grpo-1", "rft", "grpo-2"]
+    assert list(comparison["policies"]) == ["base", "cold", "grpo-1", "grpo-2", "rft"]
     kept = copy.read("data/select_demonstrations/grpo-1/metrics.json")["kept"]
     assert copy.read("data/train_sft/rft/metrics.json")["demonstrations"] == kept > 0
     assert copy.read("data/train_sft/cold/metrics.json")["demonstrations"] == 100
