@@ -206,8 +206,8 @@ def accumulate(
     for part in parts:
         new = _forward(policy, reference, part.batch, config, temperature)
         old = new.logprobs.detach() if part.old_logprobs is None else part.old_logprobs
-        if on_policy:
-            check_on_policy(new.logprobs, old)
+        if on_policy and part.old_logprobs is not None:
+            check_on_policy(new.logprobs, part.old_logprobs)
         loss, clipped = part_loss(new, part, config, counts, weights, num_positive=num_positive)
         loss.backward()
         mask = part.batch.mask

@@ -132,6 +132,7 @@ def train(
         )
         num_cut_steps = rollout_batch.check_some_ended(gathered.rollouts, num_cut_steps)
         metrics = gathered.metrics
+        learns = index >= preset.value.warmup_steps
         parts = make_parts(
             actor.policy,
             gathered.minibatches,
@@ -140,7 +141,7 @@ def train(
             ref_logprobs=gathered.ref_logprobs,
             correct=gathered.correct,
             temperature=config.temperature,
-            reuse=True,
+            reuse=learns and (per_step > 1 or preset.objective.old_kl is not None),
         )
         num_updates = preset.num_epochs * sum(1 for minibatch in parts if minibatch)
         for number in range(per_step):
@@ -151,7 +152,7 @@ def train(
             step = index * per_step + number
             loss = critic.learn(value, gathered.value_parts[place], counts.num_tokens, preset.value)
             metrics["loss/value"] = metrics.get("loss/value", 0.0) + loss / num_updates
-            if index >= preset.value.warmup_steps:
+            if learns:
                 found = accumulate(
                     actor.policy,
                     actor.reference,
@@ -173,7 +174,7 @@ def train(
             int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
         )
         metrics["kl/coef"] = weights.kl
-        if index >= preset.value.warmup_steps:
+        if learns:
             if preset.objective.old_kl is not None:
                 metrics["kl/old_after"] = moved.old_kl(
                     actor.policy, parts, temperature=config.temperature

@@ -162,8 +162,11 @@ class AdaptiveGroupSize(Params):
             wanted = [chosen[place] for place in places]
             if not wanted:
                 break
-            drawn = rollouts.join([drawn, draw(wanted, self.first, num_rounds)])
-            rewards, in_baseline = judge(drawn)
+            more = draw(wanted, self.first, num_rounds)
+            more_rewards, more_in_baseline = judge(more)
+            drawn = rollouts.join([drawn, more])
+            rewards = torch.cat([rewards, more_rewards])
+            in_baseline = torch.cat([in_baseline, more_in_baseline])
             num_rounds += 1
         return Collected(
             rollouts=drawn,

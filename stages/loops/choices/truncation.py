@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal
 
+import torch
 from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
@@ -25,11 +26,11 @@ class Penalise(Params):
 
     def in_baseline(self, truncated: Flags) -> Flags:
         """Which completions the baseline is made of: all."""
-        return truncated | ~truncated
+        return torch.ones_like(truncated)
 
     def in_loss(self, truncated: Flags) -> Flags:
         """Which completions are learned from: all."""
-        return truncated | ~truncated
+        return torch.ones_like(truncated)
 
 
 class Mask(Params):
@@ -43,7 +44,7 @@ class Mask(Params):
 
     def in_baseline(self, truncated: Flags) -> Flags:
         """Which completions the baseline is made of: all."""
-        return truncated | ~truncated
+        return torch.ones_like(truncated)
 
     def in_loss(self, truncated: Flags) -> Flags:
         """Which completions are learned from: those that ended."""
