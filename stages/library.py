@@ -18,7 +18,7 @@ from stages import params
 from stages.engines import transformers as engine
 from stages.loops import epochs, group_rl
 from stages.loops.actor import Actor, Task
-from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
+from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
 from stages.loops.rollouts import Rollouts
 from stages.loops.step import Step
 from stages.models import model_tokenizer, policy

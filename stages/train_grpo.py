@@ -19,9 +19,9 @@ from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import epochs, group_rl
+from stages.loops import epochs, group_preset, group_rl
 from stages.loops.actor import Actor, Task
-from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
+from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
 from stages.loops.step import Step, token_totals
 from stages.models import lora, model_tokenizer, policy
 from stages.models import start as models_start
@@ -61,7 +61,7 @@ class Config(Params):
     @model_validator(mode="after")
     def _the_preset_fits_sizes_and_reward(self) -> "Config":
         normalised = self.train_grpo.reward.combine.kind == "normalise"
-        group_rl.check(self.train_grpo.loop, self.group_rl, normalised=normalised)
+        group_preset.check(self.train_grpo.loop, self.group_rl, normalised=normalised)
         return self
 
 

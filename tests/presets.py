@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from stages import params
-from stages.loops.group_rl import GroupRlPreset
+from stages.loops.group_preset import GroupRlPreset
 from stages.loops.ppo import PpoPreset
 
 CONTENT = params.read(Path(__file__).parents[1] / "params.yaml")

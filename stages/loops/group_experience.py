@@ -5,44 +5,16 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
-from pydantic import Field
 from torch import Tensor
 
 from stages.algorithms.soft_overlong import soft_overlong
 from stages.loops import measured
 from stages.loops import rollouts as rollout_batch
 from stages.loops.actor import Actor, Task
-from stages.loops.choices.advantage import Advantage, Scored
-from stages.loops.choices.kl_penalty import KlPenalty
-from stages.loops.choices.sampling import Sampling
-from stages.loops.choices.truncation import Truncation
+from stages.loops.choices.advantage import Scored
+from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
 from stages.loops.rollouts import Rollouts
 from stages.models.device import ComputeConfig
-from stages.params import Params
-
-
-class Overlong(Params):
-    """DAPO's soft punishment of completions that come near the length limit."""
-
-    buffer: int = Field(gt=0)
-    """Tokens before the limit over which the punishment grows."""
-    penalty: float = Field(gt=0)
-    """Subtracted from the reward of a completion at the limit."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """How the completions of a step are drawn and judged."""
-
-    advantage: Advantage
-    sampling: Sampling
-    truncation: Truncation
-    overlong: Overlong | None
-    kl: KlPenalty
-    prompts_per_step: int
-    group_size: int
-    temperature: float
-    max_new_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +36,8 @@ class GroupExperience:
 def gather(
     actor: Actor,
     task: Task,
-    plan: Plan,
+    config: GroupRlConfig,
+    preset: GroupRlPreset,
     chosen: Sequence[int],
     compute: ComputeConfig,
     *,
@@ -82,22 +55,24 @@ def gather(
             step=step,
             seed=seed,
             group_size=group_size,
-            temperature=plan.temperature,
-            max_new_tokens=plan.max_new_tokens,
+            temperature=config.temperature,
+            max_new_tokens=config.max_new_tokens,
             part=part,
         )
 
     def judge(drawn: Rollouts) -> tuple[Float[Tensor, " batch"], Bool[Tensor, " batch"]]:
         truncated = drawn.truncated()
         rewards = torch.tensor(task.reward(drawn), dtype=torch.float32)
-        rewards = plan.truncation.rewards(rewards, truncated)
-        if plan.overlong is not None:
-            rewards = rewards + plan.overlong.penalty * soft_overlong(
-                drawn.mask().sum(1), max_length=plan.max_new_tokens, buffer=plan.overlong.buffer
+        rewards = preset.truncation.rewards(rewards, truncated)
+        if preset.overlong is not None:
+            rewards = rewards + preset.overlong.penalty * soft_overlong(
+                drawn.mask().sum(1), max_length=config.max_new_tokens, buffer=preset.overlong.buffer
             )
-        return rewards, plan.truncation.in_baseline(truncated)
+        return rewards, preset.truncation.in_baseline(truncated)
 
-    collected = plan.sampling.collect(draw, judge, chosen, plan.prompts_per_step, plan.group_size)
+    collected = preset.sampling.collect(
+        draw, judge, chosen, config.prompts_per_step, config.group_size
+    )
     drawn = collected.rollouts
     correct = task.verdicts(drawn)
     metrics = rollout_batch.statistics(drawn, collected.rewards, correct)
@@ -109,10 +84,10 @@ def gather(
     ref_logprobs, penalties = None, torch.zeros(drawn.mask().shape)
     if actor.reference is not None:
         ref_logprobs = measured.reference_logprobs(
-            actor.reference, drawn, compute, actor.pad_id, plan.temperature
+            actor.reference, drawn, compute, actor.pad_id, config.temperature
         )
         metrics |= measured.divergence(drawn, ref_logprobs)
-        penalties = measured.penalties(plan.kl, kl_coef, drawn, ref_logprobs)
+        penalties = measured.penalties(preset.objective.kl, kl_coef, drawn, ref_logprobs)
 
     def greedy_rewards() -> Float[Tensor, " batch"]:
         greedy = rollout_batch.collect(
@@ -123,12 +98,12 @@ def gather(
             seed=seed,
             group_size=1,
             temperature=0.0,
-            max_new_tokens=plan.max_new_tokens,
+            max_new_tokens=config.max_new_tokens,
         )
         metrics["tokens/generated"] += int(greedy.mask().sum())
         return judge(greedy)[0][groups]
 
-    advantages = plan.advantage(
+    advantages = preset.advantage(
         Scored(
             rewards=collected.rewards,
             penalties=penalties,
@@ -145,7 +120,7 @@ def gather(
         rewards=collected.rewards,
         correct=correct,
         used=collected.used,
-        learned=collected.used & plan.truncation.in_loss(drawn.truncated()),
+        learned=collected.used & preset.truncation.in_loss(drawn.truncated()),
         advantages=advantages,
         ref_logprobs=ref_logprobs,
         metrics=metrics,

@@ -7,100 +7,18 @@ choices of a `GroupRlPreset` and in nothing else.
 from collections.abc import Iterator, Sequence
 
 import torch
-from pydantic import Field
 
 from stages.loops import group_experience, moved
 from stages.loops import rollouts as rollout_batch
 from stages.loops.actor import Actor, Task
-from stages.loops.choices.advantage import Advantage
-from stages.loops.choices.sampling import Sampling
-from stages.loops.choices.truncation import Truncation
-from stages.loops.group_experience import GroupExperience, Overlong, Plan
+from stages.loops.group_experience import GroupExperience
+from stages.loops.group_preset import GroupRlConfig, GroupRlPreset, check
 from stages.loops.minibatches import Minibatch, partition, split
-from stages.loops.objective import ObjectiveConfig, Weights, accumulate, make_parts
+from stages.loops.objective import Weights, accumulate, make_parts
 from stages.loops.step import Step
 from stages.models.device import ComputeConfig
-from stages.optim import OptimConfig, adamw, update
-from stages.params import Params
+from stages.optim import adamw, update
 from stages.seeding import derive
-
-
-class GroupRlConfig(Params):
-    """Sizes and rates, the same for every preset."""
-
-    num_steps: int = Field(gt=0)
-    """Rollout batches."""
-    prompts_per_step: int = Field(gt=0)
-    """Prompts that a rollout batch learns from."""
-    group_size: int = Field(gt=0)
-    """Completions of each prompt."""
-    temperature: float = Field(gt=0)
-    """Of sampling, and of every log-probability."""
-    max_new_tokens: int = Field(gt=0)
-    """Longest completion."""
-    optim: OptimConfig
-
-
-class GroupRlPreset(Params):
-    """Whose variant it is: every choice in which the methods of this family differ."""
-
-    advantage: Advantage
-    objective: ObjectiveConfig
-    sampling: Sampling
-    truncation: Truncation
-    overlong: Overlong | None
-    num_epochs: int = Field(gt=0)
-    """Passes over each rollout batch (mu); old log-probs are computed once."""
-    num_minibatches: int = Field(gt=0)
-    """Optimizer steps in a pass; the first of all is on policy."""
-    kl_budget: float | None = Field(gt=0)
-    """Training ends when a completion's divergence from the reference exceeds it, in nats."""
-
-
-def check(config: GroupRlConfig, preset: GroupRlPreset, *, normalised: bool = False) -> None:
-    """Refuse what the preset cannot work with, before anything is computed.
-
-    Args:
-        config: sizes and rates.
-        preset: the method.
-        normalised: whether the parts of the reward are normalised over a step's groups.
-
-    Raises:
-        ValueError: saying which number to change.
-    """
-    if config.group_size < preset.advantage.least_group_size:
-        raise ValueError(
-            f"group_size is {config.group_size}; advantage {preset.advantage.kind} compares the "
-            f"completions of a prompt with each other: at least {preset.advantage.least_group_size}"
-        )
-    if preset.num_minibatches > config.prompts_per_step:
-        raise ValueError(
-            f"num_minibatches {preset.num_minibatches} is more than prompts_per_step "
-            f"{config.prompts_per_step}: some would be empty"
-        )
-    if preset.overlong is not None and preset.overlong.buffer > config.max_new_tokens:
-        raise ValueError(
-            f"overlong.buffer {preset.overlong.buffer} is more than max_new_tokens "
-            f"{config.max_new_tokens}: it is the last stretch before that limit"
-        )
-    preset.sampling.check(config.group_size)
-    if normalised:
-        check_normalised(preset)
-
-
-def check_normalised(preset: GroupRlPreset) -> None:
-    """Refuse what makes nothing of rewards whose parts are normalised over a step's groups.
-
-    Raises:
-        ValueError: they would be normalised again, or over completions that are then left out.
-    """
-    fits = preset.advantage.kind == "group_centred" and preset.sampling.kind == "fixed"
-    if not fits or preset.truncation.kind == "exclude":
-        raise ValueError(
-            "a reward with combine: normalise is an advantage already (GDPO): it needs a preset "
-            "with advantage group_centred, which leaves it as it is, sampling fixed, and "
-            "truncation penalise or mask; dr_grpo is one"
-        )
 
 
 def train(
@@ -126,24 +44,13 @@ def train(
     objective = preset.objective
     if actor.reference is None and (objective.kl.kind != "none" or preset.kl_budget is not None):
         raise ValueError("this preset needs the divergence from a reference: give one, or kl: none")
-    plan = Plan(
-        advantage=preset.advantage,
-        sampling=preset.sampling,
-        truncation=preset.truncation,
-        overlong=preset.overlong,
-        kl=objective.kl,
-        prompts_per_step=config.prompts_per_step,
-        group_size=config.group_size,
-        temperature=config.temperature,
-        max_new_tokens=config.max_new_tokens,
-    )
     actor.policy.train()
     optimizer = adamw(actor.policy, config.optim)
     weights, num_cut_steps = Weights.start(objective), 0
     per_step = preset.num_epochs * preset.num_minibatches
     for index, chosen in enumerate(schedule):
         experience = group_experience.gather(
-            actor, task, plan, chosen, compute, kl_coef=weights.kl, step=index, seed=seed
+            actor, task, config, preset, chosen, compute, kl_coef=weights.kl, step=index, seed=seed
         )
         num_cut_steps = rollout_batch.check_some_ended(experience.rollouts, num_cut_steps)
         metrics = experience.metrics

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from stages import params
-from stages.loops.group_rl import GroupRlPreset
+from stages.loops.group_preset import GroupRlPreset
 from stages.loops.ppo import PpoPreset
 from stages.rewards.rollout_rewards import RuleRewardConfig
 

@@ -38,7 +38,7 @@ from stages.loops import (
 )
 from stages.loops.actor import Actor, Task
 from stages.loops.choices.preference_loss import PreferenceLoss
-from stages.loops.group_rl import GroupRlConfig
+from stages.loops.group_preset import GroupRlConfig
 from stages.loops.judged_rows import judged_rows
 from stages.loops.ppo import PpoConfig
 from stages.loops.preference import PreferenceConfig

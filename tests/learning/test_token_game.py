@@ -8,7 +8,7 @@ from tiny_rollouts import OPTIM, decode, even_share, make_prompts, make_sampler
 
 from stages.loops import epochs, group_rl, ppo, rollouts
 from stages.loops.actor import Actor, Task
-from stages.loops.group_rl import GroupRlConfig
+from stages.loops.group_preset import GroupRlConfig
 from stages.loops.ppo import PpoConfig
 from stages.models import scalar_head
 

@@ -15,7 +15,7 @@ from tiny_rollouts import (
 
 from stages.loops import epochs, group_rl, rollouts
 from stages.loops.actor import Actor, Task
-from stages.loops.group_rl import GroupRlConfig
+from stages.loops.group_preset import GroupRlConfig
 
 PROMPTS = make_prompts(8)
 SETTINGS = {
@@ -176,30 +176,6 @@ def test_cut_completions_may_be_masked_or_left_out_of_the_baseline_too():
         assert 0 < step.metrics["tokens/trained"] <= ended
         found[kind] = step.metrics["optim/grad_norm"]
     assert found["mask"] != pytest.approx(found["exclude"], rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("preset", "changes", "message"),
-    [
-        ("dr_grpo", {"group_size": 1}, "group_size is 1; advantage group_centred"),
-        ("dapo", {"max_new_tokens": 6}, "overlong.buffer 8 is more than max_new_tokens 6"),
-        ("gspo", {"prompts_per_step": 2}, "num_minibatches 4 is more than prompts_per_step 2"),
-        ("rloo", {"sampling": {"kind": "adaptive", "first": 3}}, "first 3 does not divide"),
-    ],
-)
-def test_sizes_that_a_preset_cannot_work_with_are_refused(preset, changes, message):
-    changes = {"num_minibatches": 4} | changes if preset == "gspo" else changes
-    if preset == "dapo":
-        changes |= {"prompts_per_step": 16}
-    with pytest.raises(ValueError, match=message):
-        train(load("llama"), FIRST_FOUR, preset=preset, **changes)
-
-
-def test_normalised_rewards_go_with_presets_that_leave_them_as_they_are():
-    group_rl.check_normalised(presets.group_rl("dr_grpo"))
-    for name in ("grpo_deepseekmath", "remax", "dapo"):
-        with pytest.raises(ValueError, match="is an advantage already"):
-            group_rl.check_normalised(presets.group_rl(name))
 
 
 def test_groups_without_signal_cost_nothing_and_leave_the_weights_alone():

@@ -6,7 +6,7 @@ from tiny_rollouts import OPTIM, decode, even_share, make_prompts, make_sampler
 
 from stages.loops import group_rl
 from stages.loops.actor import Actor, Task
-from stages.loops.group_rl import GroupRlConfig
+from stages.loops.group_preset import GroupRlConfig
 
 PROMPTS = make_prompts(4)
 TARGET = 0.01
