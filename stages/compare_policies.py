@@ -28,6 +28,7 @@ from stages.reports import (
     costs,
     learning_curve,
     policy_comparison,
+    stage_times,
 )
 from stages.runtime import outputs, runs
 
@@ -71,6 +72,9 @@ def main() -> None:
         comparison["costs"] = {
             policy: costs.entry(entries, spent) for policy, entries in paid.items()
         }
+        comparison["stage_seconds"] = {
+            entry: seconds(entry) for entry in stage_times.entries(config.plan)
+        }
         curves = {name: curve(entry) for name, entry in recipe.rollout_entries(config.plan)}
         with outputs.replace(OUTPUT / "plots") as temporary:
             images = comparison_plots.draw(temporary, evaluations, curves)
@@ -101,8 +105,13 @@ def cost(entry: str) -> costs.Cost:
     return costs.Cost(
         generated_tokens=metrics["generated_tokens"],
         trained_tokens=metrics.get("trained_tokens", 0),
-        seconds=read_json(entry, name="run/run.json")["seconds"],
+        seconds=seconds(entry),
     )
+
+
+def seconds(entry: str) -> float:
+    """How long one entry took, on the machine that executed it."""
+    return read_json(entry, name="run/run.json")["seconds"]
 
 
 def read_json(*folders: str, name: str = "metrics.json") -> dict[str, Any]:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stages.reports import stage_times
+
 Metrics = Mapping[str, Any]
 
 
@@ -39,6 +41,8 @@ def render(comparison: Metrics, evaluations: Metrics, *, images: Sequence[str]) 
         "and the policies that it started from. Seconds are those of the machine that executed "
         "the stages.",
         cost_table(comparison["costs"]),
+        "## How long each stage took",
+        stage_times.table(comparison["stage_seconds"]),
         "## Plots",
         "\n\n".join(f"![{Path(path).stem.replace('_', ' ')}]({path})" for path in images),
     ]

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from stages import compare_policies
+from stages import compare_policies, params
 from stages.records import lines
 from stages.records.problem_result import ProblemResult
 from stages.records.rollout import Rollout
-from stages.reports import policy_metrics
+from stages.reports import policy_metrics, stage_times
 
 PARAMS = """
 seed: 0
@@ -107,6 +107,10 @@ def folder(tmp_path, monkeypatch):
         )
         write_json(data / stage / "metrics.json", tokens)
         write_json(data / stage / "run/run.json", {"seconds": seconds})
+    for stage in stage_times.entries(params.load(compare_policies.Config).plan):
+        record = data / stage / "run/run.json"
+        if not record.exists():
+            write_json(record, {"seconds": 0.25})
     for policy in ("ppo", "grpo"):
         rollouts = [
             Rollout(
@@ -154,6 +158,7 @@ def test_the_report_has_every_table_and_links_plots_that_exist():
     compare_policies.main()
     report = Path("data/compare_policies/report.md").read_text(encoding="utf-8")
     assert "| grpo | 50.0 % [29.9, 70.1] | 75.0 % [75.0, 75.0] |" in report
+    assert "| train_ppo | 20.5 | ppo 20.5 |" in report
     assert "| grpo | +0.0 [+0.0, +0.0] | **+50.0 [+50.0, +50.0]** |" in report
     assert "- **sft**: the best of 4 is better than one random sample" in report
     assert (
