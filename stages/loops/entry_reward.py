@@ -1,6 +1,7 @@
 """The reward of an entry: its composition, with the model and the function that it names."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -50,13 +51,18 @@ def load(
         raise ValueError(
             "this reward needs a function: name a file of stages/rewards/own/ as the entry's `own`"
         )
-    kinds = config.kinds()
-    available = Available(
-        scorer=(
-            model_reward.load(DATA / scorer, compute, device, pad_id) if "scorer" in kinds else None
-        ),
-        judge=None,
-        own=own_reward.load(own) if config.needs_own() else None,
-        max_new_tokens=max_new_tokens,
-    )
-    return lambda drawn: composition.compose(config, drawn, available)
+    score = None
+    if config.needs_model():
+        score = model_reward.load(DATA / scorer, compute, device, pad_id)
+    function = own_reward.load(own) if config.needs_own() else None
+
+    def judge(drawn: Rollouts) -> Judged:
+        available = Available(
+            scorer=None if score is None else partial(score, drawn),
+            judge=None,
+            own=function,
+            max_new_tokens=max_new_tokens,
+        )
+        return composition.compose(config, drawn, available)
+
+    return judge

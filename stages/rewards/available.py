@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stages.records.prompt import Prompt
-from stages.rewards.answered import Answered
 from stages.rewards.judged import Judged
 
 
@@ -12,10 +11,10 @@ from stages.rewards.judged import Judged
 class Available:
     """Models and functions that components of a reward ask; None: the entry names none."""
 
-    scorer: Callable[[Answered], Judged] | None
-    """The entry's model: a score a completion, a reward a step, or both."""
-    judge: Callable[[Answered], Judged] | None
-    """The entry's model where it is a policy: its grade for each completion."""
+    scorer: Callable[[], Judged] | None
+    """The entry's model on these completions: a score for each, a reward for each step, or both."""
+    judge: Callable[[], Judged] | None
+    """The entry's model where it is a policy: its grade for each of these completions."""
     own: Callable[[Prompt, str], float] | None
     """The user's own reward: `reward` of the entry's file in stages/rewards/own/."""
     max_new_tokens: int

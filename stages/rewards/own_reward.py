@@ -4,6 +4,7 @@ import importlib
 import re
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from stages.records.prompt import Prompt
 
@@ -40,10 +41,10 @@ def load(word: str) -> Callable[[Prompt, str], float]:
     )  # fmt: skip
     if unwatched:
         raise ValueError(
-            f"{file} imports {', '.join(unwatched)}, which this stage does not: an edit there would "
-            f"not rerun it. Copy what you need into {file}."
+            f"{file} imports {', '.join(unwatched)}, which this stage does not: an edit there "
+            f"would not rerun it. Copy what you need into {file}."
         )
-    reward = getattr(module, "reward", None)
+    reward: Any = getattr(module, "reward", None)
     if not callable(reward):
         raise ValueError(f"{file} has no function `reward(prompt: Prompt, completion: str)`")
     return reward

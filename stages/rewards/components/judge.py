@@ -13,7 +13,7 @@ class Judge(Params):
 
     kind: Literal["judge"]
 
-    def __call__(self, answered: Answered, available: Available) -> Judged:
+    def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
         """What the entry's model says.
 
         Raises:
@@ -21,4 +21,4 @@ class Judge(Params):
         """
         if available.judge is None:
             raise ValueError("it needs a judge: the entry's word `scorer` must name a policy")
-        return available.judge(answered)
+        return available.judge()

@@ -13,7 +13,7 @@ class Scorer(Params):
 
     kind: Literal["scorer"]
 
-    def __call__(self, answered: Answered, available: Available) -> Judged:
+    def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
         """What the entry's model says.
 
         Raises:
@@ -21,4 +21,4 @@ class Scorer(Params):
         """
         if available.scorer is None:
             raise ValueError("it needs a model: the entry's word `scorer` is no_model")
-        return available.scorer(answered)
+        return available.scorer()
