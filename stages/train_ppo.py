@@ -85,10 +85,8 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         value = critic.load(algorithm.value, model, paths, pad_id, compute, config.lora, seed)
         merged = lora.attach(model, config.lora, seed)
         prompts = list(lines.read(PROMPTS, Prompt))
-        judge = entry_reward.load(
-            config.rewards, scorer, own, compute, device,
-            pad_id=pad_id, max_new_tokens=loop.max_new_tokens,
-        )  # fmt: skip
+        longest = loop.max_new_tokens
+        judge = entry_reward.load(config.rewards, scorer, own, actor, compute, longest)
         task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
         schedule = epochs.draws(len(prompts), loop.num_steps, loop.prompts_per_step, seed)
         steps = ppo.train(actor, value, task, schedule, loop, algorithm, compute, seed)

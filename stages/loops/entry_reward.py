@@ -4,9 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from stages.loops import model_reward
+from stages.loops.actor import Actor
 from stages.loops.rollouts import Rollouts
 from stages.models.device import ComputeConfig
 from stages.rewards import composition, own_reward
@@ -23,10 +22,8 @@ def load(
     config: Composition,
     scorer: str,
     own: str,
+    actor: Actor,
     compute: ComputeConfig,
-    device: torch.device,
-    *,
-    pad_id: int,
     max_new_tokens: int,
 ) -> Callable[[Rollouts], Judged]:
     """What a completion is worth, as a function of completions.
@@ -35,9 +32,8 @@ def load(
         config: the entry of the table `rewards`.
         scorer: the model's folder under data/, or `NO_MODEL`.
         own: the user's file in stages/rewards/own/, or `own_reward.NONE`.
+        actor: whose completions are judged; the model goes where its policy is.
         compute: the model's precision.
-        device: where the model goes.
-        pad_id: of its batches.
         max_new_tokens: where completions are cut.
 
     Raises:
@@ -53,7 +49,7 @@ def load(
         )
     score = None
     if config.needs_model():
-        score = model_reward.load(DATA / scorer, compute, device, pad_id)
+        score = model_reward.load(DATA / scorer, compute, actor.policy.device, actor.pad_id)
     function = own_reward.load(own) if config.needs_own() else None
 
     def judge(drawn: Rollouts) -> Judged:
