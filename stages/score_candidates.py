@@ -55,9 +55,7 @@ def main(name: str, pool_name: str, scorer: str) -> None:
     with runs.start(f"score_candidates@{name}", output, gpu=True) as run:
         config = params.load(Config)
         device = setup(config.compute)
-        score = models_scorer.load(
-            scorer, config.ensemble, config.model, config.compute, device
-        )
+        score = models_scorer.load(scorer, config.ensemble, config.model, config.compute, device)
         pad_id = model_tokenizer.pad_id(models_scorer.tokenizer(scorer))
         problems = pools.by_problem(lines.read(PROMPTS, Prompt), lines.read(pool_path, Completion))
         rows = [row for _, pool in problems for row in pool]

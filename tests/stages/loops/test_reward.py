@@ -22,9 +22,7 @@ def load(family="llama", head=0.0):
 
 
 def train(model, schedule, settings=None, *, centring=0.0, margin=0.0, pairs=PAIRS):
-    config = RewardConfig(
-        num_epochs=1, batch_size=8, centring=centring, margin=margin, optim=OPTIM
-    )
+    config = RewardConfig(num_epochs=1, batch_size=8, centring=centring, margin=margin, optim=OPTIM)
     return list(reward.train(model, pairs, schedule, config, settings or compute(), PAD))
 
 

@@ -24,7 +24,11 @@ def test_an_ensemble_scores_as_its_members_aggregated(tmp_path):
     members = [save(tmp_path / str(number), seed=number) for number in range(3)]
     alone = torch.stack([scalar_head.rewards(model, BATCH) for model in members])
     assert (alone.std(0) > 0.1).all()
-    for aggregate in (Mean(kind="mean"), Minimum(kind="min"), MeanMinusStd(kind="mean_minus_std", k=1.0)):
+    for aggregate in (
+        Mean(kind="mean"),
+        Minimum(kind="min"),
+        MeanMinusStd(kind="mean_minus_std", k=1.0),
+    ):
         found = load(tmp_path, aggregate)(BATCH)
         torch.testing.assert_close(found.values, aggregate(alone))
         torch.testing.assert_close(found.disagreement, alone.std(0, correction=0))
