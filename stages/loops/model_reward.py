@@ -1,7 +1,6 @@
 """The verdict of a reward model, or of an ensemble of them, on sampled completions."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,21 +12,29 @@ from stages.models.aggregate import Aggregate
 from stages.models.batch import micro_batches
 from stages.models.device import ComputeConfig
 from stages.models.ensemble import Ensemble, Scores
-
-DISAGREEMENT = "ensemble/disagreement"
-"""The metric: the mean over a step's completions of the members' standard deviation."""
+from stages.rewards.judged import Judged
 
 
 def load(
     path: Path, aggregate: Aggregate, compute: ComputeConfig, device: torch.device, pad_id: int
-) -> Callable[[Rollouts], Scores]:
+) -> Callable[[Rollouts], Judged]:
     """The reward model or the ensemble at `path`, as a function of completions."""
     models = ensemble.load(path, aggregate, compute, device)
-    return partial(scores, models, compute=compute, pad_id=pad_id)
+    return lambda drawn: judge(models, drawn, compute, pad_id)
+
+
+def judge(models: Ensemble, drawn: Rollouts, compute: ComputeConfig, pad_id: int) -> Judged:
+    """`scores` as rewards; of several members, how far they disagree is logged."""
+    found = scores(models, drawn, compute, pad_id)
+    several = len(models.members) > 1
+    return Judged(
+        totals=found.values.tolist(),
+        metrics={"ensemble/disagreement": found.disagreement.mean().item()} if several else {},
+    )
 
 
 def scores(models: Ensemble, drawn: Rollouts, compute: ComputeConfig, pad_id: int) -> Scores:
-    """What each completion is worth at its last token, on the CPU."""
+    """What each completion is worth, read at its last token in eval mode; on the CPU."""
     every = torch.ones(len(drawn.samples), dtype=torch.bool)
     groups = rollout_batch.batch_groups(drawn, every, compute.row_tokens)
     values, disagreement = torch.zeros(2, len(drawn.samples))

@@ -33,7 +33,7 @@ class RewardConfig(Params):
     centring: float = Field(ge=0)
     """Weight of (r_chosen + r_rejected)^2, which keeps the scale's zero in place; usually 0.01."""
     margin: float = Field(ge=0)
-    """By how much the rewards of a pair labelled with certainty must differ; Llama 2: up to 1 or 3."""
+    """How far apart the rewards of a certain pair are asked to be, as in Llama 2; 0: no margin."""
     optim: OptimConfig
 
 
