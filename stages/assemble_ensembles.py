@@ -16,7 +16,8 @@ from pathlib import Path
 
 from stages import params
 from stages.params import Params
-from stages.recipe import Recipe, RewardModel
+from stages.recipe import Recipe
+from stages.recipe_entries import RewardModel
 from stages.runtime import outputs, runs
 
 MODELS = Path("data/train_reward_model")
@@ -54,13 +55,13 @@ def members(entries: dict[str, RewardModel]) -> dict[str, dict[int, str]]:
     found: dict[str, dict[int, str]] = {}
     for entry, words in sorted(entries.items()):
         numbered = found.setdefault(words.ensemble, {})
-        number = int(words.member)
-        if number in numbered:
+        if words.member in numbered:
             raise ValueError(
-                f"ensemble '{words.ensemble}': train_reward_model has '{numbered[number]}' and "
-                f"'{entry}' as member {number}. The number seeds a member, so give each its own."
+                f"ensemble '{words.ensemble}': train_reward_model has '{numbered[words.member]}' "
+                f"and '{entry}' as member {words.member}. The number seeds a member, so give each "
+                f"its own."
             )
-        numbered[number] = entry
+        numbered[words.member] = entry
     return {name: dict(sorted(numbered.items())) for name, numbered in sorted(found.items())}
 
 

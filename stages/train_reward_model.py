@@ -41,7 +41,7 @@ class Config(Params):
     train_reward_model: RewardConfig
 
 
-def main(name: str, start: str, train: str, heldout_of: str, member: str, flip: str) -> None:
+def main(name: str, start: str, pairs_of: str, heldout_of: str, member: str, flip: str) -> None:
     """Write `reward_model/` and `metrics.json`."""
     output = OUTPUT / name
     with runs.start(f"train_reward_model@{name}", output, gpu=True) as run:
@@ -54,7 +54,7 @@ def main(name: str, start: str, train: str, heldout_of: str, member: str, flip: 
             DATA / start, pad_id, config.compute, device, head_seed=derive(seed, "head")
         )
         merged = lora.attach(model, config.lora, seed)
-        labelled = list(lines.read(DATA / train / "train.jsonl", Preference))
+        labelled = list(lines.read(DATA / pairs_of / "train.jsonl", Preference))
         pairs = label_noise.flip(labelled, int(flip), derive(config.seed, "flip"))
         heldout = list(lines.read(DATA / heldout_of / "heldout.jsonl", Preference))
         settings = config.train_reward_model
@@ -70,6 +70,7 @@ def main(name: str, start: str, train: str, heldout_of: str, member: str, flip: 
             "generated_tokens": 0,
             "trained_tokens": trained_tokens,
             "pairs": len(pairs),
+            "flipped_percent": int(flip),
             "heldout_pairs": len(heldout),
             "heldout_accuracy": accuracy,
         }
