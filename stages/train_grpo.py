@@ -88,20 +88,12 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
             pad_id=pad_id,
         )
         merged = lora.attach(model, config.lora, seed)
-        task = Task(
-            prompts=list(lines.read(PROMPTS, Prompt)),
-            reward=entry_reward.load(
-                config.rewards,
-                scorer,
-                own,
-                config.ensemble,
-                config.compute,
-                device,
-                pad_id=pad_id,
-                max_new_tokens=settings.max_new_tokens,
-            ),
-            correct=rollout_rewards.correct,
-        )
+        judge = entry_reward.load(
+            config.rewards, scorer, own, config.ensemble, config.compute, device,
+            pad_id=pad_id, max_new_tokens=settings.max_new_tokens,
+        )  # fmt: skip
+        prompts = list(lines.read(PROMPTS, Prompt))
+        task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
         needed = algorithm.sampling.num_prompts(settings.prompts_per_step)
         schedule = epochs.draws(len(task.prompts), settings.num_steps, needed, seed)
         steps = group_rl.train(actor, task, schedule, settings, algorithm, config.compute, seed)
