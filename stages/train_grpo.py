@@ -106,8 +106,7 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
         with outputs.replace(output / "metrics.json") as temporary:
-            totals = json.dumps(token_totals(history), indent=2)
-            temporary.write_text(totals + "\n", encoding="utf-8")
+            temporary.write_text(json.dumps(token_totals(history), indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
