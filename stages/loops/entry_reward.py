@@ -4,9 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from stages.loops import model_reward
+from stages.loops.actor import Actor
 from stages.loops.rollouts import Rollouts
 from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig
@@ -25,10 +24,8 @@ def load(
     scorer: str,
     own: str,
     aggregate: Aggregate,
+    actor: Actor,
     compute: ComputeConfig,
-    device: torch.device,
-    *,
-    pad_id: int,
     max_new_tokens: int,
 ) -> Callable[[Rollouts], Judged]:
     """What a completion is worth, as a function of completions.
@@ -38,9 +35,8 @@ def load(
         scorer: the model's folder under data/, or `NO_MODEL`.
         own: the user's file in stages/rewards/own/, or `own_reward.NONE`.
         aggregate: how the scores of an ensemble become one.
+        actor: whose completions are judged; the model goes where its policy is.
         compute: the model's precision.
-        device: where the model goes.
-        pad_id: of its batches.
         max_new_tokens: where completions are cut.
 
     Raises:
@@ -56,7 +52,9 @@ def load(
         )
     score = None
     if config.needs_model():
-        score = model_reward.load(DATA / scorer, aggregate, compute, device, pad_id)
+        score = model_reward.load(
+            DATA / scorer, aggregate, compute, actor.policy.device, actor.pad_id
+        )
     function = own_reward.load(own) if config.needs_own() else None
 
     def judge(drawn: Rollouts) -> Judged:

@@ -10,12 +10,12 @@ from stages import params
 from stages.loops.group_preset import GroupRlPreset
 from stages.loops.ppo import PpoPreset
 from stages.models.aggregate import Aggregate
-from stages.rewards.rollout_rewards import RuleRewardConfig
+from stages.rewards.composition_config import Composition
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MAP = (REPOSITORY / "stages/README.md").read_text(encoding="utf-8")
 CONTENT = params.read(REPOSITORY / "params.yaml")
-TABLES = ("group_rl", "ppo", "preference")
+TABLES = ("group_rl", "ppo", "preference", "rewards")
 
 
 def kinds(config: type[BaseModel]) -> set[str]:
@@ -41,7 +41,7 @@ def test_every_preset_is_in_the_map(table: str) -> None:
     assert [name for name in CONTENT[table] if f"`{name}`" not in MAP] == []
 
 
-@pytest.mark.parametrize("config", [GroupRlPreset, PpoPreset, RuleRewardConfig])
+@pytest.mark.parametrize("config", [GroupRlPreset, PpoPreset, Composition])
 def test_every_kind_of_choice_is_in_the_map(config: type[BaseModel]) -> None:
     assert kinds(config)
     assert [kind for kind in kinds(config) if f"`{kind}`" not in MAP] == []
