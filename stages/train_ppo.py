@@ -24,6 +24,7 @@ from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig, PpoPreset
 from stages.loops.step import Step, token_totals
 from stages.models import lora, model_tokenizer, policy
+from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
@@ -55,6 +56,7 @@ class Config(Params):
     compute: ComputeConfig
     lora: LoraConfig
     ppo: PpoPreset
+    ensemble: Aggregate
     train_ppo: TrainPpo
 
     @model_validator(mode="after")
@@ -88,7 +90,7 @@ def main(name: str, preset: str, start: str, reward: str) -> None:
         prompts = list(lines.read(PROMPTS, Prompt))
         judge = partial(rollout_rewards.rule, config=config.train_ppo.reward)
         if algorithm.reward == "model":
-            judge = model_reward.load(DATA / reward, compute, device, pad_id)
+            judge = model_reward.load(DATA / reward, config.ensemble, compute, device, pad_id)
         task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
         schedule = epochs.draws(len(prompts), loop.num_steps, loop.prompts_per_step, seed)
         steps = ppo.train(actor, value, task, schedule, loop, algorithm, compute, seed)
@@ -101,8 +103,7 @@ def main(name: str, preset: str, start: str, reward: str) -> None:
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
         with outputs.replace(output / "metrics.json") as temporary:
-            totals = json.dumps(token_totals(history), indent=2)
-            temporary.write_text(totals + "\n", encoding="utf-8")
+            temporary.write_text(json.dumps(token_totals(history), indent=2) + "\n")
 
 
 if __name__ == "__main__":
