@@ -35,7 +35,7 @@ def pairs(*rows):
 
 
 def measure(rows, margins):
-    scores = np.array([[margin, 0.0] for margin in margins])
+    scores = np.array([[margin, 0.0] for margin in margins]).reshape(-1, 2)
     return reward_model_quality.measure(pairs(*rows), scores, CONFIG, seed=0)
 
 
