@@ -24,6 +24,8 @@ from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import lines
 from stages.records.preference import Preference
+from stages.reports import reward_model_plots, reward_model_quality
+from stages.reports.problem_interval import QualityConfig
 from stages.rewards import label_noise
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
@@ -38,11 +40,12 @@ class Config(Params):
     seed: int
     compute: ComputeConfig
     lora: LoraConfig
+    reward_quality: QualityConfig
     train_reward_model: RewardConfig
 
 
 def main(name: str, start: str, pairs_of: str, heldout_of: str, member: str, flip: str) -> None:
-    """Write `reward_model/` and `metrics.json`."""
+    """Write `reward_model/`, `metrics.json` and `plots/`."""
     output = OUTPUT / name
     with runs.start(f"train_reward_model@{name}", output, gpu=True) as run:
         config = params.load(Config)
@@ -65,17 +68,19 @@ def main(name: str, start: str, pairs_of: str, heldout_of: str, member: str, fli
             run.log(step.index, step.metrics)
             trained_tokens += int(step.metrics["tokens/trained"])
         scores = reward.score_pairs(model, heldout, config.compute, pad_id)
-        accuracy = reward.heldout_accuracy(heldout, scores, derive(seed, "bootstrap"))
+        tested = heldout, scores.numpy(), config.reward_quality
+        quality = reward_model_quality.measure(*tested, derive(seed, "bootstrap"))
         metrics = {
             "generated_tokens": 0,
             "trained_tokens": trained_tokens,
             "pairs": len(pairs),
             "flipped_percent": int(flip),
-            "heldout_pairs": len(heldout),
-            "heldout_accuracy": accuracy,
+            "heldout": quality,
         }
         with outputs.replace(output / "reward_model") as temporary:
             policy.save(merged(), tokenizer, temporary)
+        with outputs.replace(output / "plots") as temporary:
+            reward_model_plots.draw(temporary, quality, reward_model_quality.reliability(*tested))
         with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from pydantic import Field
@@ -10,7 +9,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses.bradley_terry import bradley_terry_loss
-from stages.algorithms.statistics.bootstrap import mean_intervals
 from stages.loops.pairs import pair_groups
 from stages.loops.step import Step
 from stages.models.batch import micro_batches
@@ -19,8 +17,6 @@ from stages.models.scalar_head import rewards
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
 from stages.records.preference import Preference
-
-NUM_RESAMPLES = 2000
 
 
 class RewardConfig(Params):
@@ -92,23 +88,3 @@ def score_pairs(
     for batch in micro_batches(groups, compute, pad_id, model.device):
         scores[batch.indices] = rewards(model, batch).cpu()
     return scores.view(-1, 2)
-
-
-def heldout_accuracy(
-    pairs: Sequence[Preference], scores: Float[Tensor, "pair 2"], seed: int
-) -> dict[str, float]:
-    """Share of pairs ordered as their labels say, with a 95 % interval over problems.
-
-    A tie, of the scores or of the label (0.5), counts half. Pairs of one problem are averaged
-    first: they share completions and are not independent evidence.
-    """
-    sides = torch.tensor([pair.probability - 0.5 for pair in pairs])
-    gaps = (scores[:, 0] - scores[:, 1]) * torch.sign(sides)
-    right = ((gaps > 0) + 0.5 * (gaps == 0)).tolist()
-    of_problem: dict[str, list[float]] = {}
-    for pair, value in zip(pairs, right, strict=True):
-        of_problem.setdefault(pair.id, []).append(value)
-    means = np.array([[sum(values) / len(values)] for values in of_problem.values()])
-    found = mean_intervals(means, num_resamples=NUM_RESAMPLES, confidence=0.95, seed=seed)
-    names = ("value", "low", "high")
-    return {name: float(column[0]) for name, column in zip(names, found, strict=True)}

@@ -1,10 +1,11 @@
 """The comparison of policies in words and tables (Markdown)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.reports import stage_times
+from stages.reports import markdown, stage_times
+from stages.reports.markdown import percent, points
 
 Metrics = Mapping[str, Any]
 
@@ -57,14 +58,14 @@ def largest_n(evaluations: Metrics) -> str:
 def accuracy_table(evaluations: Metrics) -> str:
     """Policies x ways to get one answer."""
     n = largest_n(evaluations)
-    return _table(
+    return markdown.table(
         ["policy", "greedy", "mean", f"majority@{n}", f"best-of-{n}", f"pass@{n}"],
         (
             [
                 name,
-                _percent(one["greedy_accuracy"]),
-                _percent(one["mean_accuracy"]),
-                *(_percent(one[table][n]) for table in ("majority_at", "best_of", "pass_at")),
+                percent(one["greedy_accuracy"]),
+                percent(one["mean_accuracy"]),
+                *(percent(one[table][n]) for table in ("majority_at", "best_of", "pass_at")),
             ]
             for name, one in evaluations.items()
         ),
@@ -80,10 +81,10 @@ def difference_table(policies: Metrics, n: str) -> str:
         "versus_baseline_best_of": f"best-of-{n}",
         "versus_baseline_pass_at": f"pass@{n}",
     }
-    return _table(
+    return markdown.table(
         ["policy", *tables.values()],
         (
-            [name, *(_points(one[table]) for table in tables)]
+            [name, *(points(one[table]) for table in tables)]
             for name, one in policies.items()
             if "versus_baseline" in one
         ),
@@ -98,8 +99,8 @@ def reranking(evaluations: Metrics) -> str:
         mean, vote = one["best_of_minus_mean"][n], one["best_of_minus_majority"][n]
         sentences.append(
             f"- **{name}**: the best of {n} is {_verdict(mean)} one random sample "
-            f"({_points(mean)} points), and {_verdict(vote)} the majority of {n} "
-            f"({_points(vote)} points)."
+            f"({points(mean)} points), and {_verdict(vote)} the majority of {n} "
+            f"({points(vote)} points)."
         )
     return "\n".join(sentences)
 
@@ -107,13 +108,13 @@ def reranking(evaluations: Metrics) -> str:
 def shape_table(evaluations: Metrics) -> str:
     """Policies x properties of their sampled completions."""
     header = ["policy", "answer readable", "format kept", "cut at the limit", "mean tokens"]
-    return _table(
+    return markdown.table(
         header,
         (
             [
                 name,
-                *(_percent(one[rate]) for rate in ("readable_rate", "format_rate")),
-                _percent(one["truncation_rate"]),
+                *(percent(one[rate]) for rate in ("readable_rate", "format_rate")),
+                percent(one["truncation_rate"]),
                 "{value:.1f} [{low:.1f}, {high:.1f}]".format(**one["mean_tokens"]),
             ]
             for name, one in evaluations.items()
@@ -123,7 +124,7 @@ def shape_table(evaluations: Metrics) -> str:
 
 def cost_table(costs: Metrics) -> str:
     """Policies x tokens and seconds."""
-    return _table(
+    return markdown.table(
         ["policy and its stages", "tokens generated", "tokens trained", "seconds"],
         (
             [
@@ -137,26 +138,9 @@ def cost_table(costs: Metrics) -> str:
     )
 
 
-def _percent(interval: Metrics) -> str:
-    return "{:.1f} % [{:.1f}, {:.1f}]".format(
-        *(100 * interval[key] for key in ("value", "low", "high"))
-    )
-
-
-def _points(interval: Metrics) -> str:
-    value = interval["difference"] if "difference" in interval else interval["value"]
-    text = f"{100 * value:+.1f} [{100 * interval['low']:+.1f}, {100 * interval['high']:+.1f}]"
-    return text if interval["low"] <= 0 <= interval["high"] else f"**{text}**"
-
-
 def _verdict(interval: Metrics) -> str:
     if interval["low"] > 0:
         return "better than"
     if interval["high"] < 0:
         return "worse than"
     return "not resolved from"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -7,7 +7,7 @@ import numpy as np
 
 from stages.algorithms.statistics.bootstrap import mean_intervals
 from stages.records.problem_result import ProblemResult
-from stages.reports.policy_metrics import rounded
+from stages.reports.rounding import rounded
 
 
 def compare(

@@ -9,9 +9,8 @@ from jaxtyping import Float
 from stages.algorithms.statistics import wilson
 from stages.algorithms.statistics.bootstrap import mean_intervals
 from stages.records.problem_result import ProblemResult
+from stages.reports.rounding import rounded
 
-DIGITS = 6
-"""Decimals kept: far below any interval's width, above the rounding of a sum in another order."""
 RATES = ("greedy_accuracy", "mean_accuracy", "readable_rate", "format_rate", "truncation_rate")
 TABLES = ("pass_at", "majority_at", "best_of")
 DIFFERENCES = {
@@ -64,11 +63,6 @@ def flattened(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
         else:
             flat[prefix + name] = float(value)
     return flat
-
-
-def rounded(numbers: Sequence[float]) -> list[float]:
-    """Plain floats with `DIGITS` decimals; no negative zero."""
-    return [round(float(number), DIGITS) + 0.0 for number in numbers]
 
 
 def _columns(results: Sequence[ProblemResult]) -> dict[str, Float[np.ndarray, " problem"]]:

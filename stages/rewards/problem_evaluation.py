@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float
 
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.algorithms.selection.majority_vote import majority_vote
@@ -33,15 +34,7 @@ def evaluate(
     """
     right = [answer_checker.is_correct(row.completion, prompt.answer) for row in pool]
     answers = [answer_of(row.completion) for row in pool]
-    # Answers are grouped by value, without a look at the gold answer: the vote has none either.
-    sizes = Counter(answer for answer in answers if answer is not None)
-    right_answers = {answer for answer, is_right in zip(answers, right, strict=True) if is_right}
-    votes = majority_vote(
-        np.array(list(sizes.values()), dtype=np.int64),
-        np.array([answer in right_answers for answer in sizes], dtype=np.bool_),
-        num_unreadable=answers.count(None),
-        ns=list(ks),
-    )
+    votes = majority(answers, right, ks=ks)
     score_array, quality = np.array(scores, dtype=np.float64), np.array(right, dtype=np.float64)
     return ProblemResult(
         id=prompt.id,
@@ -56,6 +49,23 @@ def evaluate(
         format_rate=sum(format_reward.has_format(row.completion) for row in pool) / len(pool),
         truncation_rate=sum(row.finish_reason == "length" for row in pool) / len(pool),
         mean_tokens=sum(len(row.completion_ids) for row in pool) / len(pool),
+    )
+
+
+def majority(
+    answers: Sequence[str | None], right: Sequence[bool], *, ks: Sequence[int]
+) -> Float[np.ndarray, " k"]:
+    """The accuracy of the majority of k of a problem's samples, for each of `ks`.
+
+    Answers are grouped by value, without a look at the gold answer: the vote has none either.
+    """
+    sizes = Counter(answer for answer in answers if answer is not None)
+    right_answers = {answer for answer, is_right in zip(answers, right, strict=True) if is_right}
+    return majority_vote(
+        np.array(list(sizes.values()), dtype=np.int64),
+        np.array([answer in right_answers for answer in sizes], dtype=np.bool_),
+        num_unreadable=answers.count(None),
+        ns=list(ks),
     )
 
 

@@ -1,0 +1,133 @@
+"""An outcome reward model: the probability that a completion's final answer is right.
+
+    python -m stages.train_outcome_reward <name> <start> <pool> <heldout>
+
+Reads a policy's pools of completions, of the split `preference` to learn from and of `dev` to
+test on, which the answer checker labels; writes an `AutoModelForSequenceClassification` with one
+label, the logit, read at a completion's last token: the format of `train_reward_model`.
+Cobbe et al., "Training Verifiers to Solve Math Word Problems" (2021), section 4,
+https://arxiv.org/abs/2110.14168. Departures: one prediction a completion, not one a token; no
+language-modelling loss beside it; right and wrong weigh the same within each problem.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from stages import params
+from stages.loops import epochs, outcome
+from stages.loops.outcome import OutcomeConfig
+from stages.models import lora, model_tokenizer, policy, scalar_head
+from stages.models.device import ComputeConfig, setup
+from stages.models.lora import LoraConfig
+from stages.params import Params
+from stages.records import lines, pools
+from stages.records.completion import Completion
+from stages.records.outcome import Outcome
+from stages.records.prompt import Prompt
+from stages.reports import outcome_model_plots, outcome_model_quality
+from stages.reports.problem_interval import QualityConfig
+from stages.rewards import balanced_outcomes
+from stages.runtime import outputs, progress, runs
+from stages.seeding import derive
+
+DATA = Path("data")
+PROMPTS = DATA / "prepare_data/prompts"
+POOLS = DATA / "sample_candidates"
+OUTPUT = DATA / "train_outcome_reward"
+
+
+class Config(Params):
+    """What train_outcome_reward reads of params.yaml."""
+
+    seed: int
+    compute: ComputeConfig
+    lora: LoraConfig
+    reward_quality: QualityConfig
+    train_outcome_reward: OutcomeConfig
+
+
+def main(name: str, start: str, pool: str, heldout_pool: str) -> None:
+    """Write `reward_model/`, `metrics.json` and `plots/`."""
+    output = OUTPUT / name
+    with runs.start(f"train_outcome_reward@{name}", output, gpu=True) as run:
+        config = params.load(Config)
+        settings = config.train_outcome_reward
+        device = setup(config.compute)
+        seed = derive(config.seed, "train_outcome_reward")
+        problems = learned(read(pool, "preference"), settings, derive(seed, "draw"), pool)
+        heldout = [balanced_outcomes.everything(*problem) for problem in read(heldout_pool, "dev")]
+        tokenizer = model_tokenizer.load(DATA / start)
+        pad_id = model_tokenizer.pad_id(tokenizer)
+        model = scalar_head.from_policy(DATA / start, pad_id, config.compute, device)
+        merged = lora.attach(model, config.lora, seed)
+        schedule = epochs.batches(len(problems), settings.num_epochs, settings.batch_size, seed)
+        steps = outcome.train(model, problems, schedule, settings, config.compute, pad_id)
+        trained_tokens = 0
+        for step in progress.track(steps, total=len(schedule), label=f"outcome reward {name}"):
+            run.log(step.index, step.metrics)
+            trained_tokens += int(step.metrics["tokens/trained"])
+        scores = outcome.score(model, heldout, config.compute, pad_id).numpy()
+        rows = [row for problem in heldout for row in problem]
+        metrics = {
+            "generated_tokens": 0,
+            "trained_tokens": trained_tokens,
+            "problems": len(problems),
+            "completions": sum(map(len, problems)),
+            "heldout": outcome_model_quality.measure(
+                rows, scores, config.reward_quality, derive(seed, "bootstrap")
+            ),
+        }
+        with outputs.replace(output / "reward_model") as temporary:
+            policy.save(merged(), tokenizer, temporary)
+        with outputs.replace(output / "plots") as temporary:
+            bins = outcome_model_quality.reliability(rows, scores, config.reward_quality)
+            outcome_model_plots.draw(temporary, bins)
+        with outputs.replace(output / "metrics.json") as temporary:
+            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+
+
+def read(pool: str, split: str) -> list[tuple[Prompt, list[Completion], list[bool]]]:
+    """Each problem of a pool with its completions and the answer checker's verdicts."""
+    problems = pools.by_problem(
+        lines.read(PROMPTS / f"{split}.jsonl", Prompt),
+        lines.read(POOLS / pool / "pool.jsonl", Completion),
+    )
+    return [
+        (prompt, rows, balanced_outcomes.verdicts(prompt, rows))
+        for prompt, rows in progress.track(problems, total=len(problems), label=f"judge {pool}")
+    ]
+
+
+def learned(
+    judged: Sequence[tuple[Prompt, list[Completion], list[bool]]],
+    settings: OutcomeConfig,
+    seed: int,
+    pool: str,
+) -> list[list[Outcome]]:
+    """The outcomes that are learned from, of each problem that has any.
+
+    Raises:
+        ValueError: there is not a problem with both right and wrong completions.
+    """
+    problems = [
+        balanced_outcomes.balance(
+            *problem,
+            max_per_problem=settings.max_per_problem,
+            one_class_weight=settings.one_class_weight,
+            seed=derive(seed, problem[0].id),
+        )
+        for problem in judged
+    ]
+    if not any(len({row.right for row in rows}) == 2 for rows in problems):
+        raise ValueError(
+            f"{POOLS / pool}: expected problems with both a right and a wrong completion, found "
+            f"none of {len(judged)}. Sample more completions of each problem (sample_candidates: "
+            f"num_samples, temperature, max_new_tokens), or use problems that it sometimes solves."
+        )
+    return [rows for rows in problems if rows]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

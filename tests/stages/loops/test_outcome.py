@@ -1,0 +1,119 @@
+import math
+
+import pytest
+import torch
+from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, checkpoint, compute, random_ids
+from tiny_rollouts import OPTIM, assert_same_gradients, watch_gradients, weights
+
+from stages.loops import epochs, outcome
+from stages.loops.outcome import OutcomeConfig
+from stages.models import scalar_head
+from stages.records.outcome import Outcome
+
+
+def make_problems(number):
+    """Right completions hold even tokens, wrong ones odd tokens; numbers of both differ."""
+    generator = torch.Generator().manual_seed(3)
+    problems = []
+    for i in range(number):
+        prompt = random_ids(generator, 2 + i % 4)
+        sides = {True: 1 + i % 3, False: 1 + i % 2}
+        problems.append(
+            [
+                Outcome(
+                    id=f"q{i}",
+                    prompt_ids=prompt,
+                    completion_ids=[
+                        *(2 * (token // 2) + (not right) for token in random_ids(generator, 3)),
+                        EOS,
+                    ],
+                    right=right,
+                    weight=0.5 / count,
+                )
+                for right, count in sides.items()
+                for _ in range(count)
+            ]
+        )
+    return problems
+
+
+PROBLEMS = make_problems(6)
+ONE_STEP = [list(range(6))]
+
+
+def load(family="llama", head=0.0):
+    model = scalar_head.from_policy(checkpoint(family), PAD, compute(), CPU)
+    generator = torch.Generator().manual_seed(1)
+    torch.nn.init.normal_(model.score.weight, std=head, generator=generator)
+    return model
+
+
+def train(model, schedule, settings=None, *, problems=PROBLEMS):
+    config = OutcomeConfig(
+        max_per_problem=4, one_class_weight=0.0, num_epochs=1, batch_size=6, optim=OPTIM
+    )
+    return list(outcome.train(model, problems, schedule, config, settings or compute(), PAD))
+
+
+def test_from_a_zero_head_the_loss_is_log_2():
+    (step,) = train(load(), ONE_STEP)
+    assert step.metrics["loss/outcome"] == pytest.approx(math.log(2))
+    for name in ("accuracy", "probability"):
+        assert step.metrics[f"outcomes/{name}"] == pytest.approx(0.5)
+    assert step.metrics["tokens/trained"] == 4 * sum(map(len, PROBLEMS))
+
+
+def test_the_loss_is_the_weighted_cross_entropy_of_the_scores():
+    model = load(head=0.5)
+    scores = outcome.score(model, PROBLEMS, compute(), PAD)
+    rows = [row for problem in PROBLEMS for row in problem]
+    losses = [
+        math.log1p(math.exp(-score if row.right else score))
+        for row, score in zip(rows, scores.tolist(), strict=True)
+    ]
+    expected = sum(row.weight * loss for row, loss in zip(rows, losses, strict=True)) / 6
+    (step,) = train(model, ONE_STEP)
+    assert step.metrics["loss/outcome"] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_gradient_does_not_depend_on_micro_batches_rows_or_order(family, monkeypatch):
+    seen = watch_gradients(monkeypatch, outcome)
+    for row_tokens, pack_tokens in ((64, 0), (0, 0), (14, 0), (64, 60)):
+        for max_tokens in (4096, 30):
+            settings = compute(
+                max_tokens=max_tokens, row_tokens=row_tokens, pack_tokens=pack_tokens
+            )
+            train(load(family, head=0.5), ONE_STEP, settings)
+    train(load(family, head=0.5), [[3, 1, 0, 5, 2, 4]])
+    for found in seen[1:]:
+        assert_same_gradients(found, seen[0])
+
+
+def test_scores_are_in_the_order_of_the_completions_however_they_are_batched():
+    model = load(head=0.5)
+    together = outcome.score(model, PROBLEMS, compute(), PAD)
+    alone = torch.cat([
+        outcome.score(model, [[row]], compute(max_tokens=1), PAD)
+        for problem in PROBLEMS for row in problem
+    ])  # fmt: skip
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_even_tokens_are_told_from_odd_ones_in_completions_never_seen():
+    problems = make_problems(48)
+    model = load()
+    train(model, epochs.batches(32, 15, 8, seed=0), problems=problems[:32])
+    rows = [row for problem in problems[32:] for row in problem]
+    scores = outcome.score(model, problems[32:], compute(), PAD)
+    right = torch.tensor([row.right for row in rows])
+    assert ((scores > 0) == right).float().mean().item() >= 0.9
+
+
+def test_the_same_training_twice_gives_the_same_bits():
+    found = []
+    for _ in range(2):
+        model = load()
+        train(model, epochs.batches(6, 2, 3, seed=0))
+        found.append(weights(model))
+    assert torch.equal(found[0], found[1])

@@ -1,0 +1,134 @@
+import csv
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from tiny_rollouts import make_pairs
+
+from stages.reports import reward_model_plots, reward_model_quality
+from stages.reports.problem_interval import QualityConfig
+
+CONFIG = QualityConfig(
+    num_bins=2,
+    binning="equal_mass",
+    length_tolerance=1,
+    length_edges=[-1, 2],
+    num_bootstrap=200,
+    confidence=0.95,
+)
+
+
+def pairs(*rows):
+    """(problem, probability, tokens of the chosen, tokens of the rejected)."""
+    (shared,) = make_pairs(1)
+    return [
+        dataclasses.replace(
+            shared,
+            id=name,
+            probability=probability,
+            chosen_ids=[2] * chosen,
+            rejected_ids=[2] * rejected,
+        )
+        for name, probability, chosen, rejected in rows
+    ]
+
+
+def measure(rows, margins):
+    scores = np.array([[margin, 0.0] for margin in margins]).reshape(-1, 2)
+    return reward_model_quality.measure(pairs(*rows), scores, CONFIG, seed=0)
+
+
+def test_a_problem_is_averaged_first_and_a_tie_is_a_half():
+    rows = [("a", 1.0, 3, 3)] * 3 + [("b", 1.0, 3, 3)]
+    found = measure(rows, [1.0, -1.0, 0.0, 3.0])
+    # a: (1 + 0 + 1/2) / 3 = 1/2; b: 1. Over problems 3/4, over pairs it would be 5/8.
+    assert found["accuracy"] == {"value": 0.75, "low": 0.5, "high": 1.0}
+    assert found["tie_rate"]["value"] == pytest.approx(1 / 6, abs=1e-6)
+    assert (found["pairs"], found["problems"], found["undecided_pairs"]) == (4, 2, 0)
+
+
+def test_accuracy_goes_by_the_label_and_leaves_out_pairs_without_a_better_side():
+    rows = [("a", 0.9, 3, 3), ("b", 0.1, 3, 3), ("c", 0.5, 3, 3)]
+    found = measure(rows, [1.0, 1.0, 1.0])
+    assert found["accuracy"]["value"] == 0.5
+    assert found["undecided_pairs"] == 1
+    nothing = measure([("a", 0.5, 3, 3)], [1.0])
+    assert nothing["accuracy"] is None
+    assert nothing["length_matched_accuracy"] is None
+
+
+def test_likelihood_and_entropy_worked_by_hand():
+    found = measure([("a", 0.75, 3, 3)], [math.log(3.0)])
+    # P = 3/4, which is the label: the likelihood is the label's entropy, the least it can be.
+    entropy = -0.75 * math.log(0.75) - 0.25 * math.log(0.25)
+    assert found["negative_log_likelihood"]["value"] == pytest.approx(entropy, abs=1e-6)
+    assert found["label_entropy"]["value"] == pytest.approx(entropy, abs=1e-6)
+    assert found["expected_calibration_error"]["value"] == pytest.approx(0.0, abs=1e-6)
+    hard = measure([("a", 1.0, 3, 3)], [-1e6])
+    assert hard["negative_log_likelihood"]["value"] == 1e6
+    assert hard["label_entropy"]["value"] == 0.0
+
+
+def test_a_model_of_lengths_alone_is_found_out():
+    rows = [("a", 1.0, 9, 3), ("b", 1.0, 4, 4), ("c", 1.0, 3, 9), ("d", 0.0, 2, 9)]
+    lengths = [chosen - rejected for _, _, chosen, rejected in rows]
+    found = measure(rows, lengths)
+    # Tokens of the better side minus the other's: 6, 0, -6, and 7, for d's label is turned.
+    by_length = found["accuracy_by_length_difference"]
+    assert {name: (one["value"], one["pairs"]) for name, one in by_length.items()} == {
+        "<= -2": (0.0, 1), "-1 .. 1": (0.5, 1), ">= 2": (1.0, 2),
+    }  # fmt: skip
+    assert found["length_matched_accuracy"]["value"] == 0.5
+    # Right on every pair of the bucket, and still not certain.
+    assert by_length[">= 2"]["low"] < 0.5 < by_length[">= 2"]["high"] == 1.0
+
+
+def test_an_empty_bucket_is_null():
+    found = measure([("a", 1.0, 9, 3)], [1.0])
+    assert found["accuracy_by_length_difference"]["<= -2"] is None
+    assert found["length_matched_accuracy"] is None
+
+
+def test_nothing_depends_on_which_of_a_pair_stands_first():
+    stream = np.random.default_rng(0)
+    rows = [(f"p{i // 3}", float(p), int(c), int(r)) for i, (p, c, r) in enumerate(
+        zip(stream.random(30), stream.integers(1, 9, 30), stream.integers(1, 9, 30), strict=True)
+    )]  # fmt: skip
+    margins = stream.normal(0, 2, 30)
+    turned = [(name, 1 - label, rejected, chosen) for name, label, chosen, rejected in rows]
+    one, other = measure(rows, margins), measure(turned, -margins)
+    flat = [str(found) for found in (one, other)]
+    assert flat[0] == flat[1]
+
+
+def test_no_pairs_and_scores_that_are_no_numbers_are_errors():
+    with pytest.raises(ValueError, match="held-out pairs, found none"):
+        measure([], np.zeros((0, 2)))
+    with pytest.raises(ValueError, match="diverged"):
+        measure([("a", 1.0, 3, 3)], [math.nan])
+
+
+def test_plots_are_drawn_with_their_numbers_and_the_same_bytes_again(tmp_path):
+    rows = [("a", 1.0, 9, 3), ("b", 1.0, 4, 4), ("c", 0.3, 3, 3)]
+    scores = np.array([[2.0, 0.0], [1.0, 0.5], [0.0, 3.0]])
+    quality = reward_model_quality.measure(pairs(*rows), scores, CONFIG, seed=0)
+    bins = reward_model_quality.reliability(pairs(*rows), scores, CONFIG)
+    for name in ("one", "other"):
+        reward_model_plots.draw(tmp_path / name, quality, bins)
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert files == [
+        "accuracy_by_length.csv", "accuracy_by_length.png", "reliability.csv", "reliability.png",
+    ]  # fmt: skip
+    for name in files:
+        content = (tmp_path / "one" / name).read_bytes()
+        assert content == (tmp_path / "other" / name).read_bytes()
+        assert b"matplotlib" not in content.lower()
+    with (tmp_path / "one/reliability.csv").open(encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    assert [int(row["count"]) for row in table] == [2, 1]
+    with (tmp_path / "one/accuracy_by_length.csv").open(encoding="utf-8") as file:
+        by_length = list(csv.DictReader(file))
+    assert [(row["length_difference"], row["value"]) for row in by_length] == [
+        ("<= -2", ""), ("-1 .. 1", "1.0"), (">= 2", "1.0"),
+    ]  # fmt: skip
