@@ -9,9 +9,10 @@ step's end may be no token of its own:
 STEP is one special token; the score of a step, P(right), is the softmax over the two labels
 at the STEP that follows it. The end-of-sequence token that a sampled solution ends with is
 part of its last step and so stands before the last STEP: the model sees how a solution
-ended. The model's config keeps STEP's id (`step_token_id`): its folder says all that scoring
-needs. Where steps end is known from the steps themselves; a STEP that a policy writes into
-its own text is a token like any other and gets no score.
+ended. The model's config keeps STEP's id and the text that ends a step (`step_token_id`,
+`step_separator`): its folder says all that scoring needs. Where steps end is known from the
+steps themselves; a STEP that a policy writes into its own text is a token like any other and
+gets no score.
 """
 
 from collections.abc import Sequence
@@ -65,16 +66,30 @@ def step_token_id(tokenizer: PreTrainedTokenizerBase, step_token: str) -> int:
 
 
 def from_policy(
-    path: str | Path, step_id: int, compute: ComputeConfig, device: torch.device
+    path: str | Path,
+    step_id: int,
+    compute: ComputeConfig,
+    device: torch.device,
+    *,
+    separator: str = "\n",
 ) -> PreTrainedModel:
     """The body of the policy at `path` under a new head of two labels that starts at zero.
 
     From zero every step starts at P(right) = 1/2, whatever the seed.
+
+    Args:
+        path: the policy's folder.
+        step_id: see `step_token_id`.
+        compute: precision.
+        device: where it computes.
+        separator: what ended the steps it is going to learn from; sampled completions that it
+            scores are split by it.
     """
     model = checkpoint.read(AutoModelForTokenClassification, path, new=NEW, num_labels=2)
     for parameter in head(model).parameters():
         nn.init.zeros_(parameter)
     model.config.step_token_id = step_id
+    model.config.step_separator = separator
     model.config.id2label = dict(LABELS)
     model.config.label2id = {name: label for label, name in LABELS.items()}
     return prepare(model, compute, device)
@@ -84,15 +99,17 @@ def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreT
     """The process reward model at `path`.
 
     Raises:
-        ValueError: a token classifier with other labels, or one that names no step token.
+        ValueError: a token classifier with other labels, or one that does not say what follows
+            a step and what ends it.
     """
     model = checkpoint.read(AutoModelForTokenClassification, path, new=frozenset())
-    step_id = getattr(model.config, "step_token_id", None)
-    if model.config.id2label != LABELS or not isinstance(step_id, int):
+    found = [getattr(model.config, key, None) for key in ("step_token_id", "step_separator")]
+    if model.config.id2label != LABELS or not isinstance(found[0], int) or not found[1]:
         raise ValueError(
-            f"{path}: expected the labels {LABELS} and a `step_token_id` in config.json, found "
-            f"{model.config.id2label} and {step_id}: it was not written by train_process_reward. "
-            f"Name a model that was, or write both into its config."
+            f"{path}: expected the labels {LABELS}, a `step_token_id` and a `step_separator` in "
+            f"config.json, found {model.config.id2label}, {found[0]!r} and {found[1]!r}: it was "
+            f"not written by train_process_reward. Name a model that was, or write all three into "
+            f"its config."
         )
     return prepare(model, compute, device)
 

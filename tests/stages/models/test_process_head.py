@@ -103,6 +103,7 @@ def test_a_saved_folder_alone_gives_the_same_scores_and_says_its_step_token(fami
     assert process_head.step_scores(again, make_solutions(), compute(), PAD) == expected
     theirs = AutoModelForTokenClassification.from_pretrained(tmp_path)
     assert theirs.config.step_token_id == STEP
+    assert theirs.config.step_separator == "\n"
     assert theirs.config.id2label == {0: "wrong", 1: "right"}
 
 
@@ -114,11 +115,12 @@ def test_a_classifier_with_the_labels_the_other_way_round_is_refused(tmp_path):
         process_head.load(tmp_path, compute(), CPU)
 
 
-def test_a_classifier_without_a_step_token_is_refused(tmp_path):
+@pytest.mark.parametrize("key", ["step_token_id", "step_separator"])
+def test_a_classifier_that_does_not_say_where_steps_end_is_refused(key, tmp_path):
     model = make_model("llama")
-    del model.config.step_token_id
+    delattr(model.config, key)
     model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="step_token_id"):
+    with pytest.raises(ValueError, match=key):
         process_head.load(tmp_path, compute(), CPU)
 
 
