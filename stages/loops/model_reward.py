@@ -11,14 +11,15 @@ from stages.loops.rollouts import Rollouts
 from stages.models import scalar_head
 from stages.models.batch import micro_batches
 from stages.models.device import ComputeConfig
+from stages.rewards.judged import Judged
 
 
 def load(
     path: Path, compute: ComputeConfig, device: torch.device, pad_id: int
-) -> Callable[[Rollouts], list[float]]:
+) -> Callable[[Rollouts], Judged]:
     """The reward model at `path`, as a function of completions."""
     model = scalar_head.load(path, compute, device)
-    return lambda drawn: scores(model, drawn, compute, pad_id)
+    return lambda drawn: Judged(totals=scores(model, drawn, compute, pad_id))
 
 
 @torch.no_grad()

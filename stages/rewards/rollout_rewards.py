@@ -13,6 +13,7 @@ from stages.params import Params
 from stages.records.prompt import Prompt
 from stages.rewards.answer_checker import is_correct
 from stages.rewards.format_reward import has_format
+from stages.rewards.judged import Judged
 
 
 class SumParts(Params):
@@ -60,19 +61,18 @@ class Answered(Protocol):
         ...
 
 
-def rule(rollouts: Answered, config: RuleRewardConfig) -> list[float]:
+def rule(rollouts: Answered, config: RuleRewardConfig) -> Judged:
     """answer * [right] + format * [well formed] for each completion, or with normalised parts."""
     found = parts(rollouts)
     weights = torch.tensor([config.answer, config.format])
     match config.combine:
         case SumParts():
-            return weighted_sum(found, weights).tolist()
+            totals = weighted_sum(found, weights)
         case NormaliseParts(ddof=ddof, eps=eps):
             every = torch.ones(found.shape[1], dtype=torch.bool)
             groups = torch.tensor(rollouts.groups)
-            return normalised_sum(
-                found, weights, groups, counted=every, ddof=ddof, eps=eps
-            ).tolist()
+            totals = normalised_sum(found, weights, groups, counted=every, ddof=ddof, eps=eps)
+    return Judged(totals=totals.tolist())
 
 
 def parts(rollouts: Answered) -> Float[Tensor, "part batch"]:

@@ -46,6 +46,7 @@ from stages.loops.reward import RewardConfig
 from stages.loops.sft import SftConfig
 from stages.loops.step import Step
 from stages.models import scalar_head
+from stages.rewards.judged import Judged
 
 NUM_STEPS = 20
 ENVIRONMENT = {
@@ -72,7 +73,7 @@ def game() -> tuple[Actor, Task]:
                   decode=decode, pad_id=PAD)  # fmt: skip
     task = Task(
         prompts=PROMPTS,
-        reward=lambda drawn: even_share(drawn.texts),
+        reward=lambda drawn: Judged(totals=even_share(drawn.texts)),
         correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
     )
     return actor, task

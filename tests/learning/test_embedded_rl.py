@@ -55,7 +55,7 @@ def actor(embedded: Embedded) -> Actor:
 
 def report(name, reward, start, drawn):
     accuracy = gain(rollout_rewards.correct(drawn), rollout_rewards.correct(start))
-    found = gain(reward(drawn), reward(start))
+    found = gain(reward(drawn).totals, reward(start).totals)
     print(f"\n{name}: reward {found[0]:+.3f} [{found[1]:+.3f}, {found[2]:+.3f}], "
           f"accuracy {accuracy[0]:+.3f} [{accuracy[1]:+.3f}, {accuracy[2]:+.3f}]")  # fmt: skip
     return found

@@ -22,9 +22,14 @@ Grid = Float[Tensor, "batch token"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scored:
-    """Completions with their rewards, in any order."""
+    """Completions with their rewards, in any order.
+
+    A kind that gives all tokens of a completion one advantage takes the sum of its step rewards;
+    one that looks at tokens pays each where it belongs.
+    """
 
     rewards: Float[Tensor, " batch"]
+    """All that each is paid, `step_rewards` included."""
     penalties: Float[Tensor, "batch token"]
     """Of the divergence, where it is part of the reward; else 0. Subtracted."""
     mask: Bool[Tensor, "batch token"]
@@ -34,6 +39,8 @@ class Scored:
     """False: left out of the baseline, advantage 0."""
     greedy_rewards: Callable[[], Float[Tensor, " batch"]]
     """Of the greedy completion of each one's prompt; sampled when first asked for."""
+    step_rewards: Float[Tensor, "batch token"] | None = None
+    """How much of the rewards is paid at which token, before the completion has ended."""
 
     def totals(self) -> Float[Tensor, " batch"]:
         """The reward of each completion, its penalties summed and subtracted."""
@@ -143,7 +150,11 @@ class BatchWhitened(Params):
     def __call__(self, scored: Scored) -> Grid:
         """See `returns_to_go` and `masked_whiten`."""
         last = (scored.mask.sum(1, keepdim=True) - 1).clamp(min=0)
-        rewards = (-scored.penalties).scatter_add(1, last, scored.rewards[:, None])
+        rewards, at_the_end = -scored.penalties, scored.rewards
+        if scored.step_rewards is not None:
+            rewards = rewards + scored.step_rewards
+            at_the_end = at_the_end - scored.step_rewards.sum(1)
+        rewards = rewards.scatter_add(1, last, at_the_end[:, None])
         mask = scored.mask & scored.counted[:, None]
         return masked_whiten(returns_to_go(rewards, mask, gamma=self.gamma), mask, eps=self.eps)
 

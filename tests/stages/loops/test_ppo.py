@@ -17,6 +17,7 @@ from stages.loops import epochs, minibatches, model_reward, ppo, rollouts
 from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig
 from stages.models import scalar_head
+from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(8)
 FIRST_FOUR = [[0, 1, 2, 3]]
@@ -68,7 +69,9 @@ def train(
     )
     task = Task(
         prompts=PROMPTS,
-        reward=lambda drawn: model_reward.scores(models.reward, drawn, settings, PAD),
+        reward=lambda drawn: Judged(
+            totals=model_reward.scores(models.reward, drawn, settings, PAD)
+        ),
         correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
     )
     kl = {**IN_REWARD, "coef": {"kind": "fixed", "value": kl_coef}}

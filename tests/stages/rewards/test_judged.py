@@ -1,0 +1,33 @@
+import pytest
+import torch
+
+from stages.rewards.judged import Judged, join
+
+STEPS = torch.tensor([[0.0, 0.5, 0.25], [1.0, 0.0, 0.0]])
+
+
+def test_a_completion_is_paid_its_total_and_its_steps():
+    judged = Judged(totals=[1.0, -1.0], step_rewards=STEPS)
+    assert judged.rewards().tolist() == [1.75, 0.0]
+    assert Judged(totals=[1.0, -1.0]).rewards().tolist() == [1.0, -1.0]
+
+
+def test_parts_are_logged_as_their_means():
+    judged = Judged(totals=[0.0, 0.0], parts={"answer": [1.0, 0.0]}, metrics={"x/y": 3.0})
+    assert judged.statistics() == {"reward/answer": 0.5, "x/y": 3.0}
+
+
+def test_joined_batches_keep_their_order_and_their_means():
+    first = Judged(
+        totals=[1.0, 2.0], parts={"a": [1.0, 2.0]}, step_rewards=STEPS, metrics={"m": 1.0}
+    )
+    second = Judged(
+        totals=[3.0], parts={"a": [3.0]}, step_rewards=torch.tensor([[4.0]]), metrics={"m": 4.0}
+    )
+    found = join([first, second])
+    assert found.totals == [1.0, 2.0, 3.0]
+    assert found.parts == {"a": [1.0, 2.0, 3.0]}
+    assert found.step_rewards is not None
+    assert found.step_rewards.tolist() == [*STEPS.tolist(), [4.0, 0.0, 0.0]]
+    assert found.metrics == {"m": pytest.approx(2.0)}
+    assert join([Judged(totals=[1.0])]).step_rewards is None
