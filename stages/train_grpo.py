@@ -27,6 +27,7 @@ from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
 from stages.loops.step import Step, token_totals
 from stages.models import lora, model_tokenizer, policy
 from stages.models import start as models_start
+from stages.models.aggregate import Aggregate
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
@@ -57,6 +58,7 @@ class Config(Params):
     model: ModelConfig
     lora: LoraConfig
     group_rl: GroupRlPreset
+    ensemble: Aggregate
     rewards: Composition
     train_grpo: TrainGrpo
 
@@ -92,6 +94,7 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
                 config.rewards,
                 scorer,
                 own,
+                config.ensemble,
                 config.compute,
                 device,
                 pad_id=pad_id,

@@ -8,6 +8,7 @@ import torch
 
 from stages.loops import model_reward
 from stages.loops.rollouts import Rollouts
+from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig
 from stages.rewards import composition, own_reward
 from stages.rewards.available import Available
@@ -23,6 +24,7 @@ def load(
     config: Composition,
     scorer: str,
     own: str,
+    aggregate: Aggregate,
     compute: ComputeConfig,
     device: torch.device,
     *,
@@ -35,6 +37,7 @@ def load(
         config: the entry of the table `rewards`.
         scorer: the model's folder under data/, or `NO_MODEL`.
         own: the user's file in stages/rewards/own/, or `own_reward.NONE`.
+        aggregate: how the scores of an ensemble become one.
         compute: the model's precision.
         device: where the model goes.
         pad_id: of its batches.
@@ -53,7 +56,7 @@ def load(
         )
     score = None
     if config.needs_model():
-        score = model_reward.load(DATA / scorer, compute, device, pad_id)
+        score = model_reward.load(DATA / scorer, aggregate, compute, device, pad_id)
     function = own_reward.load(own) if config.needs_own() else None
 
     def judge(drawn: Rollouts) -> Judged:
