@@ -6,10 +6,11 @@ from pathlib import Path
 
 import torch
 
-from stages.loops import model_reward
+from stages.loops import model_reward, process_rewards
 from stages.loops.rollouts import Rollouts
 from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig
+from stages.models.process_scorer import PROCESS_MODELS
 from stages.rewards import composition, own_reward
 from stages.rewards.available import Available
 from stages.rewards.composition_config import Composition
@@ -55,7 +56,9 @@ def load(
             "this reward needs a function: name a file of stages/rewards/own/ as the entry's `own`"
         )
     score = None
-    if config.needs_model():
+    if scorer.startswith(PROCESS_MODELS):
+        score = process_rewards.load(DATA / scorer, compute, device)
+    elif config.needs_model():
         score = model_reward.load(DATA / scorer, aggregate, compute, device, pad_id)
     function = own_reward.load(own) if config.needs_own() else None
 

@@ -21,9 +21,14 @@ class Judged:
     """Paid besides `totals`, at the last token of each step; 0 elsewhere. Laid out as
     `Rollouts.mask()`. None: there are no steps."""
     step_ends: Bool[Tensor, "batch token"] | None = None
-    """Where `step_rewards` are paid: a reward of 0 is a reward too. None with `step_rewards`."""
+    """Where `step_rewards` are paid: a reward of 0 is one too. None exactly where they are."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Further numbers to log, each a mean over the completions."""
+
+    def __post_init__(self) -> None:
+        """Refuse rewards of steps without their ends, and the other way round."""
+        if (self.step_rewards is None) != (self.step_ends is None):
+            raise ValueError("expected step_rewards and step_ends together, found one of them")
 
     def rewards(self) -> Float[Tensor, " batch"]:
         """All that a completion is paid, whenever it is paid."""
