@@ -77,8 +77,11 @@ def main(name: str, pool_name: str, start: str, split: str) -> None:
             separator=settings.separator,
             max_per_problem=settings.max_solutions_per_problem,
         )
+        parts = step_labels.chunks(
+            (one.prompt, prefix) for one in solutions for prefix in one.prefixes()
+        )
         if settings.num_completions:
-            counts = count(run, config, start, step_labels.chunks(solutions), decode)
+            counts = count(run, config, start, parts, decode)
             labelled = monte_carlo_labels.estimated(solutions, counts, settings.label)
         else:
             counts, labelled = [], monte_carlo_labels.known(solutions)
