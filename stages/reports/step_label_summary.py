@@ -89,5 +89,5 @@ def _share(flags: Sequence[bool]) -> float | None:
     return _ratio(sum(flags), len(flags))
 
 
-def _ratio(above: float, below: int) -> float | None:
+def _ratio(above: int | float, below: int) -> float | None:
     return round(above / below, DIGITS) if below else None
