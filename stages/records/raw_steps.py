@@ -7,9 +7,8 @@ from dataclasses import dataclass
 class RawSteps:
     """One solution, whole or a prefix; the lists have one entry a step."""
 
-    id: str
-    index: int
-    """Among the solutions that the source's row holds, from 0."""
+    id: str | None
+    """The source's own; None: what is asked names the problem."""
     line: int
     """Where the row stood, from 1."""
     question: str
