@@ -6,11 +6,13 @@
         {"solution_prefix": "<question>...", "mc_value": 1.0}]}
 
 The second form lists every node by all of its text: a node's parent is the longest other text
-that it begins with, so both forms hold the same tree. The root is the question and no step. Each
-path from it to a leaf is a solution. A node's label is its `mc_value` or, hard, whether that is
-above `hard_above`; a node that several paths pass through is one estimate, which `shared_steps`
-lets count once, in the first of them. A leaf that boxes an answer is a finished solution, right
-where its value is above 0: nothing is left to complete.
+that it begins with, so both forms hold the same tree. A text that is listed several times was
+estimated several times: its value is the mean, over as many times the completions.
+
+The root is the question and no step. Each path from it to a leaf is a solution. A node's label
+is its value or, hard, whether that is above `hard_above`; a node that several paths pass through
+is one estimate, which `shared_steps` lets count once, in the first of them. A leaf that boxes an
+answer is a finished solution, right where its value is above 0: nothing is left to complete.
 
 OmegaPRM, "Improve Mathematical Reasoning in Language Models by Automated Process Supervision"
 (Luo et al. 2024), https://arxiv.org/abs/2406.06592; the files are those of openr.
@@ -18,6 +20,7 @@ OmegaPRM, "Improve Mathematical Reasoning in Language Models by Automated Proces
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import Field
@@ -48,10 +51,10 @@ class Config(Params):
 
 @dataclass(slots=True)
 class Node:
-    """The text that a node adds, and its value."""
+    """The text that a node adds, and the estimates of its value."""
 
     text: str
-    value: float
+    values: list[float]
     children: list["Node"] = field(default_factory=list)
 
 
@@ -79,9 +82,9 @@ def solutions(fields: Mapping[str, Any], config: Config, line: int) -> list[RawS
                 question=question.strip(),
                 steps=[node.text for node in path],
                 labels=labels,
-                num_completions=[config.num_completions] * len(path),
+                num_completions=[config.num_completions * len(node.values) for node in path],
                 true_labels=None,
-                correct=path[-1].value > 0 if finished else None,
+                correct=max(path[-1].values) > 0 if finished else None,
                 finished=finished,
                 source=SOURCE,
             )
@@ -92,13 +95,15 @@ def solutions(fields: Mapping[str, Any], config: Config, line: int) -> list[RawS
 
 
 def _label(node: Node, config: Config) -> float:
-    hits = node.value * config.num_completions
-    if abs(hits - round(hits)) > 1e-6:
-        raise RejectedError(
-            f"no share: mc_value {node.value} is no share of {config.num_completions} completions "
-            f"(num_completions in params.yaml)"
-        )
-    return node.value if config.labels == "soft" else float(node.value > config.hard_above)
+    for value in node.values:
+        hits = value * config.num_completions
+        if abs(hits - round(hits)) > 1e-6:
+            raise RejectedError(
+                f"no share: mc_value {value} is no share of {config.num_completions} completions "
+                f"(num_completions in params.yaml)"
+            )
+    mean = fmean(node.values)
+    return mean if config.labels == "soft" else float(mean > config.hard_above)
 
 
 def _paths(root: Node) -> Iterator[list[Node]]:
@@ -112,14 +117,14 @@ def _paths(root: Node) -> Iterator[list[Node]]:
 
 
 def _root_of_tree(top: Mapping[str, Any]) -> Node:
-    root = Node("", _value(top))
+    root = Node("", [_value(top)])
     pending = [(root, top)]
     while pending:
         parent, source = pending.pop()
         children = source.get("children")
         if not isinstance(children, list) or not all(isinstance(one, dict) for one in children):
             raise RejectedError(f"wrong type: 'children' should be a list and is {children!r:.60}")
-        parent.children = [Node(row_fields.text(one, "text"), _value(one)) for one in children]
+        parent.children = [Node(row_fields.text(one, "text"), [_value(one)]) for one in children]
         pending += zip(parent.children, children, strict=True)
     return root
 
@@ -130,7 +135,7 @@ def _root_of_list(entries: Any, question: str) -> Node:
             f"wrong type: 'reasoning_steps' should be a tree or a list of nodes and is "
             f"{entries!r:.60}"
         )
-    root = Node("", 0.0)
+    root = Node("", [])
     places: dict[str, Node] = {question: root}
     # Shorter texts first, whatever the order in the file: a parent stands before its children.
     for entry in sorted(entries, key=lambda one: len(row_fields.verbatim(one, "solution_prefix"))):
@@ -138,15 +143,14 @@ def _root_of_list(entries: Any, question: str) -> Node:
         if prefix == question:
             continue
         if prefix in places:
-            if places[prefix].value != _value(entry):
-                raise RejectedError(f"two values: of one text, that ends {prefix[-40:]!r}")
+            places[prefix].values.append(_value(entry))
             continue
         above = [text for text in places if prefix.startswith(text)]
         if not above:
             raise RejectedError(f"no question: a prefix begins otherwise: {prefix!r:.60}")
         parent = max(above, key=len)
         step = row_fields.text({"step": prefix[len(parent) :]}, "step")
-        places[prefix] = Node(step, _value(entry))
+        places[prefix] = Node(step, [_value(entry)])
         places[parent].children.append(places[prefix])
     return root
 

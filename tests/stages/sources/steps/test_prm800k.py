@@ -105,7 +105,7 @@ def test_a_bad_row_is_refused(steps, reason):
 
 
 def test_a_bad_problem_is_refused():
-    with pytest.raises(RejectedError, match="^bad problem: "):
+    with pytest.raises(RejectedError, match=r"^bad problem: "):
         read(step(1), finish="bad_problem")
 
 
