@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from stages import params
+from stages.import_steps import ImportSteps
 from stages.loops.group_preset import GroupRlPreset
 from stages.loops.ppo import PpoPreset
 from stages.rewards.rollout_rewards import RuleRewardConfig
@@ -40,7 +41,7 @@ def test_every_preset_is_in_the_map(table: str) -> None:
     assert [name for name in CONTENT[table] if f"`{name}`" not in MAP] == []
 
 
-@pytest.mark.parametrize("config", [GroupRlPreset, PpoPreset, RuleRewardConfig])
+@pytest.mark.parametrize("config", [GroupRlPreset, PpoPreset, RuleRewardConfig, ImportSteps])
 def test_every_kind_of_choice_is_in_the_map(config: type[BaseModel]) -> None:
     assert kinds(config)
     assert [kind for kind in kinds(config) if f"`{kind}`" not in MAP] == []

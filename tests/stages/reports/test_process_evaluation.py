@@ -44,6 +44,7 @@ def test_the_numbers_by_hand():
     model = found["model"]
     assert [model[name]["value"] for name in model] == [0.5, 0.5, 0.5]
     # -1 for b, whose answer is right; the middle one of three steps for a
+    assert found["outcome_and_middle"]["error_accuracy"]["value"] == 0.5
     assert found["outcome_and_middle"]["correct_accuracy"]["value"] == 1.0
     assert found["outcome_and_middle"]["f1"]["value"] == pytest.approx(2 / 3, abs=1e-6)
     assert found["outcome_and_middle"]["model_f1_minus_this"]["value"] == pytest.approx(
