@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from stages import params
-from stages.engines import chosen
-from stages.engines.chosen import Engine
+from stages.engines import samplers
+from stages.engines.samplers import EngineName
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
 from stages.models import policy
@@ -38,7 +38,7 @@ class Config(Params):
     seed: int
     compute: ComputeConfig
     model: ModelConfig
-    engine: Engine
+    engine: EngineName
     sample_candidates: CandidatesConfig
 
 
@@ -50,7 +50,13 @@ def main(name: str, start: str, split: str) -> None:
         settings = config.sample_candidates
         prompts = list(lines.read(PROMPTS / f"{split}.jsonl", Prompt))
         longest = max(len(prompt.prompt_ids) for prompt in prompts) + settings.max_new_tokens
-        sampler = chosen.load(config.engine, start, config.model, config.compute, longest)
+        sampler = samplers.load(
+            config.engine,
+            start,
+            model=config.model,
+            compute=config.compute,
+            max_length=longest,
+        )
         decode = policy.decoder(models_start.tokenizer(start))
         parts = candidates.chunks(prompts)
         pools: dict[str, list[Completion]] = {"greedy": [], "pool": []}

@@ -9,7 +9,7 @@ completion too, but not a fresh one: solutions are chosen by how they ended, and
 agree with the answer of the very solution that it judges.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -20,7 +20,6 @@ from stages.params import Params
 from stages.records.prefix_count import PrefixCount
 from stages.records.prompt import Prompt
 from stages.rewards import answer_checker
-from stages.rewards.step_solutions import Solution
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive
 
@@ -50,15 +49,10 @@ class StepLabelsConfig(Params):
     """Whether any completion has to be right, or how many are."""
 
 
-def chunks(solutions: Sequence[Solution]) -> list[list[Prefix]]:
-    """The different prefixes of all solutions, as many at once as the engine is given."""
-    different = {
-        (solution.prompt.id, prefix): (solution.prompt, prefix)
-        for solution in solutions
-        for prefix in solution.prefixes()
-    }
-    prefixes = list(different.values())
-    return [prefixes[start : start + CHUNK] for start in range(0, len(prefixes), CHUNK)]
+def chunks(prefixes: Iterable[Prefix]) -> list[list[Prefix]]:
+    """The different prefixes, as many at once as the engine is given."""
+    different = list({(prompt.id, ids): (prompt, ids) for prompt, ids in prefixes}.values())
+    return [different[start : start + CHUNK] for start in range(0, len(different), CHUNK)]
 
 
 def count(

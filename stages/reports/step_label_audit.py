@@ -16,9 +16,10 @@ ones are told apart.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from stages.algorithms.statistics import ratio_bootstrap
 from stages.algorithms.statistics.step_label_audit import (
@@ -26,8 +27,20 @@ from stages.algorithms.statistics.step_label_audit import (
     min_right,
     wrong_probability,
 )
+from stages.params import Params
 
 RATIOS = ("precision", "recall", "agreement", "error_accuracy", "correct_accuracy")
+
+
+class AuditConfig(Params):
+    """How estimated labels are compared with the truth, where it is known."""
+
+    thresholds: list[Annotated[float, Field(gt=0, le=1)]]
+    """Shares of right completions from which on a soft label says "right"."""
+    num_bootstrap: int = Field(ge=100)
+    """Resamples of the problems for each interval."""
+    confidence: float = Field(gt=0, lt=1)
+    """Coverage of the intervals."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,13 +63,7 @@ def sizes(num_completions: int) -> list[int]:
 
 
 def audit(
-    solutions: Sequence[Audited],
-    *,
-    num_completions: int,
-    thresholds: Sequence[float],
-    num_resamples: int,
-    confidence: float,
-    seed: int,
+    solutions: Sequence[Audited], config: AuditConfig, *, num_completions: int, seed: int
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """By rule and k, each of `RATIOS` with its interval over problems, and `f1`.
 
@@ -64,7 +71,7 @@ def audit(
     A ratio of nothing (no step is wrong) is null.
     """
     problems = {one.id: row for row, one in enumerate({one.id: one for one in solutions}.values())}
-    rules = {"hard": 0.0} | {f"soft_{threshold}": threshold for threshold in thresholds}
+    rules = {"hard": 0.0} | {f"soft_{threshold}": threshold for threshold in config.thresholds}
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for rule, threshold in rules.items():
         found[rule] = {}
@@ -73,7 +80,11 @@ def audit(
             for one in solutions:
                 sums[:, problems[one.id]] += _counts(one, num_completions, k, threshold)
             intervals = ratio_bootstrap.ratio_intervals(
-                sums[0], sums[1], num_resamples=num_resamples, confidence=confidence, seed=seed
+                sums[0],
+                sums[1],
+                num_resamples=config.num_bootstrap,
+                confidence=config.confidence,
+                seed=seed,
             )
             found[rule][str(k)] = _named(intervals)
     return found

@@ -28,13 +28,14 @@ def write(
     audit: Mapping[str, Mapping[str, Mapping[str, Any]]],
     tokens_per_label: Mapping[str, float],
 ) -> None:
-    """Write `audit.csv` and, where anything was audited, `audit.png`.
+    """Make `folder` with `audit.csv` and, where anything was audited, `audit.png`.
 
     Args:
         folder: where to.
         audit: what `step_label_audit.audit` found, by rule and k.
         tokens_per_label: generated tokens behind one label, by k.
     """
+    folder.mkdir()
     with (folder / "audit.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=COLUMNS, lineterminator="\n")
         writer.writeheader()

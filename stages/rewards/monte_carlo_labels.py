@@ -10,7 +10,8 @@ Departure: after the last step nothing is left to be completed, so its label is 
 checker's verdict itself, which costs nothing and is no estimate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 from stages.records.prefix_count import PrefixCount
@@ -18,46 +19,59 @@ from stages.records.step_labels import StepLabels
 from stages.rewards.step_solutions import Solution
 
 Kind = Literal["hard", "soft"]
-Counts = Mapping[tuple[str, tuple[int, ...]], PrefixCount]
-"""By problem and tokens of the prefix."""
 
 
-def by_prefix(counts: list[PrefixCount]) -> Counts:
-    """The counts, to be looked up."""
-    return {(count.id, tuple(count.prefix_ids)): count for count in counts}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Labelled:
+    """A solution's row, and what its labels were made of."""
+
+    row: StepLabels
+    counts: list[PrefixCount]
+    """Of each step but the last; empty where the labels are the truth."""
 
 
-def estimate(num_right: int, num_completions: int, kind: Kind) -> float:
+def label(num_right: int, num_completions: int, kind: Kind) -> float:
     """The label that `num_right` of `num_completions` make."""
     return float(num_right > 0) if kind == "hard" else num_right / num_completions
 
 
-def labelled(solution: Solution, counts: Counts, kind: Kind) -> StepLabels:
-    """A row with estimated labels."""
-    found = [counts[solution.prompt.id, prefix] for prefix in solution.prefixes()]
-    labels = [estimate(one.num_right, one.num_completions, kind) for one in found]
-    return _row(
-        solution,
-        [*labels, float(solution.correct)],
-        [*(one.num_completions for one in found), 0],
-        "math_shepherd",
-    )
+def estimated(
+    solutions: Iterable[Solution], counts: Iterable[PrefixCount], kind: Kind
+) -> list[Labelled]:
+    """Solutions labelled by the counts of their prefixes."""
+    by_prefix = {(count.id, tuple(count.prefix_ids)): count for count in counts}
+    labelled = []
+    for solution in solutions:
+        found = [by_prefix[solution.prompt.id, prefix] for prefix in solution.prefixes()]
+        labels = [label(one.num_right, one.num_completions, kind) for one in found]
+        row = _row(
+            solution,
+            [*labels, float(solution.correct)],
+            [*(one.num_completions for one in found), 0],
+            "math_shepherd",
+        )
+        labelled.append(Labelled(row=row, counts=found))
+    return labelled
 
 
-def known(solution: Solution) -> StepLabels:
-    """A row whose labels are the truth.
+def known(solutions: Iterable[Solution]) -> list[Labelled]:
+    """Solutions labelled by the truth.
 
     Raises:
-        ValueError: the truth of this problem's steps is not known.
+        ValueError: the truth of a problem's steps is not known.
     """
-    if solution.true_labels is None:
-        raise ValueError(
-            f"problem '{solution.prompt.id}': num_completions 0 asks for true step labels, which "
-            f"only generated word problems have; found the question "
-            f"{solution.prompt.question[:80]!r}. Set num_completions to 1 or more."
-        )
-    labels = [float(right) for right in solution.true_labels]
-    return _row(solution, labels, [0] * len(labels), "truth")
+    labelled = []
+    for solution in solutions:
+        if solution.true_labels is None:
+            raise ValueError(
+                f"problem '{solution.prompt.id}': num_completions 0 asks for true step labels, "
+                f"which only generated word problems have; found the question "
+                f"{solution.prompt.question[:80]!r}. Set num_completions to 1 or more."
+            )
+        labels = [float(right) for right in solution.true_labels]
+        row = _row(solution, labels, [0] * len(labels), "truth")
+        labelled.append(Labelled(row=row, counts=[]))
+    return labelled
 
 
 def _row(

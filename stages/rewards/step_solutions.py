@@ -1,6 +1,6 @@
 """Solutions in steps: which of a pool are labelled, and what is asked about each."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -33,19 +33,23 @@ class Solution:
 
 
 def choose(
-    prompt: Prompt,
-    pool: Sequence[Completion],
+    problems: Iterable[tuple[Prompt, Sequence[Completion]]],
     decode: Callable[[Sequence[int]], str],
     *,
     separator: str,
-    max_solutions: int,
+    max_per_problem: int,
 ) -> list[Solution]:
-    """The first `max_solutions` different completions that ended by themselves.
+    """Of each problem the first `max_per_problem` different completions that ended by themselves.
 
     One that was cut has no last step: neither its truth nor its label would mean anything.
     """
-    finished = distinct([row for row in pool if row.finish_reason == "stop"])[:max_solutions]
-    return [solution(prompt, row, decode, separator) for row in finished]
+    chosen = []
+    for prompt, pool in problems:
+        finished = distinct([row for row in pool if row.finish_reason == "stop"])
+        # In the order of the draws: any other would favour the rare ones or the common ones.
+        finished.sort(key=lambda row: row.index)
+        chosen += [solution(prompt, row, decode, separator) for row in finished[:max_per_problem]]
+    return chosen
 
 
 def solution(

@@ -1,4 +1,4 @@
-"""The engine that params.yaml names, on the model that a word of a recipe names."""
+"""The engine that params.yaml names, on a model that a word of a recipe names."""
 
 from typing import Literal
 
@@ -7,18 +7,23 @@ from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.sampler import Sampler
 
-Engine = Literal["transformers", "vllm"]
+EngineName = Literal["transformers", "vllm"]
 
 
 def load(
-    engine: Engine, start: str, model: ModelConfig, compute: ComputeConfig, max_length: int
+    engine: EngineName,
+    start: str,
+    *,
+    model: ModelConfig,
+    compute: ComputeConfig,
+    max_length: int,
 ) -> Sampler:
-    """A sampler on the model `start`; the other engine is not imported.
+    """A sampler.
 
     Args:
-        engine: which one.
-        start: see `models/start`.
-        model: what the base model is.
+        engine: which implementation.
+        start: the policy's folder under data/, or the base model.
+        model: says what the base model is.
         compute: precision, device and batch size.
         max_length: the longest prompt and completion together, in tokens.
     """
