@@ -25,6 +25,7 @@ from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.optim import OptimConfig
 from stages.records.prompt import Prompt
+from stages.rewards.judged import Judged
 
 PRESETS = Path(__file__).parents[1] / params.PARAMS_PATH
 """The presets are those of the pipeline."""
@@ -109,8 +110,9 @@ def grpo(
         pad_id=model_tokenizer.pad_id(tokenizer),
     )
 
-    def judge(drawn: Rollouts) -> list[float]:
-        return [reward(drawn.prompt(i).prompt, text) for i, text in enumerate(drawn.texts)]
+    def judge(drawn: Rollouts) -> Judged:
+        texts = enumerate(drawn.texts)
+        return Judged(totals=[float(reward(drawn.prompt(i).prompt, text)) for i, text in texts])
 
     task = Task(
         prompts=[

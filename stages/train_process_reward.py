@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import Field
 
 from stages import params
-from stages.loops import epochs, process_reward, process_summary, step_targets
+from stages.loops import process_reward, process_summary, step_targets
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.models import lora, model_tokenizer, policy, process_head
 from stages.models.device import ComputeConfig, setup
@@ -67,7 +67,7 @@ def main(name: str, start: str, steps_of: str, heldout_of: str) -> None:
         merged = lora.attach(model, config.lora, seed)
         rows = list(lines.read(DATA / steps_of / "steps.jsonl", StepLabels))
         heldout = list(lines.read(DATA / heldout_of / "steps.jsonl", StepLabels))
-        schedule = epochs.batches(len(rows), settings.num_epochs, settings.batch_size, seed)
+        schedule = process_reward.schedule(rows, settings, seed)
         steps = process_reward.train(model, rows, schedule, settings, compute, pad_id)
         trained_tokens = 0
         for step in progress.track(

@@ -7,6 +7,7 @@ from transformers import PreTrainedModel
 
 from stages.loops.rollouts import Rollouts
 from stages.records.prompt import Prompt
+from stages.rewards.judged import Judged
 from stages.sampler import Sampler
 
 
@@ -30,7 +31,7 @@ class Task:
     """Prompts, and what an answer is worth."""
 
     prompts: Sequence[Prompt]
-    reward: Callable[[Rollouts], Sequence[float]]
+    reward: Callable[[Rollouts], Judged]
     """What is maximised, for each completion."""
     correct: Callable[[Rollouts], list[bool]] | None
     """The true verdict: logged; learned from only where the preset says so. None: there is none."""

@@ -79,7 +79,8 @@ def gather(
 ) -> Experience:
     """Sample for the prompts with numbers `chosen`, judge, and estimate advantages.
 
-        r_t  = - kl_coef k_t,  plus the completion's reward at its last token
+        r_t  = - kl_coef k_t,  plus the reward of a step at its last token,
+               plus the completion's reward at its last token
         A    = GAE(r, V; gamma, lam), whitened over the tokens learned from
         R    = V + GAE(r, V; gamma, value_lam)
 
@@ -98,8 +99,9 @@ def gather(
         max_new_tokens=plan.max_new_tokens,
     )
     truncated, mask = drawn.truncated(), drawn.mask()
-    rewards = torch.tensor(task.reward(drawn), dtype=torch.float32)
-    rewards = plan.truncation.rewards(rewards, truncated)
+    judged = task.reward(drawn)
+    end_rewards = torch.tensor(judged.totals, dtype=torch.float32)
+    end_rewards = plan.truncation.rewards(end_rewards, truncated)
     correct = task.verdicts(drawn)
     ref_logprobs = measured.reference_logprobs(
         actor.reference, drawn, compute, actor.pad_id, plan.temperature
@@ -118,7 +120,11 @@ def gather(
     )
     values = _values(value, minibatches, mask)
     token_rewards = -measured.penalties(plan.kl, kl_coef, drawn, ref_logprobs)
-    token_rewards.scatter_add_(1, mask.sum(1, keepdim=True) - 1, rewards[:, None])
+    rewards = end_rewards
+    if judged.step_rewards is not None:
+        rewards = end_rewards + judged.step_rewards.sum(1)
+        token_rewards += judged.step_rewards
+    token_rewards.scatter_add_(1, mask.sum(1, keepdim=True) - 1, end_rewards[:, None])
     mask = mask & learned[:, None]
     advantages, _ = gae(token_rewards, values, mask, gamma=plan.gamma, lam=plan.lam(mask))
     _, returns = gae(token_rewards, values, mask, gamma=plan.gamma, lam=plan.value_lam)
@@ -143,7 +149,7 @@ def gather(
             for minibatch in minibatches
         ],
         metrics={
-            **rollout_batch.statistics(drawn, rewards, correct),
+            **rollout_batch.statistics(drawn, rewards, correct, judged),
             **measured.divergence(drawn, ref_logprobs),
             "value/explained_variance": explained_variance(returns, values, mask),
         },

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from stages.algorithms.losses.class_weights import balanced_weights
 from stages.algorithms.losses.step_labels import soft_step_label_loss
-from stages.loops import step_targets
+from stages.loops import epochs, step_targets
 from stages.loops.step import Step
 from stages.loops.step_targets import Targets
 from stages.models import process_head
@@ -37,8 +37,18 @@ class ProcessRewardConfig(Params):
     num_epochs: int = Field(gt=0)
     """Passes over the solutions."""
     batch_size: int = Field(gt=0)
-    """Solutions in an optimizer step."""
+    """Problems in an optimizer step, each with all its solutions: they share its reading."""
     optim: OptimConfig
+
+
+def schedule(rows: Sequence[StepLabels], config: ProcessRewardConfig, seed: int) -> list[list[int]]:
+    """Row numbers of each optimizer step: those of a problem together, each once an epoch."""
+    of_problem: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        of_problem.setdefault(row.id, []).append(number)
+    problems = list(of_problem.values())
+    batches = epochs.batches(len(problems), config.num_epochs, config.batch_size, seed)
+    return [[number for place in batch for number in problems[place]] for batch in batches]
 
 
 def train(

@@ -10,6 +10,7 @@ from torch import Tensor
 from stages.models.batch import Group, split_group
 from stages.records.prompt import Prompt
 from stages.records.rollout import Rollout
+from stages.rewards.judged import Judged
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive
 
@@ -169,11 +170,12 @@ def rows(
 
 
 def statistics(
-    rollouts: Rollouts, rewards: Float[Tensor, " batch"], correct: Sequence[bool]
+    rollouts: Rollouts, rewards: Float[Tensor, " batch"], correct: Sequence[bool], judged: Judged
 ) -> dict[str, float]:
-    """Reward, true accuracy, length and truncation of a step's completions."""
+    """Reward and its parts, true accuracy, length and truncation of a step's completions."""
     lengths = [len(sample.token_ids) for sample in rollouts.samples]
     return {
+        **judged.statistics(),
         "reward/mean": rewards.mean().item(),
         "reward/std": rewards.std(correction=0).item(),
         "reward/accuracy": sum(correct) / len(correct),

@@ -46,6 +46,7 @@ from stages.loops.reward import RewardConfig
 from stages.loops.sft import SftConfig
 from stages.loops.step import Step
 from stages.models import scalar_head
+from stages.rewards.judged import Judged
 
 NUM_STEPS = 20
 ENVIRONMENT = {
@@ -72,7 +73,7 @@ def game() -> tuple[Actor, Task]:
                   decode=decode, pad_id=PAD)  # fmt: skip
     task = Task(
         prompts=PROMPTS,
-        reward=lambda drawn: even_share(drawn.texts),
+        reward=lambda drawn: Judged(totals=even_share(drawn.texts)),
         correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
     )
     return actor, task
@@ -86,7 +87,7 @@ def supervised() -> Iterator[Step]:
 
 
 def rewards() -> Iterator[Step]:
-    config = RewardConfig(num_epochs=1, batch_size=4, centring=0.01, optim=RATE)
+    config = RewardConfig(num_epochs=1, batch_size=4, centring=0.01, margin=0.0, optim=RATE)
     model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from reward.train(model, PAIRS, schedule, config, COMPUTE, PAD)

@@ -11,6 +11,7 @@ from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig
 from stages.loops.ppo import PpoConfig
 from stages.models import model_tokenizer, policy
+from stages.models.aggregate import Mean
 from stages.models.lora import LoraConfig
 from stages.rewards import rollout_rewards
 from stages.rewards.rollout_rewards import RuleRewardConfig
@@ -34,7 +35,8 @@ def rule(drawn):
 @pytest.fixture(scope="module")
 def learned_reward(embedded: Embedded):
     pad_id = model_tokenizer.pad_id(embedded.tokenizer)
-    return model_reward.load(REWARD_MODEL, embedded.compute, torch.device("cpu"), pad_id)
+    device = torch.device("cpu")
+    return model_reward.load(REWARD_MODEL, Mean(kind="mean"), embedded.compute, device, pad_id)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def actor(embedded: Embedded) -> Actor:
 
 def report(name, reward, start, drawn):
     accuracy = gain(rollout_rewards.correct(drawn), rollout_rewards.correct(start))
-    found = gain(reward(drawn), reward(start))
+    found = gain(reward(drawn).totals, reward(start).totals)
     print(f"\n{name}: reward {found[0]:+.3f} [{found[1]:+.3f}, {found[2]:+.3f}], "
           f"accuracy {accuracy[0]:+.3f} [{accuracy[1]:+.3f}, {accuracy[2]:+.3f}]")  # fmt: skip
     return found

@@ -11,6 +11,7 @@ from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig
 from stages.loops.ppo import PpoConfig
 from stages.models import scalar_head
+from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(8)
 NUM_STEPS = 20
@@ -32,7 +33,7 @@ def play(model):
     )  # fmt: skip
     task = Task(
         prompts=PROMPTS,
-        reward=lambda drawn: even_share(drawn.texts),
+        reward=lambda drawn: Judged(totals=even_share(drawn.texts)),
         correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
     )
     return actor, task

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from random_grids import examples
 
-from stages.loops.choices.advantage import Advantage, Scored
+from stages.loops.choices.advantage import Advantage
+from stages.loops.choices.scored import Scored
 
 CHOICES = {
     "group_zscore": {"ddof": 1, "eps": 1e-4},
@@ -51,7 +52,7 @@ class Drawn:
     def advantages(self, name: str) -> torch.Tensor:
         return ADVANTAGES[name](
             Scored(
-                rewards=self.rewards,
+                end_rewards=self.rewards,
                 penalties=self.penalties,
                 mask=self.mask,
                 groups=self.groups,

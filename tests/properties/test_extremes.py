@@ -21,9 +21,10 @@ from stages.algorithms.gae import gae
 from stages.algorithms.losses.bradley_terry import bradley_terry_loss
 from stages.algorithms.losses.value import clipped_value_loss
 from stages.algorithms.masking import masked_whiten
-from stages.loops.choices.advantage import Advantage, Scored
+from stages.loops.choices.advantage import Advantage
 from stages.loops.choices.pair_logprobs import PairLogprobs
 from stages.loops.choices.preference_loss import PreferenceLoss
+from stages.loops.choices.scored import Scored
 
 dtypes = st.sampled_from([torch.float32, torch.float64])
 
@@ -117,7 +118,7 @@ def test_rewards_far_from_0_that_hardly_differ(kind, scale, data):
     rewards = torch.where(torch.tensor(steps) > 0, rewards.nextafter(2 * rewards), rewards)
     found = advantage(
         Scored(
-            rewards=rewards,
+            end_rewards=rewards,
             penalties=torch.zeros(len(groups), 2),
             mask=torch.ones(len(groups), 2, dtype=torch.bool),
             groups=groups,

@@ -37,6 +37,7 @@ from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig
 from stages.models import policy, scalar_head
 from stages.models.batch import Group, collate, micro_batches
+from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(12)
 SETTINGS = {"num_steps": 1, "prompts_per_step": 4, "group_size": 4, "temperature": 0.7}
@@ -52,7 +53,11 @@ def train(model, schedule, *, reward, sampler=None, preset="dapo", **changes):
         decode=decode,
         pad_id=PAD,
     )
-    task = Task(prompts=PROMPTS, reward=reward, correct=lambda drawn: [False] * len(drawn.texts))
+    task = Task(
+        prompts=PROMPTS,
+        reward=lambda drawn: Judged(totals=reward(drawn)),
+        correct=lambda drawn: [False] * len(drawn.texts),
+    )
     chosen = presets.group_rl(preset, **{"num_minibatches": 1, "overlong": None} | changes)
     config = GroupRlConfig(**SETTINGS | sizes)
     return list(group_rl.train(actor, task, schedule, config, chosen, compute(), 0))

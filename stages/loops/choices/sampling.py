@@ -13,11 +13,31 @@ from stages.algorithms.advantages.groups import without_signal
 from stages.loops import rollouts
 from stages.loops.rollouts import Rollouts
 from stages.params import Params
+from stages.rewards import judged
+from stages.rewards.judged import Judged
 
 Draw = Callable[[Sequence[int], int, int], Rollouts]
 """Prompt numbers, completions of each, part of the group -> completions."""
-Judge = Callable[[Rollouts], tuple[Float[Tensor, " batch"], Bool[Tensor, " batch"]]]
-"""Completions -> rewards, and which of them make the baseline."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shaped:
+    """What completions are worth to a method: judged by the task, shaped by the preset."""
+
+    judged: Judged
+    """As the task gave it."""
+    end_rewards: Float[Tensor, " batch"]
+    """What a completion is paid when it has ended, besides its steps' rewards."""
+    in_baseline: Bool[Tensor, " batch"]
+    """Which completions make the baseline."""
+
+    def rewards(self) -> Float[Tensor, " batch"]:
+        """All that a completion is paid, step rewards included."""
+        steps = self.judged.step_rewards
+        return self.end_rewards if steps is None else self.end_rewards + steps.sum(1)
+
+
+Judge = Callable[[Rollouts], Shaped]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,12 +45,20 @@ class Collected:
     """All that was drawn for a step."""
 
     rollouts: Rollouts
-    rewards: Float[Tensor, " batch"]
-    in_baseline: Bool[Tensor, " batch"]
+    shaped: Shaped
     used: Bool[Tensor, " batch"]
     """False: drawn, and left out of the step."""
     num_rounds: int
     """Calls of the sampler."""
+
+
+def join_shaped(batches: Sequence[Shaped]) -> Shaped:
+    """All completions of `batches`, in order."""
+    return Shaped(
+        judged=judged.join([batch.judged for batch in batches]),
+        end_rewards=torch.cat([batch.end_rewards for batch in batches]),
+        in_baseline=torch.cat([batch.in_baseline for batch in batches]),
+    )
 
 
 class FixedSampling(Params):
@@ -55,11 +83,8 @@ class FixedSampling(Params):
     ) -> Collected:
         """One call of the sampler; every completion is used."""
         drawn = draw(chosen, group_size, 0)
-        rewards, in_baseline = judge(drawn)
-        used = torch.ones(len(rewards), dtype=torch.bool)
-        return Collected(
-            rollouts=drawn, rewards=rewards, in_baseline=in_baseline, used=used, num_rounds=1
-        )
+        used = torch.ones(len(drawn.samples), dtype=torch.bool)
+        return Collected(rollouts=drawn, shaped=judge(drawn), used=used, num_rounds=1)
 
 
 class DynamicSampling(Params):
@@ -92,25 +117,24 @@ class DynamicSampling(Params):
     ) -> Collected:
         """Draw until `prompts_per_step` groups carry signal; the first that do are used."""
         parts: list[Rollouts] = []
-        judged: list[tuple[Float[Tensor, " _"], Bool[Tensor, " _"]]] = []
+        shaped: list[Shaped] = []
         used: list[Bool[Tensor, " _"]] = []
         missing = prompts_per_step
         for start in range(0, len(chosen), prompts_per_step):
             drawn = draw(chosen[start : start + prompts_per_step], group_size, 0)
-            rewards, in_baseline = judge(drawn)
+            found = judge(drawn)
             groups = torch.tensor(drawn.groups)
-            signal = ~without_signal(rewards, groups, counted=in_baseline)
+            signal = ~without_signal(found.rewards(), groups, counted=found.in_baseline)
             place = signal.view(-1, group_size)[:, 0].cumsum(0)[groups]
             parts.append(drawn)
-            judged.append((rewards, in_baseline))
+            shaped.append(found)
             used.append(signal & (place <= missing))
             missing -= int(used[-1].sum()) // group_size
             if missing == 0:
                 break
         return Collected(
             rollouts=rollouts.join(parts),
-            rewards=torch.cat([rewards for rewards, _ in judged]),
-            in_baseline=torch.cat([in_baseline for _, in_baseline in judged]),
+            shaped=join_shaped(shaped),
             used=torch.cat(used),
             num_rounds=len(parts),
         )
@@ -154,25 +178,24 @@ class AdaptiveGroupSize(Params):
         """Draw `first` completions of each prompt, then of those still without signal."""
         self.check(group_size)
         drawn = draw(chosen, self.first, 0)
-        rewards, in_baseline = judge(drawn)
+        shaped = judge(drawn)
         num_rounds = 1
         while num_rounds < group_size // self.first:
-            silent = without_signal(rewards, torch.tensor(drawn.groups), counted=in_baseline)
+            silent = without_signal(
+                shaped.rewards(), torch.tensor(drawn.groups), counted=shaped.in_baseline
+            )
             places = sorted({drawn.groups[i] for i in silent.nonzero()[:, 0].tolist()})
             wanted = [chosen[place] for place in places]
             if not wanted:
                 break
             more = draw(wanted, self.first, num_rounds)
-            more_rewards, more_in_baseline = judge(more)
+            shaped = join_shaped([shaped, judge(more)])
             drawn = rollouts.join([drawn, more])
-            rewards = torch.cat([rewards, more_rewards])
-            in_baseline = torch.cat([in_baseline, more_in_baseline])
             num_rounds += 1
         return Collected(
             rollouts=drawn,
-            rewards=rewards,
-            in_baseline=in_baseline,
-            used=torch.ones(len(rewards), dtype=torch.bool),
+            shaped=shaped,
+            used=torch.ones(len(drawn.samples), dtype=torch.bool),
             num_rounds=num_rounds,
         )
 

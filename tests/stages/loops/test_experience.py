@@ -1,7 +1,7 @@
 import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load, plain_logprobs
-from tiny_rollouts import decode, make_prompts, make_sampler
+from tiny_rollouts import alone, decode, make_prompts, make_sampler
 
 from stages.algorithms.gae import gae
 from stages.loops import model_reward
@@ -11,6 +11,7 @@ from stages.loops.choices.lam import FixedLambda
 from stages.loops.choices.truncation import Exclude, Penalise
 from stages.loops.experience import Plan, gather
 from stages.models import scalar_head
+from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(4)
 GAMMA, LAM, VALUE_LAM, KL, TEMPERATURE = 0.98, 0.9, 0.7, 0.1, 0.8
@@ -27,7 +28,7 @@ def make_models():
     return load("llama"), heads[0], load("llama", seed=3), heads[1]
 
 
-def run(num_minibatches=1, truncation=None, whiten_eps=1e-8, **changes):
+def run(num_minibatches=1, truncation=None, whiten_eps=1e-8, step_rewards=None, **changes):
     models = make_models()
     policy, value, reference, reward = models
     settings = compute(**changes)
@@ -48,7 +49,11 @@ def run(num_minibatches=1, truncation=None, whiten_eps=1e-8, **changes):
     )
     task = Task(
         prompts=PROMPTS,
-        reward=lambda drawn: model_reward.scores(reward, drawn, settings, PAD),
+        reward=lambda drawn: Judged(
+            totals=model_reward.scores(alone(reward), drawn, settings, PAD).values.tolist(),
+            step_rewards=step_rewards and step_rewards(drawn),
+            step_ends=step_rewards and step_rewards(drawn) != 0,
+        ),
         correct=lambda drawn: [False] * len(drawn.texts),
     )
     found = gather(actor, value, task, plan, range(4), settings, kl_coef=KL, step=0, seed=0)
@@ -72,7 +77,7 @@ def value_rows(found, name):
 
 
 @torch.no_grad()
-def plainly(models, drawn):
+def plainly(models, drawn, step_rewards=None):
     """Score, advantages before whitening and returns of each completion, one by one."""
     policy, value, reference, reward = models
     rows = []
@@ -85,6 +90,9 @@ def plainly(models, drawn):
         rewards = -KL * (old - ref)
         score = hidden[1][0, -1, 0]
         rewards[-1] += score
+        if step_rewards is not None:
+            rewards += step_rewards[i, : len(ids)]
+            score = score + step_rewards[i].sum()
         values = hidden[0][0, len(prompt) - 1 : -1, 0]
         mask = torch.ones(1, len(ids), dtype=torch.bool)
         advantages, _ = gae(rewards[None], values[None], mask, gamma=GAMMA, lam=LAM)
@@ -111,6 +119,21 @@ def test_without_whitening_the_advantages_are_those_of_gae():
         rows(found, "advantages"), plainly(models, found.rollouts), strict=True
     ):
         torch.testing.assert_close(row, advantages, rtol=1e-3, atol=1e-4)
+
+
+def test_step_rewards_are_paid_at_their_tokens():
+    def every_second_token(drawn):
+        grid = torch.zeros(drawn.mask().shape)
+        grid[:, ::2] = 0.7
+        return grid * drawn.mask()
+
+    models, found = run(whiten_eps=None, step_rewards=every_second_token)
+    _, without = run(whiten_eps=None)
+    expected = plainly(models, found.rollouts, every_second_token(found.rollouts))
+    assert found.rewards.tolist() == pytest.approx([score for score, _, _ in expected], abs=1e-4)
+    for row, (_, advantages, _) in zip(rows(found, "advantages"), expected, strict=True):
+        torch.testing.assert_close(row, advantages, rtol=1e-3, atol=1e-4)
+    assert (found.advantages - without.advantages).abs().max() > 0.5
 
 
 @pytest.mark.parametrize("name", ["old_values", "returns"])

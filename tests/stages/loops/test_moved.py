@@ -7,6 +7,7 @@ from tiny_rollouts import OPTIM, decode, even_share, make_prompts, make_sampler
 from stages.loops import group_rl
 from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig
+from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(4)
 TARGET = 0.01
@@ -25,7 +26,9 @@ def train(num_epochs):
                            max_new_tokens=6, optim=OPTIM)  # fmt: skip
     actor = Actor(policy=model, reference=None, sampler=make_sampler(model), decode=decode,
                   pad_id=PAD)  # fmt: skip
-    task = Task(prompts=PROMPTS, reward=lambda drawn: even_share(drawn.texts), correct=None)
+    task = Task(
+        prompts=PROMPTS, reward=lambda drawn: Judged(totals=even_share(drawn.texts)), correct=None
+    )
     schedule = [[0, 1, 2, 3]]
     (step,) = group_rl.train(actor, task, schedule, config, preset, compute(), 0)
     return model.eval(), step

@@ -4,6 +4,7 @@ import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import (
     OPTIM,
+    alone,
     assert_same_gradients,
     decode,
     even_share,
@@ -68,7 +69,7 @@ def train(
     )
     task = Task(
         prompts=PROMPTS,
-        reward=lambda drawn: model_reward.scores(models.reward, drawn, settings, PAD),
+        reward=lambda drawn: model_reward.judge(alone(models.reward), drawn, settings, PAD),
         correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
     )
     kl = {**IN_REWARD, "coef": {"kind": "fixed", "value": kl_coef}}

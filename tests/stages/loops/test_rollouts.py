@@ -8,6 +8,7 @@ from tiny_rollouts import decode, even_share, make_prompts, make_sampler
 from stages.loops import rollouts
 from stages.models.batch import micro_batches
 from stages.models.policy import completion_logprobs
+from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(4)
 
@@ -103,13 +104,16 @@ def test_records_and_statistics_tell_what_was_drawn():
     drawn = collect(load("llama"))
     rewards = torch.tensor(even_share(drawn.texts))
     correct = [reward > 0.5 for reward in rewards.tolist()]
+    judged = Judged(totals=rewards.tolist(), parts={"even": [0.0, 0.5] * 6}, metrics={"x": 3.0})
     rows = rollouts.rows(drawn, 5, rewards, correct)
     assert [(row.step, row.id, row.index) for row in rows[2:4]] == [(5, "p0", 2), (5, "p1", 0)]
     assert rows[7].completion_ids == drawn.samples[7].token_ids
     assert rows[7].reward == pytest.approx(rewards[7].item(), abs=1e-6)
-    found = rollouts.statistics(drawn, rewards, correct)
+    found = rollouts.statistics(drawn, rewards, correct, judged)
     lengths = [len(sample.token_ids) for sample in drawn.samples]
     assert found["reward/mean"] == pytest.approx(rewards.mean().item())
+    assert found["reward/even"] == 0.25
+    assert found["x"] == 3.0
     assert found["reward/accuracy"] == sum(correct) / 12
     assert found["tokens/generated"] == sum(lengths)
     assert found["length/mean"] == pytest.approx(sum(lengths) / 12)

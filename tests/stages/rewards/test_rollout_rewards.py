@@ -36,12 +36,16 @@ def test_each_completion_is_checked_against_its_own_prompts_answer():
 
 def test_the_rule_adds_the_weights_of_what_holds():
     # Right and shown; right only; shown only; neither.
-    found = rollout_rewards.rule(ANSWERS, RuleRewardConfig(answer=1.0, format=0.25, combine=SUM))
+    found = rollout_rewards.rule(
+        ANSWERS, RuleRewardConfig(answer=1.0, format=0.25, combine=SUM)
+    ).totals
     assert found == [1.25, 1.0, 0.25, 0.0]
 
 
 def test_a_weight_of_0_switches_a_part_off():
-    found = rollout_rewards.rule(ANSWERS, RuleRewardConfig(answer=1.0, format=0.0, combine=SUM))
+    found = rollout_rewards.rule(
+        ANSWERS, RuleRewardConfig(answer=1.0, format=0.0, combine=SUM)
+    ).totals
     assert found == [1, 1, 0, 0]
 
 
@@ -54,4 +58,6 @@ def test_parts_may_be_normalised_before_they_are_weighted():
     """
     combine = {"kind": "normalise", "ddof": 1, "eps": 1e-8}
     config = RuleRewardConfig(answer=1.0, format=0.25, combine=combine)
-    assert rollout_rewards.rule(ANSWERS, config) == pytest.approx([0.866, -0.866] * 2, abs=1e-3)
+    assert rollout_rewards.rule(ANSWERS, config).totals == pytest.approx(
+        [0.866, -0.866] * 2, abs=1e-3
+    )

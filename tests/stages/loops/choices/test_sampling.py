@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from stages.loops.choices.sampling import AdaptiveGroupSize, DynamicSampling, FixedSampling
+from stages.loops.choices.sampling import AdaptiveGroupSize, DynamicSampling, FixedSampling, Shaped
 from stages.loops.rollouts import Rollouts
 from stages.records.prompt import Prompt
+from stages.rewards.judged import Judged
 from stages.sampler import Sample
 
 
@@ -39,15 +40,19 @@ class Game:
         )
 
     def judge(self, drawn):
-        rewards = torch.tensor([float(text) for text in drawn.texts])
-        return rewards, torch.ones(len(rewards), dtype=torch.bool)
+        judged = Judged(
+            totals=[float(text) for text in drawn.texts],
+            step_rewards=torch.zeros(len(drawn.texts), 1 + len(self.calls)),
+        )
+        every = torch.ones(len(drawn.texts), dtype=torch.bool)
+        return Shaped(judged=judged, end_rewards=judged.rewards(), in_baseline=every)
 
 
 def test_fixed_sampling_takes_what_it_is_given():
     game = Game([[0, 1], [0, 0]])
     found = FixedSampling(kind="fixed").collect(game.draw, game.judge, [0, 1], 2, 2)
     assert game.calls == [([0, 1], 2, 0)]
-    assert found.rewards.tolist() == [0, 1, 0, 0]
+    assert found.shaped.rewards().tolist() == [0, 1, 0, 0]
     assert found.used.all()
     assert found.num_rounds == 1
 
@@ -60,7 +65,7 @@ def test_dynamic_sampling_refills_until_enough_groups_carry_signal():
     found = dynamic.collect(game.draw, game.judge, range(6), 2, 2)
     assert [numbers for numbers, _, _ in game.calls] == [[0, 1], [2, 3]]
     assert found.num_rounds == 2
-    assert len(found.rewards) == 8, "what was drawn in vain is there to be counted"
+    assert len(found.shaped.end_rewards) == 8, "what was drawn in vain is there to be counted"
     used = [found.rollouts.prompt(i).id for i in range(8) if found.used[i]]
     assert used == ["p0", "p0", "p3", "p3"]
 
@@ -91,6 +96,9 @@ def test_groups_without_signal_grow_until_they_have_one_or_are_full():
     assert game.calls == [([0, 1, 2], 2, 0), ([1, 2], 2, 1), ([1, 2], 2, 2)]
     sizes = [found.rollouts.groups.count(place) for place in range(3)]
     assert sizes == [2, 6, 6]
+    drawn = [float(text) for text in found.rollouts.texts]
+    assert found.shaped.judged.totals == drawn, "judged in the order in which they are joined"
+    assert found.shaped.judged.step_rewards.shape == (14, 4), "padded to the longest part"
     assert [found.rollouts.numbers[i] for i in range(14) if found.rollouts.groups[i] == 1] == [
         0, 1, 2, 3, 4, 5
     ]  # fmt: skip
