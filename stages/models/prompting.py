@@ -85,7 +85,7 @@ def encode(
     solution, once encoded and decoded, is not `readable` to the answer checker.
     """
     encoded = Encoded()
-    specials = _special_texts(tokenizer)
+    specials = special_texts(tokenizer)
     for split, problems in splits.items():
         encoded.prompts[split] = []
         prompts = render([problem.question for problem in problems], tokenizer, template)
@@ -126,7 +126,8 @@ def ids(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[i
     return tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
 
 
-def _special_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def special_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """What a text must not contain: it would be read as a special token."""
     added = tokenizer.added_tokens_decoder.values()
     return sorted(
         {token.content for token in added if token.special} | set(tokenizer.all_special_tokens)

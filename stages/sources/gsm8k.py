@@ -45,7 +45,7 @@ def problems(config: Config) -> Iterator[Problem | BadRow]:
                 yield row
             else:
                 build = partial(_problem, split=split, line=line)
-                yield row_fields.problem_or_bad_row(row, build, file=file, line=line)
+                yield row_fields.built_or_bad_row(row, build, file=file, line=line)
 
 
 def file_name(config: Config, split: str) -> str:

@@ -65,7 +65,7 @@ def problems(config: Config) -> Iterator[Problem | BadRow]:
                 split=split if fixed else None,
                 line=line,
             )
-            yield row_fields.problem_or_bad_row(row, build, file=name, line=line)
+            yield row_fields.built_or_bad_row(row, build, file=name, line=line)
 
 
 def _problem(

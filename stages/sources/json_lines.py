@@ -43,7 +43,7 @@ def problems(config: Config) -> Iterator[Problem | BadRow]:
             yield row
         else:
             build = partial(_problem, file=path.name, line=line)
-            yield row_fields.problem_or_bad_row(row, build, file=path.name, line=line)
+            yield row_fields.built_or_bad_row(row, build, file=path.name, line=line)
 
 
 def _problem(fields: Mapping[str, Any], *, file: str, line: int) -> Problem:

@@ -30,15 +30,28 @@ def count_by_kind(rows: Sequence[BadRow]) -> dict[str, int]:
     return dict(sorted(Counter(row.reason.partition(":")[0] for row in rows).items()))
 
 
-def check_share(rows: Sequence[BadRow], num_rows: int, *, max_share: float) -> None:
+def check_share(
+    rows: Sequence[BadRow],
+    num_rows: int,
+    *,
+    max_share: float,
+    limit: str = "prepare_data.max_bad_share",
+) -> None:
     """Refuse a source of which too much is bad.
+
+    Args:
+        rows: those that are bad.
+        num_rows: all that were read.
+        max_share: the largest share that is allowed.
+        limit: where params.yaml says so.
 
     Raises:
         ValueError: more than `max_share` of the `num_rows` rows read are in `rows`, or no row
             was read at all.
     """
     if num_rows == 0:
-        raise ValueError("the source has no rows. Check `prepare_data.source` in params.yaml.")
+        section = limit.rpartition(".")[0]
+        raise ValueError(f"the source has no rows. Check `{section}` in params.yaml and its file.")
     if len(rows) <= max_share * num_rows:
         return
     examples = "\n".join(
@@ -46,8 +59,8 @@ def check_share(rows: Sequence[BadRow], num_rows: int, *, max_share: float) -> N
     )
     kinds = ", ".join(f"{count} {kind}" for kind, count in count_by_kind(rows).items())
     raise ValueError(
-        f"{len(rows)} of {num_rows} rows cannot be used ({kinds}); `prepare_data.max_bad_share` "
-        f"allows {max_share:.1%}. The first of them:\n{examples}\n"
-        f"Correct these rows or the source's settings, or raise `prepare_data.max_bad_share`: "
+        f"{len(rows)} of {num_rows} rows cannot be used ({kinds}); `{limit}` allows "
+        f" {max_share:.1%}. The first of them:\n{examples}\n"
+        f"Correct these rows or the source's settings, or raise `{limit}`: "
         f"then they are left out and listed in quarantine.jsonl."
     )

@@ -1,22 +1,23 @@
-"""Take the fields of a problem out of a row whose columns may hold anything."""
+"""Take the fields of a record out of a row whose columns may hold anything."""
 
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from stages.records.bad_row import BadRow
-from stages.records.problem import Problem
 from stages.sources.quarantine import RejectedError, bad_row
 
+BuiltT = TypeVar("BuiltT")
 
-def problem_or_bad_row(
+
+def built_or_bad_row(
     fields: Mapping[str, Any],
-    build: Callable[[Mapping[str, Any]], Problem],
+    build: Callable[[Mapping[str, Any]], BuiltT],
     *,
     file: str,
     line: int,
-) -> Problem | BadRow:
+) -> BuiltT | BadRow:
     """`build(fields)`, or the record of why that was `RejectedError`."""
     try:
         return build(fields)
@@ -31,12 +32,21 @@ def text(fields: Mapping[str, Any], column: str) -> str:
     Raises:
         RejectedError: the column is missing or empty, or holds something else.
     """
+    return verbatim(fields, column).strip()
+
+
+def verbatim(fields: Mapping[str, Any], column: str) -> str:
+    """The text in `column` as it is, white space at its ends included.
+
+    Raises:
+        RejectedError: as `text`.
+    """
     value = _present(fields, column)
     if not isinstance(value, str):
         raise RejectedError(f"wrong type: '{column}' should be text and is {value!r:.60}")
     if not value.strip():
         raise RejectedError(f"empty {column}: '{column}' holds no text")
-    return _unicode(value.strip(), column)
+    return _unicode(value, column)
 
 
 def optional_text(fields: Mapping[str, Any], column: str | None) -> str | None:

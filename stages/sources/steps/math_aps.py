@@ -1,0 +1,162 @@
+"""MATH-APS: a tree of solutions, each node with the share of completions that were right.
+
+    {"question": "...", "reasoning_steps": {"text": "<question>", "mc_value": 0.75, "children":
+        [{"text": "...", "mc_value": 1.0, "children": []}]}}
+    {"question": "...", "reasoning_steps": [{"solution_prefix": "<question>", "mc_value": 0.75},
+        {"solution_prefix": "<question>...", "mc_value": 1.0}]}
+
+The second form lists every node by all of its text: a node's parent is the longest other text
+that it begins with, so both forms hold the same tree. A text that is listed several times was
+estimated several times: its value is the mean, over as many times the completions.
+
+The root is the question and no step. Each path from it to a leaf is a solution. A node's label
+is its value or, hard, whether that is above `hard_above`; a node that several paths pass through
+is one estimate, which `shared_steps` lets count once, in the first of them. A leaf that boxes an
+answer is a finished solution, right where its value is above 0: nothing is left to complete.
+
+OmegaPRM, "Improve Mathematical Reasoning in Language Models by Automated Process Supervision"
+(Luo et al. 2024), https://arxiv.org/abs/2406.06592; the files are those of openr.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any, Literal
+
+from pydantic import Field
+
+from stages.params import Params
+from stages.records.raw_steps import RawSteps
+from stages.sources import row_fields
+from stages.sources.quarantine import RejectedError
+
+SOURCE = "math_aps"
+BOX = "\\boxed"
+
+
+class Config(Params):
+    """How Monte-Carlo values become labels."""
+
+    kind: Literal["math_aps"]
+    """Names this format."""
+    labels: Literal["soft", "hard"]
+    """soft: the value itself, the share of completions that were right."""
+    hard_above: float = Field(ge=0, lt=1)
+    """A hard label is 1 above this value: 0 means that any completion was right."""
+    num_completions: int = Field(gt=0)
+    """Completions behind each value, of which every value is a share; 32 in openr's sample."""
+    shared_steps: Literal["once", "repeat"]
+    """once: a step that several solutions share is labelled in the first of them alone."""
+
+
+@dataclass(slots=True)
+class Node:
+    """The text that a node adds, and the estimates of its value."""
+
+    text: str
+    values: list[float]
+    children: list["Node"] = field(default_factory=list)
+
+
+def solutions(fields: Mapping[str, Any], config: Config, line: int) -> list[RawSteps]:
+    """Every path from the root to a leaf, in the order of the tree.
+
+    Raises:
+        RejectedError: a column is missing or malformed, a value is no share of
+            `num_completions`, a step is empty, or there is no step at all.
+    """
+    question, nodes = row_fields.verbatim(fields, "question"), fields.get("reasoning_steps")
+    root = _root_of_tree(nodes) if isinstance(nodes, dict) else _root_of_list(nodes, question)
+    found, labelled = [], set[int]()
+    for path in _paths(root):
+        labels = [
+            None if config.shared_steps == "once" and id(node) in labelled else _label(node, config)
+            for node in path
+        ]
+        labelled.update(id(node) for node in path)
+        finished = BOX in path[-1].text
+        found.append(
+            RawSteps(
+                id=None,
+                line=line,
+                question=question.strip(),
+                steps=[node.text for node in path],
+                labels=labels,
+                num_completions=[config.num_completions * len(node.values) for node in path],
+                true_labels=None,
+                correct=max(path[-1].values) > 0 if finished else None,
+                finished=finished,
+                source=SOURCE,
+            )
+        )
+    if not found:
+        raise RejectedError("no steps: the tree is its root alone")
+    return found
+
+
+def _label(node: Node, config: Config) -> float:
+    for value in node.values:
+        hits = value * config.num_completions
+        if abs(hits - round(hits)) > 1e-6:
+            raise RejectedError(
+                f"no share: mc_value {value} is no share of {config.num_completions} completions "
+                f"(num_completions in params.yaml)"
+            )
+    mean = fmean(node.values)
+    return mean if config.labels == "soft" else float(mean > config.hard_above)
+
+
+def _paths(root: Node) -> Iterator[list[Node]]:
+    # No recursion: a tree of a bad file may be deeper than Python's stack.
+    pending = [[child] for child in reversed(root.children)]
+    while pending:
+        path = pending.pop()
+        if not path[-1].children:
+            yield path
+        pending += [[*path, child] for child in reversed(path[-1].children)]
+
+
+def _root_of_tree(top: Mapping[str, Any]) -> Node:
+    root = Node("", [_value(top)])
+    pending = [(root, top)]
+    while pending:
+        parent, source = pending.pop()
+        children = source.get("children")
+        if not isinstance(children, list) or not all(isinstance(one, dict) for one in children):
+            raise RejectedError(f"wrong type: 'children' should be a list and is {children!r:.60}")
+        parent.children = [Node(row_fields.text(one, "text"), [_value(one)]) for one in children]
+        pending += zip(parent.children, children, strict=True)
+    return root
+
+
+def _root_of_list(entries: Any, question: str) -> Node:
+    if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+        raise RejectedError(
+            f"wrong type: 'reasoning_steps' should be a tree or a list of nodes and is "
+            f"{entries!r:.60}"
+        )
+    root = Node("", [])
+    places: dict[str, Node] = {question: root}
+    # Shorter texts first, whatever the order in the file: a parent stands before its children.
+    for entry in sorted(entries, key=lambda one: len(row_fields.verbatim(one, "solution_prefix"))):
+        prefix = row_fields.verbatim(entry, "solution_prefix")
+        if prefix == question:
+            continue
+        if prefix in places:
+            places[prefix].values.append(_value(entry))
+            continue
+        above = [text for text in places if prefix.startswith(text)]
+        if not above:
+            raise RejectedError(f"no question: a prefix begins otherwise: {prefix!r:.60}")
+        parent = max(above, key=len)
+        step = row_fields.text({"step": prefix[len(parent) :]}, "step")
+        places[prefix] = Node(step, [_value(entry)])
+        places[parent].children.append(places[prefix])
+    return root
+
+
+def _value(source: Mapping[str, Any]) -> float:
+    value = source.get("mc_value")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise RejectedError(f"no value: 'mc_value' should be from 0 to 1 and is {value!r:.60}")
+    return float(value)

@@ -1,0 +1,82 @@
+from dataclasses import replace
+
+import pytest
+
+from stages.models import preference_prompting, tokenizer
+from stages.records.raw_preference import RawPreference, Turn
+
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}"
+    "{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+)
+RAW = RawPreference(
+    turns=(Turn("user", "Hi"), Turn("assistant", "Hello"), Turn("user", "2+2?")),
+    plain_prompt="\n\nHuman: Hi\n\nAssistant: Hello\n\nHuman: 2+2?\n\nAssistant:",
+    plain_lead=" ",
+    chosen="It is 4",
+    rejected="5",
+    probability=0.75,
+    line=1,
+)
+
+
+@pytest.fixture
+def words():
+    return tokenizer.train(["Hi 2+2? It is 4"], 700)
+
+
+def encode(raw: RawPreference, words, max_tokens: int = 200) -> preference_prompting.Encoded:
+    return preference_prompting.encode([raw], words, max_tokens=max_tokens)
+
+
+def test_without_a_template_the_prompt_is_the_plain_one_and_the_answers_follow_it(words):
+    ((raw, pair),) = encode(RAW, words).pairs
+    assert raw is RAW
+    assert (pair.prompt, pair.chosen, pair.rejected) == (RAW.plain_prompt, " It is 4", " 5")
+    assert words.decode([*pair.prompt_ids, *pair.chosen_ids]) == (
+        RAW.plain_prompt + " It is 4<|end|>"
+    )
+    assert pair.rejected_ids[-1] == words.eos_token_id
+    assert (pair.probability, pair.source) == (0.75, "human")
+
+
+def test_with_a_template_the_turns_are_rendered_by_it(words):
+    words.chat_template = TEMPLATE
+    ((_, pair),) = encode(RAW, words).pairs
+    assert pair.prompt == "<user>Hi<assistant>Hello<user>2+2?<assistant>"
+    assert pair.chosen == "It is 4"
+
+
+def test_pairs_of_one_prompt_share_an_id(words):
+    (_, first), (_, second), (_, other) = preference_prompting.encode(
+        [RAW, replace(RAW, chosen="4", line=2), replace(RAW, plain_prompt="Hi", line=3)],
+        words,
+        max_tokens=200,
+    ).pairs
+    assert first.id == second.id != other.id
+
+
+def test_what_is_too_long_is_left_out_whole_and_told_apart(words):
+    ((_, pair),) = encode(RAW, words).pairs
+    length = len(pair.prompt_ids) + len(pair.chosen_ids)
+    assert len(pair.chosen_ids) > len(pair.rejected_ids)
+    assert encode(RAW, words, length).pairs == [(RAW, pair)]
+    short = encode(RAW, words, length - 1)
+    assert (short.pairs, short.rejected) == ([], [])
+    assert short.over_long[0][1] == (
+        f"over-long pair: {length} tokens with its longer answer, at most {length - 1}"
+    )
+
+
+@pytest.mark.parametrize("field", ["chosen", "rejected"])
+def test_the_text_of_a_special_token_is_refused(words, field):
+    found = encode(replace(RAW, **{field: "4<|step|>"}), words)
+    assert [reason for _, reason in found.rejected] == [
+        "special token: the text contains '<|step|>'"
+    ]
+
+
+def test_turns_that_the_template_refuses_are_left_out_with_its_reason(words):
+    words.chat_template = TEMPLATE
+    found = encode(replace(RAW, turns=(Turn("system", "x"), *RAW.turns)), words)
+    assert found.rejected[0][1] == "chat template: it refuses these turns: no system"

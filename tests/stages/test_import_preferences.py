@@ -1,0 +1,134 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from stages import import_preferences
+from stages.models import tokenizer
+from stages.records import lines
+from stages.records.bad_row import BadRow
+from stages.records.preference import Preference
+
+HH = Path(__file__).parents[3] / "shared/data/hh_rlhf_harmless/test.jsonl.gz"
+SOURCE = {
+    "format": "text",
+    "columns": {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected"},
+    "licence": "MIT",
+    "heldout_share": 0.25,
+    "max_tokens": 40,
+    "max_bad_share": 0.5,
+    "max_long_share": 0.5,
+}
+OUTPUT = import_preferences.OUTPUT / "mine"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = tokenizer.train(["Human: how do I do this? Assistant: you can, I think."], 700)
+    words.save_pretrained(import_preferences.TOKENIZER)
+    write_params()
+
+
+def write_params(**changes: object) -> None:
+    source = SOURCE | changes
+    source["columns"] = {"probability": None, **source["columns"]}
+    with Path("params.yaml").open("w", encoding="utf-8") as file:
+        YAML().dump({"import_preferences": {"people": source}}, file)
+
+
+def run(*rows: object) -> tuple[list[Preference], list[Preference], list[BadRow], dict]:
+    text = "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
+    Path("mine.jsonl").write_text(text, encoding="utf-8")
+    import_preferences.main("mine", "people", "mine.jsonl")
+    return read()
+
+
+def read() -> tuple[list[Preference], list[Preference], list[BadRow], dict]:
+    train, heldout = (list(lines.read(OUTPUT / f"{side}.jsonl", Preference))
+                      for side in ("train", "heldout"))  # fmt: skip
+    quarantine = list(lines.read(OUTPUT / "quarantine.jsonl", BadRow))
+    return train, heldout, quarantine, json.loads((OUTPUT / "metrics.json").read_text())
+
+
+def pairs(count: int) -> list[dict[str, str]]:
+    return [{"prompt": f"{i}?", "chosen": f" {i}", "rejected": " no"} for i in range(count)]
+
+
+def test_every_row_is_a_pair_or_in_quarantine_with_its_line_and_reason():
+    bad = [
+        "{oops",
+        {"prompt": "", "chosen": "a", "rejected": "b"},
+        {"prompt": "p", "chosen": "a", "rejected": ""},
+        {"prompt": "p", "chosen": "a", "rejected": " a"},
+        {"prompt": "p", "chosen": "<|end|>", "rejected": "b"},
+        {"prompt": "p", "chosen": "x" * 99, "rejected": "b"},
+        {"chosen": "a", "rejected": "b"},
+    ]
+    train, heldout, quarantine, metrics = run(*pairs(20), *bad)
+    assert len(train) + len(heldout) == 20
+    assert [row.line for row in quarantine] == list(range(21, 28))
+    assert [row.reason.partition(":")[0] for row in quarantine] == [
+        "not JSON",
+        "no common prompt",
+        "empty answer",
+        "equal answers",
+        "special token",
+        "over-long pair",
+        "no common prompt",
+    ]
+    assert metrics["rows"] == 27
+    assert sum(metrics["quarantined"].values()) == 7
+    assert metrics["train"]["pairs"] == len(train)
+    assert metrics["generated_tokens"] == metrics["trained_tokens"] == 0
+    assert {row.source for row in train} == {"human"}
+
+
+def test_a_file_of_which_too_much_is_bad_or_too_long_is_refused():
+    write_params(max_bad_share=0.0)
+    with pytest.raises(ValueError, match=r"raise `import_preferences\.people\.max_bad_share`"):
+        run(*pairs(20), "{oops")
+    write_params(max_tokens=4, max_long_share=0.9)
+    with pytest.raises(ValueError, match=r"20 over-long.*people\.max_long_share"):
+        run(*pairs(20))
+
+
+def test_a_soft_label_goes_to_the_better_answer():
+    write_params(columns=SOURCE["columns"] | {"probability": "label"})
+    rows = [row | {"label": 0.25} for row in pairs(20)]
+    train, *_ = run(*rows)
+    assert {(row.chosen, row.probability) for row in train} == {(" no", 0.75)}
+
+
+def test_a_second_run_writes_the_same_bytes():
+    files = ("train.jsonl", "heldout.jsonl", "quarantine.jsonl", "metrics.json")
+    written = []
+    for _ in range(2):
+        run(*pairs(30))
+        written.append([(OUTPUT / name).read_bytes() for name in files])
+    assert written[0] == written[1]
+
+
+@pytest.mark.skipif(not HH.is_file(), reason="HH-RLHF is not at ../shared/data/hh_rlhf_harmless")
+def test_hh_rlhf_harmless_comes_in_whole():
+    """2,312 rows: 5 differ before the last turn, 4 have an empty answer; the rest are pairs."""
+    columns = SOURCE["columns"] | {"prompt": None}
+    write_params(format="transcript", columns=columns, heldout_share=0.2, max_tokens=100_000,
+                 max_bad_share=0.005)  # fmt: skip
+    import_preferences.main("mine", "people", str(HH))
+    train, heldout, _, metrics = read()
+    assert metrics["rows"] == 2312
+    assert metrics["quarantined"] == {"empty answer": 4, "no common prompt": 5}
+    assert len(train) + len(heldout) == 2303
+    assert {row.id for row in train} & {row.id for row in heldout} == set()
+    openings = [
+        {row.prompt.split("\n\nAssistant:")[0] for row in rows} for rows in (train, heldout)
+    ]
+    assert openings[0] & openings[1] == set()
+    raw = [json.loads(line) for line in gzip.decompress(HH.read_bytes()).splitlines()]
+    whole = {(row["chosen"].strip(), row["rejected"].strip()) for row in raw}
+    together = [(row.prompt + row.chosen, row.prompt + row.rejected) for row in [*train, *heldout]]
+    assert sum((a.strip(), b.strip()) in whole for a, b in together) > 2000
+    assert all(row.chosen_ids[-1] == row.rejected_ids[-1] for row in train)
