@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import params
@@ -24,25 +24,9 @@ from stages.records import lines
 from stages.rewards import answer_checker, extraction_rate
 from stages.runtime import outputs, runs
 from stages.sources import catalogue, data_card, screening, splitting
+from stages.sources.preparation import PreparationConfig
 
 OUTPUT = Path("data/prepare_data")
-
-
-class PrepareData(Params):
-    """Where problems come from and how they are asked."""
-
-    source: catalogue.SourceConfig
-    """The source; `kind` says which."""
-    prompt_template: str = Field(pattern=r"\{question\}")
-    """The prompt, `{question}` being the question; with a chat template, the user's message."""
-    shares: splitting.Shares
-    """Shares of the problems in the splits other than train."""
-    max_prompt_tokens: int = Field(gt=0)
-    """Problems with a longer prompt are rejected."""
-    max_completion_tokens: int = Field(gt=0)
-    """Problems of the train split with a longer solution are rejected."""
-    max_bad_share: float = Field(ge=0, lt=1)
-    """Largest share of rejected rows; above it the source is refused."""
 
 
 class Config(Params):
@@ -50,12 +34,13 @@ class Config(Params):
 
     seed: int
     model: ModelConfig
-    prepare_data: PrepareData
+    prepare_data: PreparationConfig
 
     @model_validator(mode="after")
     def _rows_fit_the_model(self) -> "Config":
         section = self.prepare_data
-        self.model.check_length(section.max_prompt_tokens + section.max_completion_tokens)
+        longest = max(section.max_prompt_tokens, section.max_message_tokens)
+        self.model.check_length(longest + section.max_completion_tokens)
         return self
 
 
@@ -71,7 +56,8 @@ def main() -> None:
         )
         screened.check_share(section.max_bad_share)
         splits = splitting.split(screened.problems, section.shares)
-        texts = prompting.training_texts(splits["train"], section.prompt_template)
+        other = catalogue.exchanges(section.source, section.mixture, splits["train"], config.seed)
+        texts = prompting.training_texts(splits["train"], section.prompt_template, other)
         tokenizer = model_tokenizer.for_model(config.model, texts)
         encoded = prompting.encode(
             splits,
@@ -84,15 +70,17 @@ def main() -> None:
         rate = extraction_rate.check(len(encoded.demonstrations), encoded.unreadable)
         screened.reject(encoded.rejected)
         screened.check_share(section.max_bad_share)
+        learned = prompting.demonstrate(other, tokenizer, section.max_message_tokens)
+        demonstrations = [*encoded.demonstrations, *learned]
         card = {
             "source": section.source.kind,
             "licence": catalogue.licence(section.source),
             "extraction_rate": rate,
             **screened.describe(),
-            **data_card.describe(encoded.prompts, encoded.demonstrations),
+            **data_card.describe(encoded.prompts, demonstrations),
         }
         rows = {f"prompts/{split}.jsonl": prompts for split, prompts in encoded.prompts.items()}
-        rows |= {"demonstrations.jsonl": encoded.demonstrations, "quarantine.jsonl": screened.bad}
+        rows |= {"demonstrations.jsonl": demonstrations, "quarantine.jsonl": screened.bad}
         write(tokenizer, rows, card)
         run.log(0, {f"rows/{name}": float(count) for name, count in card["counts"].items()})
 

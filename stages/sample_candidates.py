@@ -51,11 +51,7 @@ def main(name: str, start: str, split: str) -> None:
         prompts = list(lines.read(PROMPTS / f"{split}.jsonl", Prompt))
         longest = max(len(prompt.prompt_ids) for prompt in prompts) + settings.max_new_tokens
         sampler = samplers.load(
-            config.engine,
-            start,
-            model=config.model,
-            compute=config.compute,
-            max_length=longest,
+            config.engine, start, model=config.model, compute=config.compute, max_length=longest
         )
         decode = policy.decoder(models_start.tokenizer(start))
         parts = candidates.chunks(prompts)

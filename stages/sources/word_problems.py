@@ -17,7 +17,9 @@ from stages.params import Params
 from stages.records.problem import Problem
 from stages.seeding import derive
 from stages.sources import word_problem_text
+from stages.sources import word_problem_working as working
 from stages.sources.word_problem_text import Move
+from stages.sources.word_problem_working import Slip
 
 
 class Config(Params):
@@ -79,19 +81,8 @@ def _demonstrate(
 ) -> str:
     """A person's answer: a guess, or worked steps with perhaps a slip or the misconception."""
     if rng.random() < config.guess_share:
-        guess = max(0, answer + rng.choice((-10, -5, -3, -2, -1, 0, 1, 2, 3, 5, 10)))
-        return f"#### {guess}"
+        return working.guess(max(0, answer + rng.choice(working.GUESSES)))
     misread = rng.random() < config.misconception_share
     slip_at = rng.randrange(len(moves)) if rng.random() < config.slip_share else None
-    value = start
-    lines = []
-    for index, truth in enumerate(moves):
-        move = Move("+", truth.operand) if truth.operator == "*" and misread else truth
-        result = move.result(value)
-        if index == slip_at:
-            result += rng.choice((-10, -2, -1, 1, 2, 10))
-        # A wrong value carried on may leave the range that a person would accept.
-        result = min(max(result, 0), config.max_value)
-        lines.append(f"{value} {move.operator} {move.operand} = {result}")
-        value = result
-    return "\n".join([*lines, f"#### {value}"])
+    slip = None if slip_at is None else Slip(slip_at, rng.choice(working.SLIPS))
+    return working.write(start, moves, max_value=config.max_value, misread=misread, slip=slip)

@@ -1,0 +1,75 @@
+"""A local causal language model as a judge, whichever engine it runs on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from stages.algorithms.option_probabilities import option_probabilities
+from stages.chooser import Choice, NextToken
+from stages.models import prompting
+from stages.models.model_tokenizer import eos_id
+from stages.rewards.feedback import reasoning
+from stages.rewards.feedback.untrusted_text import defuse
+from stages.sampler import Sampler
+
+PLAIN = prompting.PLACEHOLDER
+"""The template of a message that is the prompt itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyChooser:
+    """Reads the next-token distribution at the end of the rendered message."""
+
+    reader: NextToken
+    sampler: Sampler
+    """Writes the reasoning; the same model."""
+    tokenizer: PreTrainedTokenizerBase
+    option_ids: list[list[int]]
+    """Of each option, the tokens that spell it (`models/option_tokens`)."""
+    max_prompt_tokens: int
+    """A longer message is not read."""
+    reasoning_tokens: int
+    """At most so many, greedily, before the choice; 0: none."""
+
+    def choose(self, messages: Sequence[str]) -> list[Choice | None]:
+        """See `stages.chooser.Chooser.choose`."""
+        # Messages quote what other models wrote; no special token in them may be read as one.
+        specials = set(self.tokenizer.all_special_tokens)
+        request = reasoning.REQUEST if self.reasoning_tokens else ""
+        plain = [defuse(message + request, specials) for message in messages]
+        prompts = prompting.ids(prompting.render(plain, self.tokenizer, PLAIN), self.tokenizer)
+        fitting = [i for i, ids in enumerate(prompts) if len(ids) <= self.max_prompt_tokens]
+        if not fitting:
+            return [None] * len(prompts)
+        thoughts = self._reason([prompts[i] for i in fitting])
+        cue = prompting.ids([reasoning.CUE], self.tokenizer)[0] if self.reasoning_tokens else []
+        read = [[*prompts[i], *thought, *cue] for i, thought in zip(fitting, thoughts, strict=True)]
+        flat = [token_id for ids in self.option_ids for token_id in ids]
+        rows = self.reader.next_logprobs(read, flat)
+        choices: list[Choice | None] = [None] * len(prompts)
+        for i, thought, row in zip(fitting, thoughts, rows, strict=True):
+            logprobs = iter(row)
+            variants = [[next(logprobs) for _ in option] for option in self.option_ids]
+            probabilities, mass = option_probabilities(variants)
+            choices[i] = Choice(
+                probabilities=probabilities,
+                mass=mass,
+                num_prompt_tokens=len(prompts[i]),
+                num_generated_tokens=len(thought),
+            )
+        return choices
+
+    def _reason(self, prompts: list[list[int]]) -> list[list[int]]:
+        """What the model writes before it chooses, without an end-of-sequence token."""
+        if not self.reasoning_tokens:
+            return [[] for _ in prompts]
+        drawn = self.sampler.sample(
+            prompts,
+            [0] * len(prompts),
+            num_samples=1,
+            temperature=0.0,
+            max_new_tokens=self.reasoning_tokens,
+        )
+        end = eos_id(self.tokenizer)
+        return [[token for token in samples[0].token_ids if token != end] for samples in drawn]
