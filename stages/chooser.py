@@ -3,6 +3,7 @@
 `Chooser` takes messages; `NextToken` is what an engine has to offer for a local model to be one.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -21,6 +22,15 @@ class Choice:
     """Tokens read."""
     num_generated_tokens: int
     """Tokens written: the reasoning before the choice, and what an endpoint cannot help writing."""
+
+
+def tokens(choices: Sequence[Choice | None]) -> Counter[str]:
+    """What the choices cost: `read_tokens` and `generated_tokens`."""
+    made = [choice for choice in choices if choice is not None]
+    return Counter(
+        read_tokens=sum(choice.num_prompt_tokens for choice in made),
+        generated_tokens=sum(choice.num_generated_tokens for choice in made),
+    )
 
 
 class Chooser(Protocol):

@@ -45,9 +45,7 @@ class TransformersNextToken:
         self.model.train(was_training)
         return results
 
-    def _read(
-        self, prompts: list[Sequence[int]], token_ids: Sequence[int]
-    ) -> list[list[float]]:
+    def _read(self, prompts: list[Sequence[int]], token_ids: Sequence[int]) -> list[list[float]]:
         device = self.model.device
         width = max(len(prompt) for prompt in prompts)
         # On the left, so that every prompt ends in the one column whose logits are computed.

@@ -119,9 +119,7 @@ class EndpointChooser:
             return self.client.chat.completions.create(messages=turns, **settings)  # pyright: ignore
         cue = reasoning.CUE if len(turns) > 1 else ""
         prompt = "".join(turn["content"] for turn in turns[:2]) + cue
-        return self.client.completions.create(
-            prompt=prompt, logprobs=self.top_logprobs, **settings
-        )
+        return self.client.completions.create(prompt=prompt, logprobs=self.top_logprobs, **settings)
 
     def _first_token(self, answer: Any) -> list[tuple[str, float]]:
         """The likeliest first tokens of an answer, as text, with their log-probs."""

@@ -38,17 +38,13 @@ class PolicyChooser:
         specials = set(self.tokenizer.all_special_tokens)
         request = reasoning.REQUEST if self.reasoning_tokens else ""
         plain = [defuse(message + request, specials) for message in messages]
-        prompts = prompting.ids(
-            prompting.render(plain, self.tokenizer, PLAIN), self.tokenizer
-        )
+        prompts = prompting.ids(prompting.render(plain, self.tokenizer, PLAIN), self.tokenizer)
         fitting = [i for i, ids in enumerate(prompts) if len(ids) <= self.max_prompt_tokens]
         if not fitting:
             return [None] * len(prompts)
         thoughts = self._reason([prompts[i] for i in fitting])
         cue = prompting.ids([reasoning.CUE], self.tokenizer)[0] if self.reasoning_tokens else []
-        read = [
-            [*prompts[i], *thought, *cue] for i, thought in zip(fitting, thoughts, strict=True)
-        ]
+        read = [[*prompts[i], *thought, *cue] for i, thought in zip(fitting, thoughts, strict=True)]
         flat = [token_id for ids in self.option_ids for token_id in ids]
         rows = self.reader.next_logprobs(read, flat)
         choices: list[Choice | None] = [None] * len(prompts)

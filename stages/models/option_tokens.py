@@ -8,9 +8,7 @@ AROUND = " \t\r\n()[]{}<>.,:;*\"'`"
 """What may stand around an option without changing what it is: "(1)", " 1.", "**1"."""
 
 
-def option_tokens(
-    tokenizer: PreTrainedTokenizerBase, options: Sequence[str]
-) -> list[list[int]]:
+def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) -> list[list[int]]:
     """For each option the ids of every token that reads as it, in ascending order.
 
     A token reads as an option when its decoded text, without spaces, brackets, stops and quotes
