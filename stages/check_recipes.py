@@ -10,18 +10,12 @@ from typing import Any
 
 import pydantic
 
-from stages import recipe as recipes
+from stages import lineage, recipe_words
 from stages.models.start import BASE, NO_BASE
-from stages.recipe import POLICY_STAGES, PREPARE_DATA, Recipe
+from stages.recipe import POLICY_STAGES, TABLES, Recipe
+from stages.recipe_words import PRESETS, section, table
 
 RECIPES, PLAN, BASELINE = "recipes", "plan", "baseline"
-PRESETS = {
-    "train_sft": "sft",
-    "train_dpo": "preference",
-    "train_ppo": "ppo",
-    "train_grpo": "group_rl",
-}
-"""Stage -> the section whose entries are its presets."""
 Problems = Iterator[tuple[str, str]]
 """(place, what is wrong there)."""
 
@@ -45,6 +39,8 @@ def find_problems(content: dict[str, Any]) -> list[str]:
                 wrong_words(checked, content),
                 wrong_splits(checked),
                 wrong_references(checked),
+                wrong_scores(checked),
+                numbers_twice(checked),
                 names_twice(checked),
                 no_baseline(checked),
                 random_base(checked, content),
@@ -78,44 +74,15 @@ def malformed(error: pydantic.ValidationError) -> Problems:
 
 
 def wrong_words(recipe: Recipe, content: dict[str, Any]) -> Problems:
-    """Words that name no preset, split, entry or model."""
-    pools = recipe.sample_candidates
-    policies = [
-        f"{stage}/{name}/policy" for stage in POLICY_STAGES for name in table(recipe, stage)
-    ]
-    reward_models = [
-        f"train_reward_model/{name}/reward_model" for name in recipe.train_reward_model
-    ]
-    selections = [f"select_demonstrations/{name}" for name in recipe.select_demonstrations]
-    splits = section(content, "sample_candidates")
-    allowed: dict[tuple[str, str], Collection[str]] = {
-        ("train_sft", "start"): [BASE, *policies],
-        ("train_grpo", "start"): [BASE, *policies],
-        ("train_sft", "demonstrations"): [PREPARE_DATA, *selections],
-        ("train_ppo", "reward"): reward_models,
-        ("evaluate_policy", "scorer"): [*reward_models, BASE, *policies],
-        ("sample_candidates", "policy"): [BASE, *policies],
-        ("sample_candidates", "split"): splits,
-        ("select_demonstrations", "split"): splits,
-        ("compute_ref_logprobs", "policy"): policies,
-    }
-    by_word: dict[str, Collection[str]] = {
-        "start": policies,
-        "pairs": recipe.label_preferences,
-        "pool": pools,
-        "train": pools,
-        "heldout": pools,
-        "reference": recipe.compute_ref_logprobs,
-    }
-    for stage in [name for name in Recipe.model_fields if name != BASELINE]:
-        presets = section(content, PRESETS.get(stage, ""))
+    """Words that name no preset, split, entry, model or set of rows."""
+    known = recipe_words.known(recipe, content)
+    for stage in TABLES:
         for name, entry in table(recipe, stage).items():
             for word, value in entry.model_dump().items():
-                elsewhere: Collection[str] = by_word.get(word, presets)
-                known: Collection[str] = allowed.get((stage, word), elsewhere)
-                if value not in known:
+                names = known.get((stage, word), known.get(("", word)))
+                if names is not None and value not in names:
                     what = f"'{PRESETS[stage]}' has no entry" if word == "preset" else "there is no"
-                    yield f"{stage}.{name}.{word}", f"{what} '{value}'{meant(value, known)}"
+                    yield f"{stage}.{name}.{word}", f"{what} '{value}'{meant(value, names)}"
 
 
 def wrong_splits(recipe: Recipe) -> Problems:
@@ -123,8 +90,16 @@ def wrong_splits(recipe: Recipe) -> Problems:
     for stage, word, split in (
         ("label_preferences", "train", "preference"),
         ("label_preferences", "heldout", "dev"),
+        ("judge_preferences", "train", "preference"),
+        ("judge_preferences", "heldout", "dev"),
+        ("revise_answers", "train", "preference"),
+        ("revise_answers", "heldout", "dev"),
+        ("train_outcome_reward", "pool", "preference"),
+        ("train_outcome_reward", "heldout", "dev"),
+        ("score_candidates", "pool", "test"),
         ("evaluate_policy", "pool", "test"),
         ("select_demonstrations", "pool", None),
+        ("label_steps", "pool", None),
     ):
         for name, entry in table(recipe, stage).items():
             pool = recipe.sample_candidates.get(getattr(entry, word))
@@ -141,6 +116,26 @@ def wrong_references(recipe: Recipe) -> Problems:
         if reference is not None and (reference.policy, reference.pairs) != (dpo.start, dpo.pairs):
             what = f"'{dpo.reference}' is of {reference.policy} on pairs '{reference.pairs}'"
             yield f"train_dpo.{name}.reference", f"{what}, not of this entry's start and pairs"
+
+
+def wrong_scores(recipe: Recipe) -> Problems:
+    """Scores of another pool than the one evaluated."""
+    for name, evaluation in recipe.evaluate_policy.items():
+        scores = recipe.score_candidates.get(evaluation.scores)
+        if scores is not None and scores.pool != evaluation.pool:
+            what = f"'{evaluation.scores}' is of the pool '{scores.pool}', not '{evaluation.pool}'"
+            yield f"evaluate_policy.{name}.scores", what
+
+
+def numbers_twice(recipe: Recipe) -> Problems:
+    """Two members of an ensemble with one number."""
+    seen: dict[tuple[str, int], str] = {}
+    for name, model in recipe.train_reward_model.items():
+        key = model.ensemble, model.member
+        if key in seen:
+            what = f"'{seen[key]}' is member {key[1]} of the ensemble '{key[0]}' too"
+            yield f"train_reward_model.{name}.member", what
+        seen[key] = name
 
 
 def no_baseline(recipe: Recipe) -> Problems:
@@ -169,7 +164,7 @@ def random_base(recipe: Recipe, content: dict[str, Any]) -> Problems:
     for stage, word in (
         ("train_grpo", "start"),
         ("sample_candidates", "policy"),
-        ("evaluate_policy", "scorer"),
+        ("score_candidates", "scorer"),
     ):
         for name, entry in table(recipe, stage).items():
             if getattr(entry, word) == BASE:
@@ -178,27 +173,16 @@ def random_base(recipe: Recipe, content: dict[str, Any]) -> Problems:
 
 def circles(recipe: Recipe) -> Problems:
     """Entries that need each other, each circle once."""
-    reads = recipes.inputs(recipe)
+    reads = lineage.inputs(recipe)
     found: set[frozenset[str]] = set()
     for entry in reads:
         try:
-            recipes.lineage(entry, reads)
+            lineage.lineage(entry, reads)
         except ValueError as error:
             members = frozenset(str(error).split(" -> "))
             if members not in found:
                 found.add(members)
                 yield "", f"entries that need each other: {error}"
-
-
-def table(recipe: Recipe, stage: str) -> dict[str, Any]:
-    """The entries of a stage."""
-    return getattr(recipe, stage)
-
-
-def section(content: dict[str, Any], name: str) -> dict[str, Any]:
-    """A section of params.yaml; empty where it is none, which is told elsewhere."""
-    found = content.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def meant(value: str, known: Collection[str]) -> str:

@@ -19,7 +19,6 @@ from stages.records.preference import Preference
 from stages.runtime import outputs, runs
 
 DATA = Path("data")
-PAIRS = DATA / "label_preferences"
 OUTPUT = DATA / "compute_ref_logprobs"
 
 
@@ -37,7 +36,7 @@ def main(name: str, policy_of: str, pairs_of: str) -> None:
         device = setup(config.compute)
         model = policy.load(DATA / policy_of, config.compute, device)
         pad_id = model_tokenizer.pad_id(model_tokenizer.load(DATA / policy_of))
-        pairs = list(lines.read(PAIRS / pairs_of / "train.jsonl", Preference))
+        pairs = list(lines.read(DATA / pairs_of / "train.jsonl", Preference))
         rows = ref_logprobs.compute_rows(model, pairs, config.compute, pad_id)
         metrics = {
             "generated_tokens": 0,

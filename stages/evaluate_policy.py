@@ -1,6 +1,6 @@
 """Evaluate one policy on the test problems, offline, from its pool of completions.
 
-    python -m stages.evaluate_policy <name> <pool>
+    python -m stages.evaluate_policy <name> <pool> <scores>
 
 Reads the test prompts, the policy's N sampled completions and its greedy completion of
 each, and the scorer's scores; writes accuracies with confidence intervals over
@@ -54,13 +54,13 @@ class Config(Params):
     evaluate_policy: EvaluatePolicy
 
 
-def main(policy: str, pool: str) -> None:
+def main(policy: str, pool: str, scores: str) -> None:
     """Write `metrics.json` and `per_problem.jsonl` of one policy."""
     output = OUTPUT / policy
     with runs.start(f"evaluate_policy@{policy}", output) as run:
         config = params.load(Config)
         section = config.evaluate_policy
-        results = evaluate(policy, pool, section.ks)
+        results = evaluate(pool, scores, section.ks, label=policy)
         metrics = policy_metrics.summarise(
             results,
             num_resamples=section.num_bootstrap,
@@ -74,7 +74,7 @@ def main(policy: str, pool: str) -> None:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
-def evaluate(policy: str, pool_name: str, ks: list[int]) -> list[ProblemResult]:
+def evaluate(pool_name: str, scores_name: str, ks: list[int], *, label: str) -> list[ProblemResult]:
     """Each test problem's results, in the order of the prompts.
 
     Raises:
@@ -84,7 +84,7 @@ def evaluate(policy: str, pool_name: str, ks: list[int]) -> list[ProblemResult]:
     prompts = list(lines.read(PROMPTS, Prompt))
     problems = pools.by_problem(prompts, lines.read(folder / "pool.jsonl", Completion))
     greedy = pools.by_problem(prompts, lines.read(folder / "greedy.jsonl", Completion))
-    scores = pools.scores(problems, lines.read(SCORES / policy / "scores.jsonl", Score))
+    scores = pools.scores(problems, lines.read(SCORES / scores_name / "scores.jsonl", Score))
     num_samples = len(problems[0][1])
     if max(ks) > num_samples:
         raise ValueError(
@@ -96,7 +96,7 @@ def evaluate(policy: str, pool_name: str, ks: list[int]) -> list[ProblemResult]:
     return [
         problem_evaluation.evaluate(prompt, pool, one_greedy[0], pool_scores, ks=ks)
         for (prompt, pool), (_, one_greedy), pool_scores in progress.track(
-            rows, total=len(problems), label=f"evaluate {policy}"
+            rows, total=len(problems), label=f"evaluate {label}"
         )
     ]
 

@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 TABLES = ("preference",)
 DATA = Path("data")
-PAIRS = DATA / "label_preferences"
 REFERENCE = DATA / "compute_ref_logprobs"
 OUTPUT = DATA / "train_dpo"
 
@@ -63,7 +62,7 @@ def main(name: str, preset: str, start: str, pairs_of: str, reference: str) -> N
         model = policy.load(DATA / start, config.compute, device)
         # Adapters start as no change, so the model with them is still the reference.
         merged = lora.attach(model, config.lora, seed)
-        pairs = list(lines.read(PAIRS / pairs_of / "train.jsonl", Preference))
+        pairs = list(lines.read(DATA / pairs_of / "train.jsonl", Preference))
         pad_id = model_tokenizer.pad_id(tokenizer)
         stored = lines.read(REFERENCE / reference / "ref_logprobs.jsonl", RefLogprob)
         num_steps, steps = learn(model, pairs, stored, config, seed, pad_id)

@@ -1,6 +1,6 @@
 """A Bradley-Terry reward model, initialised from a policy, with held-out accuracy.
 
-    python -m stages.train_reward_model <name> <start> <pairs>
+    python -m stages.train_reward_model <name> <start> <pairs> <heldout>
 
 Reads labelled pairs for training and, of other problems, for testing; writes an
 `AutoModelForSequenceClassification` with one label, read at a completion's last token.
@@ -25,7 +25,6 @@ from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
 DATA = Path("data")
-PAIRS = DATA / "label_preferences"
 OUTPUT = DATA / "train_reward_model"
 
 
@@ -38,7 +37,7 @@ class Config(Params):
     train_reward_model: RewardConfig
 
 
-def main(name: str, start: str, pairs_of: str) -> None:
+def main(name: str, start: str, pairs_of: str, heldout_of: str) -> None:
     """Write `reward_model/` and `metrics.json`."""
     output = OUTPUT / name
     with runs.start(f"train_reward_model@{name}", output, gpu=True) as run:
@@ -49,8 +48,8 @@ def main(name: str, start: str, pairs_of: str) -> None:
         pad_id = model_tokenizer.pad_id(tokenizer)
         model = scalar_head.from_policy(DATA / start, pad_id, config.compute, device)
         merged = lora.attach(model, config.lora, seed)
-        pairs = list(lines.read(PAIRS / pairs_of / "train.jsonl", Preference))
-        heldout = list(lines.read(PAIRS / pairs_of / "heldout.jsonl", Preference))
+        pairs = list(lines.read(DATA / pairs_of / "train.jsonl", Preference))
+        heldout = list(lines.read(DATA / heldout_of / "heldout.jsonl", Preference))
         settings = config.train_reward_model
         schedule = epochs.batches(len(pairs), settings.num_epochs, settings.batch_size, seed)
         steps = reward.train(model, pairs, schedule, settings, config.compute, pad_id)

@@ -17,7 +17,7 @@ FIRST = {
     "prepare_data",
     "train_sft@sft",
     "label_preferences@sft",
-    "train_reward_model@sft",
+    "train_reward_model@sft-0",
     "compute_ref_logprobs@sft",
     "train_dpo@dpo",
     "train_ppo@ppo",

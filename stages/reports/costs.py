@@ -4,10 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages import recipe
+from stages import lineage, recipe
 from stages.recipe import Recipe
 
-SPENDING_STAGES = ("compute_ref_logprobs", "train_", "sample_candidates/")
+SPENDING_STAGES = (
+    "compute_ref_logprobs/",
+    "judge_preferences/",
+    "label_steps/",
+    "revise_answers/",
+    "sample_candidates/",
+    "train_",
+)
 """The beginnings of entries that generate or train on tokens."""
 
 
@@ -28,10 +35,10 @@ def paid(plan: Recipe) -> dict[str, list[str]]:
 
     Those that the baseline needed too are left out, but for the baseline itself.
     """
-    reads = recipe.learned_from(plan)
+    reads = lineage.learned_from(plan)
     needed = {
         policy: [
-            step for step in recipe.lineage(made_by, reads) if step.startswith(SPENDING_STAGES)
+            step for step in lineage.lineage(made_by, reads) if step.startswith(SPENDING_STAGES)
         ]
         for policy, made_by in recipe.evaluated(plan).items()
     }

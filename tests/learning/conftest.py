@@ -22,7 +22,7 @@ from stages.records.prompt import Prompt
 REPOSITORY = Path(__file__).parents[2]
 DATA = REPOSITORY / "data"
 SFT = DATA / "train_sft/sft/policy"
-REWARD_MODEL = DATA / "train_reward_model/sft/reward_model"
+REWARD_MODEL = DATA / "train_reward_model/sft-0/reward_model"
 NUM_PROMPTS, NUM_SAMPLES = 160, 4
 MAX_NEW_TOKENS = 32
 

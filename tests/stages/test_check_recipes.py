@@ -37,13 +37,28 @@ def test_every_recipe_of_this_repository_is_right_and_the_plan_is_one_of_them():
             "'train_sft/sft/policy'?",
         ),
         (
-            "train_ppo", "ppo", {"reward": "train_sft/sft/policy"},
-            "train_ppo.ppo.reward: there is no 'train_sft/sft/policy'; there is "
-            "train_reward_model/sft/reward_model",
+            "train_reward_model", "sft-0", {"pairs": "sft"},
+            "train_reward_model.sft-0.pairs: there is no 'sft'; there is label_preferences/sft",
         ),
         (
-            "evaluate_policy", "dpo", {"pool": "sft-dev"},
-            "evaluate_policy.dpo.pool: expected a pool of the split 'test', found one of 'dev'",
+            "score_candidates", "dpo", {"pool": "sft-dev"},
+            "score_candidates.dpo.pool: expected a pool of the split 'test', found one of 'dev'",
+        ),
+        (
+            "evaluate_policy", "dpo", {"scores": "sft"},
+            "evaluate_policy.dpo.scores: 'sft' is of the pool 'sft-test', not 'dpo-test'",
+        ),
+        (
+            "train_grpo", "grpo", {"scorer": "train_process_reward/sft/process_model"},
+            "train_grpo.grpo.scorer: there is no 'train_process_reward/sft/process_model'",
+        ),
+        (
+            "train_reward_model", "second",
+            {
+                "start": "train_sft/sft/policy", "pairs": "label_preferences/sft",
+                "heldout": "label_preferences/sft", "ensemble": "sft", "member": 0, "flip": 0,
+            },
+            "train_reward_model.second.member: 'sft-0' is member 0 of the ensemble 'sft' too",
         ),
         (
             "sample_candidates", "dpo-test", {"split": "tset"},

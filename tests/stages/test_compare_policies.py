@@ -26,21 +26,35 @@ plan:
   select_demonstrations: {}
   label_preferences:
     sft: {train: sft-preference, heldout: sft-dev}
+  judge_preferences: {}
+  revise_answers: {}
+  import_preferences: {}
   train_reward_model:
-    sft: {start: train_sft/sft/policy, pairs: sft}
+    sft: {start: train_sft/sft/policy, pairs: label_preferences/sft, heldout: label_preferences/sft,
+      ensemble: sft, member: 0, flip: 0}
+  train_outcome_reward: {}
+  label_steps: {}
+  import_steps: {}
+  train_process_reward: {}
+  evaluate_process_reward: {}
   compute_ref_logprobs:
-    sft: {policy: train_sft/sft/policy, pairs: sft}
+    sft: {policy: train_sft/sft/policy, pairs: label_preferences/sft}
   train_dpo:
-    dpo: {preset: dpo, start: train_sft/sft/policy, pairs: sft, reference: sft}
+    dpo: {preset: dpo, start: train_sft/sft/policy, pairs: label_preferences/sft, reference: sft}
   train_ppo:
-    ppo: {preset: ppo, start: train_sft/sft/policy, reward: train_reward_model/sft/reward_model}
+    ppo: {preset: p, start: train_sft/sft/policy, reward: m, scorer: train_reward_model/sft, own: x}
   train_grpo:
-    grpo: {preset: grpo, start: train_sft/sft/policy}
-  evaluate_policy:
+    grpo: {preset: grpo, start: train_sft/sft/policy, reward: rule, scorer: no_model, own: none}
+  score_candidates:
     sft: {pool: sft-test, scorer: train_reward_model/sft/reward_model}
     dpo: {pool: dpo-test, scorer: train_reward_model/sft/reward_model}
     ppo: {pool: ppo-test, scorer: train_reward_model/sft/reward_model}
     grpo: {pool: grpo-test, scorer: train_reward_model/sft/reward_model}
+  evaluate_policy:
+    sft: {pool: sft-test, scores: sft}
+    dpo: {pool: dpo-test, scores: dpo}
+    ppo: {pool: ppo-test, scores: ppo}
+    grpo: {pool: grpo-test, scores: grpo}
   baseline: sft
 """
 ACCURACY = {"sft": 0.25, "dpo": 0.5, "ppo": 0.5, "grpo": 0.75}

@@ -45,11 +45,11 @@ def folder(tmp_path, monkeypatch):
     lines.write(folder / "pool.jsonl", [completion(*row) for row in rows])
     lines.write(folder / "greedy.jsonl", [completion("a", 0, "7"), completion("b", 0, "5")])
     scores = [Score(id=name, index=i, score=float(i)) for name, i, _ in rows]
-    lines.write(evaluate_policy.SCORES / "sft/scores.jsonl", scores)
+    lines.write(evaluate_policy.SCORES / "sft-rm/scores.jsonl", scores)
 
 
 def test_the_numbers_are_those_worked_by_hand():
-    evaluate_policy.main("sft", "old-test")
+    evaluate_policy.main("sft", "old-test", "sft-rm")
     metrics = json.loads((evaluate_policy.OUTPUT / "sft/metrics.json").read_text(encoding="utf-8"))
     value = {
         name: {n: one["value"] for n, one in metrics[name].items()}
@@ -80,13 +80,13 @@ def test_more_samples_than_the_pool_holds_is_an_error_that_names_both():
     text = PARAMS.replace("[1, 2, 4]", "[1, 8]")
     Path("params.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=r"numbers up to 4.*found 8.*num_samples"):
-        evaluate_policy.main("sft", "old-test")
+        evaluate_policy.main("sft", "old-test", "sft-rm")
 
 
 def test_a_second_run_writes_the_same_bytes():
     written = []
     for _ in range(2):
-        evaluate_policy.main("sft", "old-test")
+        evaluate_policy.main("sft", "old-test", "sft-rm")
         written.append((evaluate_policy.OUTPUT / "sft/metrics.json").read_bytes())
     assert written[0] == written[1]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stages import params, recipe
+from stages import lineage, params, recipe
 from stages.recipe import Recipe
 from stages.reports import costs
 
@@ -24,28 +24,28 @@ def test_the_entry_that_makes_a_folder():
 
 
 def test_a_lineage_is_everything_needed_in_an_order_in_which_it_can_be_made(recipes):
-    reads = recipe.inputs(recipes["comparison"])
-    assert recipe.lineage("train_ppo/ppo", reads) == [
+    reads = lineage.inputs(recipes["comparison"])
+    assert lineage.lineage("train_ppo/ppo", reads) == [
         "prepare_data",
         "train_sft/sft",
         "sample_candidates/sft-preference",
         "sample_candidates/sft-dev",
         "label_preferences/sft",
-        "train_reward_model/sft",
+        "train_reward_model/sft-0",
         "train_ppo/ppo",
     ]
 
 
 def test_an_entry_that_needs_itself_is_refused():
     with pytest.raises(ValueError, match=r"^a -> b -> a$"):
-        recipe.lineage("c", {"c": ["a"], "a": ["b"], "b": ["a"]})
+        lineage.lineage("c", {"c": ["a"], "a": ["b"], "b": ["a"]})
 
 
 def test_a_policy_costs_what_it_learned_from_beyond_the_baseline(recipes):
     assert costs.paid(recipes["comparison"]) == {
         "sft": ["train_sft/sft"],
         "dpo": ["sample_candidates/sft-preference", "compute_ref_logprobs/sft", "train_dpo/dpo"],
-        "ppo": ["sample_candidates/sft-preference", "train_reward_model/sft", "train_ppo/ppo"],
+        "ppo": ["sample_candidates/sft-preference", "train_reward_model/sft-0", "train_ppo/ppo"],
         "grpo": ["train_grpo/grpo"],
     }
     assert costs.paid(recipes["iterative_dpo"])["dpo-2"] == [

@@ -20,10 +20,10 @@ from stages.records.ref_logprob import RefLogprob
 
 SIGMOID = {"kind": "sigmoid", "beta": 0.1, "label_smoothing": 0.0}
 KTO = {"kind": "kto", "beta": 0.1, "desirable_weight": 1.0, "undesirable_weight": 1.0}
-ENTRY = ("dpo", "tried", "train_sft/sft/policy", "sft", "sft")
+ENTRY = ("dpo", "tried", "train_sft/sft/policy", "label_preferences/sft", "sft")
 """Name, preset, start, pairs, reference."""
 START = train_dpo.DATA / ENTRY[2]
-PAIRS = train_dpo.PAIRS / "sft/train.jsonl"
+PAIRS = train_dpo.DATA / ENTRY[3] / "train.jsonl"
 REFERENCE = train_dpo.REFERENCE / "sft/ref_logprobs.jsonl"
 OUTPUT = train_dpo.OUTPUT / "dpo"
 PARAMS = {
@@ -59,7 +59,7 @@ def folder(tmp_path, monkeypatch):
     ).save_pretrained(START)
     lines.write(PAIRS, make_pairs(5))
     Path("params.yaml").write_text(json.dumps({"compute": COMPUTE}), encoding="utf-8")
-    compute_ref_logprobs.main("sft", ENTRY[2], "sft")
+    compute_ref_logprobs.main("sft", *ENTRY[2:4])
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)

@@ -1,0 +1,90 @@
+"""What each word of a recipe's entries may name."""
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from stages.models.start import BASE
+from stages.recipe import ENSEMBLES, POLICY_STAGES, PREPARE_DATA, Recipe
+
+NO_MODEL = "no_model"
+PRESETS = {
+    "train_sft": "sft",
+    "train_dpo": "preference",
+    "train_ppo": "ppo",
+    "train_grpo": "group_rl",
+}
+"""Stage -> the section whose entries are its presets."""
+PAIR_STAGES = ("label_preferences", "judge_preferences", "revise_answers", "import_preferences")
+REWARD_MODEL_STAGES = ("train_reward_model", "train_outcome_reward")
+STEP_STAGES = ("label_steps", "import_steps")
+
+
+def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Collection[str]]:
+    """(stage, word) -> what it may be; ("", word) for stages that are not listed by name.
+
+    A word that is not here is free.
+
+    Args:
+        recipe: whose entries they name.
+        content: params.yaml, whose presets they name.
+    """
+    policies = [f"{entry}/policy" for entry in folders(recipe, POLICY_STAGES)]
+    scalars = [f"{entry}/reward_model" for entry in folders(recipe, REWARD_MODEL_STAGES)]
+    scalars += sorted({f"{ENSEMBLES}/{one.ensemble}" for one in recipe.train_reward_model.values()})
+    processes = [f"{entry}/process_model" for entry in folders(recipe, ["train_process_reward"])]
+    pairs = list(folders(recipe, PAIR_STAGES))
+    steps = list(folders(recipe, STEP_STAGES))
+    rl_scorers = [*scalars, *processes, *policies, NO_MODEL]
+    allowed: dict[tuple[str, str], Collection[str]] = {
+        ("", "start"): policies,
+        ("", "pool"): recipe.sample_candidates,
+        ("", "train"): recipe.sample_candidates,
+        ("", "heldout"): recipe.sample_candidates,
+        ("", "pairs"): pairs,
+        ("", "steps"): steps,
+        ("", "policy"): policies,
+        ("", "reference"): recipe.compute_ref_logprobs,
+        ("", "scores"): recipe.score_candidates,
+        ("train_sft", "start"): [BASE, *policies],
+        ("train_grpo", "start"): [BASE, *policies],
+        ("train_sft", "demonstrations"): [
+            PREPARE_DATA,
+            *folders(recipe, ["select_demonstrations", "revise_answers"]),
+        ],
+        ("sample_candidates", "policy"): [BASE, *policies],
+        ("sample_candidates", "split"): section(content, "sample_candidates"),
+        ("select_demonstrations", "split"): section(content, "sample_candidates"),
+        ("label_steps", "split"): section(content, "label_steps"),
+        ("judge_preferences", "judge"): [*policies, NO_MODEL],
+        ("import_preferences", "source"): section(content, "import_preferences"),
+        ("import_steps", "source"): section(content, "import_steps"),
+        ("train_reward_model", "heldout"): pairs,
+        ("train_process_reward", "heldout"): steps,
+        ("evaluate_process_reward", "model"): processes,
+        ("evaluate_process_reward", "dev"): steps,
+        ("evaluate_process_reward", "test"): steps,
+        ("train_ppo", "scorer"): rl_scorers,
+        ("train_grpo", "scorer"): rl_scorers,
+        ("score_candidates", "scorer"): [*scalars, *processes, BASE, *policies],
+    }
+    for stage, presets in PRESETS.items():
+        allowed[stage, "preset"] = section(content, presets)
+    return allowed
+
+
+def folders(recipe: Recipe, stages: Collection[str]) -> Iterator[str]:
+    """`<stage>/<entry>` for every entry of these stages."""
+    for stage in stages:
+        for name in table(recipe, stage):
+            yield f"{stage}/{name}"
+
+
+def table(recipe: Recipe, stage: str) -> dict[str, Any]:
+    """The entries of a stage."""
+    return getattr(recipe, stage)
+
+
+def section(content: dict[str, Any], name: str) -> dict[str, Any]:
+    """A section of params.yaml; empty where it is none, which is told elsewhere."""
+    found = content.get(name)
+    return found if isinstance(found, dict) else {}
