@@ -24,6 +24,7 @@ from stages.records import lines
 from stages.rewards import answer_checker, extraction_rate
 from stages.runtime import outputs, runs
 from stages.sources import catalogue, data_card, screening, splitting
+from stages.sources.feedback_tasks import MixtureConfig
 
 OUTPUT = Path("data/prepare_data")
 
@@ -35,6 +36,8 @@ class PrepareData(Params):
     """The source; `kind` says which."""
     prompt_template: str = Field(pattern=r"\{question\}")
     """The prompt, `{question}` being the question; with a chat template, the user's message."""
+    mixture: MixtureConfig
+    """Demonstrations of judging, criticising and revising; 0 of each for other sources."""
     shares: splitting.Shares
     """Shares of the problems in the splits other than train."""
     max_prompt_tokens: int = Field(gt=0)
@@ -43,6 +46,11 @@ class PrepareData(Params):
     """Problems of the train split with a longer solution are rejected."""
     max_bad_share: float = Field(ge=0, lt=1)
     """Largest share of rejected rows; above it the source is refused."""
+
+    @model_validator(mode="after")
+    def _the_source_can_make_the_mixture(self) -> "PrepareData":
+        catalogue.check_mixture(self.source, self.mixture)
+        return self
 
 
 class Config(Params):
@@ -55,7 +63,8 @@ class Config(Params):
     @model_validator(mode="after")
     def _rows_fit_the_model(self) -> "Config":
         section = self.prepare_data
-        self.model.check_length(section.max_prompt_tokens + section.max_completion_tokens)
+        longest = max(section.max_prompt_tokens, section.mixture.max_prompt_tokens)
+        self.model.check_length(longest + section.max_completion_tokens)
         return self
 
 
@@ -71,7 +80,8 @@ def main() -> None:
         )
         screened.check_share(section.max_bad_share)
         splits = splitting.split(screened.problems, section.shares)
-        texts = prompting.training_texts(splits["train"], section.prompt_template)
+        other = catalogue.exchanges(section.source, section.mixture, splits["train"], config.seed)
+        texts = prompting.training_texts(splits["train"], section.prompt_template, other)
         tokenizer = model_tokenizer.for_model(config.model, texts)
         encoded = prompting.encode(
             splits,
@@ -84,15 +94,17 @@ def main() -> None:
         rate = extraction_rate.check(len(encoded.demonstrations), encoded.unreadable)
         screened.reject(encoded.rejected)
         screened.check_share(section.max_bad_share)
+        learned = prompting.demonstrate(other, tokenizer, section.mixture.max_prompt_tokens)
+        demonstrations = [*encoded.demonstrations, *learned]
         card = {
             "source": section.source.kind,
             "licence": catalogue.licence(section.source),
             "extraction_rate": rate,
             **screened.describe(),
-            **data_card.describe(encoded.prompts, encoded.demonstrations),
+            **data_card.describe(encoded.prompts, demonstrations),
         }
         rows = {f"prompts/{split}.jsonl": prompts for split, prompts in encoded.prompts.items()}
-        rows |= {"demonstrations.jsonl": encoded.demonstrations, "quarantine.jsonl": screened.bad}
+        rows |= {"demonstrations.jsonl": demonstrations, "quarantine.jsonl": screened.bad}
         write(tokenizer, rows, card)
         run.log(0, {f"rows/{name}": float(count) for name, count in card["counts"].items()})
 

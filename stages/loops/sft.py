@@ -27,6 +27,9 @@ class SftConfig(Params):
     """Demonstrations in an optimizer step."""
     num_demonstrations: int | None = Field(gt=0)
     """Learn from so many of them, drawn once; null: from all."""
+    tasks: list[str] | None = Field(min_length=1)
+    """Learn from the demonstrations of these tasks only (solve, judge, critique, revise); null:
+    of all."""
     learn_prompt: bool
     """Whether the prompt is learned too: plain language modelling of documents."""
     optim: OptimConfig
@@ -36,8 +39,16 @@ def choose(rows: Sequence[Demonstration], config: SftConfig, seed: int) -> Seque
     """The rows that `config` asks for, with what is learned of them as their completion.
 
     Raises:
-        ValueError: there are fewer.
+        ValueError: there are fewer, or none of its tasks.
     """
+    if config.tasks is not None:
+        found = sorted({row.task for row in rows})
+        rows = [row for row in rows if row.task in config.tasks]
+        if not rows:
+            raise ValueError(
+                f"tasks: expected demonstrations of {config.tasks}, found those of {found}. Name "
+                f"one of these, or set tasks to null."
+            )
     number = config.num_demonstrations
     if number is not None:
         if number > len(rows):

@@ -10,7 +10,9 @@ from typing import Any
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from stages.models.model_tokenizer import eos_id
 from stages.records.demonstration import Demonstration
+from stages.records.exchange import Exchange
 from stages.records.problem import Problem
 from stages.records.prompt import Prompt
 
@@ -36,12 +38,15 @@ class Encoded:
         return [reason for _, reason in self.rejected if reason.startswith(UNREADABLE)]
 
 
-def training_texts(problems: Sequence[Problem], template: str) -> list[str]:
-    """What a tokenizer is learned from: prompts followed by their solutions."""
-    return [
+def training_texts(
+    problems: Sequence[Problem], template: str, exchanges: Sequence[Exchange] = ()
+) -> list[str]:
+    """What a tokenizer is learned from: prompts followed by their solutions, then other tasks."""
+    solved = [
         template.replace(PLACEHOLDER, problem.question) + (problem.solution or "")
         for problem in problems
     ]
+    return [*solved, *(exchange.message + exchange.reply for exchange in exchanges)]
 
 
 def render(
@@ -85,7 +90,7 @@ def encode(
     solution, once encoded and decoded, is not `readable` to the answer checker.
     """
     encoded = Encoded()
-    specials = _special_texts(tokenizer)
+    specials = special_texts(tokenizer)
     for split, problems in splits.items():
         encoded.prompts[split] = []
         prompts = render([problem.question for problem in problems], tokenizer, template)
@@ -121,12 +126,45 @@ def encode(
     return encoded
 
 
+def demonstrate(
+    exchanges: Sequence[Exchange], tokenizer: PreTrainedTokenizerBase, max_prompt_tokens: int
+) -> list[Demonstration]:
+    """Messages and replies of any task as demonstrations, in their order.
+
+    Raises:
+        ValueError: a message is longer than allowed.
+    """
+    prompts = render([row.message for row in exchanges], tokenizer, PLACEHOLDER)
+    replies = ids([row.reply for row in exchanges], tokenizer)
+    rows = zip(exchanges, prompts, ids(prompts, tokenizer), replies, strict=True)
+    demonstrations = [
+        Demonstration(
+            id=row.id,
+            task=row.task,
+            prompt=prompt,
+            prompt_ids=prompt_ids,
+            completion=row.reply,
+            completion_ids=[*reply_ids, eos_id(tokenizer)],
+        )
+        for row, prompt, prompt_ids, reply_ids in rows
+    ]
+    longest = max(demonstrations, key=lambda row: len(row.prompt_ids), default=None)
+    if longest is not None and len(longest.prompt_ids) > max_prompt_tokens:
+        raise ValueError(
+            f"expected prompts of at most {max_prompt_tokens} tokens, found "
+            f"{len(longest.prompt_ids)} in a '{longest.task}' of problem '{longest.id}': raise "
+            f"prepare_data.mixture.max_prompt_tokens, or tell shorter problems"
+        )
+    return demonstrations
+
+
 def ids(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
     """Token ids of rendered texts: nothing is added, special tokens in them are read as such."""
     return tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
 
 
-def _special_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def special_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """The spelling of every special token."""
     added = tokenizer.added_tokens_decoder.values()
     return sorted(
         {token.content for token in added if token.special} | set(tokenizer.all_special_tokens)

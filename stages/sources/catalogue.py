@@ -1,13 +1,15 @@
 """All sources of problems, by the `kind` in params.yaml."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from stages.records.bad_row import BadRow
+from stages.records.exchange import Exchange
 from stages.records.problem import Problem
-from stages.sources import gsm8k, hub, json_lines, word_problems
+from stages.sources import feedback_tasks, gsm8k, hub, json_lines, word_problems
+from stages.sources.feedback_tasks import MixtureConfig
 
 SourceConfig = Annotated[
     word_problems.Config | gsm8k.Config | json_lines.Config | hub.Config,
@@ -26,6 +28,27 @@ def problems(config: SourceConfig, seed: int) -> Iterator[Problem | BadRow]:
             yield from json_lines.problems(config)
         case hub.Config():
             yield from hub.problems(config)
+
+
+def check_mixture(config: SourceConfig, mixture: MixtureConfig) -> None:
+    """Raise a ValueError if the source is asked for examples that it cannot make."""
+    if mixture.asks and not isinstance(config, word_problems.Config):
+        raise ValueError(
+            f"prepare_data.mixture: expected 0 for judge, critique and revise with the source "
+            f"'{config.kind}', found {mixture!r}: those examples are made from mistakes whose "
+            f"truth is known, which only 'word_problems' has. Set them to 0; a model that follows "
+            f"instructions needs none (style: full)."
+        )
+
+
+def exchanges(
+    config: SourceConfig, mixture: MixtureConfig, problems: Sequence[Problem], seed: int
+) -> list[Exchange]:
+    """Examples of the other tasks of the SFT mixture, made from the train split's `problems`."""
+    check_mixture(config, mixture)
+    if not isinstance(config, word_problems.Config):
+        return []
+    return list(feedback_tasks.make(problems, mixture, max_value=config.max_value, seed=seed))
 
 
 def file_of(config: SourceConfig, problem: Problem) -> str:

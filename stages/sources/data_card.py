@@ -1,6 +1,7 @@
 """The data card: what the prepared data is, in numbers that can be checked."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -22,6 +23,7 @@ def describe(
     return {
         "counts": {split: len(rows) for split, rows in prompts.items()}
         | {"demonstrations": len(demonstrations)},
+        "demonstrations_by_task": dict(Counter(row.task for row in demonstrations)),
         "prompt_tokens": prompt_lengths,
         "completion_tokens": completion_lengths,
         "repeated_questions": {

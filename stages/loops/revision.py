@@ -1,0 +1,152 @@
+"""Critique and revision of answers, in rounds, each by a principle of a constitution.
+
+Constitutional AI, Bai et al. 2022, https://arxiv.org/abs/2212.08073, section 3.1: sample a
+critique of the answer, then a revision that takes account of it; repeat on the revision with
+another principle. Departure: the requests are messages of their own
+(`rewards/feedback/revision_prompt`), without worked examples.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from stages.loops.step import Step
+from stages.params import Params
+from stages.records.revision import Revision
+from stages.rewards.feedback import revision_prompt
+from stages.rewards.feedback.constitution import CONSTITUTIONS, Principle
+from stages.rewards.feedback.revised_answers import Answer
+from stages.rewards.feedback.style import Style
+from stages.sampler import Sample, Sampler
+from stages.seeding import derive
+
+
+class RevisionConfig(Params):
+    """How answers are revised."""
+
+    constitution: Literal["correct", "harmless"]
+    """Where the principles come from."""
+    style: Style
+    """Of the requests."""
+    num_rounds: int = Field(gt=0)
+    """Critiques and revisions of an answer, one after the other."""
+    max_per_problem: int = Field(gt=0)
+    """Answers of a problem that are revised, equal ones counted once."""
+    temperature: float = Field(ge=0)
+    """Of critiques and revisions; 0: greedy."""
+    max_prompt_tokens: int = Field(gt=0)
+    """An answer whose request is longer is left out."""
+    max_new_tokens: int = Field(gt=0)
+    """Longest critique, longest revision."""
+
+
+def rounds(
+    sampler: Sampler,
+    decode: Callable[[Sequence[int]], str],
+    encode: Callable[[Sequence[str]], list[list[int]]],
+    answers: Sequence[Answer],
+    config: RevisionConfig,
+    seed: int,
+    split: str,
+) -> Iterator[Step]:
+    """One step for each round; its rows are the revisions, in the order of `answers`.
+
+    Principle and samples of an answer in a round depend on `seed`, `split`, the problem's id,
+    the answer's index and the round. An answer whose request is too long has no row in that
+    round and none later.
+
+    Args:
+        sampler: the model that criticises and revises.
+        decode: tokens to text without special tokens.
+        encode: messages to the tokens of prompts.
+        answers: what is revised first.
+        config: how.
+        seed: of the stage.
+        split: names the answers' file, and a stream of its own.
+    """
+    texts = {i: answer.completion.completion for i, answer in enumerate(answers)}
+    for number in range(1, config.num_rounds + 1):
+        names = {
+            i: (split, answers[i].prompt.id, answers[i].completion.index, number) for i in texts
+        }
+        principles = {i: _draw(config, derive(seed, "principle", *names[i])) for i in texts}
+        critiques = _ask(
+            sampler,
+            encode,
+            {
+                i: revision_prompt.critique_message(
+                    config.style, answers[i].prompt.question, text, principles[i]
+                )
+                for i, text in texts.items()
+            },
+            {i: derive(seed, "critique", *names[i]) for i in texts},
+            config,
+        )
+        revisions = _ask(
+            sampler,
+            encode,
+            {
+                i: revision_prompt.revision_message(
+                    config.style,
+                    answers[i].prompt.question,
+                    texts[i],
+                    decode(sample.token_ids),
+                    principles[i],
+                )
+                for i, sample in critiques.items()
+            },
+            {i: derive(seed, "revision", *names[i]) for i in critiques},
+            config,
+        )
+        rows = [
+            Revision(
+                id=answers[i].prompt.id,
+                index=answers[i].completion.index,
+                split=split,
+                round=number,
+                principle=principles[i].name,
+                version=revision_prompt.version(config.style),
+                original=texts[i],
+                critique=decode(critiques[i].token_ids),
+                critique_ids=critiques[i].token_ids,
+                critique_finish=critiques[i].finish_reason,
+                revision=decode(revision.token_ids),
+                revision_ids=revision.token_ids,
+                revision_finish=revision.finish_reason,
+            )
+            for i, revision in revisions.items()
+        ]
+        texts = {i: row.revision for i, row in zip(revisions, rows, strict=True)}
+        drawn = [*critiques.values(), *revisions.values()]
+        metrics: dict[str, int | float] = {
+            "answers/revised": len(rows),
+            "answers/changed": sum(row.revision != row.original for row in rows),
+            "tokens/generated": sum(len(sample.token_ids) for sample in drawn),
+        }
+        yield Step(index=number - 1, metrics=metrics, rows=rows)
+
+
+def _draw(config: RevisionConfig, seed: int) -> Principle:
+    return random.Random(seed).choice(CONSTITUTIONS[config.constitution])
+
+
+def _ask(
+    sampler: Sampler,
+    encode: Callable[[Sequence[str]], list[list[int]]],
+    requests: Mapping[int, str],
+    seeds: Mapping[int, int],
+    config: RevisionConfig,
+) -> dict[int, Sample]:
+    """A reply to each message that is not too long, by the answer's number."""
+    prompts = dict(zip(requests, encode(list(requests.values())), strict=True))
+    short = {i: ids for i, ids in prompts.items() if len(ids) <= config.max_prompt_tokens}
+    samples = sampler.sample(
+        list(short.values()),
+        [seeds[i] for i in short],
+        num_samples=1,
+        temperature=config.temperature,
+        max_new_tokens=config.max_new_tokens,
+    )
+    return {i: sample for i, (sample,) in zip(short, samples, strict=True)}

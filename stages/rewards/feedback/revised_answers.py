@@ -1,0 +1,97 @@
+"""What is learned from answers and their revisions: demonstrations and preferences.
+
+Bai et al. 2022 (Constitutional AI), https://arxiv.org/abs/2212.08073: section 3 fine-tunes on the
+revisions. Departures: on those of the last round only; and pairs that prefer the last revision
+to the first answer, which the paper leaves to a judge. Such a pair's label is the
+constitution's claim, not known to be right.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from stages.records.completion import Completion
+from stages.records.demonstration import Demonstration
+from stages.records.preference import Preference
+from stages.records.prompt import Prompt
+from stages.records.revision import Revision
+
+SOURCE = "constitution"
+
+Outcome = Literal["pair", "unchanged", "cut", "too_long"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is to be revised."""
+
+    prompt: Prompt
+    completion: Completion
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Revised:
+    """An answer with its revisions."""
+
+    prompt: Prompt
+    original: Completion
+    revisions: list[Revision]
+    """Of its rounds, in order."""
+    num_rounds: int
+    """That it was to have; with fewer revisions, a request grew too long."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What becomes of it: a pair, or why none."""
+        if len(self.revisions) < self.num_rounds:
+            return "too_long"
+        last = self.revisions[-1]
+        if "length" in (self.original.finish_reason, last.revision_finish):
+            return "cut"
+        return "unchanged" if last.revision == self.original.completion else "pair"
+
+    def preference(self) -> Preference | None:
+        """The last revision over the first answer, where they are two whole answers."""
+        if self.outcome != "pair":
+            return None
+        last = self.revisions[-1]
+        return Preference(
+            id=self.prompt.id,
+            prompt=self.prompt.prompt,
+            prompt_ids=self.prompt.prompt_ids,
+            chosen=last.revision,
+            chosen_ids=last.revision_ids,
+            rejected=self.original.completion,
+            rejected_ids=self.original.completion_ids,
+            probability=1.0,
+            source=SOURCE,
+        )
+
+    def demonstration(self) -> Demonstration | None:
+        """The problem answered by the last revision, unless that was cut or never came."""
+        if self.outcome == "too_long" or self.revisions[-1].revision_finish == "length":
+            return None
+        return Demonstration(
+            id=self.prompt.id,
+            task=self.prompt.task,
+            prompt=self.prompt.prompt,
+            prompt_ids=self.prompt.prompt_ids,
+            completion=self.revisions[-1].revision,
+            completion_ids=self.revisions[-1].revision_ids,
+        )
+
+
+def gather(answers: Sequence[Answer], rows: Sequence[Revision], num_rounds: int) -> list[Revised]:
+    """Each answer with its revisions, in the order of `answers`."""
+    found: dict[tuple[str, int], list[Revision]] = {}
+    for row in sorted(rows, key=lambda row: row.round):
+        found.setdefault((row.id, row.index), []).append(row)
+    return [
+        Revised(
+            prompt=answer.prompt,
+            original=answer.completion,
+            revisions=found.get((answer.completion.id, answer.completion.index), []),
+            num_rounds=num_rounds,
+        )
+        for answer in answers
+    ]
