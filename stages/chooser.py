@@ -33,6 +33,7 @@ def tokens(choices: Sequence[Choice | None]) -> Counter[str]:
     )
 
 
+@runtime_checkable
 class Chooser(Protocol):
     """A model that chooses between options."""
 
