@@ -49,7 +49,9 @@ def summarise(
     if not read:
         return metrics
     p12, p21, soft = _readings(read)
-    consistent = [both_orders.consistent(a, b) for a, b in zip(p12, p21, strict=True)]
+    consistent = [
+        both_orders.consistent(a, b) for a, b in zip(p12.tolist(), p21.tolist(), strict=True)
+    ]
     lengths = np.array(
         [
             num_tokens[verdict.id, verdict.index_a] - num_tokens[verdict.id, verdict.index_b]
