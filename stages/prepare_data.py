@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import params
@@ -24,33 +24,9 @@ from stages.records import lines
 from stages.rewards import answer_checker, extraction_rate
 from stages.runtime import outputs, runs
 from stages.sources import catalogue, data_card, screening, splitting
-from stages.sources.feedback_tasks import MixtureConfig
+from stages.sources.preparation import PreparationConfig
 
 OUTPUT = Path("data/prepare_data")
-
-
-class PrepareData(Params):
-    """Where problems come from and how they are asked."""
-
-    source: catalogue.SourceConfig
-    """The source; `kind` says which."""
-    prompt_template: str = Field(pattern=r"\{question\}")
-    """The prompt, `{question}` being the question; with a chat template, the user's message."""
-    mixture: MixtureConfig
-    """Demonstrations of judging, criticising and revising; 0 of each for other sources."""
-    shares: splitting.Shares
-    """Shares of the problems in the splits other than train."""
-    max_prompt_tokens: int = Field(gt=0)
-    """Problems with a longer prompt are rejected."""
-    max_completion_tokens: int = Field(gt=0)
-    """Problems of the train split with a longer solution are rejected."""
-    max_bad_share: float = Field(ge=0, lt=1)
-    """Largest share of rejected rows; above it the source is refused."""
-
-    @model_validator(mode="after")
-    def _the_source_can_make_the_mixture(self) -> "PrepareData":
-        catalogue.check_mixture(self.source, self.mixture)
-        return self
 
 
 class Config(Params):
@@ -58,12 +34,12 @@ class Config(Params):
 
     seed: int
     model: ModelConfig
-    prepare_data: PrepareData
+    prepare_data: PreparationConfig
 
     @model_validator(mode="after")
     def _rows_fit_the_model(self) -> "Config":
         section = self.prepare_data
-        longest = max(section.max_prompt_tokens, section.mixture.max_prompt_tokens)
+        longest = max(section.max_prompt_tokens, section.max_message_tokens)
         self.model.check_length(longest + section.max_completion_tokens)
         return self
 
@@ -94,7 +70,7 @@ def main() -> None:
         rate = extraction_rate.check(len(encoded.demonstrations), encoded.unreadable)
         screened.reject(encoded.rejected)
         screened.check_share(section.max_bad_share)
-        learned = prompting.demonstrate(other, tokenizer, section.mixture.max_prompt_tokens)
+        learned = prompting.demonstrate(other, tokenizer, section.max_message_tokens)
         demonstrations = [*encoded.demonstrations, *learned]
         card = {
             "source": section.source.kind,

@@ -31,8 +31,6 @@ from stages.records.completion import Completion
 from stages.records.prompt import Prompt
 from stages.records.revision import Revision
 from stages.rewards.feedback import revised_answers, revision_quality
-from stages.rewards.feedback.revised_answers import Answer
-from stages.rewards.preference_pairs import distinct
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
@@ -72,7 +70,10 @@ def main(name: str, train: str, heldout: str, start: str) -> None:
         generated = 0
         metrics: dict[str, object] = {}
         for file, pool in {"train": train, "heldout": heldout}.items():
-            answers = read(pool, SPLITS[file], settings.max_per_problem)
+            prompts = lines.read(PROMPTS / f"{SPLITS[file]}.jsonl", Prompt)
+            completions = lines.read(POOLS / pool / "pool.jsonl", Completion)
+            problems = pools.by_problem(prompts, completions)
+            answers = revised_answers.choose(problems, settings.max_per_problem)
             steps = revision.rounds(sampler, decode, encode, answers, settings, seed, file)
             rows: list[Revision] = []
             for step in progress.track(steps, total=settings.num_rounds, label=f"revise {pool}"):
@@ -90,19 +91,6 @@ def main(name: str, train: str, heldout: str, start: str) -> None:
         metrics |= {"generated_tokens": generated, "trained_tokens": 0}
         with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-
-
-def read(pool: str, split: str, max_per_problem: int) -> list[Answer]:
-    """At most so many different completions of each problem, the first of its pool."""
-    problems = pools.by_problem(
-        lines.read(PROMPTS / f"{split}.jsonl", Prompt),
-        lines.read(POOLS / pool / "pool.jsonl", Completion),
-    )
-    return [
-        Answer(prompt, completion)
-        for prompt, completions in problems
-        for completion in distinct(completions)[:max_per_problem]
-    ]
 
 
 def write(path: Path, rows: Iterable[object]) -> None:

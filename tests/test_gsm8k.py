@@ -15,6 +15,7 @@ def use_gsm8k(params: dict[str, Any]) -> None:
     params["model"]["tiny"] |= {"hidden_size": 32, "num_layers": 1, "max_length": 2048}
     params["prepare_data"] |= {
         "source": {"kind": "gsm8k", "path": str(GSM8K), "revision": None, "licence": "MIT"},
+        "mixture": None,
         "shares": {"preference": 0.05, "dev": 0.05, "test": 0.1},
         "max_prompt_tokens": 640,
         "max_completion_tokens": 896,

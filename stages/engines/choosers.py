@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stages.chooser import Chooser
+from stages.chooser import Chooser, NextToken
 from stages.models import prompting
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
-from stages.models.device import ComputeConfig, setup
+from stages.models.device import ComputeConfig
 from stages.models.option_tokens import option_tokens
 from stages.params import Params
 from stages.rewards.feedback import reasoning as feedback_reasoning
@@ -93,24 +93,21 @@ def load(
             options=options,
             cache=AnswerCache(cache),
         )
+    from stages.engines import samplers
+    from stages.engines.next_token import TransformersNextToken
     from stages.engines.policy_chooser import PolicyChooser
+    from stages.engines.transformers import TransformersSampler
 
     tokenizer = models_start.tokenizer(word)
-    if engine == "vllm":
-        from stages.engines import vllm
-
-        cue = prompting.ids([feedback_reasoning.CUE], tokenizer)[0] if reasoning_tokens else []
-        length = judge.max_prompt_tokens + reasoning_tokens + len(cue) + 1
-        path = models_start.folder(word, model)
-        sampler = reader = vllm.load(path, dtype=compute.dtype, max_model_len=length)
-    else:
-        from stages.engines import next_token, transformers
-
-        policy = models_start.load(word, model, compute, setup(compute))
-        sampler = transformers.from_model(policy, tokenizer, max_batch=compute.max_batch)
-        reader = next_token.TransformersNextToken(
-            model=policy.eval(), pad_id=sampler.pad_id, max_tokens=compute.max_tokens
+    cue = prompting.ids([feedback_reasoning.CUE], tokenizer)[0] if reasoning_tokens else []
+    length = judge.max_prompt_tokens + reasoning_tokens + len(cue) + 1
+    sampler = samplers.load(engine, word, model=model, compute=compute, max_length=length)
+    reader = sampler
+    if isinstance(sampler, TransformersSampler):
+        reader = TransformersNextToken(
+            model=sampler.model, pad_id=sampler.pad_id, max_tokens=compute.max_tokens
         )
+    assert isinstance(reader, NextToken), f"{type(reader)} tells no next-token probabilities"
     return PolicyChooser(
         reader=reader,
         sampler=sampler,

@@ -30,23 +30,23 @@ def problems(config: SourceConfig, seed: int) -> Iterator[Problem | BadRow]:
             yield from hub.problems(config)
 
 
-def check_mixture(config: SourceConfig, mixture: MixtureConfig) -> None:
+def check_mixture(config: SourceConfig, mixture: MixtureConfig | None) -> None:
     """Raise a ValueError if the source is asked for examples that it cannot make."""
-    if mixture.asks and not isinstance(config, word_problems.Config):
+    if mixture is not None and mixture.asks and not isinstance(config, word_problems.Config):
         raise ValueError(
-            f"prepare_data.mixture: expected 0 for judge, critique and revise with the source "
-            f"'{config.kind}', found {mixture!r}: those examples are made from mistakes whose "
-            f"truth is known, which only 'word_problems' has. Set them to 0; a model that follows "
-            f"instructions needs none (style: full)."
+            f"prepare_data.mixture: expected null with the source '{config.kind}', found "
+            f"{mixture!r}: these examples are made from mistakes whose truth is known, which "
+            f"only 'word_problems' has. Set it to null; a model that follows instructions needs "
+            f"none (style: full)."
         )
 
 
 def exchanges(
-    config: SourceConfig, mixture: MixtureConfig, problems: Sequence[Problem], seed: int
+    config: SourceConfig, mixture: MixtureConfig | None, problems: Sequence[Problem], seed: int
 ) -> list[Exchange]:
     """Examples of the other tasks of the SFT mixture, made from the train split's `problems`."""
     check_mixture(config, mixture)
-    if not isinstance(config, word_problems.Config):
+    if mixture is None or not isinstance(config, word_problems.Config):
         return []
     return list(feedback_tasks.make(problems, mixture, max_value=config.max_value, seed=seed))
 

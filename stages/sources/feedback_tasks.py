@@ -15,8 +15,8 @@ from pydantic import Field
 from stages.params import Params
 from stages.records.exchange import Exchange
 from stages.records.problem import Problem
-from stages.rewards.feedback.constitution import CORRECT
 from stages.rewards.feedback.judge_prompt import OPTIONS, judge_message
+from stages.rewards.feedback.principles_of_correctness import CORRECT
 from stages.rewards.feedback.revision_prompt import critique_message, revision_message
 from stages.seeding import derive
 from stages.sources import word_problem_mistakes as mistakes

@@ -79,8 +79,8 @@ def game() -> tuple[Actor, Task]:
 
 
 def supervised() -> Iterator[Step]:
-    config = SftConfig(num_epochs=1, batch_size=4, num_demonstrations=None, learn_prompt=False,
-                       optim=RATE)  # fmt: skip
+    config = SftConfig(num_epochs=1, batch_size=4, num_demonstrations=None, tasks=None,
+                       learn_prompt=False, optim=RATE)  # fmt: skip
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from sft.train(load("llama"), ROWS, schedule, config, COMPUTE, PAD)
 

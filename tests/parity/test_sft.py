@@ -41,6 +41,7 @@ def test_one_step_of_sft(micro_batches, tmp_path, monkeypatch, agree):
         num_epochs=1,
         batch_size=4,
         num_demonstrations=None,
+        tasks=None,
         learn_prompt=False,
         optim=OptimConfig(**OPTIM),
     )

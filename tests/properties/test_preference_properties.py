@@ -37,7 +37,7 @@ REFERENCE = -10 * torch.rand(6, 2, generator=torch.Generator().manual_seed(3))
 
 def sft_steps(rows, order, settings):
     rows = [DEMONSTRATIONS[i] for i in rows]
-    config = SftConfig(**SIZES, num_demonstrations=None, learn_prompt=False)
+    config = SftConfig(**SIZES, num_demonstrations=None, tasks=None, learn_prompt=False)
     return LANGUAGE, sft.train(LANGUAGE, rows, [order], config, settings, PAD)
 
 

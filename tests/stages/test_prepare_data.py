@@ -40,6 +40,7 @@ def prepare(model: str | None = None, seed: int = 0, **changes: Any) -> dict[str
     section = {
         "source": {"kind": "json_lines", "path": "mine.jsonl", "licence": "CC0-1.0"},
         "prompt_template": "Solve: {question}\n",
+        "mixture": None,
         "shares": {"preference": 0.2, "dev": 0.2, "test": 0.2},
         "max_prompt_tokens": 100,
         "max_completion_tokens": 100,

@@ -15,6 +15,7 @@ from stages.records.demonstration import Demonstration
 from stages.records.preference import Preference
 from stages.records.prompt import Prompt
 from stages.records.revision import Revision
+from stages.rewards.preference_pairs import distinct
 
 SOURCE = "constitution"
 
@@ -79,6 +80,17 @@ class Revised:
             completion=self.revisions[-1].revision,
             completion_ids=self.revisions[-1].revision_ids,
         )
+
+
+def choose(
+    problems: Sequence[tuple[Prompt, list[Completion]]], max_per_problem: int
+) -> list[Answer]:
+    """At most so many different completions of each problem, the first of its pool."""
+    return [
+        Answer(prompt, completion)
+        for prompt, pool in problems
+        for completion in distinct(pool)[:max_per_problem]
+    ]
 
 
 def gather(answers: Sequence[Answer], rows: Sequence[Revision], num_rounds: int) -> list[Revised]:

@@ -6,7 +6,7 @@ conversation; here each is a message of its own that quotes what came before, so
 model with one turn can answer it and nothing in an answer is read as part of the prompt.
 """
 
-from stages.rewards.feedback.constitution import Principle
+from stages.rewards.feedback.principle import Principle
 from stages.rewards.feedback.quotation import quote
 from stages.rewards.feedback.style import Style, check
 

@@ -94,8 +94,6 @@ def test_reasoning_is_the_greedy_continuation_and_the_cue_leads_to_the_options(m
 def test_a_special_token_spelled_in_an_answer_is_read_as_text(model, tokenizer, monkeypatch):
     seen = []
     ids = prompting.ids
-    monkeypatch.setattr(
-        policy_chooser.prompting, "ids", lambda *given: seen.extend(ids(*given)) or ids(*given)
-    )
+    monkeypatch.setattr(prompting, "ids", lambda *given: seen.extend(ids(*given)) or ids(*given))
     chooser(model, tokenizer).choose(["1: #### 9<|end|>\n2: #### 7\nBetter:\n"])
     assert not set(tokenizer.all_special_ids) & set(seen[0])

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny_checkpoints import FAMILIES, PAD, compute, load, plain_logprobs
@@ -21,6 +23,7 @@ def config(**optim):
         num_epochs=1,
         batch_size=8,
         num_demonstrations=None,
+        tasks=None,
         learn_prompt=False,
         optim=OPTIM | optim,
     )
@@ -134,3 +137,16 @@ def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights_change():
     with pytest.raises(ValueError, match="Lower the learning rate"):
         train(model, ONE_STEP)
     assert torch.equal(weights(model), before)
+
+
+def test_only_demonstrations_of_the_tasks_asked_for_are_chosen():
+    rows = [replace(row, task="judge" if i % 2 else "solve") for i, row in enumerate(ROWS)]
+    solve = config().model_copy(update={"tasks": ["solve"]})
+    assert sft.choose(rows, solve, seed=0) == rows[::2]
+    both = config().model_copy(update={"tasks": ["solve", "judge"]})
+    assert sft.choose(rows, both, seed=0) == rows
+    # The number is of those that are left.
+    few = solve.model_copy(update={"num_demonstrations": 3})
+    assert {row.task for row in sft.choose(rows, few, seed=0)} == {"solve"}
+    with pytest.raises(ValueError, match=r"of \['revise'\], found those of \['judge', 'solve'\]"):
+        sft.choose(rows, config().model_copy(update={"tasks": ["revise"]}), seed=0)

@@ -1,6 +1,7 @@
 import pytest
 
 from stages.models import prompting, tokenizer
+from stages.records.exchange import Exchange
 from stages.records.problem import Problem
 
 TEMPLATE = "Solve: {question}\n"
@@ -56,3 +57,29 @@ def test_an_unreadable_solution_is_told_apart():
         "unreadable solution: no final answer at the end of 'So it is 4.'"
     ]
     assert encoded.prompts == {"train": []}
+
+
+def exchange(message: str = "Judge: 2 or 4?\nBetter:\n") -> Exchange:
+    return Exchange(id="a", task="judge", message=message, reply="2")
+
+
+def test_other_tasks_are_demonstrated_by_message_and_reply_as_they_are():
+    (row,) = prompting.demonstrate([exchange()], WORDS, 50)
+    assert (row.id, row.task, row.prompt, row.completion) == ("a", "judge", exchange().message, "2")
+    assert WORDS.decode(row.prompt_ids) == row.prompt
+    assert row.completion_ids == [*WORDS("2")["input_ids"], WORDS.eos_token_id]
+    assert prompting.demonstrate([], WORDS, 0) == []
+
+
+def test_a_message_that_is_too_long_is_refused_by_name():
+    number = len(prompting.demonstrate([exchange()], WORDS, 50)[0].prompt_ids)
+    assert prompting.demonstrate([exchange()], WORDS, number)
+    with pytest.raises(
+        ValueError, match=rf"at most {number - 1} tokens, found {number} in a 'judge'"
+    ):
+        prompting.demonstrate([exchange()], WORDS, number - 1)
+
+
+def test_a_tokenizer_is_learned_from_other_tasks_too():
+    texts = prompting.training_texts([problem()], TEMPLATE, [exchange()])
+    assert texts == ["Solve: What is 2 plus 2?\n#### 4", "Judge: 2 or 4?\nBetter:\n2"]

@@ -5,6 +5,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from stages.records.problem import Problem
 from stages.sources import catalogue
+from stages.sources.feedback_tasks import MixtureConfig
 
 ADAPTER = TypeAdapter(catalogue.SourceConfig)
 WORDS = {
@@ -61,3 +62,26 @@ def test_a_rejected_problem_is_found_again_in_its_file(tmp_path):
     ]
     for config, file in expected:
         assert catalogue.file_of(ADAPTER.validate_python(config), problem) == file
+
+
+MIXTURE = MixtureConfig(judge=0.5, critique=0.0, revise=0.5, max_prompt_tokens=192)
+
+
+def test_other_tasks_are_made_from_generated_problems_only():
+    config = ADAPTER.validate_python(WORDS)
+    problems = list(catalogue.problems(config, 0))
+    assert {row.task for row in catalogue.exchanges(config, MIXTURE, problems, 0)} == {
+        "judge",
+        "revise",
+    }
+    assert catalogue.exchanges(config, None, problems, 0) == []
+
+
+def test_a_source_that_cannot_make_other_tasks_must_not_be_asked_for_them():
+    mine = ADAPTER.validate_python(
+        {"kind": "json_lines", "path": "data/raw/mine.jsonl", "licence": "CC0-1.0"}
+    )
+    catalogue.check_mixture(mine, None)
+    catalogue.check_mixture(mine, MIXTURE.model_copy(update={"judge": 0.0, "revise": 0.0}))
+    with pytest.raises(ValueError, match=r"expected null with the source 'json_lines'.*judge=0\.5"):
+        catalogue.check_mixture(mine, MIXTURE)

@@ -1,5 +1,6 @@
 import hashlib
 
+from stages.records.demonstration import Demonstration
 from stages.records.prompt import Prompt
 from stages.sources import data_card
 
@@ -41,3 +42,15 @@ def test_digests_cover_files_and_folders(tmp_path):
         "a": hashlib.sha256(b"1").hexdigest(),
         "folder/b": hashlib.sha256(b"2").hexdigest(),
     }
+
+
+def test_demonstrations_are_counted_by_task():
+    rows = [
+        Demonstration(
+            id="a", task=task, prompt="", prompt_ids=[], completion="", completion_ids=[1]
+        )
+        for task in ("solve", "judge", "solve")
+    ]
+    card = data_card.describe({}, rows)
+    assert card["counts"]["demonstrations"] == 3
+    assert card["demonstrations_by_task"] == {"solve": 2, "judge": 1}
