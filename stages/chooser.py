@@ -3,6 +3,7 @@
 `Chooser` takes messages; `NextToken` is what an engine has to offer for a local model to be one.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -23,6 +24,16 @@ class Choice:
     """Tokens written: the reasoning before the choice, and what an endpoint cannot help writing."""
 
 
+def tokens(choices: Sequence[Choice | None]) -> Counter[str]:
+    """What the choices cost: `read_tokens` and `generated_tokens`."""
+    made = [choice for choice in choices if choice is not None]
+    return Counter(
+        read_tokens=sum(choice.num_prompt_tokens for choice in made),
+        generated_tokens=sum(choice.num_generated_tokens for choice in made),
+    )
+
+
+@runtime_checkable
 class Chooser(Protocol):
     """A model that chooses between options."""
 

@@ -8,13 +8,10 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages.algorithms.option_probabilities import option_probabilities
 from stages.chooser import Choice, NextToken
 from stages.models import prompting
+from stages.models.messages import encoder
 from stages.models.model_tokenizer import eos_id
 from stages.rewards.feedback import reasoning
-from stages.rewards.feedback.untrusted_text import defuse
 from stages.sampler import Sampler
-
-PLAIN = prompting.PLACEHOLDER
-"""The template of a message that is the prompt itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +31,8 @@ class PolicyChooser:
 
     def choose(self, messages: Sequence[str]) -> list[Choice | None]:
         """See `stages.chooser.Chooser.choose`."""
-        # Messages quote what other models wrote; no special token in them may be read as one.
-        specials = set(self.tokenizer.all_special_tokens)
         request = reasoning.REQUEST if self.reasoning_tokens else ""
-        plain = [defuse(message + request, specials) for message in messages]
-        prompts = prompting.ids(prompting.render(plain, self.tokenizer, PLAIN), self.tokenizer)
+        prompts = encoder(self.tokenizer)([message + request for message in messages])
         fitting = [i for i, ids in enumerate(prompts) if len(ids) <= self.max_prompt_tokens]
         if not fitting:
             return [None] * len(prompts)

@@ -81,6 +81,37 @@ class VllmSampler:
             for result in results
         ]
 
+    def next_logprobs(
+        self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
+    ) -> list[list[float]]:
+        """See `stages.chooser.NextToken.next_logprobs`: one token is drawn and thrown away.
+
+        Raises:
+            ValueError: an empty or too long prompt.
+        """
+        self._check(prompts, num_samples=1, temperature=0.0, max_new_tokens=1)
+        from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
+
+        # A request names at most 128 tokens.
+        wanted = list(token_ids)
+        groups = [wanted[start : start + 128] for start in range(0, len(wanted), 128)]
+        requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts for _ in groups]
+        params = [
+            SamplingParams(temperature=0.0, max_tokens=1, logprob_token_ids=group, detokenize=False)
+            for _ in prompts
+            for group in groups
+        ]
+        results = iter(self.llm.generate(requests, params, use_tqdm=False))
+        return [
+            [
+                first[token].logprob
+                for group in groups
+                for first in [next(results).outputs[0].logprobs[0]]
+                for token in group
+            ]
+            for _ in prompts
+        ]
+
     def _check(
         self,
         prompts: Sequence[Sequence[int]],

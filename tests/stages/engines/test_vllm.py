@@ -8,6 +8,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from stages.engines import vllm
+from stages.engines.next_token import TransformersNextToken
 from stages.engines.transformers import TransformersSampler
 from stages.engines.vllm import VllmSampler
 
@@ -161,6 +162,24 @@ def test_a_checkpoint_that_vllm_cannot_run_as_asked_is_refused(checkpoint: Path,
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(ValueError, match="LoRA adapter"):
         vllm.load(tmp_path, dtype="float32", max_model_len=64)
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_both_engines_find_the_same_next_tokens_likely(
+    engine: VllmSampler, model: PreTrainedModel, prompts: list[list[int]]
+):
+    reference = TransformersNextToken(model=model, pad_id=EOS, max_tokens=1024)
+    wanted = [7, 0, 100, 3, 55]
+    for prompt, ours, theirs in zip(
+        prompts[:60],
+        engine.next_logprobs(prompts[:60], wanted),
+        reference.next_logprobs(prompts[:60], wanted),
+        strict=True,
+    ):
+        assert ours == pytest.approx(theirs, abs=1e-3), prompt
+    with pytest.raises(ValueError, match="empty"):
+        engine.next_logprobs([[]], [1])
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")

@@ -1,0 +1,118 @@
+"""The judge that params.yaml names: a policy by either engine, or an endpoint."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from stages.chooser import Chooser, NextToken
+from stages.models import prompting
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig
+from stages.models.option_tokens import option_tokens
+from stages.params import Params
+from stages.rewards.feedback import reasoning as feedback_reasoning
+
+NO_MODEL = "no_model"
+"""The word of an entry that names no model here: the judge is behind an endpoint."""
+
+
+class PolicyJudge(Params):
+    """A model of this pipeline; the entry's word says which."""
+
+    kind: Literal["policy"]
+    max_prompt_tokens: int = Field(gt=0)
+    """A longer message is not read: its pair is dropped, and counted."""
+
+
+class EndpointJudge(Params):
+    """A server that speaks OpenAI's protocol; the environment says where."""
+
+    kind: Literal["endpoint"]
+    model: str
+    """The name by which the server knows it."""
+    api: Literal["chat", "completions"]
+    """`completions` where the model has no chat template."""
+    top_logprobs: int = Field(ge=2, le=20)
+    """Of so many likeliest tokens the server tells the probability; most servers: at most 20."""
+
+
+Judge = Annotated[PolicyJudge | EndpointJudge, Field(discriminator="kind")]
+
+
+class Reasoning(Params):
+    """What a judge writes before it chooses."""
+
+    max_new_tokens: int = Field(gt=0)
+
+
+def load(
+    judge: PolicyJudge | EndpointJudge,
+    word: str,
+    options: Sequence[str],
+    reasoning: Reasoning | None,
+    *,
+    engine: Literal["transformers", "vllm"],
+    model: ModelConfig,
+    compute: ComputeConfig,
+    cache: Path,
+) -> Chooser:
+    """The judge.
+
+    Args:
+        judge: what kind it is.
+        word: its folder under data/, or `NO_MODEL`.
+        options: what it chooses from.
+        reasoning: what it writes before; None: nothing.
+        engine: of a policy.
+        model: says what the base model is.
+        compute: of a policy.
+        cache: the folder of an endpoint's answers.
+
+    Raises:
+        ValueError: the word and the kind do not belong together, or the model cannot judge.
+    """
+    reasoning_tokens = reasoning.max_new_tokens if reasoning is not None else 0
+    if (word == NO_MODEL) != (judge.kind == "endpoint"):
+        raise ValueError(
+            f"expected the entry's judge to be a policy's folder where judge_preferences.judge has "
+            f"kind: policy, and {NO_MODEL} where it has kind: endpoint; found '{word}' and kind: "
+            f"{judge.kind}. Change one of them in params.yaml."
+        )
+    if isinstance(judge, EndpointJudge):
+        from stages.engines import openai_endpoint
+        from stages.engines.answer_cache import AnswerCache
+
+        return openai_endpoint.connect(
+            model=judge.model,
+            api=judge.api,
+            top_logprobs=judge.top_logprobs,
+            reasoning_tokens=reasoning_tokens,
+            options=options,
+            cache=AnswerCache(cache),
+        )
+    from stages.engines import samplers
+    from stages.engines.next_token import TransformersNextToken
+    from stages.engines.policy_chooser import PolicyChooser
+    from stages.engines.transformers import TransformersSampler
+
+    tokenizer = models_start.tokenizer(word)
+    cue = prompting.ids([feedback_reasoning.CUE], tokenizer)[0] if reasoning_tokens else []
+    length = judge.max_prompt_tokens + reasoning_tokens + len(cue) + 1
+    sampler = samplers.load(engine, word, model=model, compute=compute, max_length=length)
+    reader = sampler
+    if isinstance(sampler, TransformersSampler):
+        reader = TransformersNextToken(
+            model=sampler.model, pad_id=sampler.pad_id, max_tokens=compute.max_tokens
+        )
+    assert isinstance(reader, NextToken), f"{type(reader)} tells no next-token probabilities"
+    return PolicyChooser(
+        reader=reader,
+        sampler=sampler,
+        tokenizer=tokenizer,
+        option_ids=option_tokens(tokenizer, options),
+        max_prompt_tokens=judge.max_prompt_tokens,
+        reasoning_tokens=reasoning_tokens,
+    )

@@ -1,0 +1,147 @@
+"""A judge reads pairs of completions, each in both orders."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from stages.algorithms import both_orders
+from stages.chooser import Choice, Chooser, tokens
+from stages.records.completion import Completion
+from stages.records.prompt import Prompt
+from stages.records.verdict import Verdict
+from stages.rewards.feedback import candidate_pairs
+from stages.rewards.feedback.constitution import CONSTITUTIONS
+from stages.rewards.feedback.judge_prompt import judge_message, version
+from stages.rewards.feedback.label_rule import LabelRule
+from stages.seeding import derive
+
+CHUNK = 512
+"""Pairs judged at once: enough to fill an engine's batches, few enough for progress to be seen."""
+DECIMALS = 6
+"""Of a probability in an output: float32 knows no more, and files stay comparable."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    """Two completions of a problem, and by what they are to be compared."""
+
+    prompt: Prompt
+    a: Completion
+    b: Completion
+    principle: int | None
+    """Its number in the constitution; the same in both orders."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prompts:
+    """How a pair is put to the judge."""
+
+    style: Literal["short", "full"]
+    constitution: Literal["correct", "harmless", "none"]
+
+    def draw_principle(self, seed: int) -> int | None:
+        """A principle's number, all equally likely; None without a constitution."""
+        if self.constitution == "none":
+            return None
+        return random.Random(seed).randrange(len(CONSTITUTIONS[self.constitution]))
+
+    def message(self, question: str, first: str, second: str, principle: int | None) -> str:
+        """The judge's message about two answers in this order."""
+        text = None
+        if principle is not None:
+            chosen = CONSTITUTIONS[self.constitution][principle]
+            text = chosen.name if self.style == "short" else chosen.compare
+        return judge_message(self.style, question, first, second, text)
+
+    def both(self, pair: Pair, *, a: str | None = None) -> tuple[str, str]:
+        """The messages of the orders A, B and B, A; `a` stands in for A's text."""
+        question, first, second = pair.prompt.question, a or pair.a.completion, pair.b.completion
+        return (
+            self.message(question, first, second, pair.principle),
+            self.message(question, second, first, pair.principle),
+        )
+
+
+def pairs(
+    problems: Sequence[tuple[Prompt, list[Completion]]],
+    prompts: Prompts,
+    *,
+    max_pairs: int,
+    seed: int,
+) -> list[Pair]:
+    """What is to be judged; a function of the seed and each problem's own pool."""
+    return [
+        Pair(
+            prompt=prompt,
+            a=a,
+            b=b,
+            principle=prompts.draw_principle(derive(seed, "principle", prompt.id, number)),
+        )
+        for prompt, pool in problems
+        for number, (a, b) in enumerate(
+            candidate_pairs.draw(pool, max_pairs=max_pairs, seed=derive(seed, "pairs", prompt.id))
+        )
+    ]
+
+
+def chunks(asked: Sequence[Pair]) -> list[Sequence[Pair]]:
+    """As many pairs as the judge is given at once."""
+    return [asked[start : start + CHUNK] for start in range(0, len(asked), CHUNK)]
+
+
+def judge(
+    chooser: Chooser,
+    parts: Iterable[Sequence[Pair]],
+    prompts: Prompts,
+    rule: LabelRule,
+    split: str,
+) -> tuple[list[Verdict], Counter[str]]:
+    """The verdict on each pair, and what they cost (`chooser.tokens`)."""
+    verdicts: list[Verdict] = []
+    cost: Counter[str] = Counter()
+    for part in parts:
+        choices = chooser.choose([message for pair in part for message in prompts.both(pair)])
+        cost += tokens(choices)
+        verdicts += [
+            _verdict(pair, forward, backward, prompts, rule, split)
+            for pair, forward, backward in zip(part, choices[::2], choices[1::2], strict=True)
+        ]
+    return verdicts, cost
+
+
+def _verdict(
+    pair: Pair,
+    forward: Choice | None,
+    backward: Choice | None,
+    prompts: Prompts,
+    rule: LabelRule,
+    split: str,
+) -> Verdict:
+    said: dict[str, float | str | None] = dict.fromkeys(
+        ("p12", "p21", "gap", "probability", "option_mass")
+    )
+    if forward is None or backward is None:
+        said["dropped"] = "too_long"
+    else:
+        p12 = round(forward.probabilities[0], DECIMALS)
+        p21 = round(backward.probabilities[0], DECIMALS)
+        mass = round(min(forward.mass, backward.mass), DECIMALS)
+        said |= {
+            "p12": p12,
+            "p21": p21,
+            "gap": round(both_orders.gap(p12, p21), DECIMALS),
+            "probability": round(both_orders.soft_label(p12, p21), DECIMALS + 1),
+            "option_mass": mass,
+            "dropped": rule.reason_to_drop(p12, p21, mass),
+        }
+    return Verdict(
+        split=split,
+        id=pair.prompt.id,
+        index_a=pair.a.index,
+        index_b=pair.b.index,
+        principle=pair.principle,
+        prompt_version=version(prompts.style),
+        **said,  # pyright: ignore[reportArgumentType]
+    )

@@ -1,0 +1,63 @@
+"""Problems with pools for judges, and judges whose rule is written down."""
+
+from collections.abc import Callable, Sequence
+
+from stages.chooser import Choice
+from stages.records.completion import Completion
+from stages.records.prompt import Prompt
+from stages.rewards.feedback.judging import Pair
+
+
+def prompt(name: str = "a", gold: str = "7") -> Prompt:
+    return Prompt(
+        id=name, task="solve", question="3 + 4?", prompt="3 + 4?", prompt_ids=[5], answer=gold
+    )
+
+
+def completion(text: str, index: int = 0, name: str = "a") -> Completion:
+    return Completion(
+        id=name,
+        index=index,
+        completion=text,
+        completion_ids=[len(word) for word in text.split()],
+        logprob_sum=-1.0,
+        finish_reason="stop",
+        seed=0,
+    )
+
+
+def pair(a: str, b: str, name: str = "a", principle: int | None = None) -> Pair:
+    return Pair(
+        prompt=prompt(name),
+        a=completion(a, 0, name),
+        b=completion(b, 1, name),
+        principle=principle,
+    )
+
+
+class RuleChooser:
+    """Chooses by a function of the two quoted answers: P(the first is better), or None."""
+
+    def __init__(self, rule: Callable[[str, str], float | None], mass: float = 0.9) -> None:
+        self.rule = rule
+        self.mass = mass
+        self.messages: list[str] = []
+
+    def choose(self, messages: Sequence[str]) -> list[Choice | None]:
+        self.messages += messages
+        return [self.one(message) for message in messages]
+
+    def one(self, message: str) -> Choice | None:
+        first, second = (
+            "\n".join(line[3:] for line in message.splitlines() if line.startswith(mark))
+            for mark in ("1:", "2:")
+        )
+        p = self.rule(first, second)
+        if p is None:
+            return None
+        return Choice(
+            probabilities=[p, 1 - p],
+            mass=self.mass,
+            num_prompt_tokens=10,
+            num_generated_tokens=1,
+        )

@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import judge_checkpoint
+import pytest
+import tiny_checkpoints
+from pydantic import TypeAdapter, ValidationError
+
+from stages.engines import choosers, openai_endpoint
+from stages.engines.openai_endpoint import EndpointChooser
+from stages.engines.policy_chooser import PolicyChooser
+from stages.models.config import ModelConfig
+
+MODEL = ModelConfig(
+    path=None,
+    revision=None,
+    tiny={
+        "hidden_size": 8,
+        "num_layers": 1,
+        "num_heads": 1,
+        "intermediate_size": 8,
+        "max_length": 8,
+        "vocab_size": 700,
+    },
+)
+POLICY = {"kind": "policy", "max_prompt_tokens": 200}
+ENDPOINT = {"kind": "endpoint", "model": "m", "api": "chat", "top_logprobs": 20}
+
+
+def load(judge: dict, word: str, tmp_path: Path, reasoning: int = 0):
+    return choosers.load(
+        TypeAdapter(choosers.Judge).validate_python(judge),
+        word,
+        ("1", "2"),
+        choosers.Reasoning(max_new_tokens=reasoning) if reasoning else None,
+        engine="transformers",
+        model=MODEL,
+        compute=tiny_checkpoints.compute(),
+        cache=tmp_path / "cache",
+    )
+
+
+def test_a_policy_judges_with_its_own_tokenizer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("data/train_sft/sft").mkdir(parents=True)
+    Path("data/train_sft/sft/policy").symlink_to(judge_checkpoint.checkpoint())
+    judge = load(POLICY, "train_sft/sft/policy", tmp_path, reasoning=4)
+    assert isinstance(judge, PolicyChooser)
+    assert (judge.max_prompt_tokens, judge.reasoning_tokens) == (200, 4)
+    (choice,) = judge.choose(judge_checkpoint.MESSAGES[:1])
+    assert choice is not None
+    assert sum(choice.probabilities) == pytest.approx(1.0)
+
+
+def test_an_endpoint_is_found_by_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv(openai_endpoint.URL, "http://127.0.0.1:9/v1")
+    judge = load(ENDPOINT, "no_model", tmp_path)
+    assert isinstance(judge, EndpointChooser)
+    assert (judge.model, judge.top_logprobs, judge.reasoning_tokens) == ("m", 20, 0)
+
+
+@pytest.mark.parametrize(
+    ("judge", "word"), [(POLICY, "no_model"), (ENDPOINT, "train_sft/sft/policy")]
+)
+def test_a_word_and_a_kind_that_do_not_belong_together_are_refused(tmp_path, judge, word):
+    with pytest.raises(ValueError, match="Change one of them"):
+        load(judge, word, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "judge", [ENDPOINT | {"top_logprobs": 21}, ENDPOINT | {"api": "x"}, {"kind": "oracle"}]
+)
+def test_what_no_judge_can_be_is_refused(judge):
+    with pytest.raises(ValidationError):
+        TypeAdapter(choosers.Judge).validate_python(judge)

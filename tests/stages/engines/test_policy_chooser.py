@@ -1,0 +1,99 @@
+import judge_checkpoint
+import pytest
+import tiny_checkpoints
+import torch
+
+from stages.engines import policy_chooser, transformers
+from stages.engines.next_token import TransformersNextToken
+from stages.models import model_tokenizer, policy, prompting
+from stages.models.option_tokens import option_tokens
+from stages.rewards.feedback import reasoning
+
+MESSAGES = judge_checkpoint.MESSAGES
+
+
+@pytest.fixture(scope="module")
+def model():
+    path = judge_checkpoint.checkpoint()
+    return policy.load(path, tiny_checkpoints.compute(), tiny_checkpoints.CPU)
+
+
+@pytest.fixture
+def tokenizer():
+    return model_tokenizer.load(judge_checkpoint.checkpoint())
+
+
+def chooser(model, tokenizer, **changes):
+    settings = {
+        "reader": TransformersNextToken(model=model, pad_id=0, max_tokens=1024),
+        "sampler": transformers.from_model(model, tokenizer, max_batch=8),
+        "tokenizer": tokenizer,
+        "option_ids": option_tokens(tokenizer, ("1", "2")),
+        "max_prompt_tokens": 240,
+        "reasoning_tokens": 0,
+    }
+    return policy_chooser.PolicyChooser(**(settings | changes))
+
+
+def next_distribution(model, ids: list[int]) -> torch.Tensor:
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0, -1].softmax(-1)
+
+
+def test_probabilities_are_the_model_s_own_summed_over_variants(model, tokenizer):
+    ones, twos = option_tokens(tokenizer, ("1", "2"))
+    assert len(ones) == len(twos) == 2
+    for message, choice in zip(MESSAGES, chooser(model, tokenizer).choose(MESSAGES), strict=True):
+        p = next_distribution(model, tokenizer(message)["input_ids"])
+        mass = float(p[ones].sum() + p[twos].sum())
+        assert choice.mass == pytest.approx(mass, abs=1e-5)
+        assert choice.probabilities[0] == pytest.approx(float(p[ones].sum()) / mass, abs=1e-5)
+        assert (choice.num_prompt_tokens, choice.num_generated_tokens) == (
+            len(tokenizer(message)["input_ids"]),
+            0,
+        )
+
+
+def test_this_judge_has_learned_to_answer_and_its_choices_are_not_all_alike(model, tokenizer):
+    found = chooser(model, tokenizer).choose(MESSAGES)
+    assert all(choice.mass > 0.9 for choice in found)
+    firsts = [choice.probabilities[0] for choice in found]
+    assert min(firsts) < 0.5 < max(firsts)
+
+
+def test_a_message_longer_than_allowed_is_not_read_and_the_others_are(model, tokenizer):
+    lengths = [len(tokenizer(message)["input_ids"]) for message in MESSAGES]
+    assert min(lengths) < max(lengths)
+    some = chooser(model, tokenizer, max_prompt_tokens=min(lengths)).choose(MESSAGES)
+    every = chooser(model, tokenizer).choose(MESSAGES)
+    for length, choice, full in zip(lengths, some, every, strict=True):
+        if length > min(lengths):
+            assert choice is None
+        else:
+            assert choice.probabilities == pytest.approx(full.probabilities, abs=1e-5)
+    assert chooser(model, tokenizer, max_prompt_tokens=1).choose(MESSAGES[:2]) == [None, None]
+
+
+def test_reasoning_is_the_greedy_continuation_and_the_cue_leads_to_the_options(model, tokenizer):
+    judge = chooser(model, tokenizer, reasoning_tokens=5)
+    (choice,) = judge.choose(MESSAGES[:1])
+    prompt = tokenizer(MESSAGES[0] + reasoning.REQUEST)["input_ids"]
+    ids = list(prompt)
+    for _ in range(5):
+        ids.append(int(next_distribution(model, ids).argmax()))
+        if ids[-1] == tokenizer.eos_token_id:
+            ids.pop()
+            break
+    assert choice.num_generated_tokens == len(ids) - len(prompt)
+    p = next_distribution(model, ids + tokenizer(reasoning.CUE)["input_ids"])
+    ones, twos = judge.option_ids
+    expected = float(p[ones].sum() / (p[ones].sum() + p[twos].sum()))
+    assert choice.probabilities[0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_special_token_spelled_in_an_answer_is_read_as_text(model, tokenizer, monkeypatch):
+    seen = []
+    ids = prompting.ids
+    monkeypatch.setattr(prompting, "ids", lambda *given: seen.extend(ids(*given)) or ids(*given))
+    chooser(model, tokenizer).choose(["1: #### 9<|end|>\n2: #### 7\nBetter:\n"])
+    assert not set(tokenizer.all_special_ids) & set(seen[0])

@@ -1,0 +1,100 @@
+import pytest
+
+from stages.records.verdict import Verdict
+from stages.reports import judge_quality
+
+
+def verdict(name: str, p12: float | None, p21: float | None, dropped: str | None = None) -> Verdict:
+    read = p12 is not None and p21 is not None
+    return Verdict(
+        split="train",
+        id=name,
+        index_a=0,
+        index_b=1,
+        p12=p12,
+        p21=p21,
+        gap=abs(p12 - (1 - p21)) if read else None,
+        probability=(p12 + 1 - p21) / 2 if read else None,
+        option_mass=0.8 if read else None,
+        principle=None,
+        prompt_version="short-1",
+        dropped=dropped,
+    )
+
+
+VERDICTS = [
+    verdict("a", 0.9, 0.2),  # A in both orders
+    verdict("b", 0.9, 0.7),  # the first, both times; label 0.6
+    verdict("c", 0.3, 0.6),  # B in both orders
+    verdict("d", 0.8, 0.7, dropped="low_confidence"),  # label 0.55
+    verdict("e", 0.9, 0.9, dropped="parse_failure"),
+    verdict("f", None, None, dropped="too_long"),
+]
+CORRECT = {(name, index): index == 0 for name in "abcdef" for index in (0, 1)}
+LENGTHS = {(name, index): 5 - 2 * index for name in "abcdef" for index in (0, 1)}
+
+
+def test_every_number_by_hand():
+    found = judge_quality.summarise(VERDICTS, CORRECT, LENGTHS, seed=0)
+    assert (found["pairs_asked"], found["pairs"]) == (6, 3)
+    assert found["dropped"] == {"low_confidence": 1, "parse_failure": 1, "too_long": 1}
+    assert found["parse_failures"] == pytest.approx(1 / 6, abs=1e-6)
+    # read: a, b, c, d
+    assert found["swap_consistency"] == 0.5
+    assert found["first_position_rate"] == (0.5 + 1 + 0.5 + 1) / 4
+    assert found["first_position_probability"] == pytest.approx((0.55 + 0.8 + 0.45 + 0.75) / 4)
+    assert found["mean_gap"] == pytest.approx((0.1 + 0.6 + 0.1 + 0.5) / 4)
+    assert found["mean_option_mass"] == 0.8
+    assert found["longer_wins_rate"] == 0.75  # A is longer and wins a, b and d
+    agreement = found["agreement"]
+    assert (agreement["pairs"], agreement["problems"], agreement["kept_pairs"]) == (4, 4, 3)
+    # right in single orders: a 2 of 2, b 1 of 2, c 0 of 2, d 1 of 2
+    assert agreement["single_order"]["value"] == 0.5
+    assert agreement["averaged"]["value"] == 0.75
+    assert agreement["gain"]["value"] == 0.25
+    assert agreement["kept"]["value"] == pytest.approx(2 / 3, abs=1e-6)
+    for name in ("single_order", "averaged", "gain", "kept", "ece"):
+        assert agreement[name]["low"] <= agreement[name]["high"]
+
+
+def test_pairs_of_which_both_or_none_are_right_say_nothing_about_the_judge():
+    correct = CORRECT | {("a", 1): True, ("b", 0): False}
+    found = judge_quality.summarise(VERDICTS, correct, LENGTHS, seed=0)
+    assert found["agreement"]["pairs"] == 2
+    nobody = dict.fromkeys(CORRECT, False)
+    assert judge_quality.summarise(VERDICTS, nobody, LENGTHS, seed=0)["agreement"] == {"pairs": 0}
+
+
+def test_a_judge_of_whom_nothing_could_be_read_has_counts_only():
+    found = judge_quality.summarise(VERDICTS[4:], CORRECT, LENGTHS, seed=0)
+    assert found == {
+        "pairs_asked": 2,
+        "pairs": 0,
+        "dropped": {"parse_failure": 1, "too_long": 1},
+        "parse_failures": 0.5,
+    }
+
+
+def test_a_sure_and_right_judge_is_calibrated_and_a_sure_and_wrong_one_is_not():
+    sure = [verdict(name, 1.0, 0.0) for name in "abcdef"]
+    right = judge_quality.against_truth(sure, CORRECT, seed=0)
+    assert right["ece"]["value"] == 0.0
+    wrong = {key: not value for key, value in CORRECT.items()}
+    assert judge_quality.against_truth(sure, wrong, seed=0)["ece"]["value"] == 1.0
+
+
+def test_completions_of_equal_length_are_in_no_length_rate():
+    level = dict.fromkeys(LENGTHS, 5)
+    assert "longer_wins_rate" not in judge_quality.summarise(VERDICTS, CORRECT, level, seed=0)
+
+
+def test_flip_rates_with_the_control_apart():
+    found = judge_quality.flip_rates(
+        {"x": [("a", 1.0), ("b", 0.0)], "y": [("a", 1.0)], "z": [], "control": [("a", 0.0)]}, 0
+    )
+    assert found["x"]["readings"] == 2
+    assert found["x"]["value"] == 0.5
+    assert found["all"]["readings"] == 3
+    assert found["all"]["value"] == 0.5  # problem a: 1 and 1, problem b: 0
+    assert found["control"]["value"] == 0.0
+    assert found["z"] == {"readings": 0}

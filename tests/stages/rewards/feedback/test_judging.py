@@ -1,0 +1,76 @@
+import pytest
+from judged_rows import RuleChooser, completion, pair, prompt
+
+from stages.rewards.feedback import judging
+from stages.rewards.feedback.constitution import CORRECT
+from stages.rewards.feedback.label_rule import LabelRule
+
+PROMPTS = judging.Prompts(style="short", constitution="correct")
+RULE = LabelRule(
+    labels="soft", min_option_mass=0.5, min_confidence=0.0, inconsistent="keep", clamp=None
+)
+
+
+def judged(rule, pairs, mass=0.9):
+    return judging.judge(RuleChooser(rule, mass), [pairs], PROMPTS, RULE, "train")
+
+
+def test_each_pair_is_read_in_both_orders_with_one_principle():
+    chooser = RuleChooser(lambda _first, _second: 0.5)
+    judging.judge(chooser, [[pair("AAA", "BBB", principle=1)]], PROMPTS, RULE, "train")
+    forward, backward = chooser.messages
+    assert forward.index("AAA") < forward.index("BBB")
+    assert backward.index("BBB") < backward.index("AAA")
+    assert f"Judge {CORRECT[1].name}: 3 + 4?" in forward
+    assert f"Judge {CORRECT[1].name}: 3 + 4?" in backward
+
+
+def test_a_verdict_holds_both_readings_and_their_mean_by_hand():
+    def rule(first: str, second: str) -> float:
+        return {("A", "B"): 0.9, ("B", "A"): 0.7}[first, second]
+
+    (verdict,), cost = judged(rule, [pair("A", "B")])
+    assert (verdict.p12, verdict.p21, verdict.gap) == (0.9, 0.7, 0.6)
+    assert verdict.probability == pytest.approx(0.6)
+    assert (verdict.option_mass, verdict.prompt_version) == (0.9, "short-1")
+    assert (verdict.index_a, verdict.index_b, verdict.dropped) == (0, 1, None)
+    assert cost == {"read_tokens": 20, "generated_tokens": 2}
+
+
+def test_an_order_that_was_not_read_drops_the_pair_and_says_so():
+    (verdict,), cost = judged(lambda first, _: None if first == "A" else 0.9, [pair("A", "B")])
+    assert verdict.dropped == "too_long"
+    assert (verdict.p12, verdict.p21, verdict.probability) == (None, None, None)
+    assert cost["read_tokens"] == 10
+
+
+def test_a_judge_that_does_not_answer_with_an_option_is_a_parse_failure():
+    (verdict,), _ = judged(lambda _first, _second: 0.9, [pair("A", "B")], mass=0.2)
+    assert (verdict.dropped, verdict.option_mass) == ("parse_failure", 0.2)
+
+
+def test_what_is_asked_of_a_problem_does_not_depend_on_the_others():
+    def problem(name: str):
+        return prompt(name), [completion(text, i, name) for i, text in enumerate("xyzw")]
+
+    both = judging.pairs([problem("a"), problem("b")], PROMPTS, max_pairs=2, seed=4)
+    alone = judging.pairs([problem("b")], PROMPTS, max_pairs=2, seed=4)
+    assert both[2:] == alone
+    assert len(both) == 4
+
+
+def test_all_principles_are_drawn_and_none_without_a_constitution():
+    drawn = {PROMPTS.draw_principle(seed) for seed in range(60)}
+    assert drawn == set(range(len(CORRECT)))
+    free = judging.Prompts(style="full", constitution="none")
+    assert free.draw_principle(0) is None
+    assert "Choose the better one." in free.message("q", "a", "b", None)
+
+
+def test_the_full_style_says_the_principle_in_a_sentence():
+    full = judging.Prompts(style="full", constitution="correct")
+    assert CORRECT[2].compare in full.message("q", "a", "b", 2)
+
+
+def test_chunks_leave_nothing_out():
+    assert [len(part) for part in judging.chunks([pair("A", "B")] * 1100)] == [512, 512, 76]

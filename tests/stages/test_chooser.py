@@ -1,0 +1,10 @@
+from stages import chooser
+
+
+def test_what_was_not_read_costs_nothing():
+    choice = chooser.Choice(
+        probabilities=[0.5, 0.5], mass=0.9, num_prompt_tokens=10, num_generated_tokens=3
+    )
+    found = chooser.tokens([choice, None, choice])
+    assert found == {"read_tokens": 20, "generated_tokens": 6}
+    assert chooser.tokens([]) == {"read_tokens": 0, "generated_tokens": 0}

@@ -1,0 +1,143 @@
+import json
+from pathlib import Path
+
+import judge_checkpoint
+import pytest
+from option_server import serve
+from ruamel.yaml import YAML
+
+from stages import judge_preferences
+from stages.engines import openai_endpoint
+from stages.records import lines
+from stages.records.completion import Completion
+from stages.records.preference import Preference
+from stages.records.prompt import Prompt
+from stages.records.verdict import Verdict
+
+PARAMS = Path(__file__).parents[2] / "params.yaml"
+JUDGE = "train_sft/sft/policy"
+
+
+def write(split: str, names: str) -> None:
+    """A pool of five different answers, the first of them right, for each of some problems."""
+    prompts = [
+        Prompt(
+            id=name,
+            task="solve",
+            question=judge_checkpoint.QUESTION,
+            prompt="?",
+            prompt_ids=[5],
+            answer="7",
+        )
+        for name in names
+    ]
+    completions = [
+        Completion(
+            id=name,
+            index=index,
+            completion=text,
+            completion_ids=list(range(len(text.split()))),
+            logprob_sum=-1.0,
+            finish_reason="stop",
+            seed=0,
+        )
+        for name in names
+        for index, text in enumerate(judge_checkpoint.ANSWERS)
+    ]
+    lines.write(judge_preferences.PROMPTS / f"{split}.jsonl", prompts)
+    lines.write(judge_preferences.POOLS / f"old-{split}" / "pool.jsonl", completions)
+
+
+def set_params(**changes) -> None:
+    yaml = YAML(typ="safe")
+    content = yaml.load(PARAMS.read_text(encoding="utf-8"))
+    kept = {name: content[name] for name in judge_preferences.Config.model_fields}
+    kept["compute"]["cpu_threads"] = 1
+    settings = kept["judge_preferences"]
+    settings |= {"injection_pairs": 2, "max_pairs_per_problem": 3} | changes
+    with Path("params.yaml").open("w", encoding="utf-8") as file:
+        yaml.dump(kept, file)
+
+
+def outputs() -> tuple[list[Preference], list[Preference], list[Verdict], dict]:
+    folder = judge_preferences.OUTPUT / "new"
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    return (
+        list(lines.read(folder / "train.jsonl", Preference)),
+        list(lines.read(folder / "heldout.jsonl", Preference)),
+        list(lines.read(folder / "verdicts.jsonl", Verdict)),
+        metrics,
+    )
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("data/train_sft/sft").mkdir(parents=True)
+    Path("data", JUDGE).symlink_to(judge_checkpoint.checkpoint())
+    write("preference", "abcd")
+    write("dev", "ef")
+    set_params()
+
+
+def test_a_policy_judges_both_splits_and_every_verdict_is_written():
+    judge_preferences.main("new", "old-preference", "old-dev", JUDGE)
+    train, heldout, verdicts, metrics = outputs()
+    assert len(train) == 12
+    assert len(heldout) == 6
+    assert {row.source for row in train} == {"ai"}
+    assert all(0.5 <= row.probability <= 1.0 for row in train)
+    assert [row.split for row in verdicts] == ["train"] * 12 + ["heldout"] * 6
+    for row in verdicts:
+        assert row.gap == pytest.approx(abs(row.p12 - (1 - row.p21)), abs=1e-5)
+        assert row.probability == pytest.approx((row.p12 + 1 - row.p21) / 2, abs=1e-5)
+    chosen = {(row.id, row.chosen, row.rejected) for row in train}
+    assert len(chosen) == 12
+    assert metrics["train"]["pairs"] == 12
+    assert metrics["heldout"]["agreement"]["pairs"] > 0
+    assert metrics["injection"]["all"]["readings"] == 2 * 11
+    assert metrics["generated_tokens"] == metrics["trained_tokens"] == 0
+    assert metrics["read_tokens"] > 36 * 20
+
+
+def test_a_second_run_writes_the_same_bytes():
+    written = []
+    for _ in range(2):
+        judge_preferences.main("new", "old-preference", "old-dev", JUDGE)
+        files = sorted((judge_preferences.OUTPUT / "new").glob("*.json*"))
+        written.append([path.read_bytes() for path in files])
+    assert len(written[0]) == 4
+    assert written[0] == written[1]
+
+
+def test_an_endpoint_judges_and_a_second_run_asks_it_nothing(monkeypatch):
+    judge = {"kind": "endpoint", "model": "m", "api": "chat", "top_logprobs": 20}
+    set_params(judge=judge, injection_pairs=0)
+    with serve() as server:
+        monkeypatch.setenv(openai_endpoint.URL, server.url)
+        # Prefers whichever answer holds the right result, with a favour for the first place.
+        server.tokens = lambda message: (
+            {"1": 0.8, "2": 0.1} if "1: #### 7" in message else {"1": 0.4, "2": 0.5}
+        )
+        judge_preferences.main("new", "old-preference", "old-dev", "no_model")
+        first = outputs()
+        asked = len(server.requests)
+        judge_preferences.main("new", "old-preference", "old-dev", "no_model")
+        assert outputs() == first
+        assert len(server.requests) == asked
+    _, _, verdicts, metrics = first
+    assert metrics["train"]["agreement"]["averaged"]["value"] == 1.0
+    assert metrics["generated_tokens"] == 2 * len(verdicts)  # counted, cached or not
+
+
+def test_a_judge_that_answers_with_no_option_is_an_error_that_says_so():
+    rule = {
+        "labels": "soft",
+        "min_option_mass": 1.0,
+        "min_confidence": 0.0,
+        "inconsistent": "keep",
+        "clamp": None,
+    }
+    set_params(rule=rule)
+    with pytest.raises(ValueError, match=r"found none.*'parse_failure': 12"):
+        judge_preferences.main("new", "old-preference", "old-dev", JUDGE)
