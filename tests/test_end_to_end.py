@@ -4,27 +4,26 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pipeline_copy import PipelineCopy
+from pipeline_copy import ROOT, PipelineCopy
 
+from stages import params
+from stages.recipe import TABLES, Recipe
+
+PLAN = Recipe.model_validate(params.read(ROOT / "params.yaml")["plan"])
 AFTER_GRPO = {
     "train_grpo@grpo",
     "sample_candidates@grpo-test",
     "score_candidates@grpo",
     "evaluate_policy@grpo",
     "compare_policies",
+    "compare_rewards",
 }
-FIRST = {
+ALL = {
     "prepare_data",
-    "train_sft@sft",
-    "label_preferences@sft",
-    "train_reward_model@sft-0",
-    "compute_ref_logprobs@sft",
-    "train_dpo@dpo",
-    "train_ppo@ppo",
-    *(f"sample_candidates@sft-{split}" for split in ("preference", "dev", "test")),
-    *(f"sample_candidates@{policy}-test" for policy in ("dpo", "ppo")),
-    *(f"score_candidates@{policy}" for policy in ("sft", "dpo", "ppo")),
-    *(f"evaluate_policy@{policy}" for policy in ("sft", "dpo", "ppo")),
+    "assemble_ensembles",
+    "compare_policies",
+    "compare_rewards",
+    *(f"{stage}@{name}" for stage in TABLES for name in getattr(PLAN, stage)),
 }
 pytestmark = pytest.mark.slow
 
@@ -32,13 +31,13 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def repository(pipeline_copy: Callable[..., PipelineCopy]) -> PipelineCopy:
     copy = pipeline_copy(lambda params: None)
-    assert copy.repro() == FIRST | AFTER_GRPO
+    assert copy.repro() == ALL
     return copy
 
 
 def test_every_stage_really_ran_and_the_comparison_names_each_policy(repository: PipelineCopy):
     comparison = repository.read("data/compare_policies/metrics.json")["policies"]
-    assert set(comparison) == {"sft", "dpo", "ppo", "grpo"}
+    assert set(comparison) == set(PLAN.evaluate_policy)
     for name, numbers in comparison.items():
         accuracy = numbers["mean_accuracy"]
         assert 0 <= numbers["mean_accuracy_low"] <= accuracy <= numbers["mean_accuracy_high"] <= 1
