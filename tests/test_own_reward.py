@@ -86,7 +86,7 @@ def test_in_the_pipeline(pipeline_copy: Callable[..., PipelineCopy]) -> None:
         return executed
 
     assert repro() == set(stages)
-    journal = (copy.path / "data/train_grpo/grpo/run/metrics.csv").read_text()
+    journal = (copy.path / "data/train_grpo/grpo/run/journal.jsonl").read_text()
     assert "reward/own" in journal
     file = copy.path / OWN / "brevity.py"
     text = file.read_text()
