@@ -5,7 +5,7 @@
     python -m flows.code_deps reach FILE    which stages an edit of FILE reruns
 
 Only the lines of `deps:` that name a file under stages/, or constraints.txt, are written, and
-those that flows.gather writes.
+those that flows.gather writes. A source file that an entry's word names is written by hand.
 """
 
 import argparse
@@ -13,6 +13,8 @@ import difflib
 import re
 import sys
 from pathlib import Path
+
+import grimp
 
 from flows import closure, dep_lines, gather
 from flows.dep_lines import CONSTRAINTS, DVC_YAML
@@ -72,8 +74,32 @@ def synchronised(text: str, root: Path) -> str:
         if match is None:
             continue
         wanted = {CONSTRAINTS, *closure.import_closure(graph, match.group(1), root)}
+        for dep in body.get("deps") or []:
+            if dep_lines.named_by_entry(dep):
+                check_named(graph, root, name, str(dep), wanted)
         dep_lines.write_code(lines, name, body, wanted)
     return gather.synchronised("".join(lines), root)
+
+
+def check_named(
+    graph: grimp.ImportGraph, root: Path, stage: str, dep: str, watched: set[str]
+) -> None:
+    """Every file that an entry's word may name imports only what its stage watches anyway.
+
+    Raises:
+        ValueError: an edit of something that such a file imports would rerun nothing.
+    """
+    for file in sorted(root.glob(re.sub(r"\$\{[^}]*\}", "*", dep))):
+        path = file.relative_to(root).as_posix()
+        if file.name == "__init__.py":
+            continue
+        module = path.removesuffix(".py").replace("/", ".")
+        unwatched = set(closure.import_closure(graph, module, root)) - watched - {path}
+        if unwatched:
+            raise ValueError(
+                f"{path} imports {', '.join(sorted(unwatched))}, which the stage {stage} does not: "
+                f"an edit there would not rerun it. Copy what is needed into {path}."
+            )
 
 
 def describe_reach(root: Path, file: str) -> str:

@@ -20,8 +20,17 @@ def stage_bodies(text: str) -> dict[str, CommentedMap]:
 
 
 def is_code(dep: object) -> bool:
-    """Whether a dependency is written from what the entry point imports."""
-    return isinstance(dep, str) and dep.startswith(CODE)
+    """Whether a dependency is written from what the entry point imports.
+
+    A file that an entry's word names (`stages/rewards/own/${item.own}.py`) is imported by its name
+    at run time: it is written by hand, and kept.
+    """
+    return isinstance(dep, str) and dep.startswith(CODE) and not named_by_entry(dep)
+
+
+def named_by_entry(dep: object) -> bool:
+    """Whether a dependency is a source file whose name is a word of the entry."""
+    return isinstance(dep, str) and dep.startswith("stages/") and "${" in dep
 
 
 def write_code(lines: list[str], name: str, body: CommentedMap, wanted: set[str]) -> None:

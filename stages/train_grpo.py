@@ -1,12 +1,14 @@
-"""Reinforcement learning with groups of completions and a rule reward: GRPO and its relatives.
+"""Reinforcement learning with groups of completions: GRPO and its relatives.
 
-    python -m stages.train_grpo <name> <preset> <start>
+    python -m stages.train_grpo <name> <preset> <start> <reward> <scorer> <own>
 
 Which of them is the preset, an entry of the table `group_rl` in params.yaml: Shao et al.,
 "DeepSeekMath" (2024), https://arxiv.org/abs/2402.03300, is `grpo_deepseekmath`. Reads prompts
 and the model `start`, which is also the reference; writes a policy and every rollout it
-learned from. The reward is the answer checker's verdict plus a share for the format. From the
-base model this is R1-Zero's recipe (Guo et al. 2025, https://arxiv.org/abs/2501.12948).
+learned from. What is maximised is `reward`, an entry of the table `rewards`; `scorer` is the
+model that it asks, or `no_model`, and `own` the user's file in stages/rewards/own/, or `none`. From
+the base model with the rule reward this is R1-Zero's recipe (Guo et al. 2025,
+https://arxiv.org/abs/2501.12948).
 Sources and departures of the presets: stages/README.md.
 """
 
@@ -19,12 +21,13 @@ from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import epochs, group_preset, group_rl
+from stages.loops import entry_reward, epochs, group_preset, group_rl
 from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
 from stages.loops.step import Step, token_totals
 from stages.models import lora, model_tokenizer, policy
 from stages.models import start as models_start
+from stages.models.aggregate import Aggregate
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
@@ -32,11 +35,11 @@ from stages.params import Params
 from stages.records import lines
 from stages.records.prompt import Prompt
 from stages.rewards import rollout_rewards
-from stages.rewards.rollout_rewards import RuleRewardConfig
+from stages.rewards.composition_config import Composition
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
-TABLES = ("group_rl",)
+TABLES = ("group_rl", "rewards")
 PROMPTS = Path("data/prepare_data/prompts/train.jsonl")
 OUTPUT = Path("data/train_grpo")
 
@@ -44,7 +47,6 @@ OUTPUT = Path("data/train_grpo")
 class TrainGrpo(Params):
     """Section of params.yaml."""
 
-    reward: RuleRewardConfig
     loop: GroupRlConfig
 
 
@@ -56,20 +58,21 @@ class Config(Params):
     model: ModelConfig
     lora: LoraConfig
     group_rl: GroupRlPreset
+    ensemble: Aggregate
+    rewards: Composition
     train_grpo: TrainGrpo
 
     @model_validator(mode="after")
     def _the_preset_fits_sizes_and_reward(self) -> "Config":
-        normalised = self.train_grpo.reward.combine.kind == "normalise"
-        group_preset.check(self.train_grpo.loop, self.group_rl, normalised=normalised)
+        group_preset.check(self.train_grpo.loop, self.group_rl, self.rewards)
         return self
 
 
-def main(name: str, preset: str, start: str) -> None:
+def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str) -> None:
     """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
     output = OUTPUT / name
     with runs.start(f"train_grpo@{name}", output, gpu=True) as run:
-        config = params.load(Config, pick={"group_rl": preset})
+        config = params.load(Config, pick={"group_rl": preset, "rewards": reward})
         settings, algorithm = config.train_grpo.loop, config.group_rl
         device = setup(config.compute)
         seed = derive(config.seed, "train_grpo")
@@ -84,13 +87,13 @@ def main(name: str, preset: str, start: str) -> None:
             pad_id=model_tokenizer.pad_id(tokenizer),
         )
         merged = lora.attach(model, config.lora, seed)
-        task = Task(
-            prompts=list(lines.read(PROMPTS, Prompt)),
-            reward=lambda drawn: rollout_rewards.rule(drawn, config.train_grpo.reward),
-            correct=rollout_rewards.correct,
+        prompts, longest = list(lines.read(PROMPTS, Prompt)), settings.max_new_tokens
+        judge = entry_reward.load(
+            config.rewards, scorer, own, config.ensemble, actor, config.compute, longest
         )
+        task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
         needed = algorithm.sampling.num_prompts(settings.prompts_per_step)
-        schedule = epochs.draws(len(task.prompts), settings.num_steps, needed, seed)
+        schedule = epochs.draws(len(prompts), settings.num_steps, needed, seed)
         steps = group_rl.train(actor, task, schedule, settings, algorithm, config.compute, seed)
         history: list[Step] = []
         for step in progress.track(steps, total=len(schedule), label=f"train_grpo {name}"):
@@ -101,8 +104,7 @@ def main(name: str, preset: str, start: str) -> None:
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
         with outputs.replace(output / "metrics.json") as temporary:
-            totals = json.dumps(token_totals(history), indent=2)
-            temporary.write_text(totals + "\n", encoding="utf-8")
+            temporary.write_text(json.dumps(token_totals(history), indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

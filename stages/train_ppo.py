@@ -1,25 +1,26 @@
-"""Proximal policy optimisation of a policy, against a reward model or the rule reward.
+"""Proximal policy optimisation of a policy.
 
-    python -m stages.train_ppo <name> <preset> <start> <reward model>
+    python -m stages.train_ppo <name> <preset> <start> <reward> <scorer> <own>
 
 Schulman et al., "Proximal Policy Optimization Algorithms" (2017), applied as in Ouyang
 et al., "Training language models to follow instructions" (2022), step 3, is the preset
 `ppo_instructgpt`; others are entries of the table `ppo` in params.yaml. Reads prompts, the
-policy `start`, which is also the reference, and the reward model, both as folders under data/;
-writes a policy and every rollout it learned from.
+policy `start`, which is also the reference, and a model `scorer`, both as folders under data/;
+writes a policy and every rollout it learned from. What is maximised is `reward`, an entry of the
+table `rewards`; `scorer` is the model that it asks and that the value model starts from, or
+`no_model`, and `own` the user's file in stages/rewards/own/, or `none`.
 Departure: no pretraining mix. The answer checker's verdict is logged.
 """
 
 import json
 import sys
-from functools import partial
 from pathlib import Path
 
 from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import critic, epochs, model_reward, ppo
+from stages.loops import critic, entry_reward, epochs, ppo
 from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig, PpoPreset
 from stages.loops.step import Step, token_totals
@@ -31,11 +32,11 @@ from stages.params import Params
 from stages.records import lines
 from stages.records.prompt import Prompt
 from stages.rewards import rollout_rewards
-from stages.rewards.rollout_rewards import RuleRewardConfig
+from stages.rewards.composition_config import Composition
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
-TABLES = ("ppo",)
+TABLES = ("ppo", "rewards")
 DATA = Path("data")
 PROMPTS = DATA / "prepare_data/prompts/train.jsonl"
 OUTPUT = DATA / "train_ppo"
@@ -44,8 +45,6 @@ OUTPUT = DATA / "train_ppo"
 class TrainPpo(Params):
     """Section of params.yaml."""
 
-    reward: RuleRewardConfig
-    """For presets whose reward is `rule`."""
     loop: PpoConfig
 
 
@@ -57,20 +56,20 @@ class Config(Params):
     lora: LoraConfig
     ppo: PpoPreset
     ensemble: Aggregate
+    rewards: Composition
     train_ppo: TrainPpo
 
     @model_validator(mode="after")
     def _the_preset_fits_sizes_and_reward(self) -> "Config":
-        normalised = self.train_ppo.reward.combine.kind == "normalise"
-        ppo.check(self.train_ppo.loop, self.ppo, normalised=normalised)
+        ppo.check(self.train_ppo.loop, self.ppo, self.rewards)
         return self
 
 
-def main(name: str, preset: str, start: str, reward: str) -> None:
+def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str) -> None:
     """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
     output = OUTPUT / name
     with runs.start(f"train_ppo@{name}", output, gpu=True) as run:
-        config = params.load(Config, pick={"ppo": preset})
+        config = params.load(Config, pick={"ppo": preset, "rewards": reward})
         loop, algorithm, compute = config.train_ppo.loop, config.ppo, config.compute
         device = setup(compute)
         seed = derive(config.seed, "train_ppo")
@@ -84,13 +83,14 @@ def main(name: str, preset: str, start: str, reward: str) -> None:
             decode=policy.decoder(tokenizer),
             pad_id=pad_id,
         )
-        paths = (DATA / start, DATA / reward)
+        paths = (DATA / start, DATA / scorer)
         value = critic.load(algorithm.value, model, paths, pad_id, compute, config.lora, seed)
         merged = lora.attach(model, config.lora, seed)
         prompts = list(lines.read(PROMPTS, Prompt))
-        judge = partial(rollout_rewards.rule, config=config.train_ppo.reward)
-        if algorithm.reward == "model":
-            judge = model_reward.load(DATA / reward, config.ensemble, compute, device, pad_id)
+        longest = loop.max_new_tokens
+        judge = entry_reward.load(
+            config.rewards, scorer, own, config.ensemble, actor, compute, longest
+        )
         task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
         schedule = epochs.draws(len(prompts), loop.num_steps, loop.prompts_per_step, seed)
         steps = ppo.train(actor, value, task, schedule, loop, algorithm, compute, seed)
@@ -103,7 +103,7 @@ def main(name: str, preset: str, start: str, reward: str) -> None:
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
         with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(token_totals(history), indent=2) + "\n")
+            temporary.write_text(json.dumps(token_totals(history), indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

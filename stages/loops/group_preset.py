@@ -8,6 +8,7 @@ from stages.loops.choices.truncation import Truncation
 from stages.loops.objective import ObjectiveConfig
 from stages.optim import OptimConfig
 from stages.params import Params
+from stages.rewards.composition_config import Composition
 
 
 class Overlong(Params):
@@ -51,13 +52,13 @@ class GroupRlPreset(Params):
     """Training ends when a completion's divergence from the reference exceeds it, in nats."""
 
 
-def check(config: GroupRlConfig, preset: GroupRlPreset, *, normalised: bool = False) -> None:
+def check(config: GroupRlConfig, preset: GroupRlPreset, reward: Composition | None = None) -> None:
     """Refuse what the preset cannot work with, before anything is computed.
 
     Args:
         config: sizes and rates.
         preset: the method.
-        normalised: whether the parts of the reward are normalised over a step's groups.
+        reward: what is maximised, where it is a composition.
 
     Raises:
         ValueError: saying which number to change.
@@ -78,20 +79,27 @@ def check(config: GroupRlConfig, preset: GroupRlPreset, *, normalised: bool = Fa
             f"{config.max_new_tokens}: it is the last stretch before that limit"
         )
     preset.sampling.check(config.group_size)
-    if normalised:
-        check_normalised(preset)
+    if reward is not None:
+        check_reward(config, preset, reward)
 
 
-def check_normalised(preset: GroupRlPreset) -> None:
-    """Refuse what makes nothing of rewards whose parts are normalised over a step's groups.
+def check_reward(config: GroupRlConfig, preset: GroupRlPreset, reward: Composition) -> None:
+    """Refuse a reward that the preset makes nothing of.
 
     Raises:
-        ValueError: they would be normalised again, or over completions that are then left out.
+        ValueError: what is normalised over a step's completions would be normalised again, or
+            over others than are learned from; a longer `buffer` than completions.
     """
-    fits = preset.advantage.kind == "group_centred" and preset.sampling.kind == "fixed"
-    if not fits or preset.truncation.kind == "exclude":
+    reward.check_lengths(config.max_new_tokens)
+    whole = preset.sampling.kind == "fixed" and preset.truncation.kind != "exclude"
+    if reward.compares() and not (whole and preset.advantage.kind != "greedy_baseline"):
+        raise ValueError(
+            "a reward with normalised components compares the completions of a step, all of which "
+            "must be drawn together: it needs a preset with sampling fixed, truncation penalise or "
+            "mask, and another advantage than greedy_baseline"
+        )
+    if reward.combine.kind == "normalise" and preset.advantage.kind != "group_centred":
         raise ValueError(
             "a reward with combine: normalise is an advantage already (GDPO): it needs a preset "
-            "with advantage group_centred, which leaves it as it is, sampling fixed, and "
-            "truncation penalise or mask; dr_grpo is one"
+            "with advantage group_centred, which leaves it as it is; dr_grpo is one"
         )

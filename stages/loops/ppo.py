@@ -1,7 +1,6 @@
 """Proximal policy optimisation with a value model."""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from pydantic import Field
 from torch import nn
@@ -19,6 +18,7 @@ from stages.loops.step import Step
 from stages.models.device import ComputeConfig
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
+from stages.rewards.composition_config import Composition
 
 
 class PpoConfig(Params):
@@ -41,8 +41,6 @@ class PpoConfig(Params):
 class PpoPreset(Params):
     """Whose variant it is."""
 
-    reward: Literal["model", "rule"]
-    """What is maximised: the reward model's score, or the rule reward of train_ppo.reward."""
     gamma: float = Field(gt=0, le=1)
     """Discount per token."""
     lam: Lambda
@@ -63,13 +61,13 @@ class PpoPreset(Params):
     """Training ends when a completion's divergence from the reference exceeds it, in nats."""
 
 
-def check(config: PpoConfig, preset: PpoPreset, *, normalised: bool = False) -> None:
+def check(config: PpoConfig, preset: PpoPreset, reward: Composition | None = None) -> None:
     """Refuse what the preset cannot work with, before anything is computed.
 
     Args:
         config: sizes and rates.
         preset: the method.
-        normalised: whether the parts of the rule reward are normalised over a step's groups.
+        reward: what is maximised, where it is a composition.
 
     Raises:
         ValueError: saying which number to change.
@@ -79,9 +77,15 @@ def check(config: PpoConfig, preset: PpoPreset, *, normalised: bool = False) -> 
             f"num_minibatches {preset.num_minibatches} is more than prompts_per_step "
             f"{config.prompts_per_step}: some would be empty"
         )
-    if preset.reward == "rule" and normalised:
+    if reward is None:
+        return
+    reward.check_lengths(config.max_new_tokens)
+    if reward.combine.kind == "normalise":
+        raise ValueError("the value model is PPO's baseline: its reward needs combine: {kind: sum}")
+    if "group" in reward.compares() and config.samples_per_prompt == 1:
         raise ValueError(
-            "the value model is PPO's baseline: its rule reward needs combine: {kind: sum}"
+            "samples_per_prompt is 1; a component with normalise group compares the completions of "
+            "a prompt with each other: at least 2, or normalise batch"
         )
 
 

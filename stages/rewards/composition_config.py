@@ -1,0 +1,86 @@
+"""An entry of the table `rewards` of params.yaml."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from stages.params import Params
+from stages.rewards.component import Component
+
+TAKEN = frozenset(("mean", "std", "accuracy"))
+"""`reward/mean` and the like are logged of the whole."""
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_]*$")]
+
+
+class SumParts(Params):
+    """The components times their weights, added."""
+
+    kind: Literal["sum"]
+
+
+class NormaliseParts(Params):
+    """GDPO: each normalised within its group first; the sum is whitened over the batch."""
+
+    kind: Literal["normalise"]
+    ddof: int = Field(ge=0, le=1)
+    """n - ddof divides a component's variance."""
+    eps: float = Field(gt=0)
+    """Added to its standard deviation."""
+
+
+class Composition(Params):
+    """What a completion is worth: components by name, and how they are combined."""
+
+    components: dict[Name, Component] = Field(min_length=1)
+    combine: Annotated[SumParts | NormaliseParts, Field(discriminator="kind")]
+
+    @model_validator(mode="after")
+    def _names_are_free(self) -> "Composition":
+        taken = sorted(self.components.keys() & TAKEN)
+        if taken:
+            raise ValueError(f"a component named {taken[0]}: reward/{taken[0]} is of the whole")
+        return self
+
+    @model_validator(mode="after")
+    def _normalised_once(self) -> "Composition":
+        twice = [name for name, part in self.components.items() if part.normalise.kind != "none"]
+        if self.combine.kind == "normalise" and twice:
+            raise ValueError(
+                f"combine normalise normalises every component: {twice[0]} needs "
+                "normalise: {kind: none}"
+            )
+        return self
+
+    def check_lengths(self, max_new_tokens: int) -> None:
+        """Refuse a stretch before the length limit that is longer than a completion.
+
+        Raises:
+            ValueError: saying which.
+        """
+        for name, part in self.components.items():
+            if part.value.kind == "overlong" and part.value.buffer > max_new_tokens:
+                raise ValueError(
+                    f"{name}.value.buffer {part.value.buffer} is more than max_new_tokens "
+                    f"{max_new_tokens}: it is the last stretch before that limit"
+                )
+
+    def kinds(self) -> frozenset[str]:
+        """What is measured."""
+        return frozenset(part.value.kind for part in self.components.values())
+
+    def needs_model(self) -> bool:
+        """Whether the entry must name a scorer."""
+        return bool(self.kinds() & {"scorer", "judge"})
+
+    def needs_own(self) -> bool:
+        """Whether the entry must name a file of stages/rewards/own/."""
+        return "own" in self.kinds()
+
+    def rescales(self, name: str) -> bool:
+        """Whether what a component says is normalised, by itself or with all others."""
+        return self.combine.kind == "normalise" or self.components[name].normalise.kind != "none"
+
+    def compares(self) -> set[str]:
+        """Among which completions values are normalised: none, `batch`, `group`, or both."""
+        found = {part.normalise.kind for part in self.components.values()} - {"none"}
+        return found | ({"batch", "group"} if self.combine.kind == "normalise" else set())
