@@ -1,22 +1,35 @@
-"""The entry point on a random checkpoint and made-up pairs: what it says of the model."""
+"""Members of an ensemble trained, assembled and scored with, on a random checkpoint."""
 
+import copy
 import dataclasses
 import json
 from pathlib import Path
 
+import presets
 import pytest
 import torch
 from ruamel.yaml import YAML
-from tiny_checkpoints import COMPUTE, load
+from safetensors.torch import load_file
+from tiny_checkpoints import COMPUTE, CPU, compute, load
 from tiny_rollouts import OPTIM, make_pairs
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from stages import train_reward_model
+from stages import assemble_ensembles, train_reward_model
+from stages.loops import reward
+from stages.models import ensemble
+from stages.models.aggregate import Minimum
+from stages.models.batch import collate
 from stages.records import lines
 
-START, PAIRS, HELDOUT = "train_sft/sft/policy", "label_preferences/sft", "judge_preferences/other"
+PAIRS = make_pairs(12)
+ENTRY = {
+    "start": "train_sft/sft/policy",
+    "pairs": "label_preferences/sft",
+    "heldout": "label_preferences/other",
+    "ensemble": "sft",
+}
 PARAMS = {
     "seed": 0,
     "compute": COMPUTE,
@@ -30,8 +43,8 @@ PARAMS = {
         "confidence": 0.95,
     },
     "train_reward_model": {
-        "num_epochs": 8,
-        "batch_size": 8,
+        "num_epochs": 1,
+        "batch_size": 4,
         "centring": 0.01,
         "margin": 0.0,
         "optim": OPTIM,
@@ -41,49 +54,114 @@ PARAMS = {
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
+    """A pipeline up to the pairs; torch is left as it was."""
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     monkeypatch.chdir(tmp_path)
-    load("llama").save_pretrained(train_reward_model.DATA / START)
+    start = train_reward_model.DATA / ENTRY["start"]
+    load("llama").save_pretrained(start)
     vocab = {"<pad>": 0, "</s>": 1, **{f"w{i}": i for i in range(2, 32)}}
     words = Tokenizer(WordLevel(vocab, unk_token="<pad>"))
     PreTrainedTokenizerFast(
         tokenizer_object=words, pad_token="<pad>", eos_token="</s>"
-    ).save_pretrained(train_reward_model.DATA / START)
-    pairs = make_pairs(48)
-    lines.write(train_reward_model.DATA / PAIRS / "train.jsonl", pairs[:32])
-    heldout = [dataclasses.replace(pair, probability=0.9) for pair in pairs[32:]]
-    lines.write(train_reward_model.DATA / HELDOUT / "heldout.jsonl", heldout)
-    with Path("params.yaml").open("w", encoding="utf-8") as file:
-        YAML(typ="safe").dump(PARAMS, file)
+    ).save_pretrained(start)
+    lines.write(train_reward_model.DATA / ENTRY["pairs"] / "train.jsonl", PAIRS[:8])
+    lines.write(train_reward_model.DATA / ENTRY["heldout"] / "heldout.jsonl", PAIRS[8:])
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
 
 
-def run(flip):
-    name = f"flip-{flip}"
-    train_reward_model.main(name, START, PAIRS, HELDOUT, "0", flip)
+def write_params(members=(0,)):
+    plan = copy.deepcopy(presets.CONTENT["recipes"]["comparison"])
+    plan["train_reward_model"] = {
+        f"sft-{number}": ENTRY | {"member": number, "flip": 0} for number in members
+    }
+    with Path("params.yaml").open("w", encoding="utf-8") as file:
+        YAML(typ="safe").dump(PARAMS | {"plan": plan}, file)
+
+
+def train(name, member=0, flip=0):
+    """As `python -m` calls it: all words are text."""
+    words = (ENTRY["start"], ENTRY["pairs"], ENTRY["heldout"], str(member), str(flip))
+    train_reward_model.main(name, *words)
     output = train_reward_model.OUTPUT / name
-    return output, json.loads((output / "metrics.json").read_text(encoding="utf-8"))
+    journal = (output / "run/journal.jsonl").read_text(encoding="utf-8").splitlines()
+    return (
+        load_file(output / "reward_model/model.safetensors"),
+        [json.loads(line)["metrics"] for line in journal],
+        json.loads((output / "metrics.json").read_text(encoding="utf-8")),
+    )
 
 
-def test_the_quality_is_of_the_heldout_pairs_and_is_drawn():
-    output, metrics = run("0")
-    quality = metrics["heldout"]
-    assert (metrics["pairs"], quality["pairs"], quality["problems"]) == (32, 16, 16)
-    assert quality["accuracy"]["low"] > 0.5
+def test_members_differ_in_head_and_order_and_a_member_is_its_number():
+    write_params()
+    (first, steps, metrics), (again, _, _), (second, others, _) = (
+        train("a"),
+        train("b"),
+        train("c", member=1),
+    )
+    assert first.keys() == again.keys()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["score.weight"], second["score.weight"])
+    assert [step["tokens/trained"] for step in steps] != [
+        step["tokens/trained"] for step in others
+    ], "the pairs are in another order"
+    assert metrics["pairs"] == 8
+    assert metrics["heldout"]["pairs"] == 4
+    assert metrics["trained_tokens"] == sum(step["tokens/trained"] for step in steps)
+
+
+def test_flipped_labels_are_the_same_for_every_member_and_only_those_of_training(monkeypatch):
+    write_params()
+    seen = []
+    original = reward.train
+
+    def spy(model, pairs, *arguments):
+        seen.append([pair.probability for pair in pairs])
+        return original(model, pairs, *arguments)
+
+    monkeypatch.setattr(reward, "train", spy)
+    _, _, metrics = train("a", member=0, flip=25)
+    train("b", member=1, flip=25)
+    train("c", member=0, flip=50)
+    assert metrics["flipped_percent"] == 25
+    assert [sum(probability == 0.0 for probability in row) for row in seen] == [2, 2, 4]
+    assert seen[0] == seen[1]
+    assert all(more <= less for less, more in zip(seen[0], seen[2], strict=True))
+
+
+def test_what_was_assembled_scores_as_the_members_do():
+    write_params(members=(0, 1, 2))
+    for number in range(3):
+        train(f"sft-{number}", member=number)
+    assemble_ensembles.main()
+    paths = [train_reward_model.OUTPUT / f"sft-{number}/reward_model" for number in range(3)]
+    minimum = Minimum(kind="min")
+    batch = collate(reward.pair_groups(PAIRS, range(12)), 64, 0, CPU)
+    alone = torch.stack(
+        [ensemble.load(path, minimum, compute(), CPU)(batch).values for path in paths]
+    )
+    together = ensemble.load(assemble_ensembles.OUTPUT / "ensembles/sft", minimum, compute(), CPU)(
+        batch
+    )
+    assert torch.equal(together.values, alone.amin(0))
+    assert together.disagreement.mean() > 0
+
+
+def test_the_quality_is_that_on_the_heldout_pairs_and_is_drawn():
+    write_params()
+    soft = [dataclasses.replace(pair, probability=0.9) for pair in PAIRS[8:]]
+    lines.write(train_reward_model.DATA / ENTRY["heldout"] / "heldout.jsonl", soft)
+    quality = train("a")[2]["heldout"]
+    assert (quality["pairs"], quality["problems"], quality["undecided_pairs"]) == (4, 4, 0)
     assert quality["label_entropy"]["value"] == pytest.approx(0.325083, abs=1e-6)
     assert quality["negative_log_likelihood"]["value"] >= quality["label_entropy"]["value"]
     # Chosen completions of the game are one token longer.
     by_length = quality["accuracy_by_length_difference"]
     assert by_length["<= -4"] is by_length["-3 .. -1"] is None
-    assert by_length[">= 0"] == quality["accuracy"] | {"pairs": 16}
-    assert quality["length_matched_accuracy"] == by_length[">= 0"]
-    assert {path.name for path in (output / "plots").iterdir()} == {
+    assert by_length[">= 0"] == quality["length_matched_accuracy"]
+    assert by_length[">= 0"] == quality["accuracy"] | {"pairs": 4}
+    plots = train_reward_model.OUTPUT / "a/plots"
+    assert {path.name for path in plots.iterdir()} == {
         "accuracy_by_length.csv", "accuracy_by_length.png", "reliability.csv", "reliability.png",
     }  # fmt: skip
-
-
-def test_flipped_training_labels_are_measured_against_heldout_labels_that_are_not():
-    accuracy = {flip: run(flip)[1]["heldout"]["accuracy"]["value"] for flip in ("0", "50")}
-    assert accuracy["50"] < accuracy["0"]
