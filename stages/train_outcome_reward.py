@@ -12,7 +12,6 @@ language-modelling loss beside it; right and wrong weigh the same within each pr
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from stages import params
@@ -24,11 +23,11 @@ from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import lines, pools
 from stages.records.completion import Completion
-from stages.records.outcome import Outcome
 from stages.records.prompt import Prompt
 from stages.reports import outcome_model_plots, outcome_model_quality
 from stages.reports.problem_interval import QualityConfig
 from stages.rewards import balanced_outcomes
+from stages.rewards.balanced_outcomes import JudgedPool
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
@@ -56,8 +55,13 @@ def main(name: str, start: str, pool: str, heldout_pool: str) -> None:
         settings = config.train_outcome_reward
         device = setup(config.compute)
         seed = derive(config.seed, "train_outcome_reward")
-        problems = learned(read(pool, "preference"), settings, derive(seed, "draw"), pool)
-        heldout = [balanced_outcomes.everything(*problem) for problem in read(heldout_pool, "dev")]
+        problems = balanced_outcomes.learned(
+            read(pool, "preference"),
+            max_per_problem=settings.max_per_problem,
+            one_class_weight=settings.one_class_weight,
+            seed=derive(seed, "draw"),
+        )
+        heldout = balanced_outcomes.tested_on(read(heldout_pool, "dev"))
         tokenizer = model_tokenizer.load(DATA / start)
         pad_id = model_tokenizer.pad_id(tokenizer)
         model = scalar_head.from_policy(DATA / start, pad_id, config.compute, device)
@@ -68,65 +72,34 @@ def main(name: str, start: str, pool: str, heldout_pool: str) -> None:
         for step in progress.track(steps, total=len(schedule), label=f"outcome reward {name}"):
             run.log(step.index, step.metrics)
             trained_tokens += int(step.metrics["tokens/trained"])
-        scores = outcome.score(model, heldout, config.compute, pad_id).numpy()
+        scores = outcome.score(model, heldout, config.compute, pad_id)
         rows = [row for problem in heldout for row in problem]
+        tested = rows, scores.numpy(), config.reward_quality
         metrics = {
             "generated_tokens": 0,
             "trained_tokens": trained_tokens,
             "problems": len(problems),
             "completions": sum(map(len, problems)),
-            "heldout": outcome_model_quality.measure(
-                rows, scores, config.reward_quality, derive(seed, "bootstrap")
-            ),
+            "heldout": outcome_model_quality.measure(*tested, derive(seed, "bootstrap")),
         }
         with outputs.replace(output / "reward_model") as temporary:
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "plots") as temporary:
-            bins = outcome_model_quality.reliability(rows, scores, config.reward_quality)
-            outcome_model_plots.draw(temporary, bins)
+            outcome_model_plots.draw(temporary, outcome_model_quality.reliability(*tested))
         with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
-def read(pool: str, split: str) -> list[tuple[Prompt, list[Completion], list[bool]]]:
+def read(pool: str, split: str) -> list[JudgedPool]:
     """Each problem of a pool with its completions and the answer checker's verdicts."""
     problems = pools.by_problem(
         lines.read(PROMPTS / f"{split}.jsonl", Prompt),
         lines.read(POOLS / pool / "pool.jsonl", Completion),
     )
     return [
-        (prompt, rows, balanced_outcomes.verdicts(prompt, rows))
+        balanced_outcomes.judge(prompt, rows)
         for prompt, rows in progress.track(problems, total=len(problems), label=f"judge {pool}")
     ]
-
-
-def learned(
-    judged: Sequence[tuple[Prompt, list[Completion], list[bool]]],
-    settings: OutcomeConfig,
-    seed: int,
-    pool: str,
-) -> list[list[Outcome]]:
-    """The outcomes that are learned from, of each problem that has any.
-
-    Raises:
-        ValueError: there is not a problem with both right and wrong completions.
-    """
-    problems = [
-        balanced_outcomes.balance(
-            *problem,
-            max_per_problem=settings.max_per_problem,
-            one_class_weight=settings.one_class_weight,
-            seed=derive(seed, problem[0].id),
-        )
-        for problem in judged
-    ]
-    if not any(len({row.right for row in rows}) == 2 for rows in problems):
-        raise ValueError(
-            f"{POOLS / pool}: expected problems with both a right and a wrong completion, found "
-            f"none of {len(judged)}. Sample more completions of each problem (sample_candidates: "
-            f"num_samples, temperature, max_new_tokens), or use problems that it sometimes solves."
-        )
-    return [rows for rows in problems if rows]
 
 
 if __name__ == "__main__":

@@ -36,8 +36,9 @@ def draw(path: Path, bins: Sequence[ReliabilityBin], *, predicted: str, found: s
         )
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        axes.set_xlim(min(0.5, *(one.confidence for one in bins)), 1)
-        axes.set_ylim(min(0.5, *(one.accuracy for one in bins)), 1)
+        # Confidence in the preferred of two sides is never below a half.
+        axes.set_xlim(0.5 if min(one.confidence for one in bins) >= 0.5 else 0, 1)
+        axes.set_ylim(0.5 if min(one.accuracy for one in bins) >= 0.5 else 0, 1)
         axes.set_xlabel(predicted)
         axes.set_ylabel(found)
         axes.set_title(f"Reliability on {sum(one.count for one in bins):,} held-out predictions")

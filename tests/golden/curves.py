@@ -28,6 +28,7 @@ from stages.loops import (
     epochs,
     group_rl,
     kto,
+    outcome,
     ppo,
     preference,
     ref_logprobs,
@@ -40,12 +41,14 @@ from stages.loops.actor import Actor, Task
 from stages.loops.choices.preference_loss import PreferenceLoss
 from stages.loops.group_preset import GroupRlConfig
 from stages.loops.judged_rows import judged_rows
+from stages.loops.outcome import OutcomeConfig
 from stages.loops.ppo import PpoConfig
 from stages.loops.preference import PreferenceConfig
 from stages.loops.reward import RewardConfig
 from stages.loops.sft import SftConfig
 from stages.loops.step import Step
 from stages.models import scalar_head
+from stages.records.outcome import Outcome
 from stages.rewards.judged import Judged
 
 NUM_STEPS = 20
@@ -91,6 +94,22 @@ def rewards() -> Iterator[Step]:
     model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from reward.train(model, PAIRS, schedule, config, COMPUTE, PAD)
+
+
+def outcomes() -> Iterator[Step]:
+    config = OutcomeConfig(max_per_problem=2, one_class_weight=0.0, num_epochs=1, batch_size=4,
+                           optim=RATE)  # fmt: skip
+    problems = [
+        [
+            Outcome(id=pair.id, prompt_ids=pair.prompt_ids, completion_ids=ids, right=right,
+                    weight=0.5)
+            for ids, right in ((pair.chosen_ids, True), (pair.rejected_ids, False))
+        ]
+        for pair in PAIRS
+    ]  # fmt: skip
+    model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
+    schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
+    yield from outcome.train(model, problems, schedule, config, COMPUTE, PAD)
 
 
 def preferences() -> Iterator[Step]:
@@ -140,8 +159,8 @@ def main() -> None:
     torch.use_deterministic_algorithms(True)
     rollouts.MAX_CUT_STEPS = NUM_STEPS + 1  # nothing in the game rewards ending an answer
     loops = {
-        "sft": supervised, "reward": rewards, "preference": preferences, "kto": unpaired,
-        "group_rl": groups, "ppo": actor_critic,
+        "sft": supervised, "reward": rewards, "outcome": outcomes, "preference": preferences,
+        "kto": unpaired, "group_rl": groups, "ppo": actor_critic,
     }  # fmt: skip
     found = {name: curve(loop()) for name, loop in loops.items()}
     assert {name: len(steps) for name, steps in found.items()} == dict.fromkeys(loops, NUM_STEPS)

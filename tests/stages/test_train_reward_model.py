@@ -1,6 +1,7 @@
 """Members of an ensemble trained, assembled and scored with, on a random checkpoint."""
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 
@@ -33,6 +34,14 @@ PARAMS = {
     "seed": 0,
     "compute": COMPUTE,
     "lora": {"rank": 0, "alpha": 16},
+    "reward_quality": {
+        "num_bins": 4,
+        "binning": "equal_mass",
+        "length_tolerance": 2,
+        "length_edges": [-3, 0],
+        "num_bootstrap": 200,
+        "confidence": 0.95,
+    },
     "train_reward_model": {
         "num_epochs": 1,
         "batch_size": 4,
@@ -98,7 +107,7 @@ def test_members_differ_in_head_and_order_and_a_member_is_its_number():
         step["tokens/trained"] for step in others
     ], "the pairs are in another order"
     assert metrics["pairs"] == 8
-    assert metrics["heldout_pairs"] == 4
+    assert metrics["heldout"]["pairs"] == 4
     assert metrics["trained_tokens"] == sum(step["tokens/trained"] for step in steps)
 
 
@@ -137,3 +146,22 @@ def test_what_was_assembled_scores_as_the_members_do():
     )
     assert torch.equal(together.values, alone.amin(0))
     assert together.disagreement.mean() > 0
+
+
+def test_the_quality_is_that_on_the_heldout_pairs_and_is_drawn():
+    write_params()
+    soft = [dataclasses.replace(pair, probability=0.9) for pair in PAIRS[8:]]
+    lines.write(train_reward_model.DATA / ENTRY["heldout"] / "heldout.jsonl", soft)
+    quality = train("a")[2]["heldout"]
+    assert (quality["pairs"], quality["problems"], quality["undecided_pairs"]) == (4, 4, 0)
+    assert quality["label_entropy"]["value"] == pytest.approx(0.325083, abs=1e-6)
+    assert quality["negative_log_likelihood"]["value"] >= quality["label_entropy"]["value"]
+    # Chosen completions of the game are one token longer.
+    by_length = quality["accuracy_by_length_difference"]
+    assert by_length["<= -4"] is by_length["-3 .. -1"] is None
+    assert by_length[">= 0"] == quality["length_matched_accuracy"]
+    assert by_length[">= 0"] == quality["accuracy"] | {"pairs": 4}
+    plots = train_reward_model.OUTPUT / "a/plots"
+    assert {path.name for path in plots.iterdir()} == {
+        "accuracy_by_length.csv", "accuracy_by_length.png", "reliability.csv", "reliability.png",
+    }  # fmt: skip

@@ -24,9 +24,13 @@ def pool(*answers):
 
 
 def balance(rows, *, most=4, one_class=0.0, right=None, seed=0):
-    verdicts = balanced_outcomes.verdicts(PROMPT, rows) if right is None else right
+    judged = balanced_outcomes.judge(PROMPT, rows)
+    if right is not None:
+        sides = [[row for row, one in zip(rows, right, strict=True) if one is side]
+                 for side in (True, False)]  # fmt: skip
+        judged = balanced_outcomes.JudgedPool(prompt=PROMPT, right=sides[0], wrong=sides[1])
     return balanced_outcomes.balance(
-        PROMPT, rows, verdicts, max_per_problem=most, one_class_weight=one_class, seed=seed
+        judged, max_per_problem=most, one_class_weight=one_class, seed=seed
     )
 
 
@@ -78,7 +82,16 @@ def test_the_draw_depends_on_the_seed_alone():
 
 
 def test_what_is_tested_on_is_every_completion_as_sampled():
-    rows = pool(7, 7, 8)
-    found = balanced_outcomes.everything(PROMPT, rows, [True, True, False])
-    assert [row.right for row in found] == [True, True, False]
-    assert [row.weight for row in found] == pytest.approx([1 / 3] * 3)
+    judged = [balanced_outcomes.judge(PROMPT, rows) for rows in (pool(7, 8, 7), pool(8, 8))]
+    some, others = balanced_outcomes.tested_on(judged)
+    assert [row.right for row in some] == [True, True, False]
+    assert [row.weight for row in some] == pytest.approx([1 / 3] * 3)
+    assert [(row.right, row.weight) for row in others] == [(False, 0.5)] * 2
+
+
+def test_what_is_learned_from_is_of_problems_that_have_any_and_one_must_have_both():
+    both, one_class = (balanced_outcomes.judge(PROMPT, rows) for rows in (pool(7, 8), pool(7, 7)))
+    settings = {"max_per_problem": 4, "one_class_weight": 0.0, "seed": 0}
+    assert len(balanced_outcomes.learned([one_class, both, one_class], **settings)) == 1
+    with pytest.raises(ValueError, match="found none of 2"):
+        balanced_outcomes.learned([one_class] * 2, **settings | {"one_class_weight": 1.0})

@@ -1,0 +1,208 @@
+import copy
+import csv
+import json
+from pathlib import Path
+
+import presets
+import pytest
+from ruamel.yaml import YAML
+
+from stages import compare_rewards
+from stages.records import lines
+from stages.records.completion import Completion
+from stages.records.prompt import Prompt
+from stages.records.score import Score
+
+RM = "train_reward_model/sft-0/reward_model"
+MODEL = {
+    "start": "train_sft/sft/policy",
+    "pairs": "label_preferences/sft",
+    "heldout": "label_preferences/sft",
+    "ensemble": "sft",
+    "member": 0,
+    "flip": 0,
+}
+QUALITY = {
+    "num_bins": 4,
+    "binning": "equal_mass",
+    "length_tolerance": 2,
+    "length_edges": [0],
+    "num_bootstrap": 200,
+    "confidence": 0.95,
+}
+ANSWERS = {"a": "7756", "b": "5557", "c": "7777"}
+SCORES = {"good": {"a": "9810", "b": "0009", "c": "1234"}, "flat": dict.fromkeys(ANSWERS, "1111")}
+
+
+def interval(value):
+    return {"value": value, "low": value - 0.125, "high": value + 0.125}
+
+
+def write_json(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def plan(**tables):
+    """The comparison's recipe with other tables."""
+    content = copy.deepcopy(presets.CONTENT["recipes"]["comparison"])
+    content |= {"train_reward_model": {}, "train_outcome_reward": {}} | tables
+    with Path("params.yaml").open("w", encoding="utf-8") as file:
+        YAML(typ="safe").dump({"seed": 0, "plan": content, "reward_quality": QUALITY}, file)
+
+
+def compare():
+    compare_rewards.main()
+    folder = compare_rewards.OUTPUT
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    return metrics, (folder / "report.md").read_text(encoding="utf-8")
+
+
+def reward_model(name, accuracy, **changes):
+    quality = {
+        "accuracy": accuracy and interval(accuracy),
+        "tie_rate": interval(0.125),
+        "negative_log_likelihood": interval(0.5),
+        "label_entropy": interval(0.125),
+        "expected_calibration_error": interval(0.25),
+        "length_matched_accuracy": None,
+    }
+    write_json(compare_rewards.DATA / f"train_reward_model/{name}/metrics.json",
+               {"heldout": quality})  # fmt: skip
+    return {name: MODEL | changes}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines.write(
+        compare_rewards.PROMPTS,
+        [
+            Prompt(id=name, task="solve", question="", prompt="", prompt_ids=[1], answer="7")
+            for name in ANSWERS
+        ],
+    )
+    pool = [
+        Completion(
+            id=name,
+            index=index,
+            completion=f"#### {answer}",
+            completion_ids=[1],
+            logprob_sum=-1.0,
+            finish_reason="stop",
+            seed=0,
+        )
+        for name, text in ANSWERS.items()
+        for index, answer in enumerate(text)
+    ]
+    lines.write(Path("data/sample_candidates/sft-test/pool.jsonl"), pool)
+    for scorer, of_problem in SCORES.items():
+        rows = [
+            Score(id=name, index=index, score=float(score))
+            for name, text in of_problem.items()
+            for index, score in enumerate(text)
+        ]
+        lines.write(Path(f"data/score_candidates/{scorer}/scores.jsonl"), rows)
+    write_json(Path("data/label_preferences/sft/metrics.json"), {"train": {}})
+    write_json(Path("data/judge_preferences/sft/metrics.json"), {"generated_tokens": 1234})
+
+
+SCORERS = {
+    "good": {"pool": "sft-test", "scorer": RM},
+    "flat": {"pool": "sft-test", "scorer": "train_sft/sft/policy"},
+}
+
+
+def test_scorers_of_one_pool_worked_by_hand():
+    plan(score_candidates=SCORERS)
+    metrics, report = compare()
+    pool = metrics["pools"]["sft-test"]
+    assert (pool["num_problems"], pool["num_samples"]) == (3, 4)
+    assert pool["mean"]["value"] == pytest.approx((0.5 + 0.25 + 1) / 3, abs=1e-6)
+    assert pool["majority"]["value"] == pytest.approx(2 / 3, abs=1e-6)
+    good, flat = (pool["scorers"][name] for name in ("good", "flat"))
+    assert (good["auc"]["value"], flat["auc"]["value"]) == (1.0, 0.5)
+    assert good["problems_with_both"] == flat["problems_with_both"] == 2
+    assert good["best_of"]["value"] == 1.0
+    # A score that tells nothing apart chooses at random.
+    assert flat["best_of"] == pool["mean"]
+    assert flat["best_of_minus_mean"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    # b alone: the majority says 5.
+    assert good["best_of_minus_majority"]["value"] == pytest.approx(1 / 3, abs=1e-6)
+    assert f"| good: {RM} | 1.000 [" in report
+    assert "| flat: train_sft/sft/policy | 0.500 [0.500, 0.500] | 58.3 % [" in report
+
+
+def test_models_stand_by_what_they_are_tested_on_and_by_who_labelled():
+    models = (
+        reward_model("z-ai", 0.75, pairs="judge_preferences/sft")
+        | reward_model("noisy", 0.5, flip=25)
+        | reward_model("sft-0", 0.875)
+        | reward_model("own-truth", 0.625, heldout="judge_preferences/sft")
+    )
+    plan(score_candidates=SCORERS, train_reward_model=models)
+    metrics, report = compare()
+    found = metrics["reward_models"]
+    assert list(found) == ["own-truth", "sft-0", "noisy", "z-ai"]
+    assert found["z-ai"]["source"] == "AI judge"
+    assert (found["z-ai"]["label_tokens"], found["sft-0"]["label_tokens"]) == (1234, 0)
+    assert "| z-ai | AI judge | judge_preferences/sft | label_preferences/sft | 0 % |" in report
+    assert "| none | 1,234 |" in report  # no pairs of matched lengths
+    with (compare_rewards.OUTPUT / "plots/noise.csv").open(encoding="utf-8") as file:
+        points = [(row["model"], row["flip"], row["value"]) for row in csv.DictReader(file)]
+    assert points == [("sft-0", "0", "0.875"), ("noisy", "25", "0.5")]
+
+
+def test_outcome_models_have_a_table():
+    quality = {
+        "auc": None,
+        "accuracy": interval(0.75),
+        "one_verdict_accuracy": 0.625,
+        "negative_log_likelihood": interval(0.5),
+        "expected_calibration_error": interval(0.25),
+    }
+    write_json(Path("data/train_outcome_reward/sft/metrics.json"), {"heldout": quality})
+    entry = {"start": "train_sft/sft/policy", "pool": "sft-preference", "heldout": "sft-dev"}
+    plan(score_candidates=SCORERS, train_outcome_reward={"sft": entry})
+    _, report = compare()
+    assert "| sft | sft-preference | sft-dev | none | 75.0 % [62.5, 87.5] | 62.5 % |" in report
+
+
+def test_a_recipe_without_reward_models_says_none_and_has_the_same_files():
+    plan(score_candidates={})
+    metrics, report = compare()
+    assert metrics["pools"] == metrics["reward_models"] == metrics["outcome_models"] == {}
+    assert report.count("\nnone\n") == 3
+    plots = compare_rewards.OUTPUT / "plots"
+    assert {path.name for path in plots.iterdir()} == {
+        "auc.csv", "auc.png", "noise.csv", "noise.png",
+    }  # fmt: skip
+    assert len((plots / "auc.csv").read_text(encoding="utf-8").splitlines()) == 1
+
+
+def test_a_model_without_a_decided_pair_is_in_the_table_and_on_no_curve():
+    models = reward_model("sft-0", None) | reward_model("noisy", 0.5, flip=25)
+    plan(score_candidates=SCORERS, train_reward_model=models)
+    _, report = compare()
+    assert (
+        "| sft-0 | verifier | label_preferences/sft | label_preferences/sft | 0 % | none |"
+        in report
+    )
+    text = (compare_rewards.OUTPUT / "plots/noise.csv").read_text(encoding="utf-8")
+    assert len(text.splitlines()) == 1
+
+
+def test_a_second_run_writes_the_same_bytes_whatever_the_order_of_entries():
+    models = reward_model("sft-0", 0.875) | reward_model("noisy", 0.5, flip=25)
+    written = []
+    for turn in (1, -1):
+        plan(
+            score_candidates=dict(list(SCORERS.items())[::turn]),
+            train_reward_model=dict(list(models.items())[::turn]),
+        )
+        compare()
+        folder = compare_rewards.OUTPUT
+        files = [*sorted(folder.glob("plots/*")), folder / "report.md", folder / "metrics.json"]
+        written.append([path.read_bytes() for path in files])
+    assert written[0] == written[1]
+    assert not any(b"matplotlib" in content.lower() for content in written[0])
