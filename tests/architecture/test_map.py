@@ -43,7 +43,7 @@ def test_every_preset_is_in_the_map(table: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [GroupRlPreset, PpoPreset, RuleRewardConfig, ScoreCandidatesConfig, ImportSteps]
+    "config", [GroupRlPreset, PpoPreset, RuleRewardConfig, ScoreCandidatesConfig]
 )
 def test_every_kind_of_choice_is_in_the_map(config: type[BaseModel]) -> None:
     assert kinds(config)
@@ -57,3 +57,9 @@ def test_every_entry_point_is_in_the_map() -> None:
         if "def main(" in path.read_text(encoding="utf-8")
     ]
     assert [stage for stage in stages if f"`{stage}`" not in MAP] == []
+
+
+def test_every_format_and_source_of_imports_is_in_the_map() -> None:
+    assert [kind for kind in kinds(ImportSteps) if f"`{kind}`" not in MAP] == []
+    sources = [*CONTENT["import_preferences"], *CONTENT["import_steps"]]
+    assert [name for name in sources if f"`{name}`" not in MAP] == []
