@@ -7,7 +7,6 @@ import pytest
 from pydantic import BaseModel
 
 from stages import params
-from stages.import_steps import ImportSteps
 from stages.loops.group_preset import GroupRlPreset
 from stages.loops.ppo import PpoPreset
 from stages.models.aggregate import Aggregate
@@ -42,7 +41,7 @@ def test_every_preset_is_in_the_map(table: str) -> None:
     assert [name for name in CONTENT[table] if f"`{name}`" not in MAP] == []
 
 
-@pytest.mark.parametrize("config", [GroupRlPreset, PpoPreset, Composition, ImportSteps])
+@pytest.mark.parametrize("config", [GroupRlPreset, PpoPreset, Composition])
 def test_every_kind_of_choice_is_in_the_map(config: type[BaseModel]) -> None:
     assert kinds(config)
     assert [kind for kind in kinds(config) if f"`{kind}`" not in MAP] == []
@@ -63,3 +62,9 @@ def test_every_entry_point_is_in_the_map() -> None:
         if "def main(" in path.read_text(encoding="utf-8")
     ]
     assert [stage for stage in stages if f"`{stage}`" not in MAP] == []
+
+
+def test_every_format_and_source_of_imports_is_in_the_map() -> None:
+    assert [kind for kind in kinds(ImportSteps) if f"`{kind}`" not in MAP] == []
+    sources = [*CONTENT["import_preferences"], *CONTENT["import_steps"]]
+    assert [name for name in sources if f"`{name}`" not in MAP] == []

@@ -55,8 +55,7 @@ def solutions(fields: Mapping[str, Any], line: int) -> list[RawSteps]:
             id=row_fields.identifier(fields, "id", f"{SOURCE}-{line:06d}"),
             line=line,
             question=row_fields.text(fields, "problem"),
-            steps=[row_fields.text({f"steps.{i}": text}, f"steps.{i}")
-                   for i, text in enumerate(steps)],
+            steps=[row_fields.text({"steps": text}, "steps") for text in steps],
             labels=[*[1.0] * right, *wrong, *[None] * (len(steps) - right - len(wrong))],
             num_completions=[0] * len(steps),
             true_labels=[index < right for index in range(len(steps))],
