@@ -41,6 +41,7 @@ def summarise(answers: Sequence[Revised]) -> dict[str, int | float | dict[str, i
         "answers": len(answers),
         "pairs": len(pairs),
         "left_out_unchanged": outcomes["unchanged"],
+        "left_out_empty": outcomes["empty"],
         "left_out_cut": outcomes["cut"],
         "left_out_too_long": outcomes["too_long"],
         "changed": share(changed, len(whole)),

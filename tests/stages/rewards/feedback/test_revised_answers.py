@@ -59,6 +59,7 @@ def test_the_demonstration_answers_the_problem_not_the_request():
     [
         (revised(), "pair", True),
         (revised(last=replace(LAST, revision="#### 5")), "unchanged", True),
+        (revised(last=replace(LAST, revision=" \n")), "empty", False),
         (revised(last=replace(LAST, revision_finish="length")), "cut", False),
         (revised(original=replace(ORIGINAL, finish_reason="length")), "cut", True),
         (revised(first=replace(FIRST, revision_finish="length")), "pair", True),

@@ -60,6 +60,7 @@ def test_the_numbers_of_seven_answers_worked_by_hand():
         "answers": 7,
         "pairs": 4,
         "left_out_unchanged": 1,
+        "left_out_empty": 0,
         "left_out_cut": 1,
         "left_out_too_long": 1,
         "changed": pytest.approx(5 / 6, abs=1e-6),
