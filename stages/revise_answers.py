@@ -83,6 +83,7 @@ def main(name: str, train: str, heldout: str, start: str) -> None:
             triples += rows
             revised = revised_answers.gather(answers, rows, settings.num_rounds)
             metrics[file] = revision_quality.summarise(revised)
+            revision_quality.check_pairs(revised, POOLS / pool)
             logger.info("%s: %s", pool, metrics[file])
             write(output / f"{file}.jsonl", [one.preference() for one in revised])
             if file == "train":

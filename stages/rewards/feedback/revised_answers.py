@@ -19,7 +19,7 @@ from stages.rewards.preference_pairs import distinct
 
 SOURCE = "constitution"
 
-Outcome = Literal["pair", "unchanged", "cut", "too_long"]
+Outcome = Literal["pair", "unchanged", "empty", "cut", "too_long"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,8 @@ class Revised:
         last = self.revisions[-1]
         if "length" in (self.original.finish_reason, last.revision_finish):
             return "cut"
+        if not last.revision.strip():
+            return "empty"
         return "unchanged" if last.revision == self.original.completion else "pair"
 
     def preference(self) -> Preference | None:
@@ -69,8 +71,8 @@ class Revised:
         )
 
     def demonstration(self) -> Demonstration | None:
-        """The problem answered by the last revision, unless that was cut or never came."""
-        if self.outcome == "too_long" or self.revisions[-1].revision_finish == "length":
+        """The problem answered by the last revision, unless that is empty, cut or missing."""
+        if self.outcome in ("too_long", "empty") or self.revisions[-1].revision_finish == "length":
             return None
         return Demonstration(
             id=self.prompt.id,

@@ -8,6 +8,7 @@ whatever it says.
 import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from stages.records.preference import Preference
 from stages.rewards import answer_checker
@@ -40,6 +41,7 @@ def summarise(answers: Sequence[Revised]) -> dict[str, int | float | dict[str, i
         "answers": len(answers),
         "pairs": len(pairs),
         "left_out_unchanged": outcomes["unchanged"],
+        "left_out_empty": outcomes["empty"],
         "left_out_cut": outcomes["cut"],
         "left_out_too_long": outcomes["too_long"],
         "changed": share(changed, len(whole)),
@@ -49,6 +51,18 @@ def summarise(answers: Sequence[Revised]) -> dict[str, int | float | dict[str, i
         "longer": share(sum(len(p.chosen_ids) > len(p.rejected_ids) for _, p in pairs), len(pairs)),
         "harsher": share(sum(is_harsher(pair) for _, pair in pairs), len(pairs)),
     }
+
+
+def check_pairs(answers: Sequence[Revised], pool: Path) -> None:
+    """Raise a ValueError if there is not a single pair."""
+    outcomes = Counter(answer.outcome for answer in answers)
+    if not outcomes["pair"]:
+        raise ValueError(
+            f"{pool}: expected answers that were revised into others, found none: "
+            f"{dict(outcomes)}. Take a policy that has learned to revise (prepare_data.mixture, or "
+            f"a model that follows instructions with style: full), or raise max_new_tokens, "
+            f"max_prompt_tokens or temperature of revise_answers."
+        )
 
 
 def accuracies(answers: Sequence[Revised]) -> dict[str, int | float]:

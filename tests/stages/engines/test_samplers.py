@@ -1,0 +1,40 @@
+import pytest
+from tiny_checkpoints import checkpoint, compute
+
+from stages.engines import samplers
+from stages.engines.transformers import TransformersSampler
+from stages.models import start, tokenizer
+from stages.models.config import ModelConfig
+from stages.models.tiny import TinyConfig
+from stages.sampler import Sampler
+
+MODEL = ModelConfig(
+    path=None,
+    revision=None,
+    tiny=TinyConfig(
+        hidden_size=16,
+        num_layers=1,
+        num_heads=2,
+        intermediate_size=32,
+        max_length=64,
+        vocab_size=700,
+    ),
+)
+
+
+def test_a_policys_folder_is_sampled_with_its_own_tokenizer(tmp_path, monkeypatch):
+    monkeypatch.setattr(start, "DATA", checkpoint("llama").parent)
+    words = tokenizer.train(["2 + 2"] * 2, 700)
+    words.save_pretrained(checkpoint("llama"))
+    found = samplers.load(
+        "transformers", checkpoint("llama").name, model=MODEL, compute=compute(), max_length=64
+    )
+    assert isinstance(found, Sampler)
+    assert isinstance(found, TransformersSampler)
+    assert words.eos_token_id in found.eos_ids
+
+
+def test_a_random_base_model_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(start, "DATA", tmp_path)
+    with pytest.raises(ValueError, match="a random model earns no reward"):
+        samplers.load("transformers", start.BASE, model=MODEL, compute=compute(), max_length=64)
