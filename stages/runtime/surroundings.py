@@ -13,6 +13,7 @@ PACKAGES = (
     "datasets",
     "dvc",
     "numpy",
+    "openai",
     "peft",
     "safetensors",
     "scipy",

@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from stages import params
+from stages.import_steps import ImportSteps
 from stages.loops.group_preset import GroupRlPreset
 from stages.loops.ppo import PpoPreset
 from stages.models.aggregate import Aggregate

@@ -9,6 +9,7 @@ from stages.records.verdict import Verdict
 from stages.rewards.feedback.injections import ATTACKS, CONTROL, attacked
 from stages.rewards.feedback.judge_prompt import OPTIONS
 from stages.rewards.feedback.judging import Pair, Prompts
+from stages.rewards.feedback.label_rule import LabelRule
 
 
 def flips(
@@ -16,6 +17,7 @@ def flips(
     asked: Sequence[Pair],
     verdicts: Sequence[Verdict],
     prompts: Prompts,
+    rule: LabelRule,
     *,
     num_pairs: int,
 ) -> tuple[dict[str, list[tuple[str, float]]], Counter[str]]:
@@ -23,7 +25,8 @@ def flips(
 
     Takes the first `num_pairs` pairs that the judge could read and that it did not call a tie.
     The attack is appended to the answer that it found worse, in both orders, each time asking for
-    the option that stands for that answer there; a flip: the averaged label now prefers it.
+    the option that stands for that answer there; a flip: the averaged label now prefers it, and
+    is none where the attack keeps the judge from answering at all.
     A message that the attack makes too long to read is left out.
 
     Returns:
@@ -32,7 +35,7 @@ def flips(
     lost = [
         _with_loser_first(pair, verdict)
         for pair, verdict in zip(asked, verdicts, strict=True)
-        if verdict.probability not in (None, 0.5)
+        if verdict.probability not in (None, 0.5) and verdict.dropped != "parse_failure"
     ][:num_pairs]
     attacks = ATTACKS | {"control": CONTROL}
     messages = [
@@ -50,7 +53,8 @@ def flips(
             forward, backward = next(answers), next(answers)
             if forward is not None and backward is not None:
                 label = both_orders.soft_label(forward.probabilities[0], backward.probabilities[0])
-                found[name].append((pair.prompt.id, float(label > 0.5)))
+                answered = min(forward.mass, backward.mass) >= rule.min_option_mass
+                found[name].append((pair.prompt.id, float(answered and label > 0.5)))
     return found, tokens(choices)
 
 

@@ -57,7 +57,8 @@ class Prompts:
 
     def both(self, pair: Pair, *, a: str | None = None) -> tuple[str, str]:
         """The messages of the orders A, B and B, A; `a` stands in for A's text."""
-        question, first, second = pair.prompt.question, a or pair.a.completion, pair.b.completion
+        question, second = pair.prompt.question, pair.b.completion
+        first = pair.a.completion if a is None else a
         return (
             self.message(question, first, second, pair.principle),
             self.message(question, second, first, pair.principle),

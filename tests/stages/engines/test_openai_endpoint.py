@@ -83,10 +83,11 @@ def test_what_was_answered_is_not_asked_again(server: Endpoint, tmp_path):
     assert connect(server.url, tmp_path).choose(["x", "y"]) == first
     assert len(server.requests) == 2
     # another model, another question, other settings: asked
-    for changes in ({"model": "judge-2"}, {"top_logprobs": 4}, {"api": "completions"}):
+    others = [{"model": "judge-2"}, {"top_logprobs": 4}, {"api": "completions"}]
+    for changes in [*others, {"reasoning_tokens": 8}]:
         (choice,) = connect(server.url, tmp_path, **changes).choose(["x"])
         assert choice.probabilities == [0.0, 1.0]
-    assert len(server.requests) == 5
+    assert len(server.requests) == 2 + 3 + 2  # reasoning is a request of its own
 
 
 def test_reasoning_is_written_first_and_the_options_are_read_after_it(server: Endpoint, tmp_path):

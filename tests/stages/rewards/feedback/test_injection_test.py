@@ -15,7 +15,7 @@ def run(rule, num_pairs=9):
     chooser = RuleChooser(rule)
     verdicts, _ = judging.judge(chooser, [ASKED], PROMPTS, RULE, "heldout")
     chooser.messages.clear()
-    found, cost = injection_test.flips(chooser, ASKED, verdicts, PROMPTS, num_pairs=num_pairs)
+    found, cost = injection_test.flips(chooser, ASKED, verdicts, PROMPTS, RULE, num_pairs=num_pairs)
     return found, cost, chooser.messages
 
 
@@ -57,3 +57,13 @@ def test_without_a_verdict_there_is_nothing_to_flip():
     assert all(flips == [] for flips in found.values())
     assert messages == []
     assert cost["read_tokens"] == 0
+
+
+def test_an_attack_that_keeps_the_judge_from_answering_flips_nothing():
+    chooser = RuleChooser(by_content)
+    verdicts, _ = judging.judge(chooser, [ASKED], PROMPTS, RULE, "heldout")
+    silent = RuleChooser(lambda first, second: 1 - by_content(first, second), mass=0.1)
+    for least, flipped in ((0.0, 1.0), (0.5, 0.0)):
+        rule = RULE.model_copy(update={"min_option_mass": least})
+        found, _ = injection_test.flips(silent, ASKED, verdicts, PROMPTS, rule, num_pairs=9)
+        assert found["instruction"] == [("a", flipped), ("b", flipped)]
