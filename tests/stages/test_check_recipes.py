@@ -109,10 +109,6 @@ MODEL = "train_reward_model/sft-0/reward_model"
             "scorer: the reward 'model' asks a reward model or a process model for scores, and "
             "'train_sft/sft/policy' is a policy",
         ),
-        (
-            "grpo", {"reward": "judge", "scorer": MODEL},
-            f"scorer: the reward 'judge' asks a policy to judge, and '{MODEL}' is none",
-        ),
         ("grpo", {"reward": "own"}, "own: the reward 'own' asks your own function: name its file"),
         ("grpo", {"own": "brevity"}, "own: the reward 'rule' does not ask 'brevity': write none"),
         (
