@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
@@ -11,6 +12,7 @@ from stages.loops.choices.pair_logprobs import PairLogprobs
 from stages.loops.choices.preference_loss import PairLoss
 from stages.loops.pairs import pair_groups
 from stages.loops.ref_logprobs import sequence_logprobs
+from stages.loops.soft_labels import expected_loss
 from stages.loops.step import Step
 from stages.models.batch import Batch, micro_batches
 from stages.models.device import ComputeConfig
@@ -41,7 +43,8 @@ def train(
 ) -> Iterator[Step]:
     """One step for each list of pair numbers in `schedule`; `model` is changed in place.
 
-    Loss: mean of `loss` over the step's pairs, each pair's completions in one micro-batch.
+    Loss: mean of `loss` over the step's pairs, as their labels lead one to expect it, each
+    pair's completions in one micro-batch.
     Every loss is logged with the log-ratios against the reference, needed by it or not.
     """
     model.train()
@@ -51,7 +54,10 @@ def train(
         num_tokens = 0
         for batch in micro_batches(pair_groups(pairs, chosen), compute, pad_id, model.device):
             logprobs = pair_logprobs(model, batch, ref_logprobs)
-            losses, margins = loss(logprobs)
+            labels = [pairs[i // 2].probability for i in batch.indices[::2]]
+            losses, margins = expected_loss(
+                loss, logprobs, torch.tensor(labels, device=model.device)
+            )
             (losses.sum() / len(chosen)).backward()
             for name, values in {
                 "loss/preference": losses,

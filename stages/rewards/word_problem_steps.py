@@ -67,9 +67,8 @@ def _carried_out(line: str, value: int, todo: Sequence[Move]) -> int | None:
     if found is None:
         return None
     operator, result = found[2], int(found[4])
-    operands = [(int(found[1]), int(found[3]))]
-    if operator in "+*":
-        operands.append(operands[0][::-1])
+    left, right = int(found[1]), int(found[3])
+    operands = [(left, right), (right, left)] if operator in "+*" else [(left, right)]
     for index, move in enumerate(todo):
         if index > 0 and "*" in (move.operator, todo[0].operator):
             break

@@ -1,5 +1,6 @@
 import dataclasses
 
+import pytest
 from tiny_rollouts import make_pairs
 
 from stages.loops.judged_rows import judged_rows
@@ -40,3 +41,8 @@ def test_the_middle_of_a_ranking_is_both():
 
 def test_no_pair_gives_no_row():
     assert judged_rows([]) == []
+
+
+def test_a_label_that_is_not_sure_is_refused():
+    with pytest.raises(ValueError, match=r"found a label of 0\.8 from 'verifier' at problem 'q0'"):
+        judged_rows(make_pairs(1, probability=0.8))
