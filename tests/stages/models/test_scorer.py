@@ -31,6 +31,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_a_policy_scores_by_its_mean_log_prob_of_a_token():
     shutil.copytree(checkpoint("llama"), "data/train_grpo/zero/policy")
+    tokenizer.train(["1"], 700).save_pretrained("data/train_grpo/zero/policy")
     score = scorer.load("train_grpo/zero/policy", MIN, LAST, MODEL, compute(), CPU)
     found = score([GROUP])
     model = load("llama")
