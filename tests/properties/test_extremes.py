@@ -107,15 +107,16 @@ def test_no_advantage_is_no_gradient_whatever_the_ratio(surrogate, data, grids):
 @given(data=st.data())
 def test_rewards_far_from_0_that_hardly_differ(kind, scale, data):
     """In float32, where 1e8 and its neighbour are 8 apart; groups of one among them."""
-    numbers = {"ddof": 1, "eps": 1e-4, "gamma": 1.0}
+    numbers = {"ddof": 1, "eps": 1e-4, "gamma": 1.0, "step_weight": 1.0}
     allowed = {"group_zscore": ("ddof", "eps"), "batch_std": ("ddof", "eps")}
-    allowed |= {"batch_whitened": ("gamma", "eps")}
+    allowed |= {"batch_whitened": ("gamma", "eps"), "step_zscore": ("step_weight", "ddof", "eps")}
     chosen = {name: numbers[name] for name in allowed.get(kind, ())}
     advantage = TypeAdapter(Advantage).validate_python({"kind": kind, **chosen})
     groups = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=12)))
     steps = data.draw(st.lists(st.sampled_from([0, 1]), min_size=len(groups), max_size=len(groups)))
     rewards = torch.full((len(groups),), scale)
     rewards = torch.where(torch.tensor(steps) > 0, rewards.nextafter(2 * rewards), rewards)
+    by_step = kind == "step_zscore"
     found = advantage(
         Scored(
             end_rewards=rewards,
@@ -124,6 +125,8 @@ def test_rewards_far_from_0_that_hardly_differ(kind, scale, data):
             groups=groups,
             counted=torch.ones(len(groups), dtype=torch.bool),
             greedy_rewards=lambda: torch.full_like(rewards, scale),
+            step_rewards=rewards[:, None] * torch.tensor([0.0, 1.0]) if by_step else None,
+            step_ends=torch.tensor([[False, True]] * len(groups)) if by_step else None,
         )
     )
     assert found.isfinite().all()
