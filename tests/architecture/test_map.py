@@ -10,7 +10,7 @@ from stages import params
 from stages.import_steps import ImportSteps
 from stages.loops.group_preset import GroupRlPreset
 from stages.loops.ppo import PpoPreset
-from stages.rewards.rollout_rewards import RuleRewardConfig
+from stages.rewards.composition_config import Composition
 from stages.score_candidates import Config as ScoreCandidatesConfig
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -42,9 +42,7 @@ def test_every_preset_is_in_the_map(table: str) -> None:
     assert [name for name in CONTENT[table] if f"`{name}`" not in MAP] == []
 
 
-@pytest.mark.parametrize(
-    "config", [GroupRlPreset, PpoPreset, RuleRewardConfig, ScoreCandidatesConfig]
-)
+@pytest.mark.parametrize("config", [GroupRlPreset, PpoPreset, Composition, ScoreCandidatesConfig])
 def test_every_kind_of_choice_is_in_the_map(config: type[BaseModel]) -> None:
     assert kinds(config)
     assert [kind for kind in kinds(config) if f"`{kind}`" not in MAP] == []
