@@ -164,7 +164,7 @@ def ids(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[i
 
 
 def special_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """What a text must not contain: it would be read as a special token."""
+    """The spelling of every special token."""
     added = tokenizer.added_tokens_decoder.values()
     return sorted(
         {token.content for token in added if token.special} | set(tokenizer.all_special_tokens)
