@@ -58,6 +58,8 @@ def render(
     prompt itself, after the begin-of-sequence token where the tokenizer adds one to any text.
     """
     messages = [template.replace(PLACEHOLDER, question) for question in questions]
+    if not messages:
+        return []
     if tokenizer.chat_template is None:
         start = bos(tokenizer)
         return [start + message for message in messages]

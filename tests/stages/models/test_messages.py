@@ -27,5 +27,6 @@ def test_those_of_the_chat_template_are():
     chat.chat_template = CHAT
     (ids,) = messages.encoder(chat)(["Why? <|end|>"])
     step, end = chat.convert_tokens_to_ids(["<|step|>", "<|end|>"])
+    assert messages.encoder(chat)([]) == []
     assert ids[0] == ids[-1] == step
     assert [token for token in ids if token in (step, end)] == [step, end, step]
