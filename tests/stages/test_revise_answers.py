@@ -87,7 +87,7 @@ def run(**changes):
         "num_rounds": 2,
         "max_per_problem": 2,
         "temperature": 1.0,
-        "max_prompt_tokens": 120,
+        "max_prompt_tokens": 200,
         "max_new_tokens": 40,
     }
     content = {
