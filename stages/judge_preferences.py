@@ -23,7 +23,7 @@ from stages.records import lines, pools
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
 from stages.reports import judge_quality, policy_metrics
-from stages.rewards.feedback import injection_test, judged_preferences, judging, verified
+from stages.rewards.feedback import injection_rate, judged_preferences, judging, verified
 from stages.rewards.feedback.judge_prompt import OPTIONS
 from stages.rewards.feedback.judging_config import JudgingConfig
 from stages.runtime import outputs, progress, runs
@@ -77,7 +77,7 @@ def main(name: str, train: str, heldout: str, judge: str) -> None:
                 lines.write(temporary, rows)
             verdicts += said
             cost += spent
-        flips, spent = injection_test.flips(
+        flips, spent = injection_rate.flips(
             chooser, asked, said, prompts, settings.rule, num_pairs=settings.injection_pairs
         )
         metrics["injection"] = judge_quality.flip_rates(flips, seed)

@@ -84,9 +84,11 @@ def against_truth(
     """How often the judge is right about pairs of one right and one wrong completion.
 
     `single_order` is what reading each pair once would give, `averaged` both orders, `gain` the
-    paired difference, `kept` the averaged label on the pairs that became preferences. Pairs are
-    averaged within problems, intervals are bootstrapped over problems. `ece`: of the averaged
-    label's confidence in the side it prefers, in bins of equal mass.
+    paired difference, `kept` the averaged label on the pairs that became preferences. The Brier
+    scores are of the probabilities (0 is best); that of the mean of two is below theirs by a
+    quarter of the squared gap. Pairs are averaged within problems, intervals are bootstrapped
+    over problems. `ece`: of the averaged label's confidence in the side it prefers, in bins of
+    equal mass.
     """
     p12, p21, soft = _readings(verdicts)
     a_right = np.array([correct[verdict.id, verdict.index_a] for verdict in verdicts])
@@ -94,9 +96,15 @@ def against_truth(
     single = judge_agreement.single_order_right(p12, p21, a_right)
     averaged = judge_agreement.right(soft, a_right)
     metrics: dict[str, Any] = {"pairs": len(verdicts), "problems": len(set(problems))}
-    metrics |= _intervals(
-        problems, {"single_order": single, "averaged": averaged, "gain": averaged - single}, seed
-    )
+    true = a_right.astype(float)
+    columns = {
+        "single_order": single,
+        "averaged": averaged,
+        "gain": averaged - single,
+        "brier_single_order": ((p12 - true) ** 2 + (1.0 - p21 - true) ** 2) / 2.0,
+        "brier_averaged": (soft - true) ** 2,
+    }
+    metrics |= _intervals(problems, columns, seed)
     kept = np.array([verdict.dropped is None for verdict in verdicts])
     if kept.any():
         of_kept = [problem for problem, keep in zip(problems, kept, strict=True) if keep]

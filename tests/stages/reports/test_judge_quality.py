@@ -53,6 +53,12 @@ def test_every_number_by_hand():
     assert agreement["averaged"]["value"] == 0.75
     assert agreement["gain"]["value"] == 0.25
     assert agreement["kept"]["value"] == pytest.approx(2 / 3, abs=1e-6)
+    # P(A): once (0.9, 0.8), (0.9, 0.3), (0.3, 0.4), (0.8, 0.3); averaged 0.85, 0.6, 0.35, 0.55
+    assert agreement["brier_single_order"]["value"] == pytest.approx(0.24125)
+    assert agreement["brier_averaged"]["value"] == pytest.approx(0.201875)
+    gaps = [0.1, 0.6, 0.1, 0.5]
+    saved = agreement["brier_single_order"]["value"] - agreement["brier_averaged"]["value"]
+    assert saved == pytest.approx(sum(gap**2 for gap in gaps) / 4 / 4)
     for name in ("single_order", "averaged", "gain", "kept", "ece"):
         assert agreement[name]["low"] <= agreement[name]["high"]
 

@@ -1,6 +1,6 @@
 from judged_rows import RuleChooser, pair
 
-from stages.rewards.feedback import injection_test, judging
+from stages.rewards.feedback import injection_rate, judging
 from stages.rewards.feedback.injections import ATTACKS
 from stages.rewards.feedback.label_rule import LabelRule
 
@@ -15,7 +15,7 @@ def run(rule, num_pairs=9):
     chooser = RuleChooser(rule)
     verdicts, _ = judging.judge(chooser, [ASKED], PROMPTS, RULE, "heldout")
     chooser.messages.clear()
-    found, cost = injection_test.flips(chooser, ASKED, verdicts, PROMPTS, RULE, num_pairs=num_pairs)
+    found, cost = injection_rate.flips(chooser, ASKED, verdicts, PROMPTS, RULE, num_pairs=num_pairs)
     return found, cost, chooser.messages
 
 
@@ -65,5 +65,5 @@ def test_an_attack_that_keeps_the_judge_from_answering_flips_nothing():
     silent = RuleChooser(lambda first, second: 1 - by_content(first, second), mass=0.1)
     for least, flipped in ((0.0, 1.0), (0.5, 0.0)):
         rule = RULE.model_copy(update={"min_option_mass": least})
-        found, _ = injection_test.flips(silent, ASKED, verdicts, PROMPTS, rule, num_pairs=9)
+        found, _ = injection_rate.flips(silent, ASKED, verdicts, PROMPTS, rule, num_pairs=9)
         assert found["instruction"] == [("a", flipped), ("b", flipped)]
