@@ -41,6 +41,7 @@ def find_problems(content: dict[str, Any]) -> list[str]:
                 wrong_references(checked),
                 wrong_scores(checked),
                 recipe_rewards.problems(checked, content),
+                recipe_rewards.judges(checked, content),
                 numbers_twice(checked),
                 names_twice(checked),
                 no_baseline(checked),

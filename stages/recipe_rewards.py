@@ -1,4 +1,4 @@
-"""Do the entries of online methods name what their reward needs, and nothing else?"""
+"""Do entries name the models and functions that their reward or judge needs, and nothing else?"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,6 @@ from stages.recipe_words import NO_MODEL, ONLINE_STAGES, PRESETS, REWARDS, secti
 from stages.rewards.composition_config import Composition
 
 NO_OWN = "none"
-NO_JUDGE = "a component of kind judge, and no stage lets a policy grade single completions yet"
 Problems = Iterator[tuple[str, str]]
 """(place, what is wrong there)."""
 
@@ -26,8 +25,6 @@ def problems(recipe: Recipe, content: dict[str, Any]) -> Problems:
                 continue  # told by check_params, or as a word that names nothing
             preset = section(section(content, PRESETS[stage]), entry.preset)
             found = (*scorer(entry, reward, value_init(preset)), *own(entry, reward))
-            if "judge" in reward.kinds():
-                yield f"{stage}.{name}.reward", NO_JUDGE
             yield from ((f"{stage}.{name}.{word}", what) for word, what in found)
 
 
@@ -48,6 +45,9 @@ def scorer(entry: OnlineRl, reward: Composition, init: str | None) -> Problems:
     if "scorer" in reward.kinds() and is_policy:
         what = f"the reward '{entry.reward}' asks a reward model or a process model for scores"
         yield "scorer", f"{what}, and '{entry.scorer}' is a policy"
+    if reward.needs_judge() and not is_policy:
+        what = f"the reward '{entry.reward}' asks a policy to compare completions"
+        yield "scorer", f"{what}, and '{entry.scorer}' is none"
     if from_it and (is_policy or is_process):
         what = f"the value model of the preset '{entry.preset}' starts from a reward model"
         yield "scorer", f"{what}, and '{entry.scorer}' is none: take value.init: policy"
@@ -60,6 +60,18 @@ def own(entry: OnlineRl, reward: Composition) -> Problems:
         yield "own", f"{what} stages/rewards/own/"
     if not reward.needs_own() and entry.own != NO_OWN:
         yield "own", f"the reward '{entry.reward}' does not ask '{entry.own}': write {NO_OWN}"
+
+
+def judges(recipe: Recipe, content: dict[str, Any]) -> Problems:
+    """Judges of pairs that are not of the kind that the section judge_preferences names."""
+    kind = section(section(content, "judge_preferences"), "judge").get("kind")
+    for name, entry in recipe.judge_preferences.items():
+        place = f"judge_preferences.{name}.judge"
+        if kind == "policy" and entry.judge == NO_MODEL:
+            yield place, "judge_preferences.judge has kind: policy: name one, or kind: endpoint"
+        if kind == "endpoint" and entry.judge != NO_MODEL:
+            what = "judge_preferences.judge has kind: endpoint, which asks no model here"
+            yield place, f"{what}: write {NO_MODEL} in place of '{entry.judge}', or kind: policy"
 
 
 def value_init(preset: dict[str, Any]) -> str | None:

@@ -94,9 +94,9 @@ def load(
             cache=AnswerCache(cache),
         )
     from stages.engines import samplers
-    from stages.engines.next_token import TransformersNextToken
-    from stages.engines.policy_chooser import PolicyChooser
     from stages.engines.transformers import TransformersSampler
+    from stages.models.next_token import TransformersNextToken
+    from stages.models.policy_chooser import PolicyChooser
 
     tokenizer = models_start.tokenizer(word)
     cue = prompting.ids([feedback_reasoning.CUE], tokenizer)[0] if reasoning_tokens else []

@@ -7,12 +7,14 @@ from pathlib import Path
 from stages.loops import model_reward, process_rewards
 from stages.loops.actor import Actor
 from stages.loops.rollouts import Rollouts
+from stages.models import policy_chooser
 from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig
 from stages.models.process_scorer import PROCESS_MODELS
 from stages.rewards import composition, own_reward
 from stages.rewards.available import Available
 from stages.rewards.composition_config import Composition
+from stages.rewards.feedback.judge_prompt import OPTIONS
 from stages.rewards.judged import Judged
 
 NO_MODEL = "no_model"
@@ -51,11 +53,11 @@ def load(
         raise ValueError(
             "this reward needs a function: name a file of stages/rewards/own/ as the entry's `own`"
         )
-    if "judge" in config.kinds():
-        raise ValueError("a component of kind judge: no model here grades single completions yet")
-    score = None
+    score, chooser = None, None
     device = actor.policy.device
-    if scorer.startswith(PROCESS_MODELS):
+    if config.needs_judge():
+        chooser = policy_chooser.load(DATA / scorer, OPTIONS, compute, device)
+    elif scorer.startswith(PROCESS_MODELS):
         score = process_rewards.load(DATA / scorer, compute, device)
     elif config.needs_model():
         score = model_reward.load(DATA / scorer, aggregate, compute, device, actor.pad_id)
@@ -64,7 +66,7 @@ def load(
     def judge(drawn: Rollouts) -> Judged:
         available = Available(
             scorer=None if score is None else partial(score, drawn),
-            judge=None,
+            judge=chooser,
             own=function,
             max_new_tokens=max_new_tokens,
         )

@@ -88,9 +88,16 @@ def check_reward(config: GroupRlConfig, preset: GroupRlPreset, reward: Compositi
 
     Raises:
         ValueError: what is normalised over a step's completions would be normalised again, or
-            over others than are learned from; a longer `buffer` than completions.
+            over others than are learned from; a longer `buffer` than completions; completions
+            without siblings before a judge.
     """
     reward.check_lengths(config.max_new_tokens)
+    reward.check_group_size(config.group_size, "group_size")
+    if reward.needs_judge() and preset.advantage.kind == "greedy_baseline":
+        raise ValueError(
+            "a reward with a component of kind judge compares the completions of a prompt with "
+            "each other, and greedy_baseline has one rewarded by itself: take another advantage"
+        )
     whole = preset.sampling.kind == "fixed" and preset.truncation.kind != "exclude"
     if reward.compares() and not (whole and preset.advantage.kind != "greedy_baseline"):
         raise ValueError(

@@ -80,6 +80,7 @@ def check(config: PpoConfig, preset: PpoPreset, reward: Composition | None = Non
     if reward is None:
         return
     reward.check_lengths(config.max_new_tokens)
+    reward.check_group_size(config.samples_per_prompt, "samples_per_prompt")
     if reward.combine.kind == "normalise":
         raise ValueError("the value model is PPO's baseline: its reward needs combine: {kind: sum}")
     if "group" in reward.compares() and config.samples_per_prompt == 1:

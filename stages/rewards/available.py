@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from stages.chooser import Chooser
 from stages.records.prompt import Prompt
 from stages.rewards.judged import Judged
 
@@ -13,8 +14,8 @@ class Available:
 
     scorer: Callable[[], Judged] | None
     """The entry's model on these completions: a score for each, a reward for each step, or both."""
-    judge: Callable[[], Judged] | None
-    """The entry's model where it is a policy: its grade for each of these completions."""
+    judge: Chooser | None
+    """The entry's model where it is a policy that judges: it chooses between two answers."""
     own: Callable[[Prompt, str], float] | None
     """The user's own reward: `reward` of the entry's file in stages/rewards/own/."""
     max_new_tokens: int

@@ -51,6 +51,28 @@ class Composition(Params):
             )
         return self
 
+    @model_validator(mode="after")
+    def _one_model(self) -> "Composition":
+        scored = sorted(self.kinds() & {"scorer", "process"})
+        if scored and self.needs_judge():
+            raise ValueError(
+                f"components of kind judge and {scored[0]}: the one asks a policy, the other a "
+                "model that scores, and an entry names one `scorer`: leave one of them out"
+            )
+        return self
+
+    def check_group_size(self, size: int, where: str) -> None:
+        """Refuse single completions where completions of a prompt are compared.
+
+        Raises:
+            ValueError: naming the number `where` it is said.
+        """
+        if self.needs_judge() and size < 2:
+            raise ValueError(
+                f"{where} is {size}: a reward with a component of kind judge compares the "
+                "completions of a prompt with each other: at least 2"
+            )
+
     def check_lengths(self, max_new_tokens: int) -> None:
         """Refuse a stretch before the length limit that is longer than a completion.
 
@@ -71,6 +93,10 @@ class Composition(Params):
     def needs_model(self) -> bool:
         """Whether the entry must name a scorer."""
         return bool(self.kinds() & {"scorer", "process", "judge"})
+
+    def needs_judge(self) -> bool:
+        """Whether that scorer must be a policy, which compares completions."""
+        return "judge" in self.kinds()
 
     def needs_own(self) -> bool:
         """Whether the entry must name a file of stages/rewards/own/."""

@@ -109,6 +109,17 @@ MODEL = "train_reward_model/sft-0/reward_model"
             "scorer: the reward 'model' asks a reward model or a process model for scores, and "
             "'train_sft/sft/policy' is a policy",
         ),
+        ("grpo", {"reward": "judge"}, "scorer: the reward 'judge' asks a model: name one"),
+        (
+            "grpo", {"reward": "judge", "scorer": MODEL},
+            f"scorer: the reward 'judge' asks a policy to compare completions, and '{MODEL}' is "
+            "none",
+        ),
+        (
+            "ppo", {"reward": "judge", "scorer": "train_sft/sft/policy"},
+            "scorer: the value model of the preset 'ppo_instructgpt' starts from a reward model, "
+            "and 'train_sft/sft/policy' is none: take value.init: policy",
+        ),
         ("grpo", {"reward": "own"}, "own: the reward 'own' asks your own function: name its file"),
         ("grpo", {"own": "brevity"}, "own: the reward 'rule' does not ask 'brevity': write none"),
         (
@@ -134,11 +145,34 @@ def test_what_a_reward_needs_is_named_and_nothing_else(content, stage, entry, pr
         ("grpo", {"reward": "rule_own", "own": "brevity"}),
         ("grpo", {"reward": "rule_model", "scorer": MODEL}),
         ("ppo", {"reward": "rule"}),
+        ("grpo", {"reward": "judge", "scorer": "train_sft/sft/policy"}),
+        (
+            "ppo",
+            {"preset": "ppo_process", "reward": "judge", "scorer": "train_sft/sft/policy"},
+        ),
     ],
 )
 def test_what_a_reward_or_a_value_model_reads_may_be_named(content, stage, entry):
     content["plan"][f"train_{stage}"][stage].update(entry)
     assert check_recipes.find_problems(content) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "judge", "told"),
+    [
+        ("policy", "no_model", "has kind: policy: name one, or kind: endpoint"),
+        (
+            "endpoint", "train_sft/sft/policy",
+            "has kind: endpoint, which asks no model here: write no_model in place of "
+            "'train_sft/sft/policy', or kind: policy",
+        ),
+    ],
+)  # fmt: skip
+def test_a_judge_of_another_kind_than_the_section_names(content, kind, judge, told):
+    content["plan"]["judge_preferences"]["ai"]["judge"] = judge
+    content["judge_preferences"]["judge"]["kind"] = kind
+    place = "recipes.mine.judge_preferences.ai.judge"
+    assert check_recipes.find_problems(content) == [f"{place}: judge_preferences.judge {told}"]
 
 
 def test_a_stage_left_out_is_missing_and_a_plan_of_its_own_is_checked_too(content):

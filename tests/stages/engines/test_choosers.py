@@ -7,8 +7,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from stages.engines import choosers, openai_endpoint
 from stages.engines.openai_endpoint import EndpointChooser
-from stages.engines.policy_chooser import PolicyChooser
 from stages.models.config import ModelConfig
+from stages.models.policy_chooser import PolicyChooser
 
 MODEL = ModelConfig(
     path=None,

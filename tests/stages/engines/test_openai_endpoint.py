@@ -10,11 +10,11 @@ from option_server import Endpoint, serve
 
 from stages.engines import openai_endpoint, transformers
 from stages.engines.answer_cache import AnswerCache
-from stages.engines.next_token import TransformersNextToken
 from stages.engines.openai_endpoint import EndpointChooser
-from stages.engines.policy_chooser import PolicyChooser
 from stages.models import model_tokenizer, policy
+from stages.models.next_token import TransformersNextToken
 from stages.models.option_tokens import option_tokens
+from stages.models.policy_chooser import PolicyChooser
 from stages.rewards.feedback import reasoning
 
 

@@ -8,9 +8,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from stages.engines import vllm
-from stages.engines.next_token import TransformersNextToken
 from stages.engines.transformers import TransformersSampler
 from stages.engines.vllm import VllmSampler
+from stages.models.next_token import TransformersNextToken
 
 EOS, VOCAB = 0, 101
 needs_vllm = pytest.mark.skipif(

@@ -1,19 +1,25 @@
 """A reward that is loaded as an entry names it, on a tiny model."""
 
+import judge_checkpoint
+import presets
 import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
-from tiny_rollouts import decode, make_prompts, make_sampler
+from tiny_rollouts import OPTIM, decode, make_prompts, make_sampler, weights
 
-from stages.loops import entry_reward, model_reward, rollouts
-from stages.loops.actor import Actor
-from stages.models import scalar_head
+from stages.engines import transformers
+from stages.loops import entry_reward, group_rl, model_reward, rollouts
+from stages.loops.actor import Actor, Task
+from stages.loops.group_preset import GroupRlConfig
+from stages.models import model_tokenizer, policy, scalar_head
+from stages.records.prompt import Prompt
 from stages.rewards.composition_config import Composition
+from stages.sampler import Sample
 
 
-def composition(*kinds):
+def composition(*kinds, **settings):
     body = {"weight": 2.0, "cap": None, "normalise": {"kind": "none"}}
-    components = {kind: {"value": {"kind": kind}, **body} for kind in kinds}
+    components = {kind: {"value": {"kind": kind, **settings}, **body} for kind in kinds}
     return Composition(components=components, combine={"kind": "sum"})
 
 
@@ -67,6 +73,70 @@ def test_what_the_entry_does_not_name_is_told(actor, kind, told):
         entry_reward.load(composition(kind), "no_model", "none", actor, compute(), 6)
 
 
-def test_no_model_grades_single_completions_yet(actor):
-    with pytest.raises(ValueError, match="of kind judge"):
-        entry_reward.load(composition("judge"), "train_sft/sft/policy", "none", actor, compute(), 6)
+JUDGE = {"style": "short", "constitution": "correct", "min_option_mass": 0.5}
+
+
+@pytest.fixture
+def judging(monkeypatch):
+    """Actor, reward and prompts; policy and judge are one checkpoint."""
+    path = judge_checkpoint.checkpoint()
+    monkeypatch.setattr(entry_reward, "DATA", path.parent)
+    tokenizer = model_tokenizer.load(path)
+    model = policy.load(path, compute(), CPU)
+    actor = Actor(
+        policy=model,
+        reference=None,
+        sampler=transformers.from_model(model, tokenizer, max_batch=64),
+        decode=policy.decoder(tokenizer),
+        pad_id=model_tokenizer.pad_id(tokenizer),
+    )
+    reward = entry_reward.load(
+        composition("judge", **JUDGE), path.name, "none", actor, compute(), 6
+    )
+    question = judge_checkpoint.QUESTION
+    prompts = [
+        Prompt(
+            id=f"p{i}", task="solve", question=question, prompt=question,
+            prompt_ids=tokenizer(question)["input_ids"], answer="7",
+        )
+        for i in range(2)
+    ]  # fmt: skip
+    return actor, reward, prompts
+
+
+def test_the_judge_is_the_policy_of_the_folder_and_its_sure_verdicts_are_found(judging):
+    _, reward, prompts = judging
+    texts = [judge_checkpoint.ANSWERS[0], judge_checkpoint.ANSWERS[4]] * 2
+    sample = Sample(token_ids=[1], logprobs=[0.0], finish_reason="stop")
+    drawn = rollouts.Rollouts(
+        prompts=prompts, groups=[0, 0, 1, 1], numbers=[0, 1, 0, 1], samples=[sample] * 4,
+        texts=texts,
+    )  # fmt: skip
+    found = reward(drawn)
+    # A weight of 2; it has learned to prefer the first of `ANSWERS` to the last.
+    assert found.totals[0] > 1.2
+    assert found.totals[0] + found.totals[1] == pytest.approx(2.0, abs=1e-5)
+    assert found.parts["judge"] == pytest.approx([value / 2 for value in found.totals])
+    assert found.metrics["judge/no_answer"] == 0.0
+    assert found.metrics["judge/read_tokens"] > 0
+
+
+def test_a_policy_is_trained_on_the_verdicts_of_a_judge(judging):
+    actor, reward, prompts = judging
+    before = weights(actor.policy)
+    settings = GroupRlConfig(
+        num_steps=1, prompts_per_step=2, group_size=4, temperature=1.5, max_new_tokens=6,
+        optim=OPTIM,
+    )  # fmt: skip
+    (step,) = group_rl.train(
+        actor, Task(prompts=prompts, reward=reward, correct=None), [[0, 1]], settings,
+        presets.group_rl("grpo_deepseekmath", kl={"kind": "none"}), compute(), 0,
+    )  # fmt: skip
+    rewards = torch.tensor([row.reward for row in step.rows]).reshape(2, 4)
+    assert torch.allclose(rewards.mean(1), torch.tensor(1.0), atol=1e-5)
+    assert (rewards >= 0).all()
+    assert (rewards <= 2).all()
+    assert rewards.std() > 0.01, "the judge tells these completions apart"
+    assert step.metrics["reward/judge"] == pytest.approx(0.5, abs=1e-5)
+    assert {"judge/gap", "judge/identical", "judge/too_long"} < step.metrics.keys()
+    assert not torch.equal(weights(actor.policy), before)

@@ -2,14 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import torch
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.algorithms.option_probabilities import option_probabilities
 from stages.chooser import Choice, NextToken
-from stages.models import prompting
+from stages.models import model_tokenizer, policy, prompting
+from stages.models.device import ComputeConfig
 from stages.models.messages import encoder
-from stages.models.model_tokenizer import eos_id
+from stages.models.next_token import TransformersNextToken
+from stages.models.option_tokens import option_tokens
 from stages.rewards.feedback import reasoning
 from stages.sampler import Sampler
 
@@ -19,8 +23,8 @@ class PolicyChooser:
     """Reads the next-token distribution at the end of the rendered message."""
 
     reader: NextToken
-    sampler: Sampler
-    """Writes the reasoning; the same model."""
+    sampler: Sampler | None
+    """Writes the reasoning; the same model. None: there is none to write."""
     tokenizer: PreTrainedTokenizerBase
     option_ids: list[list[int]]
     """Of each option, the tokens that spell it (`models/option_tokens`)."""
@@ -58,6 +62,7 @@ class PolicyChooser:
         """What the model writes before it chooses, without an end-of-sequence token."""
         if not self.reasoning_tokens:
             return [[] for _ in prompts]
+        assert self.sampler is not None, "nothing to reason with"
         drawn = self.sampler.sample(
             prompts,
             [0] * len(prompts),
@@ -65,5 +70,28 @@ class PolicyChooser:
             temperature=0.0,
             max_new_tokens=self.reasoning_tokens,
         )
-        end = eos_id(self.tokenizer)
+        end = model_tokenizer.eos_id(self.tokenizer)
         return [[token for token in samples[0].token_ids if token != end] for samples in drawn]
+
+
+def load(
+    path: Path, options: Sequence[str], compute: ComputeConfig, device: torch.device
+) -> PolicyChooser:
+    """The policy at `path` as a judge that reads what fits its positions, and does not reason.
+
+    Raises:
+        ValueError: an option that no token of it spells.
+    """
+    tokenizer = model_tokenizer.load(path)
+    model = policy.load(path, compute, device)
+    reader = TransformersNextToken(
+        model=model, pad_id=model_tokenizer.pad_id(tokenizer), max_tokens=compute.max_tokens
+    )
+    return PolicyChooser(
+        reader=reader,
+        sampler=None,
+        tokenizer=tokenizer,
+        option_ids=option_tokens(tokenizer, options),
+        max_prompt_tokens=model.config.max_position_embeddings,
+        reasoning_tokens=0,
+    )

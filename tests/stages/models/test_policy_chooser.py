@@ -3,9 +3,9 @@ import pytest
 import tiny_checkpoints
 import torch
 
-from stages.engines import policy_chooser, transformers
-from stages.engines.next_token import TransformersNextToken
-from stages.models import model_tokenizer, policy, prompting
+from stages.engines import transformers
+from stages.models import model_tokenizer, policy, policy_chooser, prompting
+from stages.models.next_token import TransformersNextToken
 from stages.models.option_tokens import option_tokens
 from stages.rewards.feedback import reasoning
 

@@ -5,7 +5,7 @@ import tiny_checkpoints
 import torch
 
 from stages.chooser import NextToken
-from stages.engines.next_token import TransformersNextToken
+from stages.models.next_token import TransformersNextToken
 
 PROMPTS = [[3, 4, 5], [6], [7, 8, 9, 10, 11, 12], [3, 4, 5, 6]]
 
