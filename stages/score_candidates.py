@@ -2,8 +2,8 @@
 
     python -m stages.score_candidates <name> <pool> <scorer>
 
-Reads the pool, the prompts and the scorer, a reward model or a policy; writes one score a
-completion. The completions of a problem share one reading of its prompt.
+Reads the pool, the prompts and the scorer, a reward model, an ensemble or a policy; writes one
+score a completion. The completions of a problem share one reading of its prompt.
 """
 
 import json
@@ -16,7 +16,7 @@ from pydantic import Field
 from stages import params
 from stages.models import model_tokenizer
 from stages.models import scorer as models_scorer
-from stages.models import start as models_start
+from stages.models.aggregate import Aggregate
 from stages.models.batch import Group, micro_batches, split_group
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
@@ -44,6 +44,7 @@ class Config(Params):
 
     compute: ComputeConfig
     model: ModelConfig
+    ensemble: Aggregate
     score_candidates: ScoreCandidates
 
 
@@ -54,8 +55,8 @@ def main(name: str, pool_name: str, scorer: str) -> None:
     with runs.start(f"score_candidates@{name}", output, gpu=True) as run:
         config = params.load(Config)
         device = setup(config.compute)
-        score = models_scorer.load(scorer, config.model, config.compute, device)
-        pad_id = model_tokenizer.pad_id(models_start.tokenizer(scorer))
+        score = models_scorer.load(scorer, config.ensemble, config.model, config.compute, device)
+        pad_id = model_tokenizer.pad_id(models_scorer.tokenizer(scorer))
         problems = pools.by_problem(lines.read(PROMPTS, Prompt), lines.read(pool_path, Completion))
         rows = [row for _, pool in problems for row in pool]
         batches = list(
@@ -63,10 +64,12 @@ def main(name: str, pool_name: str, scorer: str) -> None:
                 groups(problems, config.compute.row_tokens), config.compute, pad_id, device
             )
         )
-        scores = torch.zeros(len(rows))
+        scores, disagreement = torch.zeros(2, len(rows))
         for index, batch in enumerate(progress.track(batches, label=f"score {name}")):
-            scores[batch.indices] = score(batch).cpu()
-            run.log(index, {"score/mean": float(scores[batch.indices].mean())})
+            found = score(batch)
+            scores[batch.indices] = found.values.cpu()
+            disagreement[batch.indices] = found.disagreement.cpu()
+            run.log(index, {"score/mean": float(found.values.mean())})
         decimals = config.score_candidates.decimals
         with outputs.replace(output / "scores.jsonl") as temporary:
             lines.write(
@@ -76,7 +79,11 @@ def main(name: str, pool_name: str, scorer: str) -> None:
                     for row, score in zip(rows, scores, strict=True)
                 ),
             )
-        metrics = {"completions": len(rows), "mean_score": round(float(scores.mean()), decimals)}
+        metrics = {
+            "completions": len(rows),
+            "mean_score": round(float(scores.mean()), decimals),
+            "disagreement": round(float(disagreement.mean()), decimals),
+        }
         with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 

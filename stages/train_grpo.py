@@ -27,6 +27,7 @@ from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
 from stages.loops.step import Step, token_totals
 from stages.models import lora, model_tokenizer, policy
 from stages.models import start as models_start
+from stages.models.aggregate import Aggregate
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
@@ -57,6 +58,7 @@ class Config(Params):
     model: ModelConfig
     lora: LoraConfig
     group_rl: GroupRlPreset
+    ensemble: Aggregate
     rewards: Composition
     train_grpo: TrainGrpo
 
@@ -86,7 +88,9 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         )
         merged = lora.attach(model, config.lora, seed)
         prompts, longest = list(lines.read(PROMPTS, Prompt)), settings.max_new_tokens
-        judge = entry_reward.load(config.rewards, scorer, own, actor, config.compute, longest)
+        judge = entry_reward.load(
+            config.rewards, scorer, own, config.ensemble, actor, config.compute, longest
+        )
         task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
         needed = algorithm.sampling.num_prompts(settings.prompts_per_step)
         schedule = epochs.draws(len(prompts), settings.num_steps, needed, seed)
@@ -100,8 +104,7 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
         with outputs.replace(output / "metrics.json") as temporary:
-            totals = json.dumps(token_totals(history), indent=2)
-            temporary.write_text(totals + "\n", encoding="utf-8")
+            temporary.write_text(json.dumps(token_totals(history), indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig, PpoPreset
 from stages.loops.step import Step, token_totals
 from stages.models import lora, model_tokenizer, policy
+from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
@@ -54,6 +55,7 @@ class Config(Params):
     compute: ComputeConfig
     lora: LoraConfig
     ppo: PpoPreset
+    ensemble: Aggregate
     rewards: Composition
     train_ppo: TrainPpo
 
@@ -86,7 +88,9 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         merged = lora.attach(model, config.lora, seed)
         prompts = list(lines.read(PROMPTS, Prompt))
         longest = loop.max_new_tokens
-        judge = entry_reward.load(config.rewards, scorer, own, actor, compute, longest)
+        judge = entry_reward.load(
+            config.rewards, scorer, own, config.ensemble, actor, compute, longest
+        )
         task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
         schedule = epochs.draws(len(prompts), loop.num_steps, loop.prompts_per_step, seed)
         steps = ppo.train(actor, value, task, schedule, loop, algorithm, compute, seed)
@@ -99,8 +103,7 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
         with outputs.replace(output / "metrics.json") as temporary:
-            totals = json.dumps(token_totals(history), indent=2)
-            temporary.write_text(totals + "\n", encoding="utf-8")
+            temporary.write_text(json.dumps(token_totals(history), indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """A Bradley-Terry reward model, initialised from a policy, with held-out accuracy.
 
-    python -m stages.train_reward_model <name> <start> <pairs> <heldout>
+    python -m stages.train_reward_model <name> <start> <pairs> <heldout> <member> <flip>
 
 Reads labelled pairs for training and, of other problems, for testing; writes an
 `AutoModelForSequenceClassification` with one label, read at a completion's last token.
 Ouyang et al., "Training language models to follow instructions" (2022), eq. 1. Departure:
-the head starts at zero and the scale is kept centred.
+the scale is kept centred. `member` is a number that seeds the head's start and the order of the
+pairs, as in Coste et al., "Reward Model Ensembles Help Mitigate Overoptimization" (2024): several
+with one word `ensemble` in the plan are an ensemble, which `assemble_ensembles` puts together.
+`flip` is the per cent of the training labels that are made wrong, the same ones for each member.
 """
 
 import json
@@ -21,6 +24,7 @@ from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import lines
 from stages.records.preference import Preference
+from stages.rewards import label_noise
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
@@ -37,18 +41,21 @@ class Config(Params):
     train_reward_model: RewardConfig
 
 
-def main(name: str, start: str, pairs_of: str, heldout_of: str) -> None:
+def main(name: str, start: str, pairs_of: str, heldout_of: str, member: str, flip: str) -> None:
     """Write `reward_model/` and `metrics.json`."""
     output = OUTPUT / name
     with runs.start(f"train_reward_model@{name}", output, gpu=True) as run:
         config = params.load(Config)
         device = setup(config.compute)
-        seed = derive(config.seed, "train_reward_model")
+        seed = derive(config.seed, "train_reward_model", int(member))
         tokenizer = model_tokenizer.load(DATA / start)
         pad_id = model_tokenizer.pad_id(tokenizer)
-        model = scalar_head.from_policy(DATA / start, pad_id, config.compute, device)
+        model = scalar_head.from_policy(
+            DATA / start, pad_id, config.compute, device, head_seed=derive(seed, "head")
+        )
         merged = lora.attach(model, config.lora, seed)
-        pairs = list(lines.read(DATA / pairs_of / "train.jsonl", Preference))
+        labelled = list(lines.read(DATA / pairs_of / "train.jsonl", Preference))
+        pairs = label_noise.flip(labelled, int(flip), derive(config.seed, "flip"))
         heldout = list(lines.read(DATA / heldout_of / "heldout.jsonl", Preference))
         settings = config.train_reward_model
         schedule = epochs.batches(len(pairs), settings.num_epochs, settings.batch_size, seed)
@@ -63,6 +70,7 @@ def main(name: str, start: str, pairs_of: str, heldout_of: str) -> None:
             "generated_tokens": 0,
             "trained_tokens": trained_tokens,
             "pairs": len(pairs),
+            "flipped_percent": int(flip),
             "heldout_pairs": len(heldout),
             "heldout_accuracy": accuracy,
         }

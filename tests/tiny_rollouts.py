@@ -8,6 +8,8 @@ from tiny_checkpoints import EOS, PAD, gradients, random_ids
 from transformers import PreTrainedModel
 
 from stages.engines.transformers import TransformersSampler
+from stages.models.aggregate import Mean
+from stages.models.ensemble import Ensemble
 from stages.records.demonstration import Demonstration
 from stages.records.preference import Preference
 from stages.records.prompt import Prompt
@@ -78,6 +80,11 @@ def make_pairs(number: int, probability: float = 1.0) -> list[Preference]:
 
 def make_sampler(model: PreTrainedModel) -> TransformersSampler:
     return TransformersSampler(model=model, eos_ids=frozenset([EOS]), pad_id=PAD, max_batch=64)
+
+
+def alone(model: PreTrainedModel) -> Ensemble:
+    """A reward model as what scores."""
+    return Ensemble(members=[model], aggregate=Mean(kind="mean"))
 
 
 def even_share(texts: Sequence[str]) -> list[float]:

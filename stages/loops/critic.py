@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from stages.algorithms.aggregation import token_mean
 from stages.algorithms.losses.value import clipped_value_loss
 from stages.loops.experience import ValuePart
-from stages.models import lora, scalar_head
+from stages.models import ensemble, lora, scalar_head
 from stages.models.device import ComputeConfig
 from stages.models.lora import LoraConfig
 from stages.params import Params
@@ -54,7 +54,7 @@ def load(
     Args:
         config: says which.
         policy: whose trunk it may share.
-        paths: where the policy and the reward model are, which it may start from.
+        paths: where the policy and the reward model or ensemble are, which it may start from.
         pad_id: see `scalar_head.from_policy`.
         compute: its precision.
         adapters: attached to a trunk of its own.
@@ -66,7 +66,9 @@ def load(
     if config.init == "policy":
         value = scalar_head.from_policy(policy_path, pad_id, compute, policy.device)
     else:
-        value = scalar_head.load(reward_model_path, compute, policy.device)
+        # Of an ensemble, its first member: a mean of weights is no mean of functions.
+        first = ensemble.folders(reward_model_path)[0]
+        value = scalar_head.load(first, compute, policy.device)
     lora.attach(value, adapters, derive(seed, "value"))
     return value
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from stages.loops import model_reward
 from stages.loops.actor import Actor
 from stages.loops.rollouts import Rollouts
+from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig
 from stages.rewards import composition, own_reward
 from stages.rewards.available import Available
@@ -22,6 +23,7 @@ def load(
     config: Composition,
     scorer: str,
     own: str,
+    aggregate: Aggregate,
     actor: Actor,
     compute: ComputeConfig,
     max_new_tokens: int,
@@ -32,6 +34,7 @@ def load(
         config: the entry of the table `rewards`.
         scorer: the model's folder under data/, or `NO_MODEL`.
         own: the user's file in stages/rewards/own/, or `own_reward.NONE`.
+        aggregate: how the scores of an ensemble become one.
         actor: whose completions are judged; the model goes where its policy is.
         compute: the model's precision.
         max_new_tokens: where completions are cut.
@@ -51,7 +54,9 @@ def load(
         raise ValueError("a component of kind judge: no model here grades single completions yet")
     score = None
     if config.needs_model():
-        score = model_reward.load(DATA / scorer, compute, actor.policy.device, actor.pad_id)
+        score = model_reward.load(
+            DATA / scorer, aggregate, compute, actor.policy.device, actor.pad_id
+        )
     function = own_reward.load(own) if config.needs_own() else None
 
     def judge(drawn: Rollouts) -> Judged:

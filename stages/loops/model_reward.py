@@ -1,36 +1,45 @@
-"""A reward model's verdict on sampled completions."""
+"""The verdict of a reward model, or of an ensemble of them, on sampled completions."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
 
 from stages.loops import rollouts as rollout_batch
 from stages.loops.rollouts import Rollouts
-from stages.models import scalar_head
+from stages.models import ensemble
+from stages.models.aggregate import Aggregate
 from stages.models.batch import micro_batches
 from stages.models.device import ComputeConfig
+from stages.models.ensemble import Ensemble, Scores
 from stages.rewards.judged import Judged
 
 
 def load(
-    path: Path, compute: ComputeConfig, device: torch.device, pad_id: int
+    path: Path, aggregate: Aggregate, compute: ComputeConfig, device: torch.device, pad_id: int
 ) -> Callable[[Rollouts], Judged]:
-    """The reward model at `path`, as a function of completions."""
-    model = scalar_head.load(path, compute, device)
-    return lambda drawn: Judged(totals=scores(model, drawn, compute, pad_id))
+    """The reward model or the ensemble at `path`, as a function of completions."""
+    models = ensemble.load(path, aggregate, compute, device)
+    return lambda drawn: judge(models, drawn, compute, pad_id)
 
 
-@torch.no_grad()
-def scores(
-    model: PreTrainedModel, drawn: Rollouts, compute: ComputeConfig, pad_id: int
-) -> list[float]:
-    """The scalar at the last token of each completion, in eval mode."""
-    model.eval()
+def judge(models: Ensemble, drawn: Rollouts, compute: ComputeConfig, pad_id: int) -> Judged:
+    """`scores` as rewards; of several members, how far they disagree is logged."""
+    found = scores(models, drawn, compute, pad_id)
+    several = len(models.members) > 1
+    return Judged(
+        totals=found.values.tolist(),
+        metrics={"ensemble/disagreement": found.disagreement.mean().item()} if several else {},
+    )
+
+
+def scores(models: Ensemble, drawn: Rollouts, compute: ComputeConfig, pad_id: int) -> Scores:
+    """What each completion is worth, read at its last token in eval mode; on the CPU."""
     every = torch.ones(len(drawn.samples), dtype=torch.bool)
     groups = rollout_batch.batch_groups(drawn, every, compute.row_tokens)
-    found = torch.zeros(len(drawn.samples))
-    for batch in micro_batches(groups, compute, pad_id, model.device):
-        found[batch.indices] = scalar_head.rewards(model, batch).cpu()
-    return found.tolist()
+    values, disagreement = torch.zeros(2, len(drawn.samples))
+    for batch in micro_batches(groups, compute, pad_id, models.device):
+        found = models(batch)
+        values[batch.indices] = found.values.cpu()
+        disagreement[batch.indices] = found.disagreement.cpu()
+    return Scores(values=values, disagreement=disagreement)

@@ -32,6 +32,8 @@ class RewardConfig(Params):
     """Pairs in an optimizer step."""
     centring: float = Field(ge=0)
     """Weight of (r_chosen + r_rejected)^2, which keeps the scale's zero in place; usually 0.01."""
+    margin: float = Field(ge=0)
+    """How far apart the rewards of a certain pair are asked to be, as in Llama 2; 0: no margin."""
     optim: OptimConfig
 
 
@@ -57,14 +59,17 @@ def train(
         for batch in micro_batches(pair_groups(pairs, chosen), compute, pad_id, model.device):
             scores = rewards(model, batch).view(-1, 2)
             labels = [pairs[i // 2].probability for i in batch.indices[::2]]
+            probabilities = torch.tensor(labels, device=scores.device)
             losses = bradley_terry_loss(
-                scores[:, 0], scores[:, 1], torch.tensor(labels, device=scores.device)
+                scores[:, 0], scores[:, 1], probabilities, margin=config.margin
             )
             losses = losses + config.centring * scores.sum(1) ** 2
             (losses.sum() / len(chosen)).backward()
             loss_sum += losses.sum().item()
-            accuracy_sum += (scores[:, 0] > scores[:, 1]).sum().item()
-            margin_sum += (scores[:, 0] - scores[:, 1]).sum().item()
+            # Of a pair labelled below 0.5 the rejected one is to be preferred.
+            gaps = (scores[:, 0] - scores[:, 1]) * torch.sign(probabilities - 0.5)
+            accuracy_sum += (gaps > 0).sum().item()
+            margin_sum += gaps.sum().item()
             num_tokens += int(batch.mask.sum())
         metrics = {
             "loss/bradley_terry": loss_sum / len(chosen),
@@ -92,12 +97,14 @@ def score_pairs(
 def heldout_accuracy(
     pairs: Sequence[Preference], scores: Float[Tensor, "pair 2"], seed: int
 ) -> dict[str, float]:
-    """Share of pairs ordered rightly, a tie counting half, with a 95 % interval over problems.
+    """Share of pairs ordered as their labels say, with a 95 % interval over problems.
 
-    Pairs of one problem are averaged first: they share completions and are not
-    independent evidence.
+    A tie, of the scores or of the label (0.5), counts half. Pairs of one problem are averaged
+    first: they share completions and are not independent evidence.
     """
-    right = ((scores[:, 0] > scores[:, 1]) + 0.5 * (scores[:, 0] == scores[:, 1])).tolist()
+    sides = torch.tensor([pair.probability - 0.5 for pair in pairs])
+    gaps = (scores[:, 0] - scores[:, 1]) * torch.sign(sides)
+    right = ((gaps > 0) + 0.5 * (gaps == 0)).tolist()
     of_problem: dict[str, list[float]] = {}
     for pair, value in zip(pairs, right, strict=True):
         of_problem.setdefault(pair.id, []).append(value)

@@ -24,15 +24,34 @@ def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreT
 
 
 def from_policy(
-    path: str | Path, pad_id: int, compute: ComputeConfig, device: torch.device
+    path: str | Path,
+    pad_id: int,
+    compute: ComputeConfig,
+    device: torch.device,
+    *,
+    head_seed: int | None = None,
 ) -> PreTrainedModel:
-    """The body of the policy at `path` under a new head that starts at zero.
+    """The body of the policy at `path` under a new head.
 
-    From zero every completion starts with the same reward (loss log 2), whatever the
-    seed; a random head would start as a random preference.
+    Args:
+        path: the policy's folder, or a hub id.
+        pad_id: kept in the model's configuration, where other tools look for it.
+        compute: precision.
+        device: where the model goes.
+        head_seed: of a head drawn from N(0, 1 / (hidden + 1)), as in Stiennon et al., "Learning to
+            summarize from human feedback" (2020), https://arxiv.org/abs/2009.01325, appendix B: the
+            members of an ensemble must differ. None: a head of zeros, from which every completion
+            starts with the same reward and every state with the same value.
     """
     model = _read(path, compute, device, new=frozenset({"score.weight"}))
-    nn.init.zeros_(model.get_parameter("score.weight"))
+    head = model.get_parameter("score.weight")
+    weights = torch.zeros(head.shape)
+    if head_seed is not None:
+        # Drawn on the CPU, so that every device starts from the same one.
+        generator = torch.Generator().manual_seed(head_seed)
+        weights.normal_(std=(head.shape[1] + 1) ** -0.5, generator=generator)
+    with torch.no_grad():
+        head.copy_(weights)
     model.config.pad_token_id = pad_id
     return model
 

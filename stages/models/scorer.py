@@ -1,4 +1,4 @@
-"""What scores completions: a reward model by its head, a policy by how likely it finds them."""
+"""What scores completions: reward models by their heads, a policy by how likely it finds them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,31 +7,52 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.models import policy, scalar_head, start
+from stages.models import ensemble, model_tokenizer, policy, start
+from stages.models.aggregate import Aggregate
 from stages.models.batch import Batch
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
+from stages.models.ensemble import Scores
 
-REWARD_MODELS = "train_reward_model/"
-"""What the words of reward models start with."""
+REWARD_MODELS = ("train_reward_model/", "train_outcome_reward/", "assemble_ensembles/")
+"""What the words of reward models and of ensembles start with."""
 
 
 def load(
-    word: str, config: ModelConfig, compute: ComputeConfig, device: torch.device
-) -> Callable[[Batch], Float[Tensor, " batch"]]:
+    word: str,
+    aggregate: Aggregate,
+    config: ModelConfig,
+    compute: ComputeConfig,
+    device: torch.device,
+) -> Callable[[Batch], Scores]:
     """A function of a batch to a score of each of its completions.
 
     Args:
-        word: a folder under data/, of a reward model or of a policy.
+        word: a folder under data/, of a reward model, an ensemble of them or a policy.
+        aggregate: how an ensemble's scores become one.
         config: says what the base model is.
         compute: precision.
         device: where it computes.
     """
     if word.startswith(REWARD_MODELS):
-        model = scalar_head.load(start.DATA / word, compute, device).eval()
-        return partial(scalar_head.rewards, model)
-    return partial(mean_logprobs, start.load(word, config, compute, device).eval())
+        return ensemble.load(start.DATA / word, aggregate, compute, device)
+    model = start.load(word, config, compute, device).eval()
+    return partial(likelihood, model)
+
+
+def tokenizer(word: str) -> PreTrainedTokenizerBase:
+    """Its tokenizer; of an ensemble, that of the first member."""
+    if word.startswith(REWARD_MODELS):
+        return model_tokenizer.load(ensemble.folders(start.DATA / word)[0])
+    return start.tokenizer(word)
+
+
+def likelihood(model: PreTrainedModel, batch: Batch) -> Scores:
+    """`mean_logprobs`, about which nobody disagrees."""
+    values = mean_logprobs(model, batch)
+    return Scores(values=values, disagreement=torch.zeros_like(values))
 
 
 def mean_logprobs(model: PreTrainedModel, batch: Batch) -> Float[Tensor, " batch"]:

@@ -27,12 +27,19 @@ def checkpoints(entry: Entry) -> Iterator[tuple[Path, str]]:
 
 
 def small(entry: Entry) -> Iterator[tuple[Path, str | None]]:
-    """(file, folder in the run) of reports, plots, metrics and the run record."""
+    """(file, folder in the run) of reports, plots, metrics and the run record.
+
+    Nothing of a model, nor of the models in the folders of an output.
+    """
     for out in entry.outs:
         if out.path.name in ("policy", "tokenizer") or is_checkpoint(out.path):
             continue
         if out.path.is_dir():
-            paths = sorted(path for path in out.path.rglob("*") if path.is_file())
+            paths = sorted(
+                path
+                for path in out.path.rglob("*")
+                if path.is_file() and not is_checkpoint(path.parent)
+            )
         else:
             paths = [out.path] if out.path.is_file() else []
         for path in paths:

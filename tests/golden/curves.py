@@ -87,7 +87,7 @@ def supervised() -> Iterator[Step]:
 
 
 def rewards() -> Iterator[Step]:
-    config = RewardConfig(num_epochs=1, batch_size=4, centring=0.01, optim=RATE)
+    config = RewardConfig(num_epochs=1, batch_size=4, centring=0.01, margin=0.0, optim=RATE)
     model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from reward.train(model, PAIRS, schedule, config, COMPUTE, PAD)

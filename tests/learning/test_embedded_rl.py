@@ -11,6 +11,7 @@ from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig
 from stages.loops.ppo import PpoConfig
 from stages.models import model_tokenizer, policy
+from stages.models.aggregate import Mean
 from stages.models.lora import LoraConfig
 from stages.rewards import composition, rollout_rewards
 from stages.rewards.available import NOTHING
@@ -37,7 +38,8 @@ def rule(drawn):
 @pytest.fixture(scope="module")
 def learned_reward(embedded: Embedded):
     pad_id = model_tokenizer.pad_id(embedded.tokenizer)
-    return model_reward.load(REWARD_MODEL, embedded.compute, torch.device("cpu"), pad_id)
+    device = torch.device("cpu")
+    return model_reward.load(REWARD_MODEL, Mean(kind="mean"), embedded.compute, device, pad_id)
 
 
 @pytest.fixture(scope="module")

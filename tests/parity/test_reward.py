@@ -44,7 +44,11 @@ def test_one_step_of_the_reward_model(centring, tmp_path, monkeypatch, agree):
     found = reference.scalar_model(0)
     seen = ours.watch(monkeypatch, reward, found)
     config = reward.RewardConfig(
-        num_epochs=1, batch_size=4, centring=centring, optim=OptimConfig(**OPTIM)
+        num_epochs=1,
+        batch_size=4,
+        centring=centring,
+        margin=0.0,
+        optim=OptimConfig(**OPTIM),
     )
     (taken,) = reward.train(found, PAIRS, [range(4)], config, compute(), PAD)
     agree(

@@ -42,7 +42,7 @@ def sft_steps(rows, order, settings):
 
 
 def reward_steps(rows, order, settings):
-    pairs, config = [PAIRS[i] for i in rows], RewardConfig(**SIZES, centring=0.1)
+    pairs, config = [PAIRS[i] for i in rows], RewardConfig(**SIZES, centring=0.1, margin=0.0)
     return SCALAR, reward.train(SCALAR, pairs, [order], config, settings, PAD)
 
 

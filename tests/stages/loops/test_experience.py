@@ -1,7 +1,7 @@
 import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load, plain_logprobs
-from tiny_rollouts import decode, make_prompts, make_sampler
+from tiny_rollouts import alone, decode, make_prompts, make_sampler
 
 from stages.algorithms.gae import gae
 from stages.loops import model_reward
@@ -50,7 +50,7 @@ def run(num_minibatches=1, truncation=None, whiten_eps=1e-8, step_rewards=None, 
     task = Task(
         prompts=PROMPTS,
         reward=lambda drawn: Judged(
-            totals=model_reward.scores(reward, drawn, settings, PAD),
+            totals=model_reward.scores(alone(reward), drawn, settings, PAD).values.tolist(),
             step_rewards=step_rewards and step_rewards(drawn),
         ),
         correct=lambda drawn: [False] * len(drawn.texts),

@@ -4,6 +4,7 @@ import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import (
     OPTIM,
+    alone,
     assert_same_gradients,
     decode,
     even_share,
@@ -18,7 +19,6 @@ from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig
 from stages.models import scalar_head
 from stages.rewards.composition_config import Composition
-from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(8)
 FIRST_FOUR = [[0, 1, 2, 3]]
@@ -70,9 +70,7 @@ def train(
     )
     task = Task(
         prompts=PROMPTS,
-        reward=lambda drawn: Judged(
-            totals=model_reward.scores(models.reward, drawn, settings, PAD)
-        ),
+        reward=lambda drawn: model_reward.judge(alone(models.reward), drawn, settings, PAD),
         correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
     )
     kl = {**IN_REWARD, "coef": {"kind": "fixed", "value": kl_coef}}

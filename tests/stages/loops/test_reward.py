@@ -21,8 +21,8 @@ def load(family="llama", head=0.0):
     return model
 
 
-def train(model, schedule, settings=None, *, centring=0.0, pairs=PAIRS):
-    config = RewardConfig(num_epochs=1, batch_size=8, centring=centring, optim=OPTIM)
+def train(model, schedule, settings=None, *, centring=0.0, margin=0.0, pairs=PAIRS):
+    config = RewardConfig(num_epochs=1, batch_size=8, centring=centring, margin=margin, optim=OPTIM)
     return list(reward.train(model, pairs, schedule, config, settings or compute(), PAD))
 
 
@@ -41,6 +41,42 @@ def test_the_loss_is_that_of_the_scores_with_the_centring_term():
     assert step.metrics["loss/bradley_terry"] == pytest.approx(expected, rel=1e-4)
     assert step.metrics["pairs/margin"] == pytest.approx(margins.mean().item(), abs=1e-4)
     assert step.metrics["pairs/accuracy"] == (margins > 0).float().mean().item()
+
+
+def test_the_margin_is_in_the_loss():
+    model = load(head=0.5)
+    scores = reward.score_pairs(model, PAIRS, compute(), PAD)
+    expected = torch.log1p(torch.exp(3.0 - (scores[:, 0] - scores[:, 1]))).mean().item()
+    (step,) = train(model, ONE_STEP, margin=3.0)
+    assert step.metrics["loss/bradley_terry"] == pytest.approx(expected, rel=1e-4)
+
+
+def flipped(pairs):
+    """The same labels said the other way round."""
+    return [
+        dataclasses.replace(
+            pair,
+            chosen_ids=pair.rejected_ids,
+            rejected_ids=pair.chosen_ids,
+            probability=1 - pair.probability,
+        )
+        for pair in pairs
+    ]
+
+
+@pytest.mark.parametrize("probability", [1.0, 0.75])
+def test_a_label_below_a_half_is_the_pair_the_other_way_round(probability):
+    pairs = make_pairs(8, probability)
+    found = []
+    for rows in (pairs, flipped(pairs)):
+        model = load(head=0.5)
+        (step,) = train(model, ONE_STEP, centring=0.1, margin=1.0, pairs=rows)
+        scores = reward.score_pairs(model, rows, compute(), PAD)
+        found.append((step.metrics, reward.heldout_accuracy(rows, scores, seed=0)))
+    (metrics, accuracy), (other_metrics, other_accuracy) = found
+    for name in ("loss/bradley_terry", "pairs/accuracy", "pairs/margin"):
+        assert other_metrics[name] == pytest.approx(metrics[name], rel=1e-5), name
+    assert other_accuracy == accuracy
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -89,3 +125,12 @@ def test_heldout_accuracy_averages_a_problem_first_and_counts_a_tie_as_half():
     # a: (1 + 0 + 0.5) / 3 = 0.5; b: 1; over problems 0.75, over pairs it would be 0.625.
     found = reward.heldout_accuracy(pairs, scores, seed=0)
     assert found == {"value": 0.75, "low": 0.5, "high": 1.0}
+
+
+def test_heldout_accuracy_goes_by_the_label_and_an_undecided_one_counts_half():
+    pairs = [
+        dataclasses.replace(pair, probability=probability)
+        for pair, probability in zip(make_pairs(3), (0.9, 0.1, 0.5), strict=True)
+    ]
+    scores = torch.tensor([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]])
+    assert reward.heldout_accuracy(pairs, scores, seed=0)["value"] == pytest.approx(1.5 / 3)

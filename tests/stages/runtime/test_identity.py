@@ -29,6 +29,24 @@ def test_input_key_is_the_name_of_dvc_run_cache_folder(toy_repo):
     assert {identity.lock_key(entry) for entry in locked.values()} == names
 
 
+def test_the_input_key_is_dvcs_own_where_a_dependency_is_inside_anothers_output(toy_repo):
+    path = toy_repo.path / "dvc.yaml"
+    text = path.read_text()
+    assert text.count("deps: [work.py, data/train_dpo/policy]") == 1
+    path.write_text(
+        text.replace("deps: [work.py, data/train_dpo/policy]", "deps: [work.py, data/both/dpo]")
+        + """
+  both:
+    cmd: mkdir -p data/both && cp -r data/train_dpo/policy data/both/dpo
+    deps: [data/train_dpo/policy]
+    outs: [data/both]
+"""
+    )
+    toy_repo.repro("sample_candidates")
+    names = {path.parent.name for path in toy_repo.path.glob(".dvc/cache/runs/*/*/*")}
+    assert record(toy_repo, "sample_candidates@dpo-test")["input_key"] in names
+
+
 def test_a_reverted_parameter_restores_the_same_execution(toy_repo):
     toy_repo.repro("train_sft")
     first = record(toy_repo)

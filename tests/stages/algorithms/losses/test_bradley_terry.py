@@ -7,11 +7,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from stages.algorithms.losses.bradley_terry import bradley_terry_loss
 
 
-def loss(chosen, rejected, probability):
+def loss(chosen, rejected, probability, margin=0.0):
     return bradley_terry_loss(
         torch.tensor([chosen], dtype=torch.float64),
         torch.tensor([rejected], dtype=torch.float64),
         torch.tensor([probability], dtype=torch.float64),
+        margin=margin,
     ).item()
 
 
@@ -21,6 +22,20 @@ def test_hand_worked_numbers():
     assert loss(1 + math.log(3), 1.0, 0.8) == pytest.approx(
         -0.8 * math.log(0.75) - 0.2 * math.log(0.25)
     )
+
+
+def test_a_margin_asks_for_rewards_that_are_farther_apart():
+    # Llama 2: with p = 1 and m = 2, rewards 2 + ln 3 apart are as good as ln 3 without: -ln 3/4.
+    assert loss(2 + math.log(3), 0.0, 1.0, margin=2.0) == pytest.approx(-math.log(0.75))
+    # p = 0.75: m = 2 (2 p - 1) = 1; sigmoid(1 + ln 3 - 1) = 3/4.
+    expected = -0.75 * math.log(0.75) - 0.25 * math.log(0.25)
+    assert loss(1 + math.log(3), 0.0, 0.75, margin=2.0) == pytest.approx(expected)
+
+
+def test_a_margin_is_on_the_side_of_the_label_and_an_undecided_one_has_none():
+    assert loss(0.0, 2 + math.log(3), 0.0, margin=2.0) == pytest.approx(-math.log(0.75))
+    assert loss(2.0, -1.0, 0.2, margin=1.5) == pytest.approx(loss(-1.0, 2.0, 0.8, margin=1.5))
+    assert loss(2.0, -1.0, 0.5, margin=1.5) == loss(2.0, -1.0, 0.5)
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
