@@ -11,21 +11,21 @@ completion's random stream depends on seed, problem and sample alone.
 import json
 import sys
 from pathlib import Path
-from typing import Literal
 
 from stages import params
+from stages.engines import samplers
+from stages.engines.samplers import EngineName
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
 from stages.models import policy
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
-from stages.models.device import ComputeConfig, setup
+from stages.models.device import ComputeConfig
 from stages.params import Params
 from stages.records import lines
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
 from stages.runtime import outputs, progress, runs
-from stages.sampler import Sampler
 
 TABLES = ("sample_candidates",)
 PROMPTS = Path("data/prepare_data/prompts")
@@ -38,7 +38,7 @@ class Config(Params):
     seed: int
     compute: ComputeConfig
     model: ModelConfig
-    engine: Literal["transformers", "vllm"]
+    engine: EngineName
     sample_candidates: CandidatesConfig
 
 
@@ -50,7 +50,13 @@ def main(name: str, start: str, split: str) -> None:
         settings = config.sample_candidates
         prompts = list(lines.read(PROMPTS / f"{split}.jsonl", Prompt))
         longest = max(len(prompt.prompt_ids) for prompt in prompts) + settings.max_new_tokens
-        sampler = load_sampler(config, start, longest)
+        sampler = samplers.load(
+            config.engine,
+            start,
+            model=config.model,
+            compute=config.compute,
+            max_length=longest,
+        )
         decode = policy.decoder(models_start.tokenizer(start))
         parts = candidates.chunks(prompts)
         pools: dict[str, list[Completion]] = {"greedy": [], "pool": []}
@@ -71,24 +77,6 @@ def main(name: str, start: str, split: str) -> None:
         }
         with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-
-
-def load_sampler(config: Config, start: str, max_length: int) -> Sampler:
-    """The engine that `config` names, on the model `start`."""
-    match config.engine:
-        case "transformers":
-            from stages.engines import transformers
-
-            return transformers.from_model(
-                models_start.load(start, config.model, config.compute, setup(config.compute)),
-                models_start.tokenizer(start),
-                max_batch=config.compute.max_batch,
-            )
-        case "vllm":
-            from stages.engines import vllm
-
-            path = models_start.folder(start, config.model)
-            return vllm.load(path, dtype=config.compute.dtype, max_model_len=max_length)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python -m stages.score_candidates <name> <pool> <scorer>
 
-Reads the pool, the prompts and the scorer, a reward model, an ensemble or a policy; writes one
-score a completion. The completions of a problem share one reading of its prompt.
+Reads the pool, the prompts and the scorer, a reward model, an ensemble, a process reward model
+or a policy; writes one score a completion. A problem's completions share a reading of its prompt.
 """
 
 import json
@@ -14,12 +14,12 @@ import torch
 from pydantic import Field
 
 from stages import params
-from stages.models import model_tokenizer
 from stages.models import scorer as models_scorer
 from stages.models.aggregate import Aggregate
-from stages.models.batch import Group, micro_batches, split_group
+from stages.models.batch import Group, split_group
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
+from stages.models.process_scorer import ProcessScore
 from stages.params import Params
 from stages.records import lines, pools
 from stages.records.completion import Completion
@@ -30,6 +30,8 @@ from stages.runtime import outputs, progress, runs
 PROMPTS = Path("data/prepare_data/prompts/test.jsonl")
 POOLS = Path("data/sample_candidates")
 OUTPUT = Path("data/score_candidates")
+CHUNK = 64
+"""Groups of completions that are scored between two signs of progress."""
 
 
 class ScoreCandidates(Params):
@@ -45,30 +47,29 @@ class Config(Params):
     compute: ComputeConfig
     model: ModelConfig
     ensemble: Aggregate
+    process_score: ProcessScore
     score_candidates: ScoreCandidates
 
 
-@torch.no_grad()
 def main(name: str, pool_name: str, scorer: str) -> None:
     """Write `scores.jsonl` and `metrics.json`."""
     pool_path, output = POOLS / pool_name / "pool.jsonl", OUTPUT / name
     with runs.start(f"score_candidates@{name}", output, gpu=True) as run:
         config = params.load(Config)
         device = setup(config.compute)
-        score = models_scorer.load(scorer, config.ensemble, config.model, config.compute, device)
-        pad_id = model_tokenizer.pad_id(models_scorer.tokenizer(scorer))
+        score = models_scorer.load(
+            scorer, config.ensemble, config.process_score, config.model, config.compute, device
+        )
         problems = pools.by_problem(lines.read(PROMPTS, Prompt), lines.read(pool_path, Completion))
         rows = [row for _, pool in problems for row in pool]
-        batches = list(
-            micro_batches(
-                groups(problems, config.compute.row_tokens), config.compute, pad_id, device
-            )
-        )
+        parts = groups(problems, config.compute.row_tokens)
+        chunks = [parts[start : start + CHUNK] for start in range(0, len(parts), CHUNK)]
         scores, disagreement = torch.zeros(2, len(rows))
-        for index, batch in enumerate(progress.track(batches, label=f"score {name}")):
-            found = score(batch)
-            scores[batch.indices] = found.values.cpu()
-            disagreement[batch.indices] = found.disagreement.cpu()
+        for index, chunk in enumerate(progress.track(chunks, label=f"score {name}")):
+            found = score(chunk)
+            places = [place for group in chunk for place in group.indices]
+            scores[places] = found.values
+            disagreement[places] = found.disagreement
             run.log(index, {"score/mean": float(found.values.mean())})
         decimals = config.score_candidates.decimals
         with outputs.replace(output / "scores.jsonl") as temporary:

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from stages.loops import model_reward
+from stages.loops import model_reward, process_rewards
 from stages.loops.actor import Actor
 from stages.loops.rollouts import Rollouts
 from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig
+from stages.models.process_scorer import PROCESS_MODELS
 from stages.rewards import composition, own_reward
 from stages.rewards.available import Available
 from stages.rewards.composition_config import Composition
@@ -53,10 +54,11 @@ def load(
     if "judge" in config.kinds():
         raise ValueError("a component of kind judge: no model here grades single completions yet")
     score = None
-    if config.needs_model():
-        score = model_reward.load(
-            DATA / scorer, aggregate, compute, actor.policy.device, actor.pad_id
-        )
+    device = actor.policy.device
+    if config.needs_model() and scorer.startswith(PROCESS_MODELS):
+        score = process_rewards.load(DATA / scorer, compute, device)
+    elif config.needs_model():
+        score = model_reward.load(DATA / scorer, aggregate, compute, device, actor.pad_id)
     function = own_reward.load(own) if config.needs_own() else None
 
     def judge(drawn: Rollouts) -> Judged:

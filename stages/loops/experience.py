@@ -100,7 +100,8 @@ def gather(
     )
     truncated, mask = drawn.truncated(), drawn.mask()
     judged = task.reward(drawn)
-    rewards = plan.truncation.rewards(judged.rewards(), truncated)
+    end_rewards = torch.tensor(judged.totals, dtype=torch.float32)
+    end_rewards = plan.truncation.rewards(end_rewards, truncated)
     correct = task.verdicts(drawn)
     ref_logprobs = measured.reference_logprobs(
         actor.reference, drawn, compute, actor.pad_id, plan.temperature
@@ -119,11 +120,11 @@ def gather(
     )
     values = _values(value, minibatches, mask)
     token_rewards = -measured.penalties(plan.kl, kl_coef, drawn, ref_logprobs)
-    at_the_end = rewards
+    rewards = end_rewards
     if judged.step_rewards is not None:
+        rewards = end_rewards + judged.step_rewards.sum(1)
         token_rewards += judged.step_rewards
-        at_the_end = rewards - judged.step_rewards.sum(1)
-    token_rewards.scatter_add_(1, mask.sum(1, keepdim=True) - 1, at_the_end[:, None])
+    token_rewards.scatter_add_(1, mask.sum(1, keepdim=True) - 1, end_rewards[:, None])
     mask = mask & learned[:, None]
     advantages, _ = gae(token_rewards, values, mask, gamma=plan.gamma, lam=plan.lam(mask))
     _, returns = gae(token_rewards, values, mask, gamma=plan.gamma, lam=plan.value_lam)

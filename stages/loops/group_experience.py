@@ -11,8 +11,8 @@ from stages.algorithms.soft_overlong import soft_overlong
 from stages.loops import measured
 from stages.loops import rollouts as rollout_batch
 from stages.loops.actor import Actor, Task
-from stages.loops.choices.advantage import Scored
 from stages.loops.choices.sampling import Shaped
+from stages.loops.choices.scored import Scored
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
 from stages.loops.rollouts import Rollouts
 from stages.models.device import ComputeConfig
@@ -64,20 +64,21 @@ def gather(
     def judge(drawn: Rollouts) -> Shaped:
         truncated = drawn.truncated()
         judged = task.reward(drawn)
-        rewards = preset.truncation.rewards(judged.rewards(), truncated)
+        totals = torch.tensor(judged.totals, dtype=torch.float32)
+        end_rewards = preset.truncation.rewards(totals, truncated)
         if preset.overlong is not None:
-            rewards = rewards + preset.overlong.penalty * soft_overlong(
+            end_rewards = end_rewards + preset.overlong.penalty * soft_overlong(
                 drawn.mask().sum(1), max_length=config.max_new_tokens, buffer=preset.overlong.buffer
             )
         in_baseline = preset.truncation.in_baseline(truncated)
-        return Shaped(judged=judged, rewards=rewards, in_baseline=in_baseline)
+        return Shaped(judged=judged, end_rewards=end_rewards, in_baseline=in_baseline)
 
     collected = preset.sampling.collect(
         draw, judge, chosen, config.prompts_per_step, config.group_size
     )
     drawn, shaped = collected.rollouts, collected.shaped
     correct = task.verdicts(drawn)
-    metrics = rollout_batch.statistics(drawn, shaped.rewards, correct, shaped.judged)
+    metrics = rollout_batch.statistics(drawn, shaped.rewards(), correct, shaped.judged)
     if task.correct is None:
         del metrics["reward/accuracy"]
     metrics["sampling/rounds"] = collected.num_rounds
@@ -103,24 +104,25 @@ def gather(
             max_new_tokens=config.max_new_tokens,
         )
         metrics["tokens/generated"] += int(greedy.mask().sum())
-        return judge(greedy).rewards[groups]
+        return judge(greedy).rewards()[groups]
 
     advantages = preset.advantage(
         Scored(
-            rewards=shaped.rewards,
+            end_rewards=shaped.end_rewards,
             penalties=penalties,
             mask=drawn.mask(),
             groups=groups,
             counted=shaped.in_baseline & collected.used,
             greedy_rewards=greedy_rewards,
             step_rewards=shaped.judged.step_rewards,
+            step_ends=shaped.judged.step_ends,
         )
     )
     silent = ~(advantages != 0).any(1)
     metrics["advantage/zero_share"] = silent.float().mean().item()
     return GroupExperience(
         rollouts=drawn,
-        rewards=shaped.rewards,
+        rewards=shaped.rewards(),
         correct=correct,
         used=collected.used,
         learned=collected.used & preset.truncation.in_loss(drawn.truncated()),

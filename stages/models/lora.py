@@ -12,6 +12,9 @@ from transformers import PreTrainedModel
 
 from stages.params import Params
 
+# What architectures call the head of a reward model, that of GPT-2's token classifier last.
+HEADS = ("score", "classifier")
+
 
 class LoraConfig(Params):
     """Whether and how to train adapters."""
@@ -25,7 +28,7 @@ class LoraConfig(Params):
 def attach(model: PreTrainedModel, config: LoraConfig, seed: int) -> Callable[[], PreTrainedModel]:
     """Give `model`, in place, adapters to train; nothing is done at rank 0.
 
-    A scalar head is trained whole. No dropout: old and new log-probs must come from
+    A new head is trained whole. No dropout: old and new log-probs must come from
     one function.
 
     Returns:
@@ -44,7 +47,7 @@ def attach(model: PreTrainedModel, config: LoraConfig, seed: int) -> Callable[[]
             lora_alpha=config.alpha,
             lora_dropout=0.0,
             target_modules="all-linear",
-            modules_to_save=["score"] if hasattr(model, "score") else None,
+            modules_to_save=[name for name in HEADS if hasattr(model, name)] or None,
         ),
     )
     return wrapped.merge_and_unload  # pyright: ignore[reportReturnType, reportCallIssue]

@@ -17,6 +17,7 @@ from stages.rewards.components.length_target import LengthTarget
 from stages.rewards.components.ngram_repetition import NgramRepetition
 from stages.rewards.components.overlong import Overlong
 from stages.rewards.components.own import Own
+from stages.rewards.components.process import Process
 from stages.rewards.components.scorer import Scorer
 from stages.rewards.components.tags import Tags
 from stages.rewards.normalise import Normalise
@@ -32,6 +33,7 @@ Value = Annotated[
     | Overlong
     | Language
     | Scorer
+    | Process
     | Judge
     | Own,
     Field(discriminator="kind"),

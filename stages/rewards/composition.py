@@ -4,8 +4,10 @@ Of every component: its value for each completion -> cap -> normalise -> times i
 they are added. Whatever is wrong with a component stops the run: no reward is 0 for lack of one.
 """
 
+from collections.abc import Mapping
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from stages.algorithms.advantages.reward_parts import normalised_sum, weighted_sum
@@ -49,17 +51,32 @@ def compose(composition: Composition, answered: Answered, available: Available) 
                 f"component '{name}' of the reward gives step rewards, which are paid as they are: "
                 "it needs normalise: {kind: none}, and the reward combine: {kind: sum}"
             )
-    grids = [
-        components[name].weight * components[name].capped(judged.step_rewards)
-        for name, judged in found.items()
-        if judged.step_rewards is not None
-    ]
+    steps, ends = step_grids(composition, found)
     return Judged(
         totals=rewards.tolist(),
         parts={name: judged.rewards().tolist() for name, judged in found.items()},
-        step_rewards=torch.stack(grids).sum(0) if grids else None,
+        step_rewards=steps,
+        step_ends=ends,
         metrics={key: mean for judged in found.values() for key, mean in judged.metrics.items()},
     )
+
+
+def step_grids(
+    composition: Composition, found: Mapping[str, Judged]
+) -> tuple[Float[Tensor, "batch token"] | None, Bool[Tensor, "batch token"] | None]:
+    """The weighted step rewards of all components, added, and where any of them pays one."""
+    grids: list[Float[Tensor, "_ _"]] = []
+    ends: list[Bool[Tensor, "_ _"]] = []
+    for name, judged in found.items():
+        if judged.step_rewards is not None and judged.step_ends is not None:
+            component = composition.components[name]
+            capped = component.capped(judged.step_rewards)
+            # A cap above 0 pays nothing where there is no step.
+            grids.append(torch.where(judged.step_ends, component.weight * capped, 0.0))
+            ends.append(judged.step_ends)
+    if not grids:
+        return None, None
+    return torch.stack(grids).sum(0), torch.stack(ends).any(0)
 
 
 def value(name: str, component: Component, answered: Answered, available: Available) -> Judged:

@@ -70,7 +70,7 @@ class Composition(Params):
 
     def needs_model(self) -> bool:
         """Whether the entry must name a scorer."""
-        return bool(self.kinds() & {"scorer", "judge"})
+        return bool(self.kinds() & {"scorer", "process", "judge"})
 
     def needs_own(self) -> bool:
         """Whether the entry must name a file of stages/rewards/own/."""

@@ -9,7 +9,6 @@ systematic misconception: they read "n times as many" as "n more".
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
@@ -17,19 +16,8 @@ from pydantic import Field
 from stages.params import Params
 from stages.records.problem import Problem
 from stages.seeding import derive
-
-NAMES = {
-    "Anna": "She", "Ben": "He", "Carla": "She", "David": "He", "Emma": "She", "Felix": "He",
-    "Grace": "She", "Henry": "He", "Iris": "She", "Jonas": "He", "Lena": "She", "Oscar": "He",
-}  # fmt: skip
-ITEMS = (
-    "apples", "books", "cards", "coins", "marbles", "pencils", "shells", "stamps", "stickers",
-    "tickets",
-)  # fmt: skip
-GAINS = ("{who} buys {n} more.", "{who} finds {n} more.", "{who} gets {n} more.")
-LOSSES = ("{who} gives away {n}.", "{who} loses {n}.", "{who} sells {n}.")
-TIMES = ("Then {name} has {n} times as many.", "Soon {name} has {n} times as many.")
-QUESTIONS = ("How many {items} now?", "How many {items} in the end?")
+from stages.sources import word_problem_text
+from stages.sources.word_problem_text import Move
 
 
 class Config(Params):
@@ -49,12 +37,6 @@ class Config(Params):
     """Share of the worked demonstrations that read "n times as many" as "n more"."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Move:
-    operator: str
-    operand: int
-
-
 def problems(config: Config, seed: int) -> Iterator[Problem]:
     """`config.num_problems` problems with distinct questions, the same for the same seed."""
     seen: set[str] = set()
@@ -64,7 +46,7 @@ def problems(config: Config, seed: int) -> Iterator[Problem]:
         rng = random.Random(derive(seed, "word_problems", draw))
         draw += 1
         start, moves, answer = _chain(rng, config.max_value)
-        question = _tell(rng, start, moves)
+        question = word_problem_text.tell(rng, start, moves)
         if question in seen:
             continue
         seen.add(question)
@@ -78,43 +60,22 @@ def problems(config: Config, seed: int) -> Iterator[Problem]:
         )
 
 
-def _apply(value: int, move: _Move) -> int:
-    match move.operator:
-        case "+":
-            return value + move.operand
-        case "-":
-            return value - move.operand
-        case _:
-            return value * move.operand
-
-
-def _chain(rng: random.Random, max_value: int) -> tuple[int, list[_Move], int]:
+def _chain(rng: random.Random, max_value: int) -> tuple[int, list[Move], int]:
     """A start value and two to four moves that stay within 0 to `max_value`."""
     start = value = rng.randint(2, 20)
-    moves: list[_Move] = []
+    moves: list[Move] = []
     num_steps = rng.randint(2, 4)
     while len(moves) < num_steps:
         operator = rng.choice("++--**" if not any(m.operator == "*" for m in moves) else "+-")
-        move = _Move(operator, rng.randint(2, 4) if operator == "*" else rng.randint(2, 9))
-        if 0 <= _apply(value, move) <= max_value:
-            value = _apply(value, move)
+        move = Move(operator, rng.randint(2, 4) if operator == "*" else rng.randint(2, 9))
+        if 0 <= move.result(value) <= max_value:
+            value = move.result(value)
             moves.append(move)
     return start, moves, value
 
 
-def _tell(rng: random.Random, start: int, moves: list[_Move]) -> str:
-    name = rng.choice(list(NAMES))
-    items = rng.choice(ITEMS)
-    sentences = [f"{name} has {start} {items}."]
-    for move in moves:
-        phrases = {"+": GAINS, "-": LOSSES, "*": TIMES}[move.operator]
-        sentences.append(rng.choice(phrases).format(who=NAMES[name], name=name, n=move.operand))
-    sentences.append(rng.choice(QUESTIONS).format(items=items, name=name))
-    return " ".join(sentences)
-
-
 def _demonstrate(
-    rng: random.Random, config: Config, start: int, moves: list[_Move], answer: int
+    rng: random.Random, config: Config, start: int, moves: list[Move], answer: int
 ) -> str:
     """A person's answer: a guess, or worked steps with perhaps a slip or the misconception."""
     if rng.random() < config.guess_share:
@@ -125,8 +86,8 @@ def _demonstrate(
     value = start
     lines = []
     for index, truth in enumerate(moves):
-        move = _Move("+", truth.operand) if truth.operator == "*" and misread else truth
-        result = _apply(value, move)
+        move = Move("+", truth.operand) if truth.operator == "*" and misread else truth
+        result = move.result(value)
         if index == slip_at:
             result += rng.choice((-10, -2, -1, 1, 2, 10))
         # A wrong value carried on may leave the range that a person would accept.

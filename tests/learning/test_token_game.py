@@ -26,14 +26,22 @@ def _endless(monkeypatch):
     monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", 2 * NUM_STEPS + 1)
 
 
-def play(model):
+def steps_of(drawn):
+    """Each token is a step, worth 1 where it is even."""
+    mask = drawn.mask()
+    tokens = torch.tensor([token for sample in drawn.samples for token in sample.token_ids])
+    rewards = torch.zeros(mask.shape).masked_scatter(mask, (tokens % 2 == 0).float())
+    return Judged(totals=[0.0] * len(mask), step_rewards=rewards, step_ends=mask)
+
+
+def play(model, reward=None):
     actor = Actor(
         policy=model, reference=load("llama"), sampler=make_sampler(model), decode=decode,
         pad_id=PAD,
     )  # fmt: skip
     task = Task(
         prompts=PROMPTS,
-        reward=lambda drawn: Judged(totals=even_share(drawn.texts)),
+        reward=reward or (lambda drawn: Judged(totals=even_share(drawn.texts))),
         correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
     )
     return actor, task
@@ -57,7 +65,8 @@ def test_group_preset(name):
     config = GroupRlConfig(**SIZES, prompts_per_step=4, group_size=4)
     needed = preset.sampling.num_prompts(2)
     schedule = epochs.draws(8, NUM_STEPS, min(8, needed * 2), seed=0)
-    steps = list(group_rl.train(*play(model), schedule, config, preset, compute(), 0))
+    reward = steps_of if preset.advantage.kind == "step_zscore" else None
+    steps = list(group_rl.train(*play(model, reward), schedule, config, preset, compute(), 0))
     assert gain(steps) > 0.1
     last = steps[-1].metrics
     assert {"kl/k1", "kl/k3", "kl/sequence", "clip_fraction", "kl/old"} <= last.keys()

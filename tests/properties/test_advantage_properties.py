@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from random_grids import examples
 
-from stages.loops.choices.advantage import Advantage, Scored
+from stages.loops.choices.advantage import Advantage
+from stages.loops.choices.scored import Scored
 
 CHOICES = {
     "group_zscore": {"ddof": 1, "eps": 1e-4},
@@ -25,6 +26,7 @@ CHOICES = {
     "greedy_baseline": {},
     "batch_whitened": {"gamma": 1.0, "eps": 1e-8},
     "batch_whitened gamma": {"gamma": 0.9, "eps": 1e-8},
+    "step_zscore": {"step_weight": 1.0, "ddof": 1, "eps": 1e-4},
 }
 ADVANTAGES = {
     name: TypeAdapter(Advantage).validate_python({"kind": name.split()[0], **numbers})
@@ -49,14 +51,24 @@ class Drawn:
         return Drawn(**{name: getattr(self, name)[index] for name in fields})
 
     def advantages(self, name: str) -> torch.Tensor:
+        """Where rewards of steps are needed, half of each reward is paid at the first token.
+
+        Halves of whole numbers are exact; `advantages/test_step_zscore` has steps anywhere.
+        """
+        steps, first = None, None
+        if name == "step_zscore":
+            first = torch.arange(self.mask.shape[1]) == 0
+            steps = torch.where(first, self.rewards[:, None] / 2, 0.0)
         return ADVANTAGES[name](
             Scored(
-                rewards=self.rewards,
+                end_rewards=self.rewards if steps is None else self.rewards / 2,
                 penalties=self.penalties,
                 mask=self.mask,
                 groups=self.groups,
                 counted=self.counted,
                 greedy_rewards=lambda: self.greedy,
+                step_rewards=steps,
+                step_ends=None if steps is None else first.expand_as(self.mask),
             )
         )
 

@@ -21,9 +21,10 @@ from stages.algorithms.gae import gae
 from stages.algorithms.losses.bradley_terry import bradley_terry_loss
 from stages.algorithms.losses.value import clipped_value_loss
 from stages.algorithms.masking import masked_whiten
-from stages.loops.choices.advantage import Advantage, Scored
+from stages.loops.choices.advantage import Advantage
 from stages.loops.choices.pair_logprobs import PairLogprobs
 from stages.loops.choices.preference_loss import PreferenceLoss
+from stages.loops.choices.scored import Scored
 
 dtypes = st.sampled_from([torch.float32, torch.float64])
 
@@ -106,23 +107,26 @@ def test_no_advantage_is_no_gradient_whatever_the_ratio(surrogate, data, grids):
 @given(data=st.data())
 def test_rewards_far_from_0_that_hardly_differ(kind, scale, data):
     """In float32, where 1e8 and its neighbour are 8 apart; groups of one among them."""
-    numbers = {"ddof": 1, "eps": 1e-4, "gamma": 1.0}
+    numbers = {"ddof": 1, "eps": 1e-4, "gamma": 1.0, "step_weight": 1.0}
     allowed = {"group_zscore": ("ddof", "eps"), "batch_std": ("ddof", "eps")}
-    allowed |= {"batch_whitened": ("gamma", "eps")}
+    allowed |= {"batch_whitened": ("gamma", "eps"), "step_zscore": ("step_weight", "ddof", "eps")}
     chosen = {name: numbers[name] for name in allowed.get(kind, ())}
     advantage = TypeAdapter(Advantage).validate_python({"kind": kind, **chosen})
     groups = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=12)))
     steps = data.draw(st.lists(st.sampled_from([0, 1]), min_size=len(groups), max_size=len(groups)))
     rewards = torch.full((len(groups),), scale)
     rewards = torch.where(torch.tensor(steps) > 0, rewards.nextafter(2 * rewards), rewards)
+    by_step = kind == "step_zscore"
     found = advantage(
         Scored(
-            rewards=rewards,
+            end_rewards=rewards,
             penalties=torch.zeros(len(groups), 2),
             mask=torch.ones(len(groups), 2, dtype=torch.bool),
             groups=groups,
             counted=torch.ones(len(groups), dtype=torch.bool),
             greedy_rewards=lambda: torch.full_like(rewards, scale),
+            step_rewards=rewards[:, None] * torch.tensor([0.0, 1.0]) if by_step else None,
+            step_ends=torch.tensor([[False, True]] * len(groups)) if by_step else None,
         )
     )
     assert found.isfinite().all()

@@ -30,19 +30,23 @@ def step_label_loss(
 
 
 def soft_step_label_loss(
-    scores: Float[Tensor, "step 2"], probabilities: Float[Tensor, " step"]
+    scores: Float[Tensor, "step 2"],
+    probabilities: Float[Tensor, " step"],
+    *,
+    weights: tuple[float, float] = (1.0, 1.0),
 ) -> Float[Tensor, " step"]:
     """Cross-entropy of each step's soft label.
 
-        loss = - p log softmax(scores)[1] - (1 - p) log softmax(scores)[0]
+        loss = - w_1 p log softmax(scores)[1] - w_0 (1 - p) log softmax(scores)[0]
 
-    `step_label_loss` where p is 0 or 1. Wang et al., "Math-Shepherd" (2024), eq. 2 with the
-    labels of eq. 4, https://arxiv.org/abs/2312.08935
+    `step_label_loss` where p is 0 or 1 and the weights are 1. Wang et al., "Math-Shepherd"
+    (2024), eq. 2 with the labels of eq. 4, https://arxiv.org/abs/2312.08935
 
     Args:
         scores: of each step that has a label, wrong and right; they get the gradient.
         probabilities: p, that the step is right: in the paper, the share of its
             continuations that end in the right answer.
+        weights: w, of the labels wrong and right; see `class_weights.balanced_weights`.
 
     Raises:
         ValueError: as `step_label_loss`.
@@ -50,7 +54,7 @@ def soft_step_label_loss(
     _require_steps(scores)
     wrong, right = scores.log_softmax(-1).unbind(-1)
     probabilities = probabilities.detach()
-    return -probabilities * right - (1 - probabilities) * wrong
+    return -weights[1] * probabilities * right - weights[0] * (1 - probabilities) * wrong
 
 
 def _require_steps(scores: Float[Tensor, "step label"]) -> None:

@@ -1,12 +1,8 @@
 """The advantage of each token of sampled completions, without a value model."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from jaxtyping import Bool, Float, Int
 from pydantic import Field
-from torch import Tensor
 
 from stages.algorithms.advantages.batch_std import batch_std
 from stages.algorithms.advantages.greedy_baseline import greedy_baseline
@@ -15,40 +11,9 @@ from stages.algorithms.advantages.group_zscore import group_zscore
 from stages.algorithms.advantages.leave_one_out import leave_one_out
 from stages.algorithms.advantages.returns_to_go import returns_to_go
 from stages.algorithms.masking import masked_whiten
+from stages.loops.choices.scored import Grid, Scored
+from stages.loops.choices.step_advantage import StepZscore
 from stages.params import Params
-
-Grid = Float[Tensor, "batch token"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scored:
-    """Completions with their rewards, in any order.
-
-    A kind that gives all tokens of a completion one advantage takes the sum of its step rewards;
-    one that looks at tokens pays each where it belongs.
-    """
-
-    rewards: Float[Tensor, " batch"]
-    """All that each is paid, `step_rewards` included."""
-    penalties: Float[Tensor, "batch token"]
-    """Of the divergence, where it is part of the reward; else 0. Subtracted."""
-    mask: Bool[Tensor, "batch token"]
-    groups: Int[Tensor, " batch"]
-    """Which prompt each completion answers."""
-    counted: Bool[Tensor, " batch"]
-    """False: left out of the baseline, advantage 0."""
-    greedy_rewards: Callable[[], Float[Tensor, " batch"]]
-    """Of the greedy completion of each one's prompt; sampled when first asked for."""
-    step_rewards: Float[Tensor, "batch token"] | None = None
-    """How much of the rewards is paid at which token, before the completion has ended."""
-
-    def totals(self) -> Float[Tensor, " batch"]:
-        """The reward of each completion, its penalties summed and subtracted."""
-        return self.rewards - self.penalties.sum(1)
-
-    def spread(self, advantages: Float[Tensor, " batch"]) -> Grid:
-        """The same advantage at each token of a completion; 0 outside."""
-        return advantages[:, None] * self.mask
 
 
 class GroupZscore(Params):
@@ -150,16 +115,21 @@ class BatchWhitened(Params):
     def __call__(self, scored: Scored) -> Grid:
         """See `returns_to_go` and `masked_whiten`."""
         last = (scored.mask.sum(1, keepdim=True) - 1).clamp(min=0)
-        rewards, at_the_end = -scored.penalties, scored.rewards
+        rewards = -scored.penalties
         if scored.step_rewards is not None:
             rewards = rewards + scored.step_rewards
-            at_the_end = at_the_end - scored.step_rewards.sum(1)
-        rewards = rewards.scatter_add(1, last, at_the_end[:, None])
+        rewards = rewards.scatter_add(1, last, scored.end_rewards[:, None])
         mask = scored.mask & scored.counted[:, None]
         return masked_whiten(returns_to_go(rewards, mask, gamma=self.gamma), mask, eps=self.eps)
 
 
 Advantage = Annotated[
-    GroupZscore | GroupCentred | BatchStd | LeaveOneOut | GreedyBaseline | BatchWhitened,
+    GroupZscore
+    | GroupCentred
+    | BatchStd
+    | LeaveOneOut
+    | GreedyBaseline
+    | BatchWhitened
+    | StepZscore,
     Field(discriminator="kind"),
 ]

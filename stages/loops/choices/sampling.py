@@ -26,10 +26,15 @@ class Shaped:
 
     judged: Judged
     """As the task gave it."""
-    rewards: Float[Tensor, " batch"]
-    """All that a completion is paid, step rewards included."""
+    end_rewards: Float[Tensor, " batch"]
+    """What a completion is paid when it has ended, besides its steps' rewards."""
     in_baseline: Bool[Tensor, " batch"]
     """Which completions make the baseline."""
+
+    def rewards(self) -> Float[Tensor, " batch"]:
+        """All that a completion is paid, step rewards included."""
+        steps = self.judged.step_rewards
+        return self.end_rewards if steps is None else self.end_rewards + steps.sum(1)
 
 
 Judge = Callable[[Rollouts], Shaped]
@@ -51,7 +56,7 @@ def join_shaped(batches: Sequence[Shaped]) -> Shaped:
     """All completions of `batches`, in order."""
     return Shaped(
         judged=judged.join([batch.judged for batch in batches]),
-        rewards=torch.cat([batch.rewards for batch in batches]),
+        end_rewards=torch.cat([batch.end_rewards for batch in batches]),
         in_baseline=torch.cat([batch.in_baseline for batch in batches]),
     )
 
@@ -119,7 +124,7 @@ class DynamicSampling(Params):
             drawn = draw(chosen[start : start + prompts_per_step], group_size, 0)
             found = judge(drawn)
             groups = torch.tensor(drawn.groups)
-            signal = ~without_signal(found.rewards, groups, counted=found.in_baseline)
+            signal = ~without_signal(found.rewards(), groups, counted=found.in_baseline)
             place = signal.view(-1, group_size)[:, 0].cumsum(0)[groups]
             parts.append(drawn)
             shaped.append(found)
@@ -177,7 +182,7 @@ class AdaptiveGroupSize(Params):
         num_rounds = 1
         while num_rounds < group_size // self.first:
             silent = without_signal(
-                shaped.rewards, torch.tensor(drawn.groups), counted=shaped.in_baseline
+                shaped.rewards(), torch.tensor(drawn.groups), counted=shaped.in_baseline
             )
             places = sorted({drawn.groups[i] for i in silent.nonzero()[:, 0].tolist()})
             wanted = [chosen[place] for place in places]

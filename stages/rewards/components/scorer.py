@@ -9,7 +9,10 @@ from stages.rewards.judged import Judged
 
 
 class Scorer(Params):
-    """A reward model's, an ensemble's or an outcome model's score; a process model's for steps."""
+    """A reward model's, an ensemble's or an outcome model's score.
+
+    Of a process model, its score of each step, as `process` with summed credit.
+    """
 
     kind: Literal["scorer"]
 

@@ -52,6 +52,7 @@ def run(num_minibatches=1, truncation=None, whiten_eps=1e-8, step_rewards=None, 
         reward=lambda drawn: Judged(
             totals=model_reward.scores(alone(reward), drawn, settings, PAD).values.tolist(),
             step_rewards=step_rewards and step_rewards(drawn),
+            step_ends=step_rewards and step_rewards(drawn) != 0,
         ),
         correct=lambda drawn: [False] * len(drawn.texts),
     )

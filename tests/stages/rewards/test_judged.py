@@ -7,7 +7,7 @@ STEPS = torch.tensor([[0.0, 0.5, 0.25], [1.0, 0.0, 0.0]])
 
 
 def test_a_completion_is_paid_its_total_and_its_steps():
-    judged = Judged(totals=[1.0, -1.0], step_rewards=STEPS)
+    judged = Judged(totals=[1.0, -1.0], step_rewards=STEPS, step_ends=STEPS != 0)
     assert judged.rewards().tolist() == [1.75, 0.0]
     assert Judged(totals=[1.0, -1.0]).rewards().tolist() == [1.0, -1.0]
 
@@ -19,10 +19,18 @@ def test_parts_are_logged_as_their_means():
 
 def test_joined_batches_keep_their_order_and_their_means():
     first = Judged(
-        totals=[1.0, 2.0], parts={"a": [1.0, 2.0]}, step_rewards=STEPS, metrics={"m": 1.0}
+        totals=[1.0, 2.0],
+        parts={"a": [1.0, 2.0]},
+        step_rewards=STEPS,
+        step_ends=STEPS != 0,
+        metrics={"m": 1.0},
     )
     second = Judged(
-        totals=[3.0], parts={"a": [3.0]}, step_rewards=torch.tensor([[4.0]]), metrics={"m": 4.0}
+        totals=[3.0],
+        parts={"a": [3.0]},
+        step_rewards=torch.tensor([[4.0]]),
+        step_ends=torch.tensor([[True]]),
+        metrics={"m": 4.0},
     )
     found = join([first, second])
     assert found.totals == [1.0, 2.0, 3.0]
@@ -31,3 +39,17 @@ def test_joined_batches_keep_their_order_and_their_means():
     assert found.step_rewards.tolist() == [*STEPS.tolist(), [4.0, 0.0, 0.0]]
     assert found.metrics == {"m": pytest.approx(2.0)}
     assert join([Judged(totals=[1.0])]).step_rewards is None
+
+
+def test_joined_batches_keep_where_steps_end():
+    ends = torch.tensor([[True, False]])
+    first = Judged(totals=[0.0], step_rewards=torch.zeros(1, 2), step_ends=ends)
+    second = Judged(totals=[0.0], step_rewards=torch.zeros(1, 1), step_ends=torch.tensor([[True]]))
+    found = join([first, second])
+    assert found.step_ends is not None
+    assert found.step_ends.tolist() == [[True, False], [True, False]]
+
+
+def test_rewards_of_steps_come_with_their_ends():
+    with pytest.raises(ValueError, match="together"):
+        Judged(totals=[0.0], step_rewards=torch.zeros(1, 2))

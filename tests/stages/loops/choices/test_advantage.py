@@ -1,15 +1,17 @@
 import pytest
 import torch
 
-from stages.loops.choices.advantage import BatchWhitened, GroupCentred, Scored
+from stages.loops.choices.advantage import BatchWhitened, GroupCentred
+from stages.loops.choices.scored import Scored
 
 MASK = torch.tensor([[True, True, True], [True, True, False]])
 
 
 def scored(step_rewards):
-    """Totals 2 and 1, of which 1.5 and 0 are paid before the end."""
+    """Totals 2 and 1, of which `step_rewards` are paid before the end."""
+    earlier = torch.zeros(2) if step_rewards is None else step_rewards.sum(1)
     return Scored(
-        rewards=torch.tensor([2.0, 1.0]),
+        end_rewards=torch.tensor([2.0, 1.0]) - earlier,
         penalties=torch.zeros(2, 3),
         mask=MASK,
         groups=torch.tensor([0, 0]),

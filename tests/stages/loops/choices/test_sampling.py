@@ -45,14 +45,14 @@ class Game:
             step_rewards=torch.zeros(len(drawn.texts), 1 + len(self.calls)),
         )
         every = torch.ones(len(drawn.texts), dtype=torch.bool)
-        return Shaped(judged=judged, rewards=judged.rewards(), in_baseline=every)
+        return Shaped(judged=judged, end_rewards=judged.rewards(), in_baseline=every)
 
 
 def test_fixed_sampling_takes_what_it_is_given():
     game = Game([[0, 1], [0, 0]])
     found = FixedSampling(kind="fixed").collect(game.draw, game.judge, [0, 1], 2, 2)
     assert game.calls == [([0, 1], 2, 0)]
-    assert found.shaped.rewards.tolist() == [0, 1, 0, 0]
+    assert found.shaped.rewards().tolist() == [0, 1, 0, 0]
     assert found.used.all()
     assert found.num_rounds == 1
 
@@ -65,7 +65,7 @@ def test_dynamic_sampling_refills_until_enough_groups_carry_signal():
     found = dynamic.collect(game.draw, game.judge, range(6), 2, 2)
     assert [numbers for numbers, _, _ in game.calls] == [[0, 1], [2, 3]]
     assert found.num_rounds == 2
-    assert len(found.shaped.rewards) == 8, "what was drawn in vain is there to be counted"
+    assert len(found.shaped.end_rewards) == 8, "what was drawn in vain is there to be counted"
     used = [found.rollouts.prompt(i).id for i in range(8) if found.used[i]]
     assert used == ["p0", "p0", "p3", "p3"]
 

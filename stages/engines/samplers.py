@@ -1,0 +1,43 @@
+"""The engine that params.yaml names, on a model that a word of a recipe names."""
+
+from typing import Literal
+
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig, setup
+from stages.sampler import Sampler
+
+EngineName = Literal["transformers", "vllm"]
+
+
+def load(
+    engine: EngineName,
+    start: str,
+    *,
+    model: ModelConfig,
+    compute: ComputeConfig,
+    max_length: int,
+) -> Sampler:
+    """A sampler.
+
+    Args:
+        engine: which implementation.
+        start: the policy's folder under data/, or the base model.
+        model: says what the base model is.
+        compute: precision, device and batch size.
+        max_length: the longest prompt and completion together, in tokens.
+    """
+    match engine:
+        case "transformers":
+            from stages.engines import transformers
+
+            return transformers.from_model(
+                models_start.load(start, model, compute, setup(compute)),
+                models_start.tokenizer(start),
+                max_batch=compute.max_batch,
+            )
+        case "vllm":
+            from stages.engines import vllm
+
+            path = models_start.folder(start, model)
+            return vllm.load(path, dtype=compute.dtype, max_model_len=max_length)

@@ -1,0 +1,93 @@
+"""How well a process reward model judges the steps of solutions that it has not seen."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stages.algorithms.statistics.auc import auc
+from stages.algorithms.statistics.binary_labels import balanced_accuracy, negative_log_likelihood
+from stages.loops import step_targets
+from stages.loops.step_targets import Targets
+from stages.records.step_labels import StepLabels
+
+THRESHOLD = 0.5
+
+
+class Judgement(NamedTuple):
+    """A step's score and its label."""
+
+    problem: str
+    score: float
+    label: float
+    """The target that the score is the probability of."""
+    is_right: bool
+
+
+def summary(
+    rows: Sequence[StepLabels], scores: Sequence[Sequence[float]], kind: Targets
+) -> dict[str, dict[str, float | int | None]]:
+    """The scores against the labels (`labels`) and, where it is known, the truth (`truth`).
+
+    A soft label counts as right from 1/2 on; its likelihood is that of the label itself. Where
+    no truth is known, `truth` has no steps.
+
+    Raises:
+        ValueError: a row whose labels do not fit its steps.
+    """
+    for row in rows:
+        step_targets.check(row)
+    labels = [
+        Judgement(row.id, score, kind.of(label), kind.of(label) >= THRESHOLD)
+        for row, own in zip(rows, scores, strict=True)
+        for score, label in zip(own, row.labels, strict=True)
+        if label is not None
+    ]
+    truth = [
+        Judgement(row.id, score, float(right), right)
+        for row, own in zip(rows, scores, strict=True)
+        if row.true_labels is not None
+        for score, right in zip(own, row.true_labels, strict=True)
+    ]
+    return {"labels": agreement(labels), "truth": agreement(truth)}
+
+
+def agreement(steps: Sequence[Judgement]) -> dict[str, float | int | None]:
+    """Balanced accuracy at 1/2, negative log-likelihood and AUROC of the steps.
+
+    `auroc` is over all steps, as one threshold sees them; `auroc_within_problem` the mean over
+    the problems that have right and wrong steps, which no difference in difficulty can raise.
+    None: there are no steps, or only right or only wrong ones.
+    """
+    scores = np.array([step.score for step in steps])
+    labels = np.array([step.label for step in steps])
+    is_right = np.array([step.is_right for step in steps], dtype=bool)
+    if not len(steps):
+        return {"steps": 0}
+    of_problem: dict[str, list[int]] = {}
+    for number, step in enumerate(steps):
+        of_problem.setdefault(step.problem, []).append(number)
+    within = [auc(scores[own], is_right[own]) for own in of_problem.values()]
+    compared = [value for value in within if value is not None]
+    return {
+        "steps": len(steps),
+        "right_share": float(is_right.mean()),
+        "balanced_accuracy": balanced_accuracy(scores, is_right, threshold=THRESHOLD),
+        "negative_log_likelihood": negative_log_likelihood(scores, labels),
+        "auroc": auc(scores, is_right),
+        "auroc_within_problem": sum(compared) / len(compared) if compared else None,
+    }
+
+
+def lowest_is_last(scores: Sequence[Sequence[float]]) -> float | None:
+    """Share of the solutions of several steps whose lowest score is that of the last step.
+
+    A model of steps that finds most faults at the end judges outcomes. Zhang et al., "The
+    Lessons of Developing Process Reward Models in Mathematical Reasoning" (2025),
+    https://arxiv.org/abs/2501.07301, where it is above 40 % for several models. A tie with an
+    earlier step is not counted. None: no solution has several.
+    """
+    several = [own for own in scores if len(own) > 1]
+    if not several:
+        return None
+    return sum(own[-1] < min(own[:-1]) for own in several) / len(several)

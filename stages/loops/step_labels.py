@@ -1,0 +1,109 @@
+"""Completions of solutions that were broken off after a step, and how many come out right.
+
+Prefixes of one problem that are equal token by token are completed once, and their count is
+shared: the completions are draws from one distribution, so each label is what completions of
+its own would have made it, and equal prefixes have equal labels. Nothing else is shared, as
+it would not be exact: prefixes of the same text in other tokens, or of the same value by other
+lines, lead the policy to other continuations; and the rest of the solution itself is a
+completion too, but not a fresh one: solutions are chosen by how they ended, and a label would
+agree with the answer of the very solution that it judges.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from stages.algorithms.statistics import wilson
+from stages.loops.step import Step
+from stages.params import Params
+from stages.records.prefix_count import PrefixCount
+from stages.records.prompt import Prompt
+from stages.rewards import answer_checker
+from stages.sampler import Sample, Sampler
+from stages.seeding import derive
+
+# Prefixes handed to the engine at once: enough to fill its batches, and what a kill can cost.
+CHUNK = 256
+
+Prefix = tuple[Prompt, tuple[int, ...]]
+"""A problem and the tokens of the first steps of an answer to it."""
+
+
+class StepLabelsConfig(Params):
+    """How the steps of a split's solutions are labelled."""
+
+    num_problems: int | None = Field(gt=0)
+    """The first so many of the split; null: all."""
+    max_solutions_per_problem: int = Field(ge=1)
+    """Different completions of a problem that are labelled, at most."""
+    num_completions: int = Field(ge=0)
+    """K, completions of each prefix; 0: none, the labels are the known truth."""
+    temperature: float = Field(gt=0)
+    """Of the completions."""
+    max_new_tokens: int = Field(gt=0)
+    """Longest completion."""
+    separator: str = Field(min_length=1)
+    """What ends a step."""
+    label: Literal["hard", "soft"]
+    """Whether any completion has to be right, or how many are."""
+
+
+def chunks(prefixes: Iterable[Prefix]) -> list[list[Prefix]]:
+    """The different prefixes, as many at once as the engine is given."""
+    different = list({(prompt.id, ids): (prompt, ids) for prompt, ids in prefixes}.values())
+    return [different[start : start + CHUNK] for start in range(0, len(different), CHUNK)]
+
+
+def count(
+    sampler: Sampler,
+    decode: Callable[[Sequence[int]], str],
+    parts: Sequence[Sequence[Prefix]],
+    config: StepLabelsConfig,
+    seed: int,
+    *,
+    start: int,
+) -> Iterator[Step]:
+    """For each part from `start` on, the counts of its prefixes, as the rows of a step.
+
+    A prefix's random stream depends on `seed`, its problem's id and its tokens alone: not on
+    the part it is in, nor on which solutions begin with it.
+    """
+    for index, part in enumerate(parts[start:], start=start):
+        drawn = sampler.sample(
+            [[*prompt.prompt_ids, *prefix] for prompt, prefix in part],
+            [derive(seed, "label_steps", prompt.id, *prefix) for prompt, prefix in part],
+            num_samples=config.num_completions,
+            temperature=config.temperature,
+            max_new_tokens=config.max_new_tokens,
+        )
+        rows = [_count(one, samples, decode) for one, samples in zip(part, drawn, strict=True)]
+        yield Step(index=index, metrics=metrics(rows), rows=rows)
+
+
+def metrics(rows: Sequence[PrefixCount]) -> dict[str, int | float]:
+    """The numbers of one part."""
+    drawn = sum(row.num_completions for row in rows)
+    return {
+        "tokens/generated": sum(row.generated_tokens for row in rows),
+        "completions/right": sum(row.num_right for row in rows) / drawn,
+        "prefixes/none_right": sum(row.num_right == 0 for row in rows) / len(rows),
+    }
+
+
+def _count(
+    prefix: Prefix, samples: Sequence[Sample], decode: Callable[[Sequence[int]], str]
+) -> PrefixCount:
+    prompt, prefix_ids = prefix
+    texts = [decode([*prefix_ids, *sample.token_ids]) for sample in samples]
+    num_right = sum(answer_checker.is_correct(text, prompt.answer) for text in texts)
+    low, high = wilson.interval(num_right, len(samples), confidence=0.95)
+    return PrefixCount(
+        id=prompt.id,
+        prefix_ids=list(prefix_ids),
+        num_completions=len(samples),
+        num_right=num_right,
+        low=round(low, 6),
+        high=round(high, 6),
+        generated_tokens=sum(len(sample.token_ids) for sample in samples),
+    )

@@ -1,0 +1,81 @@
+import pytest
+import torch
+
+from stages.algorithms.advantages.group_zscore import group_zscore
+from stages.loops.choices.scored import Scored
+from stages.loops.choices.step_advantage import StepZscore
+
+MASK = torch.tensor([[True, True, True], [True, True, False], [True, True, True]])
+ENDS = torch.tensor([[True, False, True], [False, True, False], [True, True, True]])
+
+
+def scored(end_rewards, step_rewards, **changes):
+    given = {
+        "end_rewards": torch.tensor(end_rewards),
+        "penalties": torch.zeros(3, 3),
+        "mask": MASK,
+        "groups": torch.tensor([0, 0, 0]),
+        "counted": torch.tensor([True, True, True]),
+        "greedy_rewards": lambda: torch.zeros(3),
+        "step_rewards": step_rewards,
+        "step_ends": ENDS,
+    }
+    return Scored(**(given | changes))
+
+
+def advantage(step_weight=1.0, ddof=0):
+    return StepZscore(kind="step_zscore", step_weight=step_weight, ddof=ddof, eps=1e-9)
+
+
+def test_steps_and_outcome_are_normalised_apart_and_added():
+    # R = 1, 0, 0, 0, 1, 1: mean 1/2, deviation 1/2. Ends 3, 0, 0: mean 1, deviation sqrt 2.
+    steps = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
+    found = advantage(step_weight=2.0)(scored([3.0, 0.0, 0.0], steps))
+    root = 2**0.5
+    expected = torch.tensor(
+        [
+            [2 * 0 + root, 2 * -1 + root, 2 * -1 + root],
+            [2 * -1 - 1 / root, 2 * -1 - 1 / root, 0.0],
+            [2 * 1 - 1 / root, 2 * 2 - 1 / root, 2 * 1 - 1 / root],
+        ]
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def test_without_a_verdict_on_the_whole_the_steps_stand_alone():
+    steps = torch.rand(3, 3, generator=torch.Generator().manual_seed(0)) * ENDS
+    # Ends that are equal but not 0 leave no rounding behind that looks like a signal.
+    alone = advantage()(scored([0.0, 0.0, 0.0], steps))
+    assert torch.equal(advantage()(scored([0.7, 0.7, 0.7], steps)), alone)
+    assert alone.any()
+
+
+def test_steps_without_signal_leave_the_outcome_form():
+    ends = [1.0, 0.0, 0.0]
+    found = advantage(ddof=1)(scored(ends, 0.3 * ENDS))
+    outcome = group_zscore(
+        torch.tensor(ends),
+        torch.tensor([0, 0, 0]),
+        counted=torch.tensor([True, True, True]),
+        ddof=1,
+        eps=1e-9,
+    )
+    assert torch.equal(found, outcome[:, None] * MASK)
+
+
+def test_the_scale_of_the_step_rewards_does_not_matter():
+    steps = torch.rand(3, 3, generator=torch.Generator().manual_seed(0)) * ENDS
+    found = advantage()(scored([1.0, 0.0, 0.0], steps))
+    torch.testing.assert_close(advantage()(scored([1.0, 0.0, 0.0], 100 * steps)), found)
+
+
+def test_a_penalty_is_subtracted_from_the_outcome():
+    steps = torch.zeros(3, 3)
+    penalties = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+    found = advantage()(scored([3.0, 0.0, 0.0], steps, penalties=penalties))
+    assert torch.equal(found, advantage()(scored([2.0, -1.0, -3.0], steps)))
+
+
+def test_a_reward_without_steps_is_refused():
+    with pytest.raises(ValueError, match="found a reward without any"):
+        advantage()(scored([1.0, 0.0, 0.0], None, step_ends=None))

@@ -1,0 +1,171 @@
+import pytest
+import torch
+from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, checkpoint, compute, exact, random_ids
+from transformers import AutoModelForTokenClassification
+
+from stages.models import lora, policy, process_head, tokenizer
+from stages.models.batch import micro_batches
+from stages.models.lora import LoraConfig
+from stages.models.process_head import Solution
+
+STEP = 2
+
+
+def ids(generator, length):
+    """Tokens other than padding, end of sequence and the step token."""
+    return [token if token != STEP else 3 for token in random_ids(generator, length)]
+
+
+def make_solutions():
+    """Three of one prompt and one of another, the last two ended."""
+    generator = torch.Generator().manual_seed(0)
+    prompt = ids(generator, 4)
+    return [
+        Solution(prompt_ids=prompt, steps=[ids(generator, 3), ids(generator, 1)]),
+        Solution(prompt_ids=ids(generator, 6), steps=[ids(generator, 2)]),
+        Solution(prompt_ids=prompt, steps=[ids(generator, 2), ids(generator, 4), [5, EOS]]),
+        Solution(prompt_ids=prompt, steps=[[7, EOS]]),
+    ]
+
+
+def make_model(family):
+    """With a head that is no longer zero."""
+    model = process_head.from_policy(checkpoint(family), STEP, compute(), CPU).eval()
+    generator = torch.Generator().manual_seed(1)
+    for parameter in process_head.head(model).parameters():
+        torch.nn.init.normal_(parameter, generator=generator)
+    return model
+
+
+def plain_scores(model, solution):
+    """By transformers' own forward pass, one row, the step tokens found by looking for them."""
+    row = [*solution.prompt_ids]
+    for step in solution.steps:
+        row += [*step, STEP]
+    logits = model(torch.tensor([row])).logits[0]
+    return [logits[place].softmax(-1)[1].item() for place, token in enumerate(row) if token == STEP]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_new_head_finds_every_step_as_likely_right_as_wrong(family):
+    model = process_head.from_policy(checkpoint(family), STEP, compute(), CPU)
+    found = process_head.step_scores(model, make_solutions(), compute(), PAD)
+    assert found == [[0.5, 0.5], [0.5], [0.5, 0.5, 0.5], [0.5]]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("row_tokens", "pack_tokens"), [(0, 0), (64, 0), (64, 64)])
+def test_a_score_is_what_transformers_gives_at_the_step_token(family, row_tokens, pack_tokens):
+    model = exact(make_model(family))
+    solutions = make_solutions()
+    settings = compute(row_tokens=row_tokens, pack_tokens=pack_tokens)
+    found = process_head.step_scores(model, solutions, settings, PAD)
+    for own, solution in zip(found, solutions, strict=True):
+        assert own == pytest.approx(plain_scores(model, solution), rel=1e-10)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 20, 4096])
+def test_order_and_padding_change_no_score(max_tokens):
+    model = exact(make_model("llama"))
+    solutions = make_solutions()
+    expected = process_head.step_scores(model, solutions, compute(row_tokens=0), PAD)
+    settings = compute(max_tokens=max_tokens)
+    found = process_head.step_scores(model, solutions[::-1], settings, PAD)
+    for own, other in zip(found[::-1], expected, strict=True):
+        assert own == pytest.approx(other, rel=1e-10)
+
+
+def test_a_step_token_that_the_policy_wrote_gets_no_score_of_its_own():
+    model = make_model("llama")
+    written = Solution(prompt_ids=[4, 5], steps=[[6, STEP, 7], [8]])
+    found = process_head.step_scores(model, [written], compute(), PAD)
+    assert len(found[0]) == 2
+    every = plain_scores(model, written)
+    assert found[0] == pytest.approx([every[1], every[2]], rel=1e-5)
+
+
+def test_a_later_step_changes_no_earlier_score():
+    model = exact(make_model("llama"))
+    short = Solution(prompt_ids=[4, 5], steps=[[6], [7, 8]])
+    longer = Solution(prompt_ids=[4, 5], steps=[[6], [7, 8], [9, EOS]])
+    (a,), (b,) = (process_head.step_scores(model, [s], compute(), PAD) for s in (short, longer))
+    assert b[:2] == pytest.approx(a, rel=1e-10)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_saved_folder_alone_gives_the_same_scores_and_says_its_step_token(family, tmp_path):
+    model = make_model(family)
+    policy.save(model, tokenizer.train(["a few words"], 700), tmp_path)
+    assert (tmp_path / "model.safetensors").exists()
+    assert not list(tmp_path.glob("*.bin"))
+    again = process_head.load(tmp_path, compute(), CPU)
+    expected = process_head.step_scores(model, make_solutions(), compute(), PAD)
+    assert process_head.step_scores(again, make_solutions(), compute(), PAD) == expected
+    theirs = AutoModelForTokenClassification.from_pretrained(tmp_path)
+    assert theirs.config.step_token_id == STEP
+    assert theirs.config.step_separator == "\n"
+    assert theirs.config.id2label == {0: "wrong", 1: "right"}
+
+
+def test_a_classifier_with_the_labels_the_other_way_round_is_refused(tmp_path):
+    model = make_model("llama")
+    model.config.id2label = {0: "right", 1: "wrong"}
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="expected the labels"):
+        process_head.load(tmp_path, compute(), CPU)
+
+
+@pytest.mark.parametrize("key", ["step_token_id", "step_separator"])
+def test_a_classifier_that_does_not_say_where_steps_end_is_refused(key, tmp_path):
+    model = make_model("llama")
+    delattr(model.config, key)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=key):
+        process_head.load(tmp_path, compute(), CPU)
+
+
+def test_the_embedded_tokenizer_has_a_step_token():
+    assert process_head.step_token_id(tokenizer.train(["a"], 700), "<|step|>") == STEP
+
+
+@pytest.mark.parametrize("token", ["<|other|>", "ки", "\n", "<|end|>", "<|pad|>", ""])
+def test_a_step_token_that_is_not_one_free_special_token_is_refused(token):
+    with pytest.raises(ValueError, match=r"one of \['<\|step\|>'\]"):
+        process_head.step_token_id(tokenizer.train(["a"], 700), token)
+
+
+@pytest.mark.parametrize("steps", [[], [[3], []]])
+def test_a_solution_without_steps_or_with_an_empty_one_is_refused(steps):
+    model = make_model("llama")
+    with pytest.raises(ValueError, match="at least one step"):
+        process_head.step_scores(model, [Solution(prompt_ids=[3], steps=steps)], compute(), PAD)
+
+
+def test_a_solution_is_never_cut():
+    model = make_model("llama")
+    fits = Solution(prompt_ids=[3] * 100, steps=[[4] * 27])  # and one step token: 128
+    assert len(process_head.step_scores(model, [fits], compute(), PAD)[0]) == 1
+    longer = Solution(prompt_ids=[3] * 100, steps=[[4] * 28])
+    with pytest.raises(ValueError, match=r"has 129 tokens .* the model 128"):
+        process_head.step_scores(model, [longer], compute(), PAD)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_under_lora_the_head_is_trained_whole_and_merged(family):
+    model = process_head.from_policy(checkpoint(family), STEP, compute(), CPU)
+    merged = lora.attach(model, LoraConfig(rank=2, alpha=4), seed=0)
+    trained = [name for name, p in model.named_parameters() if p.requires_grad]
+    assert any(".weight" in name and "lora" not in name for name in trained), trained
+    solutions = make_solutions()
+    parts = process_head.groups(solutions, range(len(solutions)), model, 64)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01)
+    for _ in range(2):
+        for batch in micro_batches(parts, compute(), PAD, CPU):
+            ends = [process_head.step_ends(solutions[i].steps) for i in batch.indices]
+            process_head.step_logits(model, batch, ends)[:, 1].mean().backward()
+        optimizer.step()
+    scores = process_head.step_scores(model, solutions, compute(), PAD)
+    assert max(scores[0]) < 0.5
+    again = process_head.step_scores(merged(), solutions, compute(), PAD)
+    for own, other in zip(again, scores, strict=True):
+        assert own == pytest.approx(other, rel=1e-4)

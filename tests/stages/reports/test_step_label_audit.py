@@ -1,0 +1,100 @@
+"""The audit on solutions worked by hand."""
+
+import itertools
+import random
+
+import pytest
+
+from stages.reports.step_label_audit import RATIOS, AuditConfig, Audited, audit, sizes
+
+CONFIG = AuditConfig(thresholds=[0.5], num_bootstrap=200, confidence=0.95)
+# K = 2. A: all right, but its second prefix is completed rightly only once; B: wrong from its
+# second step on, one lucky completion of its second prefix; C: a wrong guess.
+A = Audited(id="a", num_right=[2, 1], correct=True, true_labels=[True] * 3)
+B = Audited(id="b", num_right=[2, 1], correct=False, true_labels=[True, False, False])
+C = Audited(id="b", num_right=[], correct=False, true_labels=[False])
+
+
+def values(found):
+    return {name: found[name] and found[name]["value"] for name in RATIOS}
+
+
+def test_sizes():
+    assert sizes(8) == [1, 2, 4, 8]
+    assert sizes(6) == [1, 2, 4, 6]
+    assert sizes(1) == [1]
+
+
+def test_worked_by_hand():
+    found = audit([A, B, C], CONFIG, num_completions=2, seed=0)
+    # Of one completion, the second prefix of A and that of B say "wrong" half of the time.
+    one = {
+        "precision": 0.5,
+        "recall": 0.5,
+        "agreement": (0.5 + 0.5 + 1) / 3,
+        "error_accuracy": (0.5 + 1) / 2,
+        "correct_accuracy": 0.5,
+    }
+    assert values(found["hard"]["1"]) == pytest.approx(one, abs=1e-6)
+    assert values(found["soft_0.5"]["1"]) == pytest.approx(one, abs=1e-6)
+    assert found["hard"]["1"]["f1"] == pytest.approx(0.6)
+    # Of two, one is right, which is "any" and half.
+    for rule in ("hard", "soft_0.5"):
+        two = values(found[rule]["2"])
+        assert two["precision"] is None  # nothing is labelled wrong
+        assert two["recall"] == 0.0
+        assert two["error_accuracy"] == 0.5  # C alone: B's error is found a step late
+        assert two["correct_accuracy"] == 1.0
+
+
+def test_a_threshold_above_a_half_needs_both():
+    config = AuditConfig(thresholds=[0.75], num_bootstrap=200, confidence=0.95)
+    found = audit([A, B, C], config, num_completions=2, seed=0)["soft_0.75"]["2"]
+    assert values(found) == pytest.approx(
+        {
+            "precision": 0.5,
+            "recall": 1.0,
+            "agreement": 2 / 3,
+            "error_accuracy": 1.0,
+            "correct_accuracy": 0.0,
+        },
+        abs=1e-6,
+    )
+    assert found["f1"] == 0.0
+
+
+def test_the_expectation_is_the_mean_over_all_choices_of_completions():
+    outcomes = {"first": [1, 1, 0, 1], "second": [0, 1, 0, 0]}  # B's two prefixes, K = 4
+    solution = Audited(id="b", num_right=[3, 1], correct=False, true_labels=[True, False, False])
+    found = audit([solution], CONFIG, num_completions=4, seed=0)["hard"]["2"]
+    hits = []
+    for first in itertools.combinations(outcomes["first"], 2):
+        for second in itertools.combinations(outcomes["second"], 2):
+            labels = [any(first), any(second), False]
+            hits.append(labels.index(False) == 1)
+    assert found["error_accuracy"]["value"] == pytest.approx(sum(hits) / len(hits), abs=1e-6)
+
+
+def test_intervals_hold_the_value_and_are_the_same_for_the_same_seed():
+    stream = random.Random(0)
+    many = []
+    for problem in range(60):
+        first = stream.choice([-1, 0, 1, 2])
+        truth = [first in (-1, 2), first == 2, False] if first != -1 else [True] * 3
+        counts = [stream.randint(0, 2) for _ in range(2)]
+        many.append(
+            Audited(id=str(problem), num_right=counts, correct=first == -1, true_labels=truth)
+        )
+    found = audit(many, CONFIG, num_completions=2, seed=1)
+    assert found == audit(many, CONFIG, num_completions=2, seed=1)
+    for name in RATIOS:
+        entry = found["hard"]["1"][name]
+        assert entry["low"] <= entry["value"] <= entry["high"]
+        assert entry["low"] < entry["high"]
+
+
+def test_without_an_error_only_the_right_ones_are_counted():
+    found = values(audit([A], CONFIG, num_completions=2, seed=0)["hard"]["2"])
+    assert found["recall"] is None
+    assert found["error_accuracy"] is None
+    assert found["correct_accuracy"] == 1.0
