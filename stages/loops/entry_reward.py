@@ -55,7 +55,7 @@ def load(
         raise ValueError("a component of kind judge: no model here grades single completions yet")
     score = None
     device = actor.policy.device
-    if scorer.startswith(PROCESS_MODELS):
+    if config.needs_model() and scorer.startswith(PROCESS_MODELS):
         score = process_rewards.load(DATA / scorer, compute, device)
     elif config.needs_model():
         score = model_reward.load(DATA / scorer, aggregate, compute, device, actor.pad_id)

@@ -3,12 +3,15 @@
 import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
-from tiny_rollouts import decode, make_prompts, make_sampler
+from tiny_rollouts import alone, decode, make_prompts, make_sampler
 
 from stages.loops import entry_reward, model_reward, rollouts
 from stages.loops.actor import Actor
 from stages.models import scalar_head
+from stages.models.aggregate import Mean
 from stages.rewards.composition_config import Composition
+
+MEAN = Mean(kind="mean")
 
 
 def composition(*kinds):
@@ -38,9 +41,11 @@ def test_the_scorer_is_asked_about_the_completions_at_hand(actor, drawn, tmp_pat
     model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU)
     torch.nn.init.normal_(model.score.weight, generator=torch.Generator().manual_seed(0))
     model.save_pretrained(tmp_path / "rm")
-    scores = model_reward.scores(model, drawn, compute(), PAD)
+    scores = model_reward.judge(alone(model), drawn, compute(), PAD).totals
     assert len(set(scores)) > 1
-    judge = entry_reward.load(composition("scorer", "answer"), "rm", "none", actor, compute(), 6)
+    judge = entry_reward.load(
+        composition("scorer", "answer"), "rm", "none", MEAN, actor, compute(), 6
+    )
     found = judge(drawn)
     assert found.totals == pytest.approx([2 * score for score in scores], rel=1e-5)
     assert found.parts["scorer"] == pytest.approx(scores, rel=1e-5)
@@ -51,7 +56,7 @@ def test_ones_own_function_is_loaded_by_its_file(actor, drawn, monkeypatch):
     monkeypatch.setattr(
         entry_reward.own_reward, "load", lambda word: lambda prompt, text: float(len(word))
     )
-    judge = entry_reward.load(composition("own"), "no_model", "brevity", actor, compute(), 6)
+    judge = entry_reward.load(composition("own"), "no_model", "brevity", MEAN, actor, compute(), 6)
     assert judge(drawn).totals == [14.0] * 6
 
 
@@ -64,9 +69,11 @@ def test_ones_own_function_is_loaded_by_its_file(actor, drawn, monkeypatch):
 )
 def test_what_the_entry_does_not_name_is_told(actor, kind, told):
     with pytest.raises(ValueError, match=told):
-        entry_reward.load(composition(kind), "no_model", "none", actor, compute(), 6)
+        entry_reward.load(composition(kind), "no_model", "none", MEAN, actor, compute(), 6)
 
 
 def test_no_model_grades_single_completions_yet(actor):
     with pytest.raises(ValueError, match="of kind judge"):
-        entry_reward.load(composition("judge"), "train_sft/sft/policy", "none", actor, compute(), 6)
+        entry_reward.load(
+            composition("judge"), "train_sft/sft/policy", "none", MEAN, actor, compute(), 6
+        )
