@@ -74,8 +74,9 @@ def synchronised(text: str, root: Path) -> str:
         if match is None:
             continue
         wanted = {CONSTRAINTS, *closure.import_closure(graph, match.group(1), root)}
-        for dep in filter(dep_lines.named_by_entry, body.get("deps") or []):
-            check_named(graph, root, name, dep, wanted)
+        for dep in body.get("deps") or []:
+            if dep_lines.named_by_entry(dep):
+                check_named(graph, root, name, str(dep), wanted)
         dep_lines.write_code(lines, name, body, wanted)
     return gather.synchronised("".join(lines), root)
 

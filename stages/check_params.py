@@ -57,12 +57,14 @@ def find_problems(content: dict[str, Any], modules: list[ModuleType]) -> list[st
             for name in odd
         ]
         if not odd:
-            planned = check_recipes.planned_presets(content, module.__name__.rpartition(".")[2])
-            for entries in choices({name: picked[name] for name in tables}):
+            planned = check_recipes.planned(content, module.__name__.rpartition(".")[2])
+            # A preset that nothing runs need not fit the sizes that others run with.
+            every = choices({name: picked[name] for name in tables})
+            chosen = [(entries, planned is None) for entries in every]
+            chosen += [(entries, True) for entries in planned or () if has(picked, entries)]
+            for entries, together in chosen:
                 inside = {name: picked[name][entry] for name, entry in entries.items()}
-                # A preset that nothing runs need not fit the sizes that others run with.
-                fits = planned is None or planned.issuperset(entries.values())
-                found = validate(module.Config, picked | inside, together=fits)
+                found = validate(module.Config, picked | inside, together=together)
                 problems += [named(problem, entries) for problem in found]
     # What a recipe lacks is told with the recipe's name, by check_recipes.
     told = (problem for problem in problems if not problem.startswith(f"{check_recipes.PLAN}."))
@@ -77,6 +79,11 @@ def choices(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, str]]
     for name, table in tables.items():
         for entry in table:
             yield first | {name: entry}
+
+
+def has(tables: Mapping[str, Any], entries: Mapping[str, str]) -> bool:
+    """Whether all these entries are there; what a recipe names in vain is told with the recipe."""
+    return all(entry in tables.get(name, ()) for name, entry in entries.items())
 
 
 def named(problem: str, entries: Mapping[str, str]) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pydantic
 
-from stages import lineage, recipe_words
+from stages import lineage, recipe_rewards, recipe_words
 from stages.models.start import BASE, NO_BASE
 from stages.recipe import POLICY_STAGES, TABLES, Recipe
-from stages.recipe_words import PRESETS, section, table
+from stages.recipe_words import ONLINE_STAGES, PRESETS, REWARDS, section, table
 
 RECIPES, PLAN, BASELINE = "recipes", "plan", "baseline"
 Problems = Iterator[tuple[str, str]]
@@ -40,6 +40,7 @@ def find_problems(content: dict[str, Any]) -> list[str]:
                 wrong_splits(checked),
                 wrong_references(checked),
                 wrong_scores(checked),
+                recipe_rewards.problems(checked, content),
                 numbers_twice(checked),
                 names_twice(checked),
                 no_baseline(checked),
@@ -50,12 +51,17 @@ def find_problems(content: dict[str, Any]) -> list[str]:
     return problems
 
 
-def planned_presets(content: dict[str, Any], stage: str) -> set[str] | None:
-    """The presets that the plan runs a stage with; None of a stage without presets."""
+def planned(content: dict[str, Any], stage: str) -> list[dict[str, str]] | None:
+    """Section -> entry, of each run of a stage that is planned; None of a stage without presets."""
     if stage not in PRESETS:
         return None
+    words = {PRESETS[stage]: "preset"} | ({REWARDS: "reward"} if stage in ONLINE_STAGES else {})
     entries = section(section(content, PLAN), stage).values()
-    return {str(entry.get("preset")) for entry in entries if isinstance(entry, dict)}
+    return [
+        {name: str(entry.get(word)) for name, word in words.items()}
+        for entry in entries
+        if isinstance(entry, dict)
+    ]
 
 
 def malformed(error: pydantic.ValidationError) -> Problems:
@@ -81,7 +87,8 @@ def wrong_words(recipe: Recipe, content: dict[str, Any]) -> Problems:
             for word, value in entry.model_dump().items():
                 names = known.get((stage, word), known.get(("", word)))
                 if names is not None and value not in names:
-                    what = f"'{PRESETS[stage]}' has no entry" if word == "preset" else "there is no"
+                    tables = {"preset": PRESETS.get(stage), "reward": REWARDS}
+                    what = f"'{tables[word]}' has no entry" if word in tables else "there is no"
                     yield f"{stage}.{name}.{word}", f"{what} '{value}'{meant(value, names)}"
 
 

@@ -1,12 +1,15 @@
 """What each word of a recipe's entries may name."""
 
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any
 
 from stages.models.start import BASE
 from stages.recipe import ENSEMBLES, POLICY_STAGES, PREPARE_DATA, Recipe
 
 NO_MODEL = "no_model"
+OWN = Path(__file__).parent / "rewards/own"
+"""Users' own rewards."""
 PRESETS = {
     "train_sft": "sft",
     "train_dpo": "preference",
@@ -14,6 +17,9 @@ PRESETS = {
     "train_grpo": "group_rl",
 }
 """Stage -> the section whose entries are its presets."""
+REWARDS = "rewards"
+"""The section whose entries are what online methods maximise."""
+ONLINE_STAGES = ("train_ppo", "train_grpo")
 PAIR_STAGES = ("label_preferences", "judge_preferences", "revise_answers", "import_preferences")
 REWARD_MODEL_STAGES = ("train_reward_model", "train_outcome_reward")
 STEP_STAGES = ("label_steps", "import_steps")
@@ -35,6 +41,7 @@ def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Coll
     pairs = list(folders(recipe, PAIR_STAGES))
     steps = list(folders(recipe, STEP_STAGES))
     rl_scorers = [*scalars, *processes, *policies, NO_MODEL]
+    own = [path.stem for path in OWN.glob("[!_]*.py")]
     allowed: dict[tuple[str, str], Collection[str]] = {
         ("", "start"): policies,
         ("", "pool"): recipe.sample_candidates,
@@ -63,10 +70,12 @@ def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Coll
         ("evaluate_process_reward", "model"): processes,
         ("evaluate_process_reward", "dev"): steps,
         ("evaluate_process_reward", "test"): steps,
-        ("train_ppo", "scorer"): rl_scorers,
-        ("train_grpo", "scorer"): rl_scorers,
         ("score_candidates", "scorer"): [*scalars, *processes, BASE, *policies],
     }
+    for stage in ONLINE_STAGES:
+        allowed[stage, "reward"] = section(content, REWARDS)
+        allowed[stage, "scorer"] = rl_scorers
+        allowed[stage, "own"] = own
     for stage, presets in PRESETS.items():
         allowed[stage, "preset"] = section(content, presets)
     return allowed

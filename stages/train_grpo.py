@@ -77,7 +77,6 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         device = setup(config.compute)
         seed = derive(config.seed, "train_grpo")
         tokenizer = models_start.tokenizer(start)
-        pad_id = model_tokenizer.pad_id(tokenizer)
         load = partial(models_start.load, start, config.model, config.compute, device)
         model = load()
         actor = Actor(
@@ -85,25 +84,16 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
             reference=load(),
             sampler=engine.from_model(model, tokenizer, max_batch=config.compute.max_batch),
             decode=policy.decoder(tokenizer),
-            pad_id=pad_id,
+            pad_id=model_tokenizer.pad_id(tokenizer),
         )
         merged = lora.attach(model, config.lora, seed)
-        task = Task(
-            prompts=list(lines.read(PROMPTS, Prompt)),
-            reward=entry_reward.load(
-                config.rewards,
-                scorer,
-                own,
-                config.ensemble,
-                config.compute,
-                device,
-                pad_id=pad_id,
-                max_new_tokens=settings.max_new_tokens,
-            ),
-            correct=rollout_rewards.correct,
+        prompts, longest = list(lines.read(PROMPTS, Prompt)), settings.max_new_tokens
+        judge = entry_reward.load(
+            config.rewards, scorer, own, config.ensemble, actor, config.compute, longest
         )
+        task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
         needed = algorithm.sampling.num_prompts(settings.prompts_per_step)
-        schedule = epochs.draws(len(task.prompts), settings.num_steps, needed, seed)
+        schedule = epochs.draws(len(prompts), settings.num_steps, needed, seed)
         steps = group_rl.train(actor, task, schedule, settings, algorithm, config.compute, seed)
         history: list[Step] = []
         for step in progress.track(steps, total=len(schedule), label=f"train_grpo {name}"):
@@ -114,8 +104,7 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
         with outputs.replace(output / "metrics.json") as temporary:
-            totals = json.dumps(token_totals(history), indent=2)
-            temporary.write_text(totals + "\n", encoding="utf-8")
+            temporary.write_text(json.dumps(token_totals(history), indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

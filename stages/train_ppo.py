@@ -87,10 +87,10 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         value = critic.load(algorithm.value, model, paths, pad_id, compute, config.lora, seed)
         merged = lora.attach(model, config.lora, seed)
         prompts = list(lines.read(PROMPTS, Prompt))
+        longest = loop.max_new_tokens
         judge = entry_reward.load(
-            config.rewards, scorer, own, config.ensemble, compute, device,
-            pad_id=pad_id, max_new_tokens=loop.max_new_tokens,
-        )  # fmt: skip
+            config.rewards, scorer, own, config.ensemble, actor, compute, longest
+        )
         task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
         schedule = epochs.draws(len(prompts), loop.num_steps, loop.prompts_per_step, seed)
         steps = ppo.train(actor, value, task, schedule, loop, algorithm, compute, seed)
@@ -103,7 +103,7 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
         with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(token_totals(history), indent=2) + "\n")
+            temporary.write_text(json.dumps(token_totals(history), indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from stages.loops import model_reward, process_rewards
+from stages.loops.actor import Actor
 from stages.loops.rollouts import Rollouts
 from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig
@@ -26,10 +25,8 @@ def load(
     scorer: str,
     own: str,
     aggregate: Aggregate,
+    actor: Actor,
     compute: ComputeConfig,
-    device: torch.device,
-    *,
-    pad_id: int,
     max_new_tokens: int,
 ) -> Callable[[Rollouts], Judged]:
     """What a completion is worth, as a function of completions.
@@ -39,9 +36,8 @@ def load(
         scorer: the model's folder under data/, or `NO_MODEL`.
         own: the user's file in stages/rewards/own/, or `own_reward.NONE`.
         aggregate: how the scores of an ensemble become one.
+        actor: whose completions are judged; the model goes where its policy is.
         compute: the model's precision.
-        device: where the model goes.
-        pad_id: of its batches.
         max_new_tokens: where completions are cut.
 
     Raises:
@@ -55,11 +51,11 @@ def load(
         raise ValueError(
             "this reward needs a function: name a file of stages/rewards/own/ as the entry's `own`"
         )
-    score = None
+    score, device = None, actor.policy.device
     if scorer.startswith(PROCESS_MODELS):
         score = process_rewards.load(DATA / scorer, compute, device)
     elif config.needs_model():
-        score = model_reward.load(DATA / scorer, aggregate, compute, device, pad_id)
+        score = model_reward.load(DATA / scorer, aggregate, compute, device, actor.pad_id)
     function = own_reward.load(own) if config.needs_own() else None
 
     def judge(drawn: Rollouts) -> Judged:

@@ -4,7 +4,6 @@ import importlib
 import re
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from stages.records.prompt import Prompt
 
@@ -44,7 +43,7 @@ def load(word: str) -> Callable[[Prompt, str], float]:
             f"{file} imports {', '.join(unwatched)}, which this stage does not: an edit there "
             f"would not rerun it. Copy what you need into {file}."
         )
-    reward: Any = getattr(module, "reward", None)
+    reward: Callable[[Prompt, str], float] | None = getattr(module, "reward", None)
     if not callable(reward):
         raise ValueError(f"{file} has no function `reward(prompt: Prompt, completion: str)`")
     return reward

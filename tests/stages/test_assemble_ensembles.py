@@ -72,7 +72,7 @@ def test_a_member_takes_no_room_of_its_own_and_is_not_a_link_into_dvcs_cache():
     (model / "model.safetensors").symlink_to(Path("cached").resolve())
     assemble_ensembles.main()
     found = ENSEMBLES / "large/0"
-    assert os.path.samefile(found / "config.json", model / "config.json")
+    assert (found / "config.json").samefile(model / "config.json")
     assert not (found / "model.safetensors").is_symlink()
     assert (found / "model.safetensors").read_text() == "model.safetensors of a"
 
@@ -85,7 +85,7 @@ def test_a_file_system_without_hard_links_gets_copies(monkeypatch):
     monkeypatch.setattr(os, "link", refuse)
     assemble_ensembles.main()
     model = assemble_ensembles.MODELS / "a/reward_model"
-    assert not os.path.samefile(ENSEMBLES / "large/0/config.json", model / "config.json")
+    assert not (ENSEMBLES / "large/0/config.json").samefile(model / "config.json")
     assert set(written()) == {f"large/0/{file}" for file in FILES}
 
 
@@ -100,6 +100,6 @@ def test_a_plan_without_reward_models_makes_an_empty_folder():
 
 def test_two_members_with_one_number_are_an_error_that_names_both():
     plan(("a", "large", 1), ("b", "large", 1))
-    with pytest.raises(ValueError, match="ensemble 'large': .* 'a' and 'b' as member 1"):
+    with pytest.raises(ValueError, match=r"ensemble 'large': .* 'a' and 'b' as member 1"):
         assemble_ensembles.main()
     assert not ENSEMBLES.exists()

@@ -1,0 +1,67 @@
+"""Do the entries of online methods name what their reward needs, and nothing else?"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pydantic
+
+from stages.recipe import POLICY_STAGES, Recipe
+from stages.recipe_entries import OnlineRl
+from stages.recipe_words import NO_MODEL, ONLINE_STAGES, PRESETS, REWARDS, section, table
+from stages.rewards.composition_config import Composition
+
+NO_OWN = "none"
+Problems = Iterator[tuple[str, str]]
+"""(place, what is wrong there)."""
+
+
+def problems(recipe: Recipe, content: dict[str, Any]) -> Problems:
+    """Models and functions that are missing, or that nothing reads."""
+    for stage in ONLINE_STAGES:
+        for name, entry in table(recipe, stage).items():
+            try:
+                reward = Composition.model_validate(section(content, REWARDS).get(entry.reward))
+            except pydantic.ValidationError:
+                continue  # told by check_params, or as a word that names nothing
+            preset = section(section(content, PRESETS[stage]), entry.preset)
+            found = (*scorer(entry, reward, value_init(preset)), *own(entry, reward))
+            yield from ((f"{stage}.{name}.{word}", what) for word, what in found)
+
+
+def scorer(entry: OnlineRl, reward: Composition, init: str | None) -> Problems:
+    """The model: what reads it, and of which kind it is."""
+    maker, _, made = entry.scorer.partition("/")
+    is_policy, is_process = maker in POLICY_STAGES, made.endswith("/process_model")
+    from_it = init == "reward_model"
+    if entry.scorer == NO_MODEL:
+        if reward.needs_model():
+            yield "scorer", f"the reward '{entry.reward}' asks a model: name one"
+        if from_it:
+            what = f"the value model of the preset '{entry.preset}' starts from a reward model"
+            yield "scorer", f"{what}: name one, or take value.init: policy"
+        return
+    if not reward.needs_model() and not from_it:
+        yield "scorer", f"nothing reads '{entry.scorer}' here: write {NO_MODEL}"
+    if "scorer" in reward.kinds() and is_policy:
+        what = f"the reward '{entry.reward}' asks a reward model or a process model for scores"
+        yield "scorer", f"{what}, and '{entry.scorer}' is a policy"
+    if "judge" in reward.kinds() and not is_policy:
+        what = f"the reward '{entry.reward}' asks a policy to judge"
+        yield "scorer", f"{what}, and '{entry.scorer}' is none"
+    if from_it and (is_policy or is_process):
+        what = f"the value model of the preset '{entry.preset}' starts from a reward model"
+        yield "scorer", f"{what}, and '{entry.scorer}' is none: take value.init: policy"
+
+
+def own(entry: OnlineRl, reward: Composition) -> Problems:
+    """The function: whether it is named where it is asked, and only there."""
+    if reward.needs_own() and entry.own == NO_OWN:
+        what = f"the reward '{entry.reward}' asks your own function: name its file in"
+        yield "own", f"{what} stages/rewards/own/"
+    if not reward.needs_own() and entry.own != NO_OWN:
+        yield "own", f"the reward '{entry.reward}' does not ask '{entry.own}': write {NO_OWN}"
+
+
+def value_init(preset: dict[str, Any]) -> str | None:
+    """What PPO's value model starts from; None of a method without one."""
+    return section(preset, "value").get("init")
