@@ -15,14 +15,15 @@ What a kill interrupts goes on where it stopped: the counts of finished parts ar
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from stages import params
 from stages.engines import samplers
 from stages.engines.samplers import EngineName
 from stages.loops import step_labels
-from stages.loops.step_labels import Prefix, StepLabelsConfig
+from stages.loops.step import Step
+from stages.loops.step_labels import Decode, Parts, StepLabelsConfig
 from stages.models import policy
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
@@ -35,7 +36,7 @@ from stages.records.prompt import Prompt
 from stages.reports import step_label_plot, step_label_summary
 from stages.reports.step_label_audit import AuditConfig
 from stages.rewards import monte_carlo_labels, step_solutions
-from stages.runtime import outputs, progress, runs
+from stages.runtime import kept_parts, outputs, progress, runs
 from stages.seeding import derive
 
 TABLES = ("label_steps",)
@@ -67,74 +68,47 @@ def main(name: str, pool_name: str, start: str, split: str) -> None:
         config = params.load(Config, pick={"label_steps": split})
         settings = config.label_steps
         decode = policy.decoder(models_start.tokenizer(start))
-        problems = pools.by_problem(
-            lines.read(PROMPTS / f"{split}.jsonl", Prompt),
-            lines.read(POOLS / pool_name / "pool.jsonl", Completion),
-        )[: settings.num_problems]
+        prompts = lines.read(PROMPTS / f"{split}.jsonl", Prompt)
+        pool = lines.read(POOLS / pool_name / "pool.jsonl", Completion)
+        problems = pools.by_problem(prompts, pool)[: settings.num_problems]
         solutions = step_solutions.choose(
-            problems,
-            decode,
-            separator=settings.separator,
-            max_per_problem=settings.max_solutions_per_problem,
+            problems, decode, settings.separator, settings.max_solutions_per_problem
         )
-        parts = step_labels.chunks(
-            (one.prompt, prefix) for one in solutions for prefix in one.prefixes()
-        )
+        counts: list[PrefixCount] = []
         if settings.num_completions:
-            counts = count(run, config, start, parts, decode)
+            parts = step_labels.chunks(step_solutions.prefixes(solutions))
+            steps = count(run.folder / "parts", config, start, parts, decode)
+            for step in progress.track(steps, total=len(parts), label=f"label {name}"):
+                run.log(step.index, step.metrics)
+                counts += step.rows
             labelled = monte_carlo_labels.estimated(solutions, counts, settings.label)
         else:
-            counts, labelled = [], monte_carlo_labels.known(solutions)
+            labelled = monte_carlo_labels.known(solutions)
         metrics = step_label_summary.summarise(
-            [(one.row, one.counts) for one in labelled],
+            labelled,
             settings.audit,
-            num_cut=sum(row.finish_reason == "length" for _, pool in problems for row in pool),
+            num_cut=sum(row.finish_reason == "length" for _, rows in problems for row in rows),
             seed=derive(config.seed, "label_steps", "bootstrap"),
         )
-        with outputs.replace(output / "steps.jsonl") as temporary:
-            lines.write(temporary, (one.row for one in labelled))
-        with outputs.replace(output / "prefixes.jsonl") as temporary:
-            lines.write(temporary, counts)
+        for file, rows in {"steps": [row for row, _ in labelled], "prefixes": counts}.items():
+            with outputs.replace(output / f"{file}.jsonl") as temporary:
+                lines.write(temporary, rows)
         with outputs.replace(output / "plots") as temporary:
-            step_label_plot.write(
-                temporary, metrics["audit"], step_label_summary.tokens_by_size(metrics)
-            )
+            step_label_plot.write(temporary, metrics)
         with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
-def count(
-    run: runs.Run,
-    config: Config,
-    start: str,
-    parts: list[list[Prefix]],
-    decode: Callable[[Sequence[int]], str],
-) -> list[PrefixCount]:
-    """Count all parts, taking over those that an interrupted attempt at the same inputs kept."""
-    settings, folder = config.label_steps, run.folder / "parts"
-    counts: list[PrefixCount] = []
-    kept = sorted(folder.glob("*.jsonl"))
-    for index, path in enumerate(kept):
-        rows = list(lines.read(path, PrefixCount))
-        run.log(index, step_labels.metrics(rows))
-        counts += rows
-    longest = max(
-        (len(one.prompt_ids) + len(ids) for part in parts for one, ids in part), default=0
-    )
-    sampler = samplers.load(
-        config.engine,
-        start,
-        model=config.model,
-        compute=config.compute,
-        max_length=longest + settings.max_new_tokens,
-    )
-    steps = step_labels.count(sampler, decode, parts, settings, config.seed, start=len(kept))
-    for step in progress.track(steps, total=len(parts) - len(kept), label="label_steps"):
-        with outputs.replace(folder / f"{step.index:06d}.jsonl") as temporary:
-            lines.write(temporary, step.rows)
-        run.log(step.index, step.metrics)
-        counts += step.rows
-    return counts
+def count(kept: Path, config: Config, start: str, parts: Parts, decode: Decode) -> Iterator[Step]:
+    """The counts of all parts; those that were counted before an interruption are in `kept`."""
+
+    def work(first: int) -> Iterator[Step]:
+        settings, shared = config.label_steps, {"model": config.model, "compute": config.compute}
+        length = step_labels.longest(parts, settings.max_new_tokens)
+        sampler = samplers.load(config.engine, start, **shared, max_length=length)
+        return step_labels.count(sampler, decode, parts, settings, config.seed, start=first)
+
+    return kept_parts.go_on(kept, work, write=step_labels.write, read=step_labels.read)
 
 
 if __name__ == "__main__":

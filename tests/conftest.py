@@ -22,6 +22,9 @@ def shrink(params: dict[str, Any]) -> None:
     params["sft"]["cold_start"]["num_demonstrations"] = 100
     for split in params["sample_candidates"].values():
         split["num_samples"] = 8
+    for split in params["label_steps"].values():
+        split |= {"num_problems": 20, "num_completions": min(2, split["num_completions"])}
+        split["audit"]["num_bootstrap"] = 200
     params["train_ppo"]["loop"] |= {"num_steps": 2, "prompts_per_step": 8}
     params["train_grpo"]["loop"] |= {"num_steps": 2, "prompts_per_step": 8, "group_size": 4}
     params["evaluate_policy"] |= {"ks": [1, 2, 8], "num_bootstrap": 200}

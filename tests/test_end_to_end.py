@@ -17,6 +17,7 @@ FIRST = {
     "prepare_data",
     "train_sft@sft",
     "label_preferences@sft",
+    *(f"label_steps@sft-{split}" for split in ("preference", "dev", "test")),
     "train_reward_model@sft-0",
     "compute_ref_logprobs@sft",
     "train_dpo@dpo",

@@ -10,6 +10,7 @@ agree with the answer of the very solution that it judges.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -17,6 +18,7 @@ from pydantic import Field
 from stages.algorithms.statistics import wilson
 from stages.loops.step import Step
 from stages.params import Params
+from stages.records import lines
 from stages.records.prefix_count import PrefixCount
 from stages.records.prompt import Prompt
 from stages.rewards import answer_checker
@@ -28,6 +30,10 @@ CHUNK = 256
 
 Prefix = tuple[Prompt, tuple[int, ...]]
 """A problem and the tokens of the first steps of an answer to it."""
+Parts = Sequence[Sequence[Prefix]]
+"""What the engine is given at once, in order."""
+Decode = Callable[[Sequence[int]], str]
+"""Tokens to text without special tokens."""
 
 
 class StepLabelsConfig(Params):
@@ -49,7 +55,7 @@ class StepLabelsConfig(Params):
     """Whether any completion has to be right, or how many are."""
 
 
-def chunks(prefixes: Iterable[Prefix]) -> list[list[Prefix]]:
+def chunks(prefixes: Iterable[Prefix]) -> Parts:
     """The different prefixes, as many at once as the engine is given."""
     different = list({(prompt.id, ids): (prompt, ids) for prompt, ids in prefixes}.values())
     return [different[start : start + CHUNK] for start in range(0, len(different), CHUNK)]
@@ -57,8 +63,8 @@ def chunks(prefixes: Iterable[Prefix]) -> list[list[Prefix]]:
 
 def count(
     sampler: Sampler,
-    decode: Callable[[Sequence[int]], str],
-    parts: Sequence[Sequence[Prefix]],
+    decode: Decode,
+    parts: Parts,
     config: StepLabelsConfig,
     seed: int,
     *,
@@ -69,31 +75,46 @@ def count(
     A prefix's random stream depends on `seed`, its problem's id and its tokens alone: not on
     the part it is in, nor on which solutions begin with it.
     """
-    for index, part in enumerate(parts[start:], start=start):
+    for index, prefixes in enumerate(parts[start:], start=start):
         drawn = sampler.sample(
-            [[*prompt.prompt_ids, *prefix] for prompt, prefix in part],
-            [derive(seed, "label_steps", prompt.id, *prefix) for prompt, prefix in part],
+            [[*prompt.prompt_ids, *prefix] for prompt, prefix in prefixes],
+            [derive(seed, "label_steps", prompt.id, *prefix) for prompt, prefix in prefixes],
             num_samples=config.num_completions,
             temperature=config.temperature,
             max_new_tokens=config.max_new_tokens,
         )
-        rows = [_count(one, samples, decode) for one, samples in zip(part, drawn, strict=True)]
-        yield Step(index=index, metrics=metrics(rows), rows=rows)
+        rows = [_count(one, samples, decode) for one, samples in zip(prefixes, drawn, strict=True)]
+        yield part(index, rows)
 
 
-def metrics(rows: Sequence[PrefixCount]) -> dict[str, int | float]:
-    """The numbers of one part."""
+def part(index: int, rows: Sequence[PrefixCount]) -> Step:
+    """The counts of one part, with their numbers."""
     drawn = sum(row.num_completions for row in rows)
-    return {
+    metrics = {
         "tokens/generated": sum(row.generated_tokens for row in rows),
         "completions/right": sum(row.num_right for row in rows) / drawn,
         "prefixes/none_right": sum(row.num_right == 0 for row in rows) / len(rows),
     }
+    return Step(index=index, metrics=metrics, rows=rows)
 
 
-def _count(
-    prefix: Prefix, samples: Sequence[Sample], decode: Callable[[Sequence[int]], str]
-) -> PrefixCount:
+def write(path: Path, step: Step) -> None:
+    """A part to a file."""
+    lines.write(path, step.rows)
+
+
+def read(index: int, path: Path) -> Step:
+    """A part that `write` wrote."""
+    return part(index, list(lines.read(path, PrefixCount)))
+
+
+def longest(parts: Parts, max_new_tokens: int) -> int:
+    """Tokens of the longest prompt with its prefix and what may follow."""
+    lengths = [len(one.prompt_ids) + len(ids) for prefixes in parts for one, ids in prefixes]
+    return max(lengths, default=0) + max_new_tokens
+
+
+def _count(prefix: Prefix, samples: Sequence[Sample], decode: Decode) -> PrefixCount:
     prompt, prefix_ids = prefix
     texts = [decode([*prefix_ids, *sample.token_ids]) for sample in samples]
     num_right = sum(answer_checker.is_correct(text, prompt.answer) for text in texts)

@@ -3,9 +3,10 @@
 What is counted is the verdict "wrong": precision is the share of the steps labelled wrong that
 are wrong, recall the share of the wrong steps that are labelled so, over the estimated labels
 alone (after the last step the answer checker knows). The first error is that of a whole
-solution, the known last label included: `agreement` over all solutions, `error_accuracy` over
-those with an error (the very step must be found), `correct_accuracy` over those without, `f1`
-their harmonic mean, as ProcessBench has them (Zheng et al. 2024, section 3.3,
+solution, the known last label included: `agreement` over the solutions with any estimated label
+(of a mere guess there is nothing to find out), `error_accuracy` over those of them with an
+error (the very step must be found), `correct_accuracy` over those without, `f1` their harmonic
+mean, as ProcessBench has them (Zheng et al. 2024, section 3.3,
 https://arxiv.org/abs/2412.06559).
 
 Wang et al. 2024 audited 160 steps by hand and found 86 % of hard labels right at K = 4, fewer
@@ -70,6 +71,8 @@ def audit(
     The rule `hard` says "right" where any completion is; `soft_<t>` where at least a share t is.
     A ratio of nothing (no step is wrong) is null.
     """
+    solutions = [one for one in solutions if one.num_right]
+    assert solutions, "no estimated label"
     problems = {one.id: row for row, one in enumerate({one.id: one for one in solutions}.values())}
     rules = {"hard": 0.0} | {f"soft_{threshold}": threshold for threshold in config.thresholds}
     found: dict[str, dict[str, dict[str, Any]]] = {}

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
 from stages.reports import plot_style
+from stages.reports.step_label_summary import tokens_by_size
 
 PANELS = {
     "precision": "Labelled wrong: share that is",
@@ -23,18 +24,14 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def write(
-    folder: Path,
-    audit: Mapping[str, Mapping[str, Mapping[str, Any]]],
-    tokens_per_label: Mapping[str, float],
-) -> None:
+def write(folder: Path, metrics: Mapping[str, Any]) -> None:
     """Make `folder` with `audit.csv` and, where anything was audited, `audit.png`.
 
     Args:
         folder: where to.
-        audit: what `step_label_audit.audit` found, by rule and k.
-        tokens_per_label: generated tokens behind one label, by k.
+        metrics: what `step_label_summary.summarise` found.
     """
+    audit, tokens_per_label = metrics["audit"], tokens_by_size(metrics)
     folder.mkdir()
     with (folder / "audit.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=COLUMNS, lineterminator="\n")

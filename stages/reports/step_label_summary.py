@@ -1,6 +1,6 @@
 """Step labels in numbers: how many, what they cost, how sure they are, and how right."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stages.records.prefix_count import PrefixCount
@@ -59,7 +59,7 @@ def summarise(
     return metrics
 
 
-def tokens_by_size(metrics: dict[str, Any]) -> dict[str, float]:
+def tokens_by_size(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Generated tokens behind one label, by the number of completions that it is made of.
 
     Completions of a prefix are alike, so k of K take k/K of the tokens, on average.

@@ -11,7 +11,6 @@ checker's verdict itself, which costs nothing and is no estimate.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from stages.records.prefix_count import PrefixCount
@@ -21,13 +20,8 @@ from stages.rewards.step_solutions import Solution
 Kind = Literal["hard", "soft"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Labelled:
-    """A solution's row, and what its labels were made of."""
-
-    row: StepLabels
-    counts: list[PrefixCount]
-    """Of each step but the last; empty where the labels are the truth."""
+Labelled = tuple[StepLabels, list[PrefixCount]]
+"""A solution's row, and the counts of each step but the last; none where labels are the truth."""
 
 
 def label(num_right: int, num_completions: int, kind: Kind) -> float:
@@ -40,7 +34,7 @@ def estimated(
 ) -> list[Labelled]:
     """Solutions labelled by the counts of their prefixes."""
     by_prefix = {(count.id, tuple(count.prefix_ids)): count for count in counts}
-    labelled = []
+    labelled: list[Labelled] = []
     for solution in solutions:
         found = [by_prefix[solution.prompt.id, prefix] for prefix in solution.prefixes()]
         labels = [label(one.num_right, one.num_completions, kind) for one in found]
@@ -50,7 +44,7 @@ def estimated(
             [*(one.num_completions for one in found), 0],
             "math_shepherd",
         )
-        labelled.append(Labelled(row=row, counts=found))
+        labelled.append((row, found))
     return labelled
 
 
@@ -60,7 +54,7 @@ def known(solutions: Iterable[Solution]) -> list[Labelled]:
     Raises:
         ValueError: the truth of a problem's steps is not known.
     """
-    labelled = []
+    labelled: list[Labelled] = []
     for solution in solutions:
         if solution.true_labels is None:
             raise ValueError(
@@ -70,7 +64,7 @@ def known(solutions: Iterable[Solution]) -> list[Labelled]:
             )
         labels = [float(right) for right in solution.true_labels]
         row = _row(solution, labels, [0] * len(labels), "truth")
-        labelled.append(Labelled(row=row, counts=[]))
+        labelled.append((row, []))
     return labelled
 
 

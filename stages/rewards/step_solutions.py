@@ -1,6 +1,6 @@
 """Solutions in steps: which of a pool are labelled, and what is asked about each."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -35,7 +35,6 @@ class Solution:
 def choose(
     problems: Iterable[tuple[Prompt, Sequence[Completion]]],
     decode: Callable[[Sequence[int]], str],
-    *,
     separator: str,
     max_per_problem: int,
 ) -> list[Solution]:
@@ -50,6 +49,11 @@ def choose(
         finished.sort(key=lambda row: row.index)
         chosen += [solution(prompt, row, decode, separator) for row in finished[:max_per_problem]]
     return chosen
+
+
+def prefixes(solutions: Iterable[Solution]) -> Iterator[tuple[Prompt, tuple[int, ...]]]:
+    """The prefixes of all solutions, with their problems."""
+    return ((one.prompt, prefix) for one in solutions for prefix in one.prefixes())
 
 
 def solution(

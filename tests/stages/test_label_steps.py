@@ -201,7 +201,7 @@ def test_a_killed_stage_goes_on_where_it_stopped_and_writes_the_same_bits(monkey
     killed = subprocess.run([sys.executable, "-c", KILLED], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
     (kept,) = Path(".pipe").glob("label_steps@x-*/parts")
-    assert sorted(path.name for path in kept.iterdir()) == ["000000.jsonl", "000001.jsonl"]
+    assert sorted(path.name for path in kept.iterdir()) == ["000000.part", "000001.part"]
 
     drawn = []
     count = label_steps.step_labels.count

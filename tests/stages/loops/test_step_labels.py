@@ -97,3 +97,10 @@ def test_equal_prefixes_of_a_problem_are_completed_once(monkeypatch):
     assert [len(part) for part in parts] == [4, 4, 4, 3]
     assert [one for part in parts for one in part] == PREFIXES
     assert step_labels.chunks([]) == []
+
+
+def test_the_longest_sequence():
+    assert step_labels.longest([PREFIXES[:2], PREFIXES[2:]], 6) == max(
+        len(prompt.prompt_ids) + 3 + 6 for prompt in PROMPTS
+    )
+    assert step_labels.longest([], 6) == 6

@@ -9,7 +9,7 @@ from stages.reports.step_label_audit import RATIOS, AuditConfig, Audited, audit,
 
 CONFIG = AuditConfig(thresholds=[0.5], num_bootstrap=200, confidence=0.95)
 # K = 2. A: all right, but its second prefix is completed rightly only once; B: wrong from its
-# second step on, one lucky completion of its second prefix; C: a wrong guess.
+# second step on, one lucky completion of its second prefix; C: a wrong guess, which is known.
 A = Audited(id="a", num_right=[2, 1], correct=True, true_labels=[True] * 3)
 B = Audited(id="b", num_right=[2, 1], correct=False, true_labels=[True, False, False])
 C = Audited(id="b", num_right=[], correct=False, true_labels=[False])
@@ -31,19 +31,19 @@ def test_worked_by_hand():
     one = {
         "precision": 0.5,
         "recall": 0.5,
-        "agreement": (0.5 + 0.5 + 1) / 3,
-        "error_accuracy": (0.5 + 1) / 2,
+        "agreement": 0.5,
+        "error_accuracy": 0.5,
         "correct_accuracy": 0.5,
     }
     assert values(found["hard"]["1"]) == pytest.approx(one, abs=1e-6)
     assert values(found["soft_0.5"]["1"]) == pytest.approx(one, abs=1e-6)
-    assert found["hard"]["1"]["f1"] == pytest.approx(0.6)
+    assert found["hard"]["1"]["f1"] == pytest.approx(0.5)
     # Of two, one is right, which is "any" and half.
     for rule in ("hard", "soft_0.5"):
         two = values(found[rule]["2"])
         assert two["precision"] is None  # nothing is labelled wrong
         assert two["recall"] == 0.0
-        assert two["error_accuracy"] == 0.5  # C alone: B's error is found a step late
+        assert two["error_accuracy"] == 0.0  # B's error is found a step late
         assert two["correct_accuracy"] == 1.0
 
 
@@ -54,7 +54,7 @@ def test_a_threshold_above_a_half_needs_both():
         {
             "precision": 0.5,
             "recall": 1.0,
-            "agreement": 2 / 3,
+            "agreement": 0.5,
             "error_accuracy": 1.0,
             "correct_accuracy": 0.0,
         },

@@ -18,7 +18,7 @@ def table(folder):
 def test_a_row_of_each_rule_and_size_and_the_same_bytes_again(tmp_path):
     found = audit(SOLUTIONS, CONFIG, num_completions=2, seed=0)
     for folder in ("one", "two"):
-        step_label_plot.write(tmp_path / folder, found, {"1": 10.0, "2": 20.0})
+        step_label_plot.write(tmp_path / folder, {"audit": found, "tokens_per_label": 20.0})
     rows = table(tmp_path / "one")
     assert [(row["rule"], row["k"], row["tokens_per_label"]) for row in rows] == [
         ("hard", "1", "10.0"),
@@ -33,6 +33,6 @@ def test_a_row_of_each_rule_and_size_and_the_same_bytes_again(tmp_path):
 
 
 def test_without_an_audit_the_table_is_empty_and_nothing_is_drawn(tmp_path):
-    step_label_plot.write(tmp_path / "none", {}, {})
+    step_label_plot.write(tmp_path / "none", {"audit": {}, "tokens_per_label": None})
     assert table(tmp_path / "none") == []
     assert not (tmp_path / "none/audit.png").exists()

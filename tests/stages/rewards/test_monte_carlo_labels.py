@@ -37,19 +37,19 @@ COUNTS = [count([1, 2, 3], 0), count([1, 2], 3), count([7], 8)]
     ("kind", "labels"), [("hard", [1.0, 0.0, 1.0]), ("soft", [0.375, 0.0, 1.0])]
 )
 def test_hard_is_any_soft_is_the_share_and_the_last_is_the_verdict(kind, labels):
-    (one,) = monte_carlo_labels.estimated([SOLUTION], COUNTS, kind)
-    assert one.row.labels == labels
-    assert one.row.num_completions == [8, 8, 0]
-    assert [count.num_right for count in one.counts] == [3, 0]
-    assert (one.row.source, one.row.index, one.row.correct) == ("math_shepherd", 3, True)
-    assert one.row.true_labels == [True, False, False]
-    assert one.row.step_ids == SOLUTION.step_ids
+    ((row, counts),) = monte_carlo_labels.estimated([SOLUTION], COUNTS, kind)
+    assert row.labels == labels
+    assert row.num_completions == [8, 8, 0]
+    assert [count.num_right for count in counts] == [3, 0]
+    assert (row.source, row.index, row.correct) == ("math_shepherd", 3, True)
+    assert row.true_labels == [True, False, False]
+    assert row.step_ids == SOLUTION.step_ids
 
 
 def test_a_guess_needs_no_completion():
     guess = dataclasses.replace(SOLUTION, step_ids=[[4]], steps=["#### 5"], correct=False)
-    (one,) = monte_carlo_labels.estimated([guess], [], "soft")
-    assert (one.row.labels, one.row.num_completions, one.counts) == ([0.0], [0], [])
+    ((row, counts),) = monte_carlo_labels.estimated([guess], [], "soft")
+    assert (row.labels, row.num_completions, counts) == ([0.0], [0], [])
 
 
 def test_of_another_problem_equal_tokens_are_another_prefix():
@@ -59,10 +59,10 @@ def test_of_another_problem_equal_tokens_are_another_prefix():
 
 
 def test_the_known_truth():
-    (one,) = monte_carlo_labels.known([SOLUTION])
-    assert one.row.labels == [1.0, 0.0, 0.0]
-    assert one.row.num_completions == [0, 0, 0]
-    assert one.row.source == "truth"
+    ((row, _),) = monte_carlo_labels.known([SOLUTION])
+    assert row.labels == [1.0, 0.0, 0.0]
+    assert row.num_completions == [0, 0, 0]
+    assert row.source == "truth"
 
 
 def test_a_truth_that_is_not_known_is_refused():

@@ -34,7 +34,7 @@ def pool(*texts, cut=()):
 
 
 def choose(rows, number=9, prompt=PROMPT):
-    return step_solutions.choose([(prompt, rows)], decode, separator="\n", max_per_problem=number)
+    return step_solutions.choose([(prompt, rows)], decode, "\n", number)
 
 
 def test_steps_verdict_and_truth():
@@ -49,6 +49,13 @@ def test_steps_verdict_and_truth():
 def test_a_prefix_ends_after_each_step_but_the_last():
     (solution,) = choose(pool(RIGHT))
     assert [decode(ids) for ids in solution.prefixes()] == ["3 + 4 = 7\n", "3 + 4 = 7\n7 + 2 = 9\n"]
+
+
+def test_prefixes_of_several_come_with_their_problem():
+    found = list(step_solutions.prefixes(choose(pool(RIGHT, GUESS, WRONG))))
+    assert [(one.id, decode(ids).splitlines()[-1]) for one, ids in found] == [
+        ("a", "3 + 4 = 7"), ("a", "7 + 2 = 9"), ("a", "3 + 4 = 7"), ("a", "7 + 2 = 8")
+    ]  # fmt: skip
 
 
 def test_the_first_different_ones_that_ended_in_the_order_of_the_draws():
