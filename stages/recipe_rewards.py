@@ -11,6 +11,7 @@ from stages.recipe_words import NO_MODEL, ONLINE_STAGES, PRESETS, REWARDS, secti
 from stages.rewards.composition_config import Composition
 
 NO_OWN = "none"
+NO_JUDGE = "a component of kind judge, and no stage lets a policy grade single completions yet"
 Problems = Iterator[tuple[str, str]]
 """(place, what is wrong there)."""
 
@@ -25,6 +26,8 @@ def problems(recipe: Recipe, content: dict[str, Any]) -> Problems:
                 continue  # told by check_params, or as a word that names nothing
             preset = section(section(content, PRESETS[stage]), entry.preset)
             found = (*scorer(entry, reward, value_init(preset)), *own(entry, reward))
+            if "judge" in reward.kinds():
+                yield f"{stage}.{name}.reward", NO_JUDGE
             yield from ((f"{stage}.{name}.{word}", what) for word, what in found)
 
 
@@ -45,9 +48,6 @@ def scorer(entry: OnlineRl, reward: Composition, init: str | None) -> Problems:
     if "scorer" in reward.kinds() and is_policy:
         what = f"the reward '{entry.reward}' asks a reward model or a process model for scores"
         yield "scorer", f"{what}, and '{entry.scorer}' is a policy"
-    if "judge" in reward.kinds() and not is_policy:
-        what = f"the reward '{entry.reward}' asks a policy to judge"
-        yield "scorer", f"{what}, and '{entry.scorer}' is none"
     if from_it and (is_policy or is_process):
         what = f"the value model of the preset '{entry.preset}' starts from a reward model"
         yield "scorer", f"{what}, and '{entry.scorer}' is none: take value.init: policy"

@@ -50,6 +50,8 @@ def load(
         raise ValueError(
             "this reward needs a function: name a file of stages/rewards/own/ as the entry's `own`"
         )
+    if "judge" in config.kinds():
+        raise ValueError("a component of kind judge: no model here grades single completions yet")
     score = None
     if config.needs_model():
         score = model_reward.load(

@@ -15,7 +15,17 @@ from stages.models import policy
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "stages").rglob("*.py")) + sorted((ROOT / "flows").rglob("*.py"))
 UNPICKLERS = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
-RUN_TEXT = {"eval", "exec", "compile", "__import__"}
+RUN_TEXT = {"eval", "exec", "compile", "__import__", "sympify", "parse_expr"}
+"""The last two are sympy's, which evaluates what it reads: only math-verify's worker comes near."""
+STARTERS = {"subprocess", "multiprocessing", "runpy", "importlib", "code", "pty"}
+"""What starts a process, or a module by its name."""
+MAY_START = {
+    "stages/check_params.py": {"importlib"},  # the entry points, by the names of their files
+    "stages/engines/vllm.py": {"importlib"},  # asks whether vLLM is installed
+    "stages/rewards/own_reward.py": {"importlib"},  # the user's file, by a word of params.yaml
+    "stages/rewards/symbolic_equality.py": {"subprocess"},  # the worker; text goes to its input
+}
+"""Of everything under stages/ that sees data; stages/runtime sees none."""
 UNSAFE_CALLS = {
     "torch.load",
     "torch.save",
@@ -66,6 +76,32 @@ def unsafe_call(node: ast.Call) -> Iterator[str]:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_module_unpickles_or_runs_text_or_trusts_remote_code(path: Path):
     assert list(unsafe(path.read_text(encoding="utf-8"))) == []
+
+
+def starters(source: str) -> set[str]:
+    """What a module imports of `STARTERS`."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").split(".")[0])
+    return found & STARTERS
+
+
+def test_nothing_that_sees_completions_can_start_a_process_or_a_module():
+    found = {}
+    for path in SOURCES:
+        name = path.relative_to(ROOT).as_posix()
+        if name.startswith("stages/") and not name.startswith("stages/runtime/"):
+            used = starters(path.read_text(encoding="utf-8"))
+            found |= {name: used} if used else {}
+    assert {name: used - MAY_START.get(name, set()) for name, used in found.items()} == {
+        name: set() for name in MAY_START
+    }
+    assert starters("from subprocess import run\nimport importlib.util") == {
+        "subprocess", "importlib"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -172,3 +172,42 @@ def test_reach_names_direct_and_downstream_stages(toy: Path) -> None:
     assert "cannot" not in code_deps(toy, "reach", "stages/algorithms/unused.py").stdout
     assert "unable to change" in code_deps(toy, "reach", "stages/runtime/runs.py").stdout
     assert code_deps(toy, "reach", "params.yaml").stdout == "seed: first\n"
+
+
+NAMED = """\
+stages:
+  second:
+    foreach: {a: {own: none}, b: {own: mine}}
+    do:
+      cmd: python -m stages.second ${item.own}
+      deps:
+        - stages/own/${item.own}.py
+      outs: ["data/second/${key}"]
+"""
+
+
+def test_a_source_file_that_an_entry_names_is_kept_as_it_is_written(toy: Path) -> None:
+    (toy / "dvc.yaml").write_text(NAMED)
+    assert code_deps(toy, "sync").returncode == 0
+    text = (toy / "dvc.yaml").read_text()
+    assert text.count("        - stages/own/${item.own}.py\n") == 1
+    assert "        - stages/second.py\n" in text
+    assert code_deps(toy, "check").returncode == 0
+
+
+def test_a_file_that_an_entry_may_name_imports_only_what_its_stage_watches(toy: Path) -> None:
+    (toy / "dvc.yaml").write_text(NAMED)
+    code_deps(toy, "sync")
+    own = toy / "stages/own"
+    own.mkdir()
+    (own / "__init__.py").touch()
+    (own / "none.py").touch()
+    (own / "mine.py").write_text("import json\nfrom stages import params\n")
+    assert code_deps(toy, "check").returncode == 0
+    (own / "mine.py").write_text("from stages.algorithms import unused\n")
+    (toy / "stages/algorithms/unused.py").write_text("NUMBER = 1\n")
+    result = code_deps(toy, "check")
+    assert result.returncode == 2
+    assert "stages/own/mine.py imports stages/algorithms/unused.py, which" in result.stderr
+    (own / "mine.py").write_text("from stages.own import none\n")
+    assert "imports stages/own/none.py" in code_deps(toy, "check").stderr

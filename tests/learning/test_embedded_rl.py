@@ -13,12 +13,15 @@ from stages.loops.ppo import PpoConfig
 from stages.models import model_tokenizer, policy
 from stages.models.aggregate import Mean
 from stages.models.lora import LoraConfig
-from stages.rewards import rollout_rewards
-from stages.rewards.rollout_rewards import RuleRewardConfig
+from stages.rewards import composition, rollout_rewards
+from stages.rewards.available import NOTHING
+from stages.rewards.composition_config import Composition
 
 pytestmark = pytest.mark.learning
 NUM_STEPS = 24
-RULE = RuleRewardConfig(**presets.CONTENT["train_grpo"]["reward"])
+RULE = Composition.model_validate(presets.CONTENT["rewards"]["rule"])
+MAXIMISES_RULE = {"vapo"}
+"""The presets of PPO that are published with a verifier; the others with a reward model."""
 SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 16, "temperature": 1.0,
          "max_new_tokens": MAX_NEW_TOKENS}  # fmt: skip
 
@@ -29,7 +32,7 @@ def rate(learning_rate: float) -> dict[str, float | str]:
 
 
 def rule(drawn):
-    return rollout_rewards.rule(drawn, RULE)
+    return composition.compose(RULE, drawn, NOTHING)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +84,7 @@ def test_group_preset(name, embedded, start):
 def test_ppo_preset(name, embedded, start, learned_reward):
     player = actor(embedded)
     preset = presets.ppo(name)
-    reward = learned_reward if preset.reward == "model" else rule
+    reward = rule if name in MAXIMISES_RULE else learned_reward
     task = Task(prompts=embedded.train, reward=reward, correct=rollout_rewards.correct)
     value = critic.load(
         preset.value, player.policy, (SFT, REWARD_MODEL), player.pad_id, embedded.compute,

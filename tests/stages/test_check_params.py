@@ -133,3 +133,19 @@ def test_only_the_presets_of_the_plan_must_fit_the_sizes_of_their_stage():
     assert told() == [], "dapo has 16 mini-batches, and nothing runs it"
     content["plan"]["train_grpo"]["grpo"]["preset"] = "dapo"
     assert told() == ["num_minibatches 16 is more than prompts_per_step 8: some would be empty"]
+
+
+def test_only_planned_pairs_of_preset_and_reward_must_go_together():
+    content = params.read(Path(__file__).parents[2] / "params.yaml")
+    modules = [
+        module for module in check_params.entry_points() if module.__name__ == "stages.train_grpo"
+    ]
+
+    def told():
+        found = check_params.find_problems(content, modules)
+        return [one for one in found if "is an advantage already" in one]
+
+    content["plan"]["train_grpo"]["grpo"]["reward"] = "rule_gdpo"
+    assert len(told()) == 1
+    content["plan"]["train_grpo"]["grpo"]["preset"] = "dr_grpo"
+    assert told() == []

@@ -95,6 +95,52 @@ def test_one_problem(content, stage, name, entry, problem):
     assert found[0].startswith("recipes.mine")
 
 
+MODEL = "train_reward_model/sft-0/reward_model"
+
+
+@pytest.mark.parametrize(
+    ("stage", "entry", "problem"),
+    [
+        ("grpo", {"reward": "rulle"}, "reward: 'rewards' has no entry 'rulle'; did you mean"),
+        ("grpo", {"reward": "model"}, "scorer: the reward 'model' asks a model: name one"),
+        ("grpo", {"scorer": MODEL}, f"scorer: nothing reads '{MODEL}' here: write no_model"),
+        (
+            "grpo", {"reward": "model", "scorer": "train_sft/sft/policy"},
+            "scorer: the reward 'model' asks a reward model or a process model for scores, and "
+            "'train_sft/sft/policy' is a policy",
+        ),
+        ("grpo", {"reward": "own"}, "own: the reward 'own' asks your own function: name its file"),
+        ("grpo", {"own": "brevity"}, "own: the reward 'rule' does not ask 'brevity': write none"),
+        (
+            "grpo", {"reward": "rule_own", "own": "brevty"},
+            "own: there is no 'brevty'; did you mean 'brevity'?",
+        ),
+        (
+            "ppo", {"reward": "rule", "scorer": "no_model"},
+            "scorer: the value model of the preset 'ppo_instructgpt' starts from a reward model: "
+            "name one, or take value.init: policy",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_reward_needs_is_named_and_nothing_else(content, stage, entry, problem):
+    content["plan"][f"train_{stage}"][stage].update(entry)
+    (found,) = check_recipes.find_problems(content)
+    assert found.startswith(f"recipes.mine.train_{stage}.{stage}.{problem}")
+
+
+@pytest.mark.parametrize(
+    ("stage", "entry"),
+    [
+        ("grpo", {"reward": "rule_own", "own": "brevity"}),
+        ("grpo", {"reward": "rule_model", "scorer": MODEL}),
+        ("ppo", {"reward": "rule"}),
+    ],
+)
+def test_what_a_reward_or_a_value_model_reads_may_be_named(content, stage, entry):
+    content["plan"][f"train_{stage}"][stage].update(entry)
+    assert check_recipes.find_problems(content) == []
+
+
 def test_a_stage_left_out_is_missing_and_a_plan_of_its_own_is_checked_too(content):
     content["plan"] = deepcopy(content["plan"])
     del content["plan"]["train_dpo"]

@@ -12,7 +12,7 @@ from stages.rewards.available import Available
 from stages.rewards.each_completion import each
 from stages.rewards.judged import Judged
 
-_BOXED = re.compile(r"\\boxed *\{")
+_BOXED = re.compile(r"\\boxed\{")
 
 
 class Boxed(Params):

@@ -2,7 +2,8 @@ import presets
 import pytest
 from tiny_rollouts import OPTIM
 
-from stages.loops.group_preset import GroupRlConfig, check, check_normalised
+from stages.loops.group_preset import GroupRlConfig, check
+from stages.rewards.composition_config import Composition
 
 SIZES = {
     "num_steps": 1,
@@ -38,9 +39,36 @@ def test_one_completion_a_prompt_is_enough_where_others_are_not_the_baseline():
         check(GroupRlConfig(**SIZES | {"group_size": 1}), presets.group_rl(name))
 
 
+def reward(name, **changes):
+    return Composition.model_validate(presets.CONTENT["rewards"][name] | changes)
+
+
 def test_normalised_rewards_go_with_presets_that_leave_them_as_they_are():
-    check_normalised(presets.group_rl("dr_grpo"))
-    check(GroupRlConfig(**SIZES), presets.group_rl("dr_grpo"), normalised=True)
-    for name in ("grpo_deepseekmath", "remax", "dapo"):
+    check(GroupRlConfig(**SIZES), presets.group_rl("dr_grpo"), reward("rule_gdpo"))
+    for name in ("grpo_deepseekmath", "gspo", "rloo"):
         with pytest.raises(ValueError, match="is an advantage already"):
-            check(GroupRlConfig(**SIZES), presets.group_rl(name), normalised=True)
+            check(GroupRlConfig(**SIZES), presets.group_rl(name), reward("rule_gdpo"))
+
+
+@pytest.mark.parametrize("name", ["rule_gdpo", "rule_model"])
+def test_what_compares_completions_needs_all_of_them_drawn_together(name):
+    for preset, changes in (
+        ("dapo", {}),
+        ("remax", {}),
+        ("dr_grpo", {"truncation": {"kind": "exclude"}}),
+        ("dr_grpo", {"sampling": {"kind": "adaptive", "first": 4}}),
+    ):
+        with pytest.raises(ValueError, match="all of which must be drawn together"):
+            check(GroupRlConfig(**SIZES), presets.group_rl(preset, **changes), reward(name))
+
+
+def test_other_rewards_go_with_every_preset():
+    for preset in presets.CONTENT["group_rl"]:
+        for name in ("rule", "model", "answer_concise", "rule_own"):
+            check(GroupRlConfig(**SIZES), presets.group_rl(preset), reward(name))
+
+
+def test_a_buffer_of_the_reward_must_fit_too():
+    small = GroupRlConfig(**SIZES | {"max_new_tokens": 6})
+    with pytest.raises(ValueError, match=r"overlong\.value\.buffer 8 is more than max_new"):
+        check(small, presets.group_rl(), reward("answer_concise"))

@@ -18,6 +18,7 @@ from stages.loops import epochs, minibatches, model_reward, ppo, rollouts
 from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig
 from stages.models import scalar_head
+from stages.rewards.composition_config import Composition
 
 PROMPTS = make_prompts(8)
 FIRST_FOUR = [[0, 1, 2, 3]]
@@ -164,3 +165,16 @@ def test_the_same_training_twice_gives_the_same_bits_and_the_same_rollouts():
     assert torch.equal(found[0][0], found[1][0])
     assert torch.equal(found[0][1], found[1][1])
     assert found[0][2] == found[1][2]
+
+
+def test_rewards_that_ppo_makes_nothing_of_are_refused():
+    def check(name, **sizes):
+        reward = Composition.model_validate(presets.CONTENT["rewards"][name])
+        ppo.check(PpoConfig(**SETTINGS | sizes), presets.ppo(num_minibatches=1), reward)
+
+    with pytest.raises(ValueError, match=r"its reward needs combine: \{kind: sum\}"):
+        check("rule_gdpo")
+    with pytest.raises(ValueError, match="samples_per_prompt is 1; a component with normalise"):
+        check("rule_model", samples_per_prompt=1)
+    check("rule_model", samples_per_prompt=2)
+    check("rule")

@@ -1,10 +1,14 @@
+import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from stages.rewards.answer_checker import canonical, is_correct, matches
+
+ADVERSARIAL = Path(__file__).parent / "adversarial.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -49,6 +53,31 @@ def test_a_right_answer_in_any_form_is_right(completion: str, gold: str) -> None
 )
 def test_a_wrong_or_tricky_answer_is_wrong(completion: str, gold: str) -> None:
     assert not is_correct(completion, gold)
+
+
+def test_answers_made_to_deceive_have_the_verdicts_given_by_hand() -> None:
+    rows = [json.loads(line) for line in ADVERSARIAL.read_text(encoding="utf-8").splitlines()]
+    assert len(rows) >= 87
+    judged = [(row, is_correct(row["completion"], row["gold"])) for row in rows]
+    assert [row for row, verdict in judged if verdict != row["right"]] == []
+
+
+HOSTILE = (
+    "9**9**9**9", "9" * 10_000, "-" * 10_000, "(" * 5_000 + "7" + ")" * 5_000, "7" + "," * 10_000,
+    "1/" * 5_000 + "7", r"\sqrt{" * 2_000 + "7", r"\frac{1}{" * 2_000, "{" * 10_000, "9!" * 99,
+    "999999!!!!!!!!", "\x00\x01\x02", "1e99999999", "7" * 199 + "." + "7" * 199,
+)  # fmt: skip
+FORMS = ("#### {}", r"\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.")
+
+
+@pytest.mark.parametrize("answer", HOSTILE, ids=lambda answer: answer[:12].encode().hex())
+def test_a_hostile_answer_is_wrong_and_costs_nothing(answer: str) -> None:
+    # against a number none of these reaches math-verify
+    start = time.process_time()
+    for form in FORMS:
+        assert not is_correct(form.format(answer), "7")
+        canonical(answer)
+    assert time.process_time() - start < 0.5
 
 
 def test_expressions_are_compared_by_math_verify() -> None:

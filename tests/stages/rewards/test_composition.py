@@ -1,0 +1,124 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from answers import Answers
+
+from stages import params
+from stages.algorithms.advantages.reward_parts import normalised_sum
+from stages.rewards.available import NOTHING
+from stages.rewards.composition import compose
+from stages.rewards.composition_config import Composition
+from stages.rewards.judged import Judged
+
+SHIPPED = params.read()["rewards"]
+DRAWN = Answers(
+    texts=["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 8\n#### 8", "no idea"], golds=["7", "7"],
+    group_size=2,
+)  # fmt: skip
+PLAIN = {"cap": None, "normalise": {"kind": "none"}}
+
+
+def judge(config, drawn=DRAWN, **available):
+    return compose(Composition.model_validate(config), drawn, replace(NOTHING, **available))
+
+
+def scored(*values):
+    return lambda: Judged(totals=list(values))
+
+
+def own(weight=1.0, **changes):
+    component = {"value": {"kind": "own"}, "weight": weight, **PLAIN} | changes
+    return {"components": {"mine": component}, "combine": {"kind": "sum"}}
+
+
+def test_the_rule_is_1_for_the_answer_and_a_fifth_for_the_format():
+    """Right and shown; right only; shown only; neither. In float32, as the loops add them."""
+    found = judge(SHIPPED["rule"])
+    one, fifth = torch.tensor(1.0), torch.tensor(0.2)
+    assert found.totals == [float(one + fifth), 1.0, float(fifth), 0.0]
+    assert found.parts == {"answer": [1, 1, 0, 0], "final_line": [1, 0, 1, 0]}
+    assert found.statistics() == {"reward/answer": 0.5, "reward/final_line": 0.5}
+
+
+def test_the_two_schemes_of_r1s_reproductions():
+    box, tags = r"so \boxed{7}", "<think>3 + 4</think><answer>7</answer>"
+    drawn = Answers([box, "#### 7", tags, r"\boxed{8}", "<answer>7</answer>"])
+    assert judge(SHIPPED["answer_boxed"], drawn).totals == [1.5, 1.0, 1.0, 0.5, 1.0]
+    assert judge(SHIPPED["answer_tags"], drawn).totals == pytest.approx([1, 1, 1.4, 0, 1.2])
+
+
+def test_gdpo_is_the_normalised_sum_of_the_parts():
+    found = judge(SHIPPED["rule_gdpo"])
+    expected = normalised_sum(
+        torch.tensor([[1.0, 1, 0, 0], [1.0, 0, 1, 0]]), torch.tensor([1.0, 0.2]),
+        torch.tensor([0, 0, 1, 1]), counted=torch.ones(4, dtype=torch.bool), ddof=1, eps=1e-4,
+    )  # fmt: skip
+    assert found.totals == expected.tolist()
+    assert found.parts["answer"] == [1, 1, 0, 0], "logged as found"
+
+
+def test_a_model_alone_is_its_score():
+    assert judge(SHIPPED["model"], scorer=scored(0.25, -3.0, 0.5, 8.0)).totals == [
+        0.25, -3.0, 0.5, 8.0
+    ]  # fmt: skip
+
+
+def test_capped_then_normalised_then_weighted():
+    """0.2 times: 5 and -5 of 9 and -9, a standard deviation of 7.071 apart; 1 and 1 are silent."""
+    found = judge(SHIPPED["rule_model"], scorer=scored(9.0, -9.0, 1.0, 1.0))
+    assert found.totals == pytest.approx([1 + 0.2 * 0.7071, 1 - 0.2 * 0.7071, 0, 0], abs=1e-4)
+    assert found.parts["score"] == [9.0, -9.0, 1.0, 1.0]
+
+
+def test_the_order_of_components_in_the_file_changes_no_bit():
+    weights = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 1e6}
+    parts = {name: {"value": {"kind": "own"}, "weight": w, **PLAIN} for name, w in weights.items()}
+    forward, backward = (
+        judge({"components": dict(order), "combine": {"kind": "sum"}}, own=lambda *_: 0.7)
+        for order in (parts.items(), reversed(parts.items()))
+    )
+    assert forward.totals == backward.totals
+
+
+def test_step_rewards_are_capped_and_weighted_and_paid_besides():
+    steps = torch.tensor([[3.0, 0.0, 0.5], [0.0, -3.0, 0.0]])
+    said = Judged(totals=[1.0, 2.0], step_rewards=steps, metrics={"m": 1.0})
+    config = SHIPPED["model"]["components"]["score"] | {"weight": 2.0}
+    config["cap"] = {"low": -1.0, "high": 1.0}
+    drawn = Answers(["a", "b"])
+    whole = {"components": {"p": config}, "combine": {"kind": "sum"}}
+    found = judge(whole, drawn, scorer=lambda: said)
+    assert found.totals == [2.0, 2.0]
+    assert found.step_rewards.tolist() == [[2.0, 0.0, 1.0], [0.0, -2.0, 0.0]]
+    assert found.parts == {"p": [4.5, -1.0]}
+    assert found.metrics == {"m": 1.0}
+    config["normalise"] = {"kind": "group", "ddof": 1, "eps": 1e-4}
+    with pytest.raises(ValueError, match="'p' of the reward gives step rewards"):
+        judge(whole, drawn, scorer=lambda: said)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e39])
+def test_what_is_not_finite_stops_the_run_with_the_completion(bad):
+    with pytest.raises(ValueError, match=r"'mine' .*finite.*completion 2, of prompt 'p1': '3 \+ 4"):
+        judge(own(), own=lambda _, text: bad if "8" in text else 0.0)
+
+
+def test_a_component_that_raises_stops_the_run_with_the_completion():
+    def broken(prompt, text):
+        return {"#### 7": 1.0}[text]
+
+    told = r"'mine' .*kind own.*KeyError.*completion 0, of prompt 'p0': '3"
+    with pytest.raises(ValueError, match=told) as found:
+        judge(own(), own=broken)
+    assert isinstance(found.value.__cause__.__cause__, KeyError)
+
+
+def test_a_cap_hides_no_nan():
+    with pytest.raises(ValueError, match="expected a finite number, found nan"):
+        judge(own(cap={"low": 0.0, "high": 1.0}), own=lambda *_: float("nan"))
+
+
+def test_a_score_too_few_is_told():
+    with pytest.raises(ValueError, match="expected 4 values, one for each completion, found 3"):
+        judge(SHIPPED["model"], scorer=scored(1.0, 2.0, 3.0))

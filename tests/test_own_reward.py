@@ -1,0 +1,97 @@
+"""A reward of one's own is a dependency of the entries that name it, and of no others."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_copy import ROOT, PipelineCopy
+from ruamel.yaml import YAML
+
+OWN = Path("stages/rewards/own")
+BRIEF = {"reward": "rule_own", "own": "brevity"}
+NONE = {"reward": "rule", "own": "none"}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """The stanzas of train_ppo and train_grpo as they are, but for what they run and compute."""
+    yaml = YAML()
+    stages = yaml.load(ROOT / "dvc.yaml")["stages"]
+    for name in ("train_ppo", "train_grpo"):
+        body = stages[name]["do"]
+        body["cmd"] = f"echo {name}@${{key}} >> ran && echo done > data/{name}-${{key}}"
+        own = [dep for dep in body["deps"] if "own/" in dep]
+        assert own == ["stages/rewards/own/${item.own}.py"]
+        body["deps"], body["outs"] = own, [f"data/{name}-${{key}}"]
+        for key in ("params", "metrics", "meta"):
+            del body[key]
+    yaml.dump(
+        {"stages": {n: stages[n] for n in ("train_ppo", "train_grpo")}}, tmp_path / "dvc.yaml"
+    )
+    plan = {"train_ppo": {"ppo": NONE, "mine": BRIEF}, "train_grpo": {"grpo": NONE, "mine": BRIEF}}
+    yaml.dump({"plan": plan}, tmp_path / "params.yaml")
+    shutil.copytree(ROOT / OWN, tmp_path / OWN)
+    (tmp_path / "data").mkdir()
+    subprocess.run(
+        [sys.executable, "-m", "dvc", "init", "--no-scm", "-q"], cwd=tmp_path, check=True
+    )
+    return tmp_path
+
+
+def ran(repository: Path) -> set[str]:
+    """What `dvc repro` runs now."""
+    (repository / "ran").write_text("")
+    subprocess.run([sys.executable, "-m", "dvc", "repro", "-q"], cwd=repository, check=True)
+    return set((repository / "ran").read_text().split())
+
+
+def test_editing_it_reruns_the_entries_that_name_it_and_no_others(repository: Path) -> None:
+    everything = {
+        f"train_{method}@{name}" for method in ("ppo", "grpo") for name in ("mine", method)
+    }
+    assert ran(repository) == everything
+    assert ran(repository) == set()
+    file = repository / OWN / "brevity.py"
+    before = file.read_text()
+    file.write_text(before.replace("1.0 -", "2.0 -"))
+    assert ran(repository) == {"train_ppo@mine", "train_grpo@mine"}
+    file.write_text(before)
+    assert ran(repository) == set(), "changed back: restored"
+    (repository / OWN / "another.py").write_text("def reward(prompt, completion): return 0.0\n")
+    assert ran(repository) == set(), "a file that nothing names"
+
+
+@pytest.mark.slow
+def test_in_the_pipeline(pipeline_copy: Callable[..., PipelineCopy]) -> None:
+    """README's steps: a file, a word, a run; then an edit, and one that breaks."""
+
+    def two_policies(params: dict[str, Any]) -> None:
+        plan = params["plan"]
+        plan["train_grpo"]["grpo"] |= BRIEF
+        plan["train_grpo"]["plain"] = plan["train_grpo"]["grpo"] | NONE
+
+    copy = pipeline_copy(two_policies)
+    copy.run("-m", "flows.gather")
+    stages = ("train_grpo@grpo", "train_grpo@plain")
+
+    def repro() -> set[str]:
+        copy.run("-m", "dvc", "repro", *stages)
+        found = {name: execution for name, execution in copy.records().items() if name in stages}
+        executed = {name for name, execution in found.items() if execution not in copy.executions}
+        copy.executions |= set(found.values())
+        return executed
+
+    assert repro() == set(stages)
+    journal = (copy.path / "data/train_grpo/grpo/run/journal.jsonl").read_text()
+    assert "reward/own" in journal
+    file = copy.path / OWN / "brevity.py"
+    text = file.read_text()
+    file.write_text(text.replace("1.0 -", "2.0 -"))
+    assert repro() == {"train_grpo@grpo"}
+    file.write_text(text.replace("len(prompt.question)", "0"))
+    with pytest.raises(AssertionError, match=r"component 'own' .*ZeroDivisionError.*completion 0"):
+        copy.run("-m", "dvc", "repro", *stages)
