@@ -8,7 +8,7 @@ from tiny_rollouts import alone, decode, make_prompts, make_sampler
 from stages.loops import entry_reward, model_reward, rollouts
 from stages.loops.actor import Actor
 from stages.models import scalar_head
-from stages.models.aggregate import Mean
+from stages.models.aggregate import Mean, Minimum
 from stages.rewards.composition_config import Composition
 
 MEAN = Mean(kind="mean")
@@ -41,7 +41,7 @@ def test_the_scorer_is_asked_about_the_completions_at_hand(actor, drawn, tmp_pat
     model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU)
     torch.nn.init.normal_(model.score.weight, generator=torch.Generator().manual_seed(0))
     model.save_pretrained(tmp_path / "rm")
-    scores = model_reward.judge(alone(model), drawn, compute(), PAD).totals
+    scores = model_reward.scores(alone(model), drawn, compute(), PAD).values.tolist()
     assert len(set(scores)) > 1
     judge = entry_reward.load(
         composition("scorer", "answer"), "rm", "none", MEAN, actor, compute(), 6
@@ -50,6 +50,25 @@ def test_the_scorer_is_asked_about_the_completions_at_hand(actor, drawn, tmp_pat
     assert found.totals == pytest.approx([2 * score for score in scores], rel=1e-5)
     assert found.parts["scorer"] == pytest.approx(scores, rel=1e-5)
     assert found.parts["answer"] == [0.0] * 6
+
+
+def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(
+    actor, drawn, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(entry_reward, "DATA", tmp_path)
+    scores = []
+    for seed in range(3):
+        model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
+        model.save_pretrained(tmp_path / f"ensembles/rm/{seed}")
+        scores.append(model_reward.scores(alone(model), drawn, compute(), PAD).values)
+    minimum = Minimum(kind="min")
+    word = "ensembles/rm"
+    judge = entry_reward.load(composition("scorer"), word, "none", minimum, actor, compute(), 6)
+    found = judge(drawn)
+    lowest = torch.stack(scores).amin(0)
+    assert found.totals == pytest.approx((2 * lowest).tolist(), rel=1e-5)
+    disagreement = torch.stack(scores).std(0, correction=0).mean().item()
+    assert found.metrics == {"ensemble/disagreement": pytest.approx(disagreement, rel=1e-5)}
 
 
 def test_ones_own_function_is_loaded_by_its_file(actor, drawn, monkeypatch):
