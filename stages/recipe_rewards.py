@@ -48,6 +48,9 @@ def scorer(entry: OnlineRl, reward: Composition, init: str | None) -> Problems:
     if reward.needs_judge() and not is_policy:
         what = f"the reward '{entry.reward}' asks a policy to compare completions"
         yield "scorer", f"{what}, and '{entry.scorer}' is none"
+    if "process" in reward.kinds() and not is_process:
+        what = f"the reward '{entry.reward}' asks a process model for the scores of steps"
+        yield "scorer", f"{what}, and '{entry.scorer}' is none"
     if from_it and (is_policy or is_process):
         what = f"the value model of the preset '{entry.preset}' starts from a reward model"
         yield "scorer", f"{what}, and '{entry.scorer}' is none: take value.init: policy"

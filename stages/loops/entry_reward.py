@@ -57,7 +57,7 @@ def load(
     device = actor.policy.device
     if config.needs_judge():
         chooser = policy_chooser.load(DATA / scorer, OPTIONS, compute, device)
-    elif scorer.startswith(PROCESS_MODELS):
+    elif config.needs_model() and scorer.startswith(PROCESS_MODELS):
         score = process_rewards.load(DATA / scorer, compute, device)
     elif config.needs_model():
         score = model_reward.load(DATA / scorer, aggregate, compute, device, actor.pad_id)

@@ -111,7 +111,7 @@ def test_a_step_is_the_mean_over_its_rows(name):
 
 
 def kto_gradient(loss, rows, **limits):
-    judged = judged_rows(PAIRS)
+    judged = judged_rows(make_pairs(6))
     mismatched = torch.full((len(kto.mismatched_groups(judged, rows)),), -9.0).double()
     ref = KtoReference(matched=REFERENCE.double().flatten(), mismatched=[mismatched])
     config = PreferenceConfig(**SIZES)

@@ -49,8 +49,8 @@ def test_every_recipe_of_this_repository_is_right_and_the_plan_is_one_of_them():
             "evaluate_policy.dpo.scores: 'sft' is of the pool 'sft-test', not 'dpo-test'",
         ),
         (
-            "train_grpo", "grpo", {"scorer": "train_process_reward/sft/process_model"},
-            "train_grpo.grpo.scorer: there is no 'train_process_reward/sft/process_model'",
+            "train_grpo", "grpo", {"scorer": "train_process_reward/none/process_model"},
+            "train_grpo.grpo.scorer: there is no 'train_process_reward/none/process_model'",
         ),
         (
             "train_reward_model", "second",
@@ -119,6 +119,10 @@ MODEL = "train_reward_model/sft-0/reward_model"
             "ppo", {"reward": "judge", "scorer": "train_sft/sft/policy"},
             "scorer: the value model of the preset 'ppo_instructgpt' starts from a reward model, "
             "and 'train_sft/sft/policy' is none: take value.init: policy",
+        ),
+        (
+            "grpo", {"reward": "process_sum", "scorer": MODEL},
+            "scorer: the reward 'process_sum' asks a process model for the scores of steps",
         ),
         ("grpo", {"reward": "own"}, "own: the reward 'own' asks your own function: name its file"),
         ("grpo", {"own": "brevity"}, "own: the reward 'rule' does not ask 'brevity': write none"),

@@ -5,16 +5,19 @@ import presets
 import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
-from tiny_rollouts import OPTIM, decode, make_prompts, make_sampler, weights
+from tiny_rollouts import OPTIM, alone, decode, make_prompts, make_sampler, weights
 
 from stages.engines import transformers
 from stages.loops import entry_reward, group_rl, model_reward, rollouts
 from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig
 from stages.models import model_tokenizer, policy, scalar_head
+from stages.models.aggregate import Mean, Minimum
 from stages.records.prompt import Prompt
 from stages.rewards.composition_config import Composition
 from stages.sampler import Sample
+
+MEAN = Mean(kind="mean")
 
 
 def composition(*kinds, **settings):
@@ -44,20 +47,41 @@ def test_the_scorer_is_asked_about_the_completions_at_hand(actor, drawn, tmp_pat
     model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU)
     torch.nn.init.normal_(model.score.weight, generator=torch.Generator().manual_seed(0))
     model.save_pretrained(tmp_path / "rm")
-    scores = model_reward.scores(model, drawn, compute(), PAD)
+    scores = model_reward.scores(alone(model), drawn, compute(), PAD).values.tolist()
     assert len(set(scores)) > 1
-    judge = entry_reward.load(composition("scorer", "answer"), "rm", "none", actor, compute(), 6)
+    judge = entry_reward.load(
+        composition("scorer", "answer"), "rm", "none", MEAN, actor, compute(), 6
+    )
     found = judge(drawn)
     assert found.totals == pytest.approx([2 * score for score in scores], rel=1e-5)
     assert found.parts["scorer"] == pytest.approx(scores, rel=1e-5)
     assert found.parts["answer"] == [0.0] * 6
 
 
+def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(
+    actor, drawn, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(entry_reward, "DATA", tmp_path)
+    scores = []
+    for seed in range(3):
+        model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
+        model.save_pretrained(tmp_path / f"ensembles/rm/{seed}")
+        scores.append(model_reward.scores(alone(model), drawn, compute(), PAD).values)
+    minimum = Minimum(kind="min")
+    word = "ensembles/rm"
+    judge = entry_reward.load(composition("scorer"), word, "none", minimum, actor, compute(), 6)
+    found = judge(drawn)
+    lowest = torch.stack(scores).amin(0)
+    assert found.totals == pytest.approx((2 * lowest).tolist(), rel=1e-5)
+    disagreement = torch.stack(scores).std(0, correction=0).mean().item()
+    assert found.metrics == {"ensemble/disagreement": pytest.approx(disagreement, rel=1e-5)}
+
+
 def test_ones_own_function_is_loaded_by_its_file(actor, drawn, monkeypatch):
     monkeypatch.setattr(
         entry_reward.own_reward, "load", lambda word: lambda prompt, text: float(len(word))
     )
-    judge = entry_reward.load(composition("own"), "no_model", "brevity", actor, compute(), 6)
+    judge = entry_reward.load(composition("own"), "no_model", "brevity", MEAN, actor, compute(), 6)
     assert judge(drawn).totals == [14.0] * 6
 
 
@@ -70,7 +94,7 @@ def test_ones_own_function_is_loaded_by_its_file(actor, drawn, monkeypatch):
 )
 def test_what_the_entry_does_not_name_is_told(actor, kind, told):
     with pytest.raises(ValueError, match=told):
-        entry_reward.load(composition(kind), "no_model", "none", actor, compute(), 6)
+        entry_reward.load(composition(kind), "no_model", "none", MEAN, actor, compute(), 6)
 
 
 JUDGE = {"style": "short", "constitution": "correct", "min_option_mass": 0.5}
@@ -91,7 +115,7 @@ def judging(monkeypatch):
         pad_id=model_tokenizer.pad_id(tokenizer),
     )
     reward = entry_reward.load(
-        composition("judge", **JUDGE), path.name, "none", actor, compute(), 6
+        composition("judge", **JUDGE), path.name, "none", MEAN, actor, compute(), 6
     )
     question = judge_checkpoint.QUESTION
     prompts = [

@@ -83,7 +83,8 @@ def test_the_order_of_components_in_the_file_changes_no_bit():
 
 def test_step_rewards_are_capped_and_weighted_and_paid_besides():
     steps = torch.tensor([[3.0, 0.0, 0.5], [0.0, -3.0, 0.0]])
-    said = Judged(totals=[1.0, 2.0], step_rewards=steps, metrics={"m": 1.0})
+    ends = steps != 0
+    said = Judged(totals=[1.0, 2.0], step_rewards=steps, step_ends=ends, metrics={"m": 1.0})
     config = SHIPPED["model"]["components"]["score"] | {"weight": 2.0}
     config["cap"] = {"low": -1.0, "high": 1.0}
     drawn = Answers(["a", "b"])

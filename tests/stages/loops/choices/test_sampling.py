@@ -43,6 +43,7 @@ class Game:
         judged = Judged(
             totals=[float(text) for text in drawn.texts],
             step_rewards=torch.zeros(len(drawn.texts), 1 + len(self.calls)),
+            step_ends=torch.ones(len(drawn.texts), 1 + len(self.calls), dtype=torch.bool),
         )
         every = torch.ones(len(drawn.texts), dtype=torch.bool)
         return Shaped(judged=judged, end_rewards=judged.rewards(), in_baseline=every)
