@@ -38,7 +38,7 @@ def test_every_recipe_of_this_repository_is_right_and_the_plan_is_one_of_them():
         ),
         (
             "train_reward_model", "sft-0", {"pairs": "sft"},
-            "train_reward_model.sft-0.pairs: there is no 'sft'; there is label_preferences/sft",
+            "train_reward_model.sft-0.pairs: there is no 'sft'; there is judge_preferences/ai",
         ),
         (
             "score_candidates", "dpo", {"pool": "sft-dev"},

@@ -13,8 +13,10 @@ from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig
 from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.aggregate import Mean, Minimum
+from stages.models.option_tokens import option_tokens
 from stages.records.prompt import Prompt
 from stages.rewards.composition_config import Composition
+from stages.rewards.feedback.judge_prompt import judge_message
 from stages.sampler import Sample
 
 MEAN = Mean(kind="mean")
@@ -97,7 +99,7 @@ def test_what_the_entry_does_not_name_is_told(actor, kind, told):
         entry_reward.load(composition(kind), "no_model", "none", MEAN, actor, compute(), 6)
 
 
-JUDGE = {"style": "short", "constitution": "correct", "min_option_mass": 0.5}
+JUDGE = {"style": "short", "constitution": "none", "min_option_mass": 0.5}
 
 
 @pytest.fixture
@@ -128,19 +130,35 @@ def judging(monkeypatch):
     return actor, reward, prompts
 
 
-def test_the_judge_is_the_policy_of_the_folder_and_its_sure_verdicts_are_found(judging):
+def p_better(one: str, other: str) -> float:
+    """P(one beats other), read off the checkpoint's own distribution, both orders averaged."""
+    path = judge_checkpoint.checkpoint()
+    model, tokenizer = policy.load(path, compute(), CPU), model_tokenizer.load(path)
+    ones, twos = option_tokens(tokenizer, ("1", "2"))
+
+    def p_first(first: str, second: str) -> float:
+        message = judge_message("short", judge_checkpoint.QUESTION, first, second, None)
+        with torch.no_grad():
+            logits = model(torch.tensor([tokenizer(message)["input_ids"]])).logits[0, -1]
+        p = logits.softmax(-1)
+        return float(p[ones].sum() / (p[ones].sum() + p[twos].sum()))
+
+    return (p_first(one, other) + 1 - p_first(other, one)) / 2
+
+
+def test_the_judge_is_the_policy_of_the_folder(judging):
     _, reward, prompts = judging
-    texts = [judge_checkpoint.ANSWERS[0], judge_checkpoint.ANSWERS[4]] * 2
+    best, worst = judge_checkpoint.ANSWERS[0], judge_checkpoint.ANSWERS[4]
     sample = Sample(token_ids=[1], logprobs=[0.0], finish_reason="stop")
     drawn = rollouts.Rollouts(
         prompts=prompts, groups=[0, 0, 1, 1], numbers=[0, 1, 0, 1], samples=[sample] * 4,
-        texts=texts,
+        texts=[best, worst, worst, best],
     )  # fmt: skip
     found = reward(drawn)
-    # A weight of 2; it has learned to prefer the first of `ANSWERS` to the last.
-    assert found.totals[0] > 1.2
-    assert found.totals[0] + found.totals[1] == pytest.approx(2.0, abs=1e-5)
-    assert found.parts["judge"] == pytest.approx([value / 2 for value in found.totals])
+    p = p_better(best, worst)
+    assert p > 0.52, "it has learned to prefer the first of `ANSWERS` to the last"
+    assert found.parts["judge"] == pytest.approx([p, 1 - p, 1 - p, p], abs=1e-5)
+    assert found.totals == pytest.approx([2 * value for value in found.parts["judge"]])
     assert found.metrics["judge/no_answer"] == 0.0
     assert found.metrics["judge/read_tokens"] > 0
 
@@ -149,18 +167,24 @@ def test_a_policy_is_trained_on_the_verdicts_of_a_judge(judging):
     actor, reward, prompts = judging
     before = weights(actor.policy)
     settings = GroupRlConfig(
-        num_steps=1, prompts_per_step=2, group_size=4, temperature=1.5, max_new_tokens=6,
+        num_steps=2, prompts_per_step=2, group_size=4, temperature=1.5, max_new_tokens=6,
         optim=OPTIM,
     )  # fmt: skip
-    (step,) = group_rl.train(
-        actor, Task(prompts=prompts, reward=reward, correct=None), [[0, 1]], settings,
-        presets.group_rl("grpo_deepseekmath", kl={"kind": "none"}), compute(), 0,
+    steps = list(
+        group_rl.train(
+            actor, Task(prompts=prompts, reward=reward, correct=None), [[0, 1]] * 2, settings,
+            presets.group_rl("grpo_deepseekmath", kl={"kind": "none"}), compute(), 0,
+        )
     )  # fmt: skip
-    rewards = torch.tensor([row.reward for row in step.rows]).reshape(2, 4)
-    assert torch.allclose(rewards.mean(1), torch.tensor(1.0), atol=1e-5)
-    assert (rewards >= 0).all()
-    assert (rewards <= 2).all()
-    assert rewards.std() > 0.01, "the judge tells these completions apart"
-    assert step.metrics["reward/judge"] == pytest.approx(0.5, abs=1e-5)
-    assert {"judge/gap", "judge/identical", "judge/too_long"} < step.metrics.keys()
     assert not torch.equal(weights(actor.policy), before)
+    for step in steps:
+        for rows in (step.rows[:4], step.rows[4:]):
+            texts = [row.completion for row in rows]
+            assert len(set(texts)) > 1
+            for i, row in enumerate(rows):
+                wins = [p_better(texts[i], texts[j]) for j in (i - 1, (i + 1) % 4)]
+                # A weight of 2. The judge stays as it is, while the policy learns.
+                assert row.reward == pytest.approx(2 * sum(wins) / 2, abs=1e-5)
+        assert step.metrics["reward/judge"] == pytest.approx(0.5, abs=1e-5)
+        assert step.metrics["judge/no_answer"] == 0.0
+        assert {"judge/gap", "judge/identical", "judge/too_long"} < step.metrics.keys()
