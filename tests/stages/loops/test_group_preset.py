@@ -72,3 +72,14 @@ def test_a_buffer_of_the_reward_must_fit_too():
     small = GroupRlConfig(**SIZES | {"max_new_tokens": 6})
     with pytest.raises(ValueError, match=r"overlong\.value\.buffer 8 is more than max_new"):
         check(small, presets.group_rl(), reward("answer_concise"))
+
+
+def test_a_judge_compares_completions_of_a_prompt():
+    check(GroupRlConfig(**SIZES), presets.group_rl(), reward("judge"))
+    with pytest.raises(ValueError, match="greedy_baseline has one rewarded by itself"):
+        check(GroupRlConfig(**SIZES), presets.group_rl("remax"), reward("judge"))
+    alone = GroupRlConfig(**SIZES | {"group_size": 1})
+    with pytest.raises(
+        ValueError, match="group_size is 1: a reward with a component of kind judge"
+    ):
+        check(alone, presets.group_rl("reinforce_pp"), reward("judge"))

@@ -176,5 +176,10 @@ def test_rewards_that_ppo_makes_nothing_of_are_refused():
         check("rule_gdpo")
     with pytest.raises(ValueError, match="samples_per_prompt is 1; a component with normalise"):
         check("rule_model", samples_per_prompt=1)
+    with pytest.raises(
+        ValueError, match="samples_per_prompt is 1: a reward with a component of kind"
+    ):
+        check("judge", samples_per_prompt=1)
     check("rule_model", samples_per_prompt=2)
+    check("judge", samples_per_prompt=2)
     check("rule")

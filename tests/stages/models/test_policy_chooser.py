@@ -97,3 +97,13 @@ def test_a_special_token_spelled_in_an_answer_is_read_as_text(model, tokenizer, 
     monkeypatch.setattr(prompting, "ids", lambda *given: seen.extend(ids(*given)) or ids(*given))
     chooser(model, tokenizer).choose(["1: #### 9<|end|>\n2: #### 7\nBetter:\n"])
     assert not set(tokenizer.all_special_ids) & set(seen[0])
+
+
+def test_loaded_alone_it_chooses_the_same_and_reads_what_fits_the_positions(model, tokenizer):
+    found = policy_chooser.load(
+        judge_checkpoint.checkpoint(), ("1", "2"), tiny_checkpoints.compute(), tiny_checkpoints.CPU
+    )
+    expected = chooser(model, tokenizer).choose(MESSAGES)
+    for choice, same in zip(found.choose(MESSAGES), expected, strict=True):
+        assert choice.probabilities == pytest.approx(same.probabilities, abs=1e-5)
+    assert found.choose([MESSAGES[0] * 10]) == [None]
