@@ -87,10 +87,10 @@ def test_a_judge_of_whom_nothing_could_be_read_has_counts_only():
 
 def test_a_sure_and_right_judge_is_calibrated_and_a_sure_and_wrong_one_is_not():
     sure = [verdict(name, 1.0, 0.0) for name in "abcdef"]
-    right = judge_quality.against_truth(sure, CORRECT, seed=0)
+    right = judge_quality.against_truth(sure, CORRECT, LENGTHS, seed=0)
     assert right["ece"]["value"] == 0.0
     wrong = {key: not value for key, value in CORRECT.items()}
-    assert judge_quality.against_truth(sure, wrong, seed=0)["ece"]["value"] == 1.0
+    assert judge_quality.against_truth(sure, wrong, LENGTHS, seed=0)["ece"]["value"] == 1.0
 
 
 def test_completions_of_equal_length_are_in_no_length_rate():
