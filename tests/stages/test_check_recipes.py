@@ -45,6 +45,26 @@ def test_every_recipe_of_this_repository_is_right_and_the_plan_is_one_of_them():
             "score_candidates.dpo.pool: expected a pool of the split 'test', found one of 'dev'",
         ),
         (
+            "train_process_reward", "sft", {"steps": "label_steps/sft-test"},
+            "train_process_reward.sft.steps: expected steps of the split 'preference', found those "
+            "of 'test'",
+        ),
+        (
+            "train_process_reward", "sft", {"heldout": "label_steps/sft-preference"},
+            "train_process_reward.sft.heldout: expected steps of the split 'dev', found those of "
+            "'preference'",
+        ),
+        (
+            "evaluate_process_reward", "sft", {"dev": "label_steps/sft-test"},
+            "evaluate_process_reward.sft.dev: expected steps of the split 'dev', found those of "
+            "'test'",
+        ),
+        (
+            "evaluate_process_reward", "sft", {"test": "label_steps/sft-dev"},
+            "evaluate_process_reward.sft.test: expected steps of the split 'test', found those of "
+            "'dev'",
+        ),
+        (
             "evaluate_policy", "dpo", {"scores": "sft"},
             "evaluate_policy.dpo.scores: 'sft' is of the pool 'sft-test', not 'dpo-test'",
         ),
@@ -95,7 +115,16 @@ def test_one_problem(content, stage, name, entry, problem):
     assert found[0].startswith("recipes.mine")
 
 
+def test_imported_steps_may_be_used_for_anything(content):
+    plan = content["plan"]
+    plan["import_steps"] = {"own": {"source": "processbench", "file": "a.json"}}
+    plan["train_process_reward"]["sft"]["heldout"] = "import_steps/own"
+    plan["evaluate_process_reward"]["sft"]["dev"] = "import_steps/own"
+    assert not [told for told in check_recipes.find_problems(content) if "split" in told]
+
+
 MODEL = "train_reward_model/sft-0/reward_model"
+PROCESS_MODEL = "train_process_reward/sft/process_model"
 
 
 @pytest.mark.parametrize(
@@ -124,6 +153,15 @@ MODEL = "train_reward_model/sft-0/reward_model"
             "grpo", {"reward": "process_sum", "scorer": MODEL},
             "scorer: the reward 'process_sum' asks a process model for the scores of steps",
         ),
+        (
+            "grpo", {"reward": "rule_model", "scorer": PROCESS_MODEL},
+            f"scorer: the reward 'rule_model' normalises the scores of '{PROCESS_MODEL}'",
+        ),
+        (
+            "grpo", {"preset": "grpo_process", "reward": "model", "scorer": MODEL},
+            f"scorer: the preset 'grpo_process' compares rewards of steps, and '{MODEL}' gives "
+            "none",
+        ),
         ("grpo", {"reward": "own"}, "own: the reward 'own' asks your own function: name its file"),
         ("grpo", {"own": "brevity"}, "own: the reward 'rule' does not ask 'brevity': write none"),
         (
@@ -148,6 +186,8 @@ def test_what_a_reward_needs_is_named_and_nothing_else(content, stage, entry, pr
     [
         ("grpo", {"reward": "rule_own", "own": "brevity"}),
         ("grpo", {"reward": "rule_model", "scorer": MODEL}),
+        ("grpo", {"preset": "grpo_process", "reward": "model", "scorer": PROCESS_MODEL}),
+        ("grpo", {"preset": "grpo_process", "reward": "process_min", "scorer": PROCESS_MODEL}),
         ("ppo", {"reward": "rule"}),
         ("grpo", {"reward": "judge", "scorer": "train_sft/sft/policy"}),
         (
