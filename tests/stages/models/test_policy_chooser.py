@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import judge_checkpoint
 import pytest
 import tiny_checkpoints
@@ -87,6 +89,21 @@ def test_reasoning_is_the_greedy_continuation_and_the_cue_leads_to_the_options(m
     assert choice.num_generated_tokens == len(ids) - len(prompt)
     p = next_distribution(model, ids + tokenizer(reasoning.CUE)["input_ids"])
     ones, twos = judge.option_ids
+    expected = float(p[ones].sum() / (p[ones].sum() + p[twos].sum()))
+    assert choice.probabilities[0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_reasoning_ends_before_whichever_token_ends_a_sequence(model, tokenizer):
+    plain = chooser(model, tokenizer, reasoning_tokens=5)
+    prompt = tokenizer(MESSAGES[0] + reasoning.REQUEST)["input_ids"]
+    ids = [int(next_distribution(model, prompt).argmax())]
+    assert ids[0] != tokenizer.eos_token_id
+    # Another token that ends a turn, as in the generation_config.json of many chat models.
+    sampler = replace(plain.sampler, eos_ids=frozenset([tokenizer.eos_token_id, ids[0]]))
+    (choice,) = replace(plain, sampler=sampler).choose(MESSAGES[:1])
+    assert choice.num_generated_tokens == 0
+    p = next_distribution(model, prompt + tokenizer(reasoning.CUE)["input_ids"])
+    ones, twos = plain.option_ids
     expected = float(p[ones].sum() / (p[ones].sum() + p[twos].sum()))
     assert choice.probabilities[0] == pytest.approx(expected, abs=1e-5)
 
