@@ -94,12 +94,13 @@ def test_reasoning_is_the_greedy_continuation_and_the_cue_leads_to_the_options(m
 
 
 def test_reasoning_ends_before_whichever_token_ends_a_sequence(model, tokenizer):
-    plain = chooser(model, tokenizer, reasoning_tokens=5)
     prompt = tokenizer(MESSAGES[0] + reasoning.REQUEST)["input_ids"]
-    ids = [int(next_distribution(model, prompt).argmax())]
-    assert ids[0] != tokenizer.eos_token_id
-    # Another token that ends a turn, as in the generation_config.json of many chat models.
-    sampler = replace(plain.sampler, eos_ids=frozenset([tokenizer.eos_token_id, ids[0]]))
+    end = int(next_distribution(model, prompt).argmax())
+    assert end == tokenizer.eos_token_id  # it has nothing to say
+    # The tokenizer names one such token, generation_config.json several, as of many chat models.
+    tokenizer.eos_token = "<|step|>"
+    plain = chooser(model, tokenizer, reasoning_tokens=5)
+    sampler = replace(plain.sampler, eos_ids=frozenset([tokenizer.eos_token_id, end]))
     (choice,) = replace(plain, sampler=sampler).choose(MESSAGES[:1])
     assert choice.num_generated_tokens == 0
     p = next_distribution(model, prompt + tokenizer(reasoning.CUE)["input_ids"])
