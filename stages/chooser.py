@@ -22,6 +22,8 @@ class Choice:
     """Tokens read."""
     num_generated_tokens: int
     """Tokens written: the reasoning before the choice, and what an endpoint cannot help writing."""
+    first_token: str | None = None
+    """The likeliest first token, option or not; None where the engine tells the options' alone."""
 
 
 def tokens(choices: Sequence[Choice | None]) -> Counter[str]:

@@ -83,6 +83,7 @@ def main(name: str, train: str, heldout: str, judge: str) -> None:
         metrics["injection"] = judge_quality.flip_rates(flips, seed)
         metrics |= {name: (cost + spent)[name] for name in ("read_tokens", "generated_tokens")}
         run.log(0, policy_metrics.flattened(metrics))
+        metrics["judge"] = settings.judge.model_dump()
         with outputs.replace(output / "verdicts.jsonl") as temporary:
             lines.write(temporary, verdicts)
         with outputs.replace(output / "metrics.json") as temporary:

@@ -38,8 +38,14 @@ def pair(a: str, b: str, name: str = "a", principle: int | None = None) -> Pair:
 class RuleChooser:
     """Chooses by a function of the two quoted answers: P(the first is better), or None."""
 
-    def __init__(self, rule: Callable[[str, str], float | None], mass: float = 0.9) -> None:
+    def __init__(
+        self,
+        rule: Callable[[str, str], float | None],
+        mass: float = 0.9,
+        first_token: str | None = None,
+    ) -> None:
         self.rule = rule
+        self.first_token = first_token
         self.mass = mass
         self.messages: list[str] = []
 
@@ -60,4 +66,5 @@ class RuleChooser:
             mass=self.mass,
             num_prompt_tokens=10,
             num_generated_tokens=1,
+            first_token=self.first_token,
         )

@@ -33,6 +33,9 @@ class EndpointJudge(Params):
     kind: Literal["endpoint"]
     model: str
     """The name by which the server knows it."""
+    revision: str = Field(min_length=1)
+    """Which weights and settings stand behind that name, in your words: a commit, a date. Nobody is
+    told it; another one means another judge, whose answers are not those of the cache."""
     api: Literal["chat", "completions"]
     """`completions` where the model has no chat template."""
     top_logprobs: int = Field(ge=2, le=20)
@@ -87,6 +90,7 @@ def load(
 
         return openai_endpoint.connect(
             model=judge.model,
+            revision=judge.revision,
             api=judge.api,
             top_logprobs=judge.top_logprobs,
             reasoning_tokens=reasoning_tokens,

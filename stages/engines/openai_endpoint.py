@@ -1,25 +1,26 @@
 """Any server that speaks OpenAI's protocol as a judge, `vllm serve` included.
 
 The only file that imports openai. Where the server is and how many requests it gets at once comes
-from the environment and changes no output; which model answers is identity. Answers are cached by
-content. A server shows at most the 20 likeliest tokens, so an option below them counts as 0.
+from the environment and changes no output; which model answers is identity, and so is its
+`revision`, for a name alone does not say which weights. Replies are cached by request, as they were
+sent. A server shows at most the 20 likeliest tokens, so an option below them counts as 0.
 """
 
+import json
 import logging
-import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import openai
 
-from stages.algorithms.option_probabilities import option_probabilities
 from stages.chooser import Choice
+from stages.engines import endpoint_reply, endpoint_url
 from stages.engines.answer_cache import AnswerCache
-from stages.models.option_tokens import AROUND
+from stages.engines.endpoint_reply import Reply
 from stages.rewards.feedback import reasoning
 from stages.rewards.feedback.untrusted_text import defuse
 
@@ -32,6 +33,11 @@ RETRIES = 5
 """Of a request that timed out, was refused for its rate, or met an error of the server; the client
 waits 0.5, 1, 2, ... seconds at most 8, less a random quarter, or as long as the server asks."""
 TIMEOUT_SECONDS = 120.0
+TOO_LONG = re.compile(
+    r"context[ _-]?(length|size|window)|maximum (model|sequence) length|too long", re.IGNORECASE
+)
+"""In a refusal (HTTP 400): the message is longer than the model may read. Servers word it in ways
+of their own: OpenAI and vLLM name the context or the model's length, llama.cpp the context size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +46,8 @@ class EndpointChooser:
 
     client: openai.OpenAI
     model: str
+    revision: str
+    """Of the weights and the server behind that name; only the cache is told."""
     api: Literal["chat", "completions"]
     """`completions`: the message is the prompt itself, for a model without a chat template."""
     top_logprobs: int
@@ -55,7 +63,7 @@ class EndpointChooser:
 
         Raises:
             ValueError: the server cannot be reached, refuses the key or the request, does not
-                know the model, or tells no log-probs.
+                know the model, tells no log-probs, or does not speak the protocol.
         """
         different = list(dict.fromkeys(messages))
         # The first alone: if it fails, no crowd of others has to fail before that is told.
@@ -65,80 +73,67 @@ class EndpointChooser:
         found = dict(zip(different, answers, strict=True))
         return [found[message] for message in messages]
 
-    def _ask(self, message: str) -> Choice:
-        message = defuse(message)
-        request = {
-            "model": self.model,
-            "api": self.api,
-            "message": message,
-            "options": list(self.options),
-            "top_logprobs": self.top_logprobs,
-        }
-        if self.reasoning_tokens:
-            request["reasoning_tokens"] = self.reasoning_tokens
-            request["reasoning"] = [reasoning.REQUEST, reasoning.CUE, reasoning.VERDICT]
-        known = self.cache.get(request)
-        if known is None:
-            try:
-                known = asdict(self._request(message))
-            except openai.APIError as error:
-                raise ValueError(self._trouble(error)) from error
-            self.cache.put(request, known)
-        return Choice(**known)
+    def _ask(self, message: str) -> Choice | None:
+        try:
+            return self._choose(defuse(message))
+        except openai.BadRequestError as error:
+            if TOO_LONG.search(str(error)):
+                return None
+            raise ValueError(self._trouble(error)) from error
+        except openai.APIError as error:
+            raise ValueError(self._trouble(error)) from error
 
-    def _request(self, message: str) -> Choice:
-        turns = [{"role": "user", "content": message}]
-        spent = [0, 0]
+    def _choose(self, message: str) -> Choice:
+        turns, thought = [{"role": "user", "content": message}], None
         if self.reasoning_tokens:
             turns[0]["content"] += reasoning.REQUEST
-            thought = self._complete(turns, self.reasoning_tokens)
-            turns.append({"role": "assistant", "content": _text(thought)})
+            thought = self._complete(turns, self.reasoning_tokens, {})
+            # What it quotes of the answers may spell a control token again.
+            turns.append({"role": "assistant", "content": defuse(thought.text)})
             turns.append({"role": "user", "content": reasoning.VERDICT})
-            _spend(spent, thought)
-        answer = self._complete(turns, 1)
-        _spend(spent, answer)
-        variants: dict[str, list[float]] = {option: [] for option in self.options}
-        for token, logprob in self._first_token(answer):
-            if token.strip(AROUND) in variants:
-                variants[token.strip(AROUND)].append(logprob)
-        probabilities, mass = option_probabilities(
-            [logprobs or [-math.inf] for logprobs in variants.values()]
-        )
-        return Choice(
-            probabilities=probabilities,
-            mass=mass,
-            num_prompt_tokens=spent[0],
-            num_generated_tokens=spent[1],
-        )
+        chat = {"logprobs": True, "top_logprobs": self.top_logprobs}
+        shown = chat if self.api == "chat" else {"logprobs": self.top_logprobs}
+        return endpoint_reply.read(self._complete(turns, 1, shown), thought, self.options)
 
-    def _complete(self, turns: list[dict[str, str]], max_tokens: int) -> Any:
-        settings: dict[str, Any] = {
-            "model": self.model,
-            "max_tokens": max_tokens,
-            "temperature": 0.0,
-        }
+    def _complete(
+        self, turns: list[dict[str, str]], max_tokens: int, shown: dict[str, Any]
+    ) -> Reply:
+        """The reply to `turns`; `shown` asks for log-probs, which the reply must then tell."""
+        asked = {"model": self.model, "max_tokens": max_tokens, "temperature": 0.0} | shown
         if self.api == "chat":
-            settings |= {"logprobs": True, "top_logprobs": self.top_logprobs}
-            return self.client.chat.completions.create(messages=turns, **settings)  # pyright: ignore
-        cue = reasoning.CUE if len(turns) > 1 else ""
-        prompt = "".join(turn["content"] for turn in turns[:2]) + cue
-        return self.client.completions.create(prompt=prompt, logprobs=self.top_logprobs, **settings)
+            asked["messages"] = turns
+        else:
+            cue = reasoning.CUE if len(turns) > 1 else ""
+            asked["prompt"] = "".join(turn["content"] for turn in turns[:2]) + cue
+        key = {"api": self.api, "revision": self.revision, "request": asked}
+        known = self.cache.get(key)
+        if known is not None:
+            return endpoint_reply.restored(known)
+        chat, plain = self.client.chat.completions, self.client.completions
+        try:
+            answer: Any = (chat if self.api == "chat" else plain).create(**asked)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"expected JSON from {self._place}, found what is called JSON and is none: "
+                f"{error}. Correct the URL, which ends in /v1, or look into the server's log."
+            ) from error
+        reply = endpoint_reply.parts(answer, self._place)
+        if shown and not reply.first:
+            raise ValueError(
+                f"expected the log-probs of the answer's first token, found none in what "
+                f"{self._place} answered: a judge needs a server that tells them (logprobs, "
+                f"top_logprobs), as vllm serve does."
+            )
+        self.cache.put(key, asdict(reply))
+        return reply
 
-    def _first_token(self, answer: Any) -> list[tuple[str, float]]:
-        """The likeliest first tokens of an answer, as text, with their log-probs."""
-        logprobs = answer.choices[0].logprobs if answer.choices else None
-        if self.api == "chat" and logprobs is not None and logprobs.content:
-            return [(top.token, top.logprob) for top in logprobs.content[0].top_logprobs]
-        if self.api == "completions" and logprobs is not None and logprobs.top_logprobs:
-            return list(logprobs.top_logprobs[0].items())
-        raise ValueError(
-            f"expected the log-probs of the answer's first token, found none in what the judge at "
-            f"{_shown(self.client)} answered: a judge needs a server that tells them (logprobs, "
-            f"top_logprobs), as vllm serve does."
-        )
+    @property
+    def _place(self) -> str:
+        shown = endpoint_url.shown(str(self.client.base_url))
+        return f"the judge at {shown} (environment variable {URL})"
 
     def _trouble(self, error: openai.APIError) -> str:
-        place = f"the judge at {_shown(self.client)} (environment variable {URL})"
+        place = self._place
         match error:
             case openai.APIConnectionError():
                 return (
@@ -154,14 +149,15 @@ class EndpointChooser:
                     f"judge_preferences.judge in params.yaml, or the URL, which ends in /v1."
                 )
         return (
-            f"{place} refuses the request: {error}. Where the prompt is too long for the model, "
-            f"serve it with more positions or shorten max_new_tokens of sample_candidates."
+            f"{place} refuses the request: {error}. What it is asked for stands under "
+            f"judge_preferences in params.yaml (api, top_logprobs, reasoning)."
         )
 
 
 def connect(
     *,
     model: str,
+    revision: str,
     api: Literal["chat", "completions"],
     top_logprobs: int,
     reasoning_tokens: int,
@@ -173,7 +169,8 @@ def connect(
     """The endpoint that the environment names; nothing is sent yet.
 
     Raises:
-        ValueError: the environment names none, or a concurrency that is no number above 0.
+        ValueError: the environment names none, what cannot be one, or a concurrency that is no
+            number above 0.
     """
     url = environment.get(URL)
     if not url:
@@ -182,6 +179,7 @@ def connect(
             f"environment variable {URL} (such as http://127.0.0.1:8000/v1), found none. Set it, "
             f"and {KEY} if it asks for a key."
         )
+    endpoint_url.check(url, URL)
     concurrency = environment.get(CONCURRENCY, "8")
     if not concurrency.isdecimal() or int(concurrency) < 1:
         raise ValueError(f"expected a number above 0 in {CONCURRENCY}, found {concurrency!r}")
@@ -196,6 +194,7 @@ def connect(
     return EndpointChooser(
         client=client,
         model=model,
+        revision=revision,
         api=api,
         top_logprobs=top_logprobs,
         reasoning_tokens=reasoning_tokens,
@@ -203,21 +202,3 @@ def connect(
         cache=cache,
         concurrency=int(concurrency),
     )
-
-
-def _text(answer: Any) -> str:
-    choice = answer.choices[0]
-    return (choice.message.content if hasattr(choice, "message") else choice.text) or ""
-
-
-def _spend(spent: list[int], answer: Any) -> None:
-    if answer.usage is not None:
-        spent[0] += answer.usage.prompt_tokens
-        spent[1] += answer.usage.completion_tokens
-
-
-def _shown(client: openai.OpenAI) -> str:
-    """The URL without user, password and query."""
-    parts = urlsplit(str(client.base_url))
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"

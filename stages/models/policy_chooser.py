@@ -59,7 +59,7 @@ class PolicyChooser:
         return choices
 
     def _reason(self, prompts: list[list[int]]) -> list[list[int]]:
-        """What the model writes before it chooses, without an end-of-sequence token."""
+        """What the model writes before it chooses, up to whichever token ends it."""
         if not self.reasoning_tokens:
             return [[] for _ in prompts]
         assert self.sampler is not None, "nothing to reason with"
@@ -70,8 +70,11 @@ class PolicyChooser:
             temperature=0.0,
             max_new_tokens=self.reasoning_tokens,
         )
-        end = model_tokenizer.eos_id(self.tokenizer)
-        return [[token for token in samples[0].token_ids if token != end] for samples in drawn]
+        # The engine knows all tokens that end a sequence, the tokenizer only one of them.
+        return [
+            sample.token_ids[:-1] if sample.finish_reason == "stop" else sample.token_ids
+            for (sample,) in drawn
+        ]
 
 
 def load(

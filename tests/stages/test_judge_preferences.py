@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import judge_checkpoint
@@ -16,6 +17,13 @@ from stages.records.verdict import Verdict
 
 PARAMS = Path(__file__).parents[2] / "params.yaml"
 JUDGE = "train_sft/sft/policy"
+ENDPOINT = {
+    "kind": "endpoint",
+    "model": "m",
+    "revision": "2026-11",
+    "api": "chat",
+    "top_logprobs": 20,
+}
 
 
 def write(split: str, names: str) -> None:
@@ -111,8 +119,7 @@ def test_a_second_run_writes_the_same_bytes():
 
 
 def test_an_endpoint_judges_and_a_second_run_asks_it_nothing(monkeypatch):
-    judge = {"kind": "endpoint", "model": "m", "api": "chat", "top_logprobs": 20}
-    set_params(judge=judge, injection_pairs=0)
+    set_params(judge=ENDPOINT, injection_pairs=0)
     with serve() as server:
         monkeypatch.setenv(openai_endpoint.URL, server.url)
         # Prefers whichever answer holds the right result, with a favour for the first place.
@@ -128,6 +135,23 @@ def test_an_endpoint_judges_and_a_second_run_asks_it_nothing(monkeypatch):
     _, _, verdicts, metrics = first
     assert metrics["train"]["agreement"]["averaged"]["value"] == 1.0
     assert metrics["generated_tokens"] == 2 * len(verdicts)  # counted, cached or not
+    assert metrics["judge"] == ENDPOINT
+
+
+def test_a_message_too_long_for_an_endpoint_drops_its_pairs_and_no_others(monkeypatch):
+    set_params(judge=ENDPOINT, injection_pairs=2)
+    with serve() as server:
+        monkeypatch.setenv(openai_endpoint.URL, server.url)
+        judge_preferences.main("new", "old-preference", "old-dev", "no_model")
+        lengths = [len(request["messages"][0]["content"]) for request in server.requests]
+        server.longest = sorted(lengths)[len(lengths) // 2]
+        shutil.rmtree(".pipe/judge-cache")
+        judge_preferences.main("new", "old-preference", "old-dev", "no_model")
+    train, _, verdicts, metrics = outputs()
+    dropped = [row.dropped for row in verdicts if row.split == "train"]
+    assert metrics["train"]["dropped"] == {"too_long": dropped.count("too_long")}
+    assert 0 < dropped.count("too_long") < 12
+    assert len(train) == 12 - dropped.count("too_long")
 
 
 def test_a_judge_that_answers_with_no_option_is_an_error_that_says_so():
@@ -139,5 +163,5 @@ def test_a_judge_that_answers_with_no_option_is_an_error_that_says_so():
         "clamp": None,
     }
     set_params(rule=rule)
-    with pytest.raises(ValueError, match=r"found none.*'parse_failure': 12"):
+    with pytest.raises(ValueError, match=r"first 12 pairs: 0 are longer.*in 12 it gives"):
         judge_preferences.main("new", "old-preference", "old-dev", JUDGE)

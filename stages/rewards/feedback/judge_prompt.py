@@ -13,9 +13,10 @@ from stages.rewards.feedback.style import STYLES, check
 __all__ = ["OPTIONS", "STYLES", "judge_message", "version"]
 
 OPTIONS = ("1", "2")
-"""What is expected as the first token of the reply."""
+"""What is expected as the first token of the reply. Both messages end a line: after a word many
+tokenizers (Qwen, Llama 3) put a space first, as a token of its own."""
 
-_VERSIONS = {"short": 1, "full": 1}
+_VERSIONS = {"short": 1, "full": 2}
 
 _FULL = """\
 You compare two answers to the same question. {principle}
@@ -36,7 +37,8 @@ Answer 2:
 
 Which answer is better? Reply with 1 or 2, and nothing else.
 
-Preferred answer:"""
+Preferred answer:
+"""
 
 _ANY_PRINCIPLE = "Choose the better one."
 

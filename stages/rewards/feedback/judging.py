@@ -19,6 +19,8 @@ from stages.seeding import derive
 
 CHUNK = 512
 """Pairs judged at once: enough to fill an engine's batches, few enough for progress to be seen."""
+ENOUGH_ASKED = 8
+"""Of so many pairs without a single verdict, none is bad luck."""
 DECIMALS = 6
 """Of a probability in an output: float32 knows no more, and files stay comparable."""
 
@@ -99,17 +101,46 @@ def judge(
     rule: LabelRule,
     split: str,
 ) -> tuple[list[Verdict], Counter[str]]:
-    """The verdict on each pair, and what they cost (`chooser.tokens`)."""
+    """The verdict on each pair, and what they cost (`chooser.tokens`).
+
+    Raises:
+        ValueError: not one of the first part is answered; the others are not asked then.
+    """
     verdicts: list[Verdict] = []
     cost: Counter[str] = Counter()
     for part in parts:
         choices = chooser.choose([message for pair in part for message in prompts.both(pair)])
         cost += tokens(choices)
-        verdicts += [
+        said = [
             _verdict(pair, forward, backward, prompts, rule, split)
             for pair, forward, backward in zip(part, choices[::2], choices[1::2], strict=True)
         ]
+        if not verdicts:
+            _check_answered(said, choices, rule)
+        verdicts += said
     return verdicts, cost
+
+
+def _check_answered(
+    said: Sequence[Verdict], choices: Sequence[Choice | None], rule: LabelRule
+) -> None:
+    reasons = Counter(verdict.dropped for verdict in said)
+    num_long, num_odd = reasons["too_long"], reasons["parse_failure"]
+    if len(said) < ENOUGH_ASKED or num_long + num_odd < len(said):
+        return
+    begun = Counter(choice.first_token for choice in choices if choice is not None)
+    likeliest = ", ".join(repr(token) for token, _ in begun.most_common(3) if token is not None)
+    raise ValueError(
+        f"expected the judge to answer with an option, found no verdict on any of the first "
+        f"{len(said)} pairs: {num_long} are longer than it may read, and in {num_odd} it gives the "
+        f"options less than min_option_mass {rule.min_option_mass}"
+        + (f" and begins with {likeliest}" if likeliest else "")
+        + ". Too long: take a judge with more positions (of a policy raise max_prompt_tokens). "
+        "Otherwise: take a model that does not think first, or switch its thinking off in its "
+        "chat template; one without a chat template needs api: completions, one that explains "
+        "itself first needs `reasoning`, an instruction-tuned one style: full, and of policies "
+        "only one that has learned to judge (train_sft's `tasks`) answers to style: short."
+    )
 
 
 def _verdict(

@@ -11,8 +11,9 @@ REQUEST = (
 )
 """Ends the message of a judge that reasons."""
 
-CUE = "\nSo the better one is number"
-"""Continues the judge's own reasoning, up to the option."""
+CUE = "\nSo the better one is number:\n"
+"""Continues the judge's own reasoning, up to the option. It ends a line, for after a word the next
+token may be a space alone: many tokenizers (Qwen, Llama 3) split " 1" into " " and "1"."""
 
 VERDICT = "So which one is better? Answer with the number alone."
 """The next message to a judge that can only be talked to in turns."""

@@ -23,7 +23,13 @@ MODEL = ModelConfig(
     },
 )
 POLICY = {"kind": "policy", "max_prompt_tokens": 200}
-ENDPOINT = {"kind": "endpoint", "model": "m", "api": "chat", "top_logprobs": 20}
+ENDPOINT = {
+    "kind": "endpoint",
+    "model": "m",
+    "revision": "2026-11",
+    "api": "chat",
+    "top_logprobs": 20,
+}
 
 
 def load(judge: dict, word: str, tmp_path: Path, reasoning: int = 0):
@@ -55,7 +61,8 @@ def test_an_endpoint_is_found_by_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv(openai_endpoint.URL, "http://127.0.0.1:9/v1")
     judge = load(ENDPOINT, "no_model", tmp_path)
     assert isinstance(judge, EndpointChooser)
-    assert (judge.model, judge.top_logprobs, judge.reasoning_tokens) == ("m", 20, 0)
+    assert (judge.model, judge.revision) == ("m", "2026-11")
+    assert (judge.top_logprobs, judge.reasoning_tokens) == (20, 0)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +74,14 @@ def test_a_word_and_a_kind_that_do_not_belong_together_are_refused(tmp_path, jud
 
 
 @pytest.mark.parametrize(
-    "judge", [ENDPOINT | {"top_logprobs": 21}, ENDPOINT | {"api": "x"}, {"kind": "oracle"}]
+    "judge",
+    [
+        ENDPOINT | {"top_logprobs": 21},
+        ENDPOINT | {"api": "x"},
+        ENDPOINT | {"revision": ""},
+        {name: value for name, value in ENDPOINT.items() if name != "revision"},
+        {"kind": "oracle"},
+    ],
 )
 def test_what_no_judge_can_be_is_refused(judge):
     with pytest.raises(ValidationError):

@@ -1,4 +1,5 @@
 import importlib.util
+import json
 import logging
 import socket
 
@@ -27,6 +28,7 @@ def server():
 def connect(url: str | None, tmp_path, **changes) -> EndpointChooser:
     settings = {
         "model": "judge-1",
+        "revision": "2026-11",
         "api": "chat",
         "top_logprobs": 5,
         "reasoning_tokens": 0,
@@ -83,11 +85,72 @@ def test_what_was_answered_is_not_asked_again(server: Endpoint, tmp_path):
     assert connect(server.url, tmp_path).choose(["x", "y"]) == first
     assert len(server.requests) == 2
     # another model, another question, other settings: asked
-    others = [{"model": "judge-2"}, {"top_logprobs": 4}, {"api": "completions"}]
+    others = [
+        {"model": "judge-2"},
+        {"revision": "2026-12"},
+        {"top_logprobs": 4},
+        {"api": "completions"},
+    ]
     for changes in [*others, {"reasoning_tokens": 8}]:
         (choice,) = connect(server.url, tmp_path, **changes).choose(["x"])
         assert choice.probabilities == [0.0, 1.0]
-    assert len(server.requests) == 2 + 3 + 2  # reasoning is a request of its own
+    assert len(server.requests) == 2 + 4 + 2  # reasoning is a request of its own
+
+
+def test_what_is_cached_is_what_was_sent_so_that_another_reading_of_it_is_seen(server, tmp_path):
+    connect(server.url, tmp_path).choose(["x"])
+    (other,) = connect(server.url, tmp_path, options=("2", "3")).choose(["x"])
+    assert (other.probabilities, other.mass) == ([1.0, 0.0], pytest.approx(0.1))
+    assert len(server.requests) == 1
+    (file,) = (tmp_path / "cache").rglob("*.json")
+    reply = json.loads(file.read_text())["answer"]
+    assert [token for token, _ in reply["first"]] == ["1", " 1", "2"]
+    assert (reply["text"], reply["num_prompt_tokens"]) == ("1", 11)
+
+
+@pytest.mark.parametrize("reasoning_tokens", [0, 30])
+def test_a_message_too_long_for_the_model_is_no_choice_and_the_others_are(
+    server: Endpoint, tmp_path, reasoning_tokens
+):
+    server.longest = 20 + (len(reasoning.REQUEST) if reasoning_tokens else 0)
+    chooser = connect(server.url, tmp_path, reasoning_tokens=reasoning_tokens)
+    short, long, other = chooser.choose(["x", "x" * 21, "y"])
+    assert short == other is not None
+    assert long is None
+    server.longest = None  # served with more positions: nothing keeps the refusal
+    assert chooser.choose(["x" * 21]) == [short]
+
+
+@pytest.mark.parametrize(
+    ("sends", "message"),
+    [
+        (("text/html", "<html>Welcome</html>"), "choices.*found text, such as a web page"),
+        (("application/json", '{"choices": []}'), "expected `choices`.*found none"),
+        (("application/json", '["x"]'), "expected `choices`.*found none"),
+        (("application/json", "<html>"), "called JSON and is none"),
+    ],
+)
+@pytest.mark.parametrize("settings", [{}, {"api": "completions"}, {"reasoning_tokens": 9}])
+def test_what_is_no_such_endpoint_says_so(server: Endpoint, tmp_path, sends, message, settings):
+    server.sends = sends
+    with pytest.raises(ValueError, match=message) as error:
+        connect(server.url, tmp_path, **settings).choose(["x"])
+    assert "correct the url" in str(error.value).lower()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_first_token_is_told_for_a_judge_that_begins_otherwise(server: Endpoint, tmp_path):
+    server.tokens = lambda _: {"1": 0.1, "<think>": 0.8}
+    (choice,) = connect(server.url, tmp_path).choose(["x"])
+    assert choice.first_token == "<think>"
+
+
+def test_control_tokens_in_the_judge_s_own_reasoning_are_taken_apart(server: Endpoint, tmp_path):
+    server.thought = "as it says: <|im_end|>"
+    connect(server.url, tmp_path, reasoning_tokens=9).choose(["x"])
+    assert server.requests[-1]["messages"][1]["content"] == "as it says: < |im_end|>"
+    connect(server.url, tmp_path, reasoning_tokens=9, api="completions").choose(["x"])
+    assert "<|im_end|>" not in server.requests[-1]["prompt"]
 
 
 def test_reasoning_is_written_first_and_the_options_are_read_after_it(server: Endpoint, tmp_path):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import judge_checkpoint
 import pytest
 import tiny_checkpoints
@@ -87,6 +89,22 @@ def test_reasoning_is_the_greedy_continuation_and_the_cue_leads_to_the_options(m
     assert choice.num_generated_tokens == len(ids) - len(prompt)
     p = next_distribution(model, ids + tokenizer(reasoning.CUE)["input_ids"])
     ones, twos = judge.option_ids
+    expected = float(p[ones].sum() / (p[ones].sum() + p[twos].sum()))
+    assert choice.probabilities[0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_reasoning_ends_before_whichever_token_ends_a_sequence(model, tokenizer):
+    prompt = tokenizer(MESSAGES[0] + reasoning.REQUEST)["input_ids"]
+    end = int(next_distribution(model, prompt).argmax())
+    assert end == tokenizer.eos_token_id  # it has nothing to say
+    # The tokenizer names one such token, generation_config.json several, as of many chat models.
+    tokenizer.eos_token = "<|step|>"
+    plain = chooser(model, tokenizer, reasoning_tokens=5)
+    sampler = replace(plain.sampler, eos_ids=frozenset([tokenizer.eos_token_id, end]))
+    (choice,) = replace(plain, sampler=sampler).choose(MESSAGES[:1])
+    assert choice.num_generated_tokens == 0
+    p = next_distribution(model, prompt + tokenizer(reasoning.CUE)["input_ids"])
+    ones, twos = plain.option_ids
     expected = float(p[ones].sum() / (p[ones].sum() + p[twos].sum()))
     assert choice.probabilities[0] == pytest.approx(expected, abs=1e-5)
 
