@@ -5,7 +5,6 @@ from pathlib import Path
 
 import presets
 import pytest
-from ruamel.yaml import YAML
 
 from stages import compare_rewards
 from stages.records import lines
@@ -47,8 +46,8 @@ def plan(**tables):
     """The comparison's recipe with other tables."""
     content = copy.deepcopy(presets.CONTENT["recipes"]["comparison"])
     content |= {"train_reward_model": {}, "train_outcome_reward": {}} | tables
-    with Path("params.yaml").open("w", encoding="utf-8") as file:
-        YAML(typ="safe").dump({"seed": 0, "plan": content, "reward_quality": QUALITY}, file)
+    # JSON is YAML; a dump of the latter would sort the entries.
+    write_json(Path("params.yaml"), {"seed": 0, "plan": content, "reward_quality": QUALITY})
 
 
 def compare():
@@ -104,7 +103,11 @@ def folder(tmp_path, monkeypatch):
         ]
         lines.write(Path(f"data/score_candidates/{scorer}/scores.jsonl"), rows)
     write_json(Path("data/label_preferences/sft/metrics.json"), {"train": {}})
-    write_json(Path("data/judge_preferences/sft/metrics.json"), {"generated_tokens": 1234})
+    write_json(
+        Path("data/judge_preferences/sft/metrics.json"),
+        {"read_tokens": 1200, "generated_tokens": 34},
+    )
+    write_json(Path("data/revise_answers/sft/metrics.json"), {"generated_tokens": 56})
 
 
 SCORERS = {
@@ -138,14 +141,16 @@ def test_models_stand_by_what_they_are_tested_on_and_by_who_labelled():
         reward_model("z-ai", 0.75, pairs="judge_preferences/sft")
         | reward_model("noisy", 0.5, flip=25)
         | reward_model("sft-0", 0.875)
+        | reward_model("revised", 0.625, pairs="revise_answers/sft")
         | reward_model("own-truth", 0.625, heldout="judge_preferences/sft")
     )
     plan(score_candidates=SCORERS, train_reward_model=models)
     metrics, report = compare()
     found = metrics["reward_models"]
-    assert list(found) == ["own-truth", "sft-0", "noisy", "z-ai"]
+    assert list(found) == ["own-truth", "sft-0", "noisy", "z-ai", "revised"]
     assert found["z-ai"]["source"] == "AI judge"
-    assert (found["z-ai"]["label_tokens"], found["sft-0"]["label_tokens"]) == (1234, 0)
+    tokens = [found[name]["label_tokens"] for name in ("sft-0", "z-ai", "revised")]
+    assert tokens == [0, 1200 + 34, 56]
     assert "| z-ai | AI judge | judge_preferences/sft | label_preferences/sft | 0 % |" in report
     assert "| none | 1,234 |" in report  # no pairs of matched lengths
     with (compare_rewards.OUTPUT / "plots/noise.csv").open(encoding="utf-8") as file:
