@@ -45,7 +45,7 @@ def written() -> dict[str, str]:
 
 
 def test_each_ensemble_has_its_members_by_number_whatever_their_names_and_order():
-    rows = [("z", "large", 0), ("other", "small", 3), ("a", "large", 10), ("b", "large", 2)]
+    rows = [("z", "large", 0), ("a", "large", 10), ("b", "large", 2), ("other", "small", 3)]
     plan(*rows)
     assemble_ensembles.main()
     assert written() == {
