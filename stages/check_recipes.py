@@ -101,7 +101,7 @@ def wrong_words(recipe: Recipe, content: dict[str, Any]) -> Problems:
 
 
 def wrong_splits(recipe: Recipe) -> Problems:
-    """Pools of other problems than they are used for."""
+    """Pools, and labelled steps, of other problems than they are used for."""
     for stage, word, split in (
         ("label_preferences", "train", "preference"),
         ("label_preferences", "heldout", "dev"),
@@ -121,6 +121,18 @@ def wrong_splits(recipe: Recipe) -> Problems:
             expected = split or entry.split
             if pool is not None and pool.split != expected:
                 what = f"expected a pool of the split '{expected}', found one of '{pool.split}'"
+                yield f"{stage}.{name}.{word}", what
+    for stage, word, split in (
+        ("train_process_reward", "steps", "preference"),
+        ("train_process_reward", "heldout", "dev"),
+        ("evaluate_process_reward", "dev", "dev"),
+        ("evaluate_process_reward", "test", "test"),
+    ):
+        for name, entry in table(recipe, stage).items():
+            maker, _, made = getattr(entry, word).partition("/")
+            steps = recipe.label_steps.get(made) if maker == "label_steps" else None
+            if steps is not None and steps.split != split:
+                what = f"expected steps of the split '{split}', found those of '{steps.split}'"
                 yield f"{stage}.{name}.{word}", what
 
 

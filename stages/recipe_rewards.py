@@ -24,7 +24,12 @@ def problems(recipe: Recipe, content: dict[str, Any]) -> Problems:
             except pydantic.ValidationError:
                 continue  # told by check_params, or as a word that names nothing
             preset = section(section(content, PRESETS[stage]), entry.preset)
-            found = (*scorer(entry, reward, value_init(preset)), *own(entry, reward))
+            by_step = section(preset, "advantage").get("kind") == "step_zscore"
+            found = (
+                *scorer(entry, reward, value_init(preset)),
+                *steps(entry, reward, by_step=by_step),
+                *own(entry, reward),
+            )
             yield from ((f"{stage}.{name}.{word}", what) for word, what in found)
 
 
@@ -54,6 +59,20 @@ def scorer(entry: OnlineRl, reward: Composition, init: str | None) -> Problems:
     if from_it and (is_policy or is_process):
         what = f"the value model of the preset '{entry.preset}' starts from a reward model"
         yield "scorer", f"{what}, and '{entry.scorer}' is none: take value.init: policy"
+
+
+def steps(entry: OnlineRl, reward: Composition, *, by_step: bool) -> Problems:
+    """Of a component `scorer`: a process model gives step rewards, other models give none."""
+    scorers = [name for name, part in reward.components.items() if part.value.kind == "scorer"]
+    is_process = entry.scorer.endswith("/process_model")
+    if is_process and any(reward.rescales(name) for name in scorers):
+        what = f"the reward '{entry.reward}' normalises the scores of '{entry.scorer}', which are"
+        yield "scorer", f"{what} of steps and paid as they are: take a reward that does not"
+    if is_process or entry.scorer == NO_MODEL:
+        return
+    if by_step and scorers and "process" not in reward.kinds():
+        what = f"the preset '{entry.preset}' compares rewards of steps, and '{entry.scorer}' gives"
+        yield "scorer", f"{what} none: name a process model"
 
 
 def own(entry: OnlineRl, reward: Composition) -> Problems:

@@ -3,11 +3,11 @@ r"""A process reward model from a policy: is the solution still right after each
     python -m stages.train_process_reward <name> <start> <steps> <heldout>
 
 Reads solutions with step labels for training and, of other problems, for testing: folders under
-data/ with `steps.jsonl`, of `label_steps` or `import_steps`. Writes an
-`AutoModelForTokenClassification` of two labels, read at a step token after each step, which
-its config names. Lightman et al., "Let's Verify Step by Step" (2023); Wang et al.,
-"Math-Shepherd" (2024). Departures: a new head in place of two words of the vocabulary, which
-starts at zero; nothing is cut or left out in silence (`loops/process_reward`).
+data/ with `steps.jsonl`, of `label_steps` or `import_steps`; training rows of a held-out problem
+or of a test set are refused. Writes an `AutoModelForTokenClassification` of two labels, read at
+a step token after each step, which its config names. Lightman et al., "Let's Verify Step by Step"
+(2023); Wang et al., "Math-Shepherd" (2024). Departures: a new head in place of two words of the
+vocabulary, which starts at zero; nothing is cut or left out in silence (`loops/process_reward`).
 """
 
 import json
@@ -23,8 +23,7 @@ from stages.models import lora, model_tokenizer, policy, process_head
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
-from stages.records import lines
-from stages.records.step_labels import StepLabels
+from stages.records import training_steps
 from stages.runtime import outputs, progress, runs
 from stages.seeding import derive
 
@@ -56,6 +55,8 @@ def main(name: str, start: str, steps_of: str, heldout_of: str) -> None:
     with runs.start(f"train_process_reward@{name}", output, gpu=True) as run:
         config = params.load(Config)
         settings, compute = config.train_process_reward, config.compute
+        folders = (DATA / steps_of, DATA / heldout_of)
+        rows, heldout = training_steps.read(*(folder / "steps.jsonl" for folder in folders))
         device = setup(compute)
         seed = derive(config.seed, "train_process_reward")
         tokenizer = model_tokenizer.load(DATA / start)
@@ -65,8 +66,6 @@ def main(name: str, start: str, steps_of: str, heldout_of: str) -> None:
             DATA / start, step_id, compute, device, separator=settings.separator
         )
         merged = lora.attach(model, config.lora, seed)
-        rows = list(lines.read(DATA / steps_of / "steps.jsonl", StepLabels))
-        heldout = list(lines.read(DATA / heldout_of / "steps.jsonl", StepLabels))
         schedule = process_reward.schedule(rows, settings, seed)
         steps = process_reward.train(model, rows, schedule, settings, compute, pad_id)
         trained_tokens = 0

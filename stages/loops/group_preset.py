@@ -89,7 +89,7 @@ def check_reward(config: GroupRlConfig, preset: GroupRlPreset, reward: Compositi
     Raises:
         ValueError: what is normalised over a step's completions would be normalised again, or
             over others than are learned from; a longer `buffer` than completions; completions
-            without siblings before a judge.
+            without siblings before a judge; nothing that could judge steps.
     """
     reward.check_lengths(config.max_new_tokens)
     reward.check_group_size(config.group_size, "group_size")
@@ -97,6 +97,12 @@ def check_reward(config: GroupRlConfig, preset: GroupRlPreset, reward: Compositi
         raise ValueError(
             "a reward with a component of kind judge compares the completions of a prompt with "
             "each other, and greedy_baseline has one rewarded by itself: take another advantage"
+        )
+    if preset.advantage.kind == "step_zscore" and not reward.kinds() & {"process", "scorer"}:
+        raise ValueError(
+            "advantage step_zscore compares rewards of steps, and no component of the reward gives "
+            "any: it needs one of kind process (process_sum has one), or of kind scorer with a "
+            "process model"
         )
     whole = preset.sampling.kind == "fixed" and preset.truncation.kind != "exclude"
     if reward.compares() and not (whole and preset.advantage.kind != "greedy_baseline"):

@@ -18,6 +18,7 @@ gets no score.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import isfinite
 from pathlib import Path
 
 import torch
@@ -197,7 +198,7 @@ def step_scores(
     """P(right) of each step of each solution, in eval mode; nothing in `solutions` is changed.
 
     Raises:
-        ValueError: as `groups`.
+        ValueError: as `groups`; a score that is not a finite number.
     """
     model.eval()
     found: list[list[float]] = [[] for _ in solutions]
@@ -207,4 +208,13 @@ def step_scores(
         scores = step_logits(model, batch, ends).softmax(-1)[:, 1].cpu()
         for i, own in zip(batch.indices, scores.split([len(e) for e in ends]), strict=True):
             found[i] = own.tolist()
+    for number, own in enumerate(found):
+        # In a minimum NaN is lost or kept by its place: it would come out as a reward of 0.
+        if not all(map(isfinite, own)):
+            raise ValueError(
+                f"solution {number}: expected finite scores of its steps, found {own}: the process "
+                f"model's weights or activations are not finite. Train it with a lower "
+                f"train_process_reward.optim.learning_rate, or compute in another precision "
+                f"(compute in params.yaml)."
+            )
     return found

@@ -1,5 +1,6 @@
 """Solutions in steps of which it is known where the first wrong one is."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,9 +69,14 @@ def read(path: Path, *, max_tokens: int, leave_out_long: bool) -> KnownSteps:
     )
 
 
+def shared_prompts(some: Iterable[StepLabels], others: Iterable[StepLabels]) -> set[str]:
+    """Problems, by their prompts, that are in both."""
+    return {row.prompt for row in some} & {row.prompt for row in others}
+
+
 def check_apart(dev: KnownSteps, test: KnownSteps) -> None:
     """Raise a ValueError if a problem is in both: the threshold would be chosen on the test."""
-    shared = {row.prompt for row in dev.rows} & {row.prompt for row in test.rows}
+    shared = shared_prompts(dev.rows, test.rows)
     if shared:
         raise ValueError(
             f"expected other problems for dev than for test, found {len(shared)} in both, such as "

@@ -19,4 +19,5 @@ class Preference:
     probability: float
     """Probability that `chosen` is the better one: 1.0 for a verifier's label."""
     source: str
-    """Who labelled it: `verifier`."""
+    """Who labelled it: `verifier`, `ai` (a judge), `constitution` (a revision over what it revised)
+    or `human`."""

@@ -30,4 +30,4 @@ class Verdict:
     """Of the message (`short-1`)."""
     dropped: str | None
     """Why it became no preference: `too_long`, `parse_failure`, `inconsistent`,
-    `low_confidence`; None: it became one."""
+    `tie`, `low_confidence`; None: it became one."""

@@ -74,17 +74,25 @@ def summarise(
         for verdict in read
         if correct[verdict.id, verdict.index_a] != correct[verdict.id, verdict.index_b]
     ]
-    metrics["agreement"] = against_truth(decided, correct, seed) if decided else {"pairs": 0}
+    metrics["agreement"] = (
+        against_truth(decided, correct, num_tokens, seed) if decided else {"pairs": 0}
+    )
     return metrics
 
 
 def against_truth(
-    verdicts: Sequence[Verdict], correct: Mapping[tuple[str, int], bool], seed: int
+    verdicts: Sequence[Verdict],
+    correct: Mapping[tuple[str, int], bool],
+    num_tokens: Mapping[tuple[str, int], int],
+    seed: int,
 ) -> dict[str, Any]:
     """How often the judge is right about pairs of one right and one wrong completion.
 
     `single_order` is what reading each pair once would give, `averaged` both orders, `gain` the
-    paired difference, `kept` the averaged label on the pairs that became preferences. The Brier
+    paired difference, `kept` the averaged label on the pairs that became preferences.
+    `longer_wins` is what always choosing the longer completion would give (equal ones: half),
+    `beyond_length` what the judge has over that, `equal_length` the averaged label on the pairs of
+    equally long ones, of which length says nothing. The Brier
     scores are of the probabilities (0 is best); that of the mean of two is below theirs by a
     quarter of the squared gap. Pairs are averaged within problems, intervals are bootstrapped
     over problems. `ece`: of the averaged label's confidence in the side it prefers, in bins of
@@ -96,11 +104,20 @@ def against_truth(
     single = judge_agreement.single_order_right(p12, p21, a_right)
     averaged = judge_agreement.right(soft, a_right)
     metrics: dict[str, Any] = {"pairs": len(verdicts), "problems": len(set(problems))}
+    longer = np.array(
+        [
+            num_tokens[verdict.id, verdict.index_a] - num_tokens[verdict.id, verdict.index_b]
+            for verdict in verdicts
+        ]
+    )
+    by_length = judge_agreement.right(0.5 + 0.5 * np.sign(longer), a_right)
     true = a_right.astype(float)
     columns = {
         "single_order": single,
         "averaged": averaged,
         "gain": averaged - single,
+        "longer_wins": by_length,
+        "beyond_length": averaged - by_length,
         "brier_single_order": ((p12 - true) ** 2 + (1.0 - p21 - true) ** 2) / 2.0,
         "brier_averaged": (soft - true) ** 2,
     }
@@ -110,6 +127,11 @@ def against_truth(
         of_kept = [problem for problem, keep in zip(problems, kept, strict=True) if keep]
         metrics |= _intervals(of_kept, {"kept": averaged[kept]}, seed)
         metrics["kept_pairs"] = int(kept.sum())
+    equal = longer == 0
+    if equal.any():
+        of_equal = [problem for problem, same in zip(problems, equal, strict=True) if same]
+        metrics |= _intervals(of_equal, {"equal_length": averaged[equal]}, seed)
+        metrics["equal_length_pairs"] = int(equal.sum())
     metrics["kappa"] = round(
         judge_agreement.cohens_kappa(judge_agreement.wins(soft), a_right), DIGITS
     )

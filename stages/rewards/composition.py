@@ -34,7 +34,7 @@ def compose(composition: Composition, answered: Answered, available: Available) 
     weights = torch.tensor([component.weight for component in components.values()])
     paid = torch.stack(
         [
-            component.normalise(component.capped(totals(judged)), answered.groups)
+            component.normalise(paid_at_end(component, judged), answered.groups)
             for component, judged in zip(components.values(), found.values(), strict=True)
         ]
     )
@@ -101,6 +101,11 @@ def value(name: str, component: Component, answered: Answered, available: Availa
     return judged
 
 
-def totals(judged: Judged) -> Float[Tensor, " batch"]:
-    """What is paid at the end of each completion."""
-    return torch.tensor(judged.totals, dtype=torch.float32)
+def paid_at_end(component: Component, judged: Judged) -> Float[Tensor, " batch"]:
+    """What is paid at the end of each completion, within the cap.
+
+    Where steps are paid the cap is theirs (`step_grids`): a cap above 0 would pay each completion
+    for the 0 that it is worth as a whole.
+    """
+    totals = torch.tensor(judged.totals, dtype=torch.float32)
+    return totals if judged.step_rewards is not None else component.capped(totals)

@@ -52,6 +52,16 @@ class Composition(Params):
         return self
 
     @model_validator(mode="after")
+    def _steps_as_they_are(self) -> "Composition":
+        for name, part in self.components.items():
+            if part.value.kind == "process" and self.rescales(name):
+                raise ValueError(
+                    f"component {name} of kind process gives step rewards, which are paid as they "
+                    "are: it needs normalise: {kind: none}, and the reward combine: {kind: sum}"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _one_model(self) -> "Composition":
         scored = sorted(self.kinds() & {"scorer", "process"})
         if scored and self.needs_judge():

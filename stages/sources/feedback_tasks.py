@@ -24,8 +24,9 @@ from stages.sources.word_problem_mistakes import Answer
 from stages.sources.word_problem_text import Move, read
 
 STYLE = "short"
-LUCKY_SHARE = 0.1
-"""Of the right answers to judge: without working, as some right samples of a policy are."""
+GUESS_SHARE = 0.2
+"""Of the pairs to judge: a bare guess against working. Length tells these apart, so the others are
+of working against working."""
 RIGHT_SHARE = 0.3
 """Of the answers to criticise and to revise."""
 
@@ -74,9 +75,9 @@ def make(
 
 def _judge(rng: random.Random, problem: Problem, max_value: int) -> tuple[str, str]:
     start, moves = _chain(problem)
-    lucky = rng.random() < LUCKY_SHARE
-    right = (mistakes.lucky_guess if lucky else mistakes.right)(start, moves, max_value)
-    wrong = mistakes.wrong(rng, start, moves, max_value)
+    right = mistakes.right(start, moves, max_value)
+    guessed = rng.random() < GUESS_SHARE
+    wrong = mistakes.wrong(rng, start, moves, max_value, guessed=guessed)
     better = rng.randrange(2)
     first, second = (right, wrong) if better == 0 else (wrong, right)
     principle = rng.choice(CORRECT).name

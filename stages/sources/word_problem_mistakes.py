@@ -33,21 +33,29 @@ def right(start: int, moves: Sequence[Move], max_value: int) -> Answer:
     return Answer(working.write(start, moves, max_value=max_value), True, ALL_RIGHT)
 
 
-def wrong(rng: random.Random, start: int, moves: Sequence[Move], max_value: int) -> Answer:
-    """An answer with one mistake that leads to a wrong result; each possible kind as often."""
+def wrong(
+    rng: random.Random,
+    start: int,
+    moves: Sequence[Move],
+    max_value: int,
+    *,
+    guessed: bool | None = None,
+) -> Answer:
+    """An answer with one mistake that leads to a wrong result; each possible kind as often.
+
+    Args:
+        rng: draws the mistake.
+        start: the quantity before the first move.
+        moves: what the question says.
+        max_value: the largest result that a person would accept.
+        guessed: True: a guess; False: working with a mistake in it; None: any.
+    """
     truth = _result(right(start, moves, max_value))
-    kinds = (
-        list(_guesses(truth, max_value)),
-        list(_slips(start, moves, max_value)),
-        list(_misreadings(start, moves, max_value)),
-    )
+    guesses = [list(_guesses(truth, max_value))]
+    worked = [list(_slips(start, moves, max_value)), list(_misreadings(start, moves, max_value))]
+    kinds = {True: guesses, False: worked, None: guesses + worked}[guessed]
     wrong_ones = [[one for one in kind if _result(one) != truth] for kind in kinds]
     return rng.choice(rng.choice([kind for kind in wrong_ones if kind]))
-
-
-def lucky_guess(start: int, moves: Sequence[Move], max_value: int) -> Answer:
-    """The right result, without any working."""
-    return Answer(working.guess(int(_result(right(start, moves, max_value)))), True, NO_WORKING)
 
 
 def _guesses(truth: str, max_value: int) -> Iterator[Answer]:

@@ -45,6 +45,26 @@ def test_every_recipe_of_this_repository_is_right_and_the_plan_is_one_of_them():
             "score_candidates.dpo.pool: expected a pool of the split 'test', found one of 'dev'",
         ),
         (
+            "train_process_reward", "sft", {"steps": "label_steps/sft-test"},
+            "train_process_reward.sft.steps: expected steps of the split 'preference', found those "
+            "of 'test'",
+        ),
+        (
+            "train_process_reward", "sft", {"heldout": "label_steps/sft-preference"},
+            "train_process_reward.sft.heldout: expected steps of the split 'dev', found those of "
+            "'preference'",
+        ),
+        (
+            "evaluate_process_reward", "sft", {"dev": "label_steps/sft-test"},
+            "evaluate_process_reward.sft.dev: expected steps of the split 'dev', found those of "
+            "'test'",
+        ),
+        (
+            "evaluate_process_reward", "sft", {"test": "label_steps/sft-dev"},
+            "evaluate_process_reward.sft.test: expected steps of the split 'test', found those of "
+            "'dev'",
+        ),
+        (
             "evaluate_policy", "dpo", {"scores": "sft"},
             "evaluate_policy.dpo.scores: 'sft' is of the pool 'sft-test', not 'dpo-test'",
         ),
@@ -95,43 +115,16 @@ def test_one_problem(content, stage, name, entry, problem):
     assert found[0].startswith("recipes.mine")
 
 
-def reward_model_on_ppo(plan, scorer):
-    """A second round: pairs from the policy that PPO made, and a reward model on them."""
-    plan["train_ppo"]["ppo"]["scorer"] = scorer
-    pool = {"policy": "train_ppo/ppo/policy", "split": "preference"}
-    plan["sample_candidates"]["ppo-preference"] = pool
-    plan["label_preferences"]["ppo"] = {"train": "ppo-preference", "heldout": "sft-dev"}
-    words = {"pairs": "label_preferences/ppo", "ensemble": "ppo"}
-    plan["train_reward_model"]["ppo"] = plan["train_reward_model"]["sft-0"] | words
-
-
-def test_a_reward_model_on_what_an_ensemble_taught_is_a_circle_and_the_remedy_is_none(content):
-    """One stage assembles all ensembles: DVC would find the circle, at its first stage."""
-    reward_model_on_ppo(content["plan"], "assemble_ensembles/ensembles/sft")
-    (found,) = check_recipes.find_problems(content)
-    place, _, rest = found.partition(": entries that need each other: ")
-    circle, _, why = rest.partition("; ")
-    assert place == "recipes.mine"
-    assert set(circle.split(" -> ")) == {
-        "sample_candidates/ppo-preference", "label_preferences/ppo", "train_reward_model/ppo",
-        "assemble_ensembles", "train_ppo/ppo",
-    }  # fmt: skip
-    assert why.startswith("one stage assembles all ensembles")
-    assert "train_reward_model/<n>/reward_model" in why
-    reward_model_on_ppo(content["plan"], MODEL)
-    assert check_recipes.find_problems(content) == []
-
-
-def test_a_circle_without_the_assembler_says_nothing_of_it(content):
-    content["plan"]["train_ppo"]["ppo"]["scorer"] = MODEL
-    content["plan"]["sample_candidates"]["sft-dev"]["policy"] = "train_ppo/ppo/policy"
-    found = [told for told in check_recipes.find_problems(content) if "each other" in told]
-    assert found
-    assert "train_reward_model/sft-0 -> label_preferences/sft" in found[0]
-    assert "one stage" not in found[0]
+def test_imported_steps_may_be_used_for_anything(content):
+    plan = content["plan"]
+    plan["import_steps"] = {"own": {"source": "processbench", "file": "a.json"}}
+    plan["train_process_reward"]["sft"]["heldout"] = "import_steps/own"
+    plan["evaluate_process_reward"]["sft"]["dev"] = "import_steps/own"
+    assert not [told for told in check_recipes.find_problems(content) if "split" in told]
 
 
 MODEL = "train_reward_model/sft-0/reward_model"
+PROCESS_MODEL = "train_process_reward/sft/process_model"
 
 
 @pytest.mark.parametrize(
@@ -160,6 +153,15 @@ MODEL = "train_reward_model/sft-0/reward_model"
             "grpo", {"reward": "process_sum", "scorer": MODEL},
             "scorer: the reward 'process_sum' asks a process model for the scores of steps",
         ),
+        (
+            "grpo", {"reward": "rule_model", "scorer": PROCESS_MODEL},
+            f"scorer: the reward 'rule_model' normalises the scores of '{PROCESS_MODEL}'",
+        ),
+        (
+            "grpo", {"preset": "grpo_process", "reward": "model", "scorer": MODEL},
+            f"scorer: the preset 'grpo_process' compares rewards of steps, and '{MODEL}' gives "
+            "none",
+        ),
         ("grpo", {"reward": "own"}, "own: the reward 'own' asks your own function: name its file"),
         ("grpo", {"own": "brevity"}, "own: the reward 'rule' does not ask 'brevity': write none"),
         (
@@ -184,6 +186,8 @@ def test_what_a_reward_needs_is_named_and_nothing_else(content, stage, entry, pr
     [
         ("grpo", {"reward": "rule_own", "own": "brevity"}),
         ("grpo", {"reward": "rule_model", "scorer": MODEL}),
+        ("grpo", {"preset": "grpo_process", "reward": "model", "scorer": PROCESS_MODEL}),
+        ("grpo", {"preset": "grpo_process", "reward": "process_min", "scorer": PROCESS_MODEL}),
         ("ppo", {"reward": "rule"}),
         ("grpo", {"reward": "judge", "scorer": "train_sft/sft/policy"}),
         (

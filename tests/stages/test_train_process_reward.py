@@ -45,13 +45,13 @@ def write_params(**changes):
         YAML(typ="safe").dump(content, file)
 
 
-def rows(numbers, tokenizer):
+def rows(numbers, tokenizer, prompt="sum?\n"):
     return [
         StepLabels(
             id=f"p{number}",
             index=index,
-            prompt="sum?\n",
-            prompt_ids=tokenizer("sum?\n")["input_ids"],
+            prompt=prompt,
+            prompt_ids=tokenizer(prompt)["input_ids"],
             steps=steps,
             step_ids=[tokenizer(step)["input_ids"] for step in steps],
             labels=[float(steps is RIGHT)] * 2,
@@ -71,7 +71,9 @@ def folder(tmp_path, monkeypatch):
     tokenizer = tokenizers.train(["3 + 4 = 7\n#### 7 sum?"], TINY["vocab_size"])
     policy.save(tiny.build(TinyConfig(**TINY), tokenizer, 0), tokenizer, Path("data") / START)
     lines.write(Path("data") / TRAIN / "steps.jsonl", rows(range(4), tokenizer))
-    lines.write(Path("data") / HELDOUT / "steps.jsonl", rows([7], tokenizer))
+    # Another problem: what is held out may share no prompt with what is learned.
+    heldout = rows([7], tokenizer, prompt="7 sum?\n")
+    lines.write(Path("data") / HELDOUT / "steps.jsonl", heldout)
     write_params()
 
 
@@ -102,6 +104,12 @@ def test_the_same_inputs_give_the_same_bytes():
     first = {file.name: file.read_bytes() for file in model.iterdir()}
     run()
     assert {file.name: file.read_bytes() for file in model.iterdir()} == first
+
+
+def test_what_it_is_tested_on_is_not_learned():
+    with pytest.raises(ValueError, match=r"found 1 in both, such as 'sum\?"):
+        train_process_reward.main("x", START, TRAIN, TRAIN)
+    assert not (train_process_reward.OUTPUT / "x/process_model").exists()
 
 
 def test_an_unknown_step_token_is_refused_before_anything_is_learned():

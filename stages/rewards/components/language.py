@@ -38,11 +38,17 @@ class Language(Params):
 def share_in(text: str, scripts: Collection[str]) -> float:
     """Letters of `scripts` over all letters.
 
-    A letter's script is the first word of its Unicode name: `LATIN SMALL LETTER A`. Look-alikes
-    (`FULLWIDTH LATIN`, `MATHEMATICAL BOLD`) are of no script.
+    A letter's script is the first word of its Unicode name: `LATIN SMALL LETTER A`. Marks that two
+    scripts share are of both (`KATAKANA-HIRAGANA PROLONGED SOUND MARK`); ideographic ones are cjk.
+    Look-alikes (`FULLWIDTH LATIN`, `MATHEMATICAL BOLD`) are of no script.
     """
     letters = [character for character in text if character.isalpha()]
     if not letters:
         return 1.0
-    of_each = (unicodedata.name(letter, "").partition(" ")[0].lower() for letter in letters)
-    return sum(script in scripts for script in of_each) / len(letters)
+    return sum(not scripts_of(letter).isdisjoint(scripts) for letter in letters) / len(letters)
+
+
+def scripts_of(letter: str) -> set[str]:
+    """The scripts that it may be of, by its name; not all of them are a `Script`."""
+    first = unicodedata.name(letter, "").partition(" ")[0].lower()
+    return {"cjk"} if first == "ideographic" else set(first.split("-"))

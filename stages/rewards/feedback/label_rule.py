@@ -7,16 +7,21 @@ from pydantic import Field, model_validator
 from stages.algorithms import both_orders
 from stages.params import Params
 
+DECIMALS = 7
+"""Of a probability that is the mean of two with 6 decimals each."""
+
 
 class LabelRule(Params):
     """What is done with ties, with doubts and with a judge that contradicts itself."""
 
     labels: Literal["soft", "hard"]
-    """`soft`: the averaged probability is kept (Lee et al. 2023); `hard`: it becomes 1."""
+    """`soft`: the averaged probability is kept (Lee et al. 2023); `hard`: it becomes 1, and exact
+    ties, of which neither is better, are dropped."""
     min_option_mass: float = Field(ge=0, le=1)
     """An order in which less probability than this falls on the options is a parse failure."""
     min_confidence: float = Field(ge=0, le=0.5)
-    """Pairs with |p - 1/2| below this are dropped; 0 keeps all, even exact ties: A is chosen."""
+    """Pairs with |p - 1/2| below this are dropped; 0 keeps all, with soft labels even exact
+    ties: A is chosen."""
     inconsistent: Literal["keep", "drop"]
     """Pairs of which the two orders prefer different answers."""
     clamp: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]] | None
@@ -35,7 +40,11 @@ class LabelRule(Params):
             return "parse_failure"
         if self.inconsistent == "drop" and not both_orders.consistent(p12, p21):
             return "inconsistent"
-        if abs(both_orders.soft_label(p12, p21) - 0.5) < self.min_confidence:
+        # Rounded: 0.6 - 0.5 is below 0.1 in floats.
+        confidence = round(abs(both_orders.soft_label(p12, p21) - 0.5), DECIMALS)
+        if self.labels == "hard" and confidence == 0:
+            return "tie"
+        if confidence < self.min_confidence:
             return "low_confidence"
         return None
 

@@ -87,11 +87,15 @@ class Revised:
 def choose(
     problems: Sequence[tuple[Prompt, list[Completion]]], max_per_problem: int
 ) -> list[Answer]:
-    """At most so many different completions of each problem, the first of its pool."""
+    """At most so many different completions of each problem, in the order in which they were drawn.
+
+    One of each problem is a fair sample of the policy; of several, those it says often are rarer
+    than in its pool.
+    """
     return [
         Answer(prompt, completion)
         for prompt, pool in problems
-        for completion in distinct(pool)[:max_per_problem]
+        for completion in sorted(distinct(pool), key=lambda row: row.index)[:max_per_problem]
     ]
 
 

@@ -11,13 +11,15 @@ TRAIN, HELDOUT = "train", "heldout"
 
 
 def opening(raw: RawPreference) -> str:
-    """What was said before the assistant's first turn, system message included.
+    """What was said before the assistant answered the first user turn, system message included.
 
+    A greeting of the assistant belongs to it: many conversations may begin with the same one.
     Files of dialogues hold one conversation at several lengths. All of them begin alike and so
     stay on one side, as do, all the more, two pairs of one prompt.
     """
     roles = [turn.role for turn in raw.turns]
-    end = roles.index("assistant") if "assistant" in roles else len(roles)
+    asked = roles.index("user") if "user" in roles else len(roles)
+    end = roles.index("assistant", asked) if "assistant" in roles[asked:] else len(roles)
     return normalise("\n".join(turn.content for turn in raw.turns[:end]))
 
 

@@ -6,7 +6,8 @@
         {"solution_prefix": "<question>...", "mc_value": 1.0}]}
 
 The second form lists every node by all of its text: a node's parent is the longest other text
-that it begins with, so both forms hold the same tree. A text that is listed several times was
+that it begins with and goes on from after a word's end ("x = 12" is no child of "x = 1"), else the
+question, so both forms hold the same tree. A text that is listed several times was
 estimated several times: its value is the mean, over as many times the completions.
 
 The root is the question and no step. Each path from it to a leaf is a solution. A node's label
@@ -145,14 +146,20 @@ def _root_of_list(entries: Any, question: str) -> Node:
         if prefix in places:
             places[prefix].values.append(_value(entry))
             continue
-        above = [text for text in places if prefix.startswith(text)]
-        if not above:
+        above = [text for text in places if _continues(prefix, text) or text == question]
+        if not prefix.startswith(question):
             raise RejectedError(f"no question: a prefix begins otherwise: {prefix!r:.60}")
         parent = max(above, key=len)
         step = row_fields.text({"step": prefix[len(parent) :]}, "step")
         places[prefix] = Node(step, [_value(entry)])
         places[parent].children.append(places[prefix])
     return root
+
+
+def _continues(text: str, start: str) -> bool:
+    added = text[len(start) :]
+    in_a_word = start[-1:].isalnum() and added[:1].isalnum()
+    return text.startswith(start) and not in_a_word
 
 
 def _value(source: Mapping[str, Any]) -> float:

@@ -63,9 +63,17 @@ def test_what_compares_completions_needs_all_of_them_drawn_together(name):
 
 
 def test_other_rewards_go_with_every_preset():
-    for preset in presets.CONTENT["group_rl"]:
+    for preset in presets.CONTENT["group_rl"].keys() - {"grpo_process"}:
         for name in ("rule", "model", "answer_concise", "rule_own"):
             check(GroupRlConfig(**SIZES), presets.group_rl(preset), reward(name))
+
+
+def test_what_compares_steps_needs_a_component_that_may_judge_them():
+    by_step = GroupRlConfig(**SIZES), presets.group_rl("grpo_process")
+    for name in ("process_sum", "answer_process_min", "model"):
+        check(*by_step, reward(name))
+    with pytest.raises(ValueError, match="no component of the reward gives any"):
+        check(*by_step, reward("rule"))
 
 
 def test_a_buffer_of_the_reward_must_fit_too():

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute
@@ -7,6 +9,9 @@ from stages.loops.rollouts import Rollouts
 from stages.models import process_head
 from stages.models.process_scorer import ProcessScorer
 from stages.records.prompt import Prompt
+from stages.rewards.available import NOTHING
+from stages.rewards.composition import compose
+from stages.rewards.composition_config import Composition
 from stages.sampler import Sample
 
 STEP, BREAK = 2, 3
@@ -67,6 +72,23 @@ def test_each_step_is_paid_its_score_at_its_last_token_and_nothing_else_is_paid(
             expected = scorer.model(torch.tensor([row])).logits[0, -1].softmax(-1)[1]
             found = judged.step_rewards[index, end]
             assert found.item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("credit", ["sum", "min"])
+def test_a_score_that_is_no_number_is_no_reward_of_zero(credit):
+    scorer = make_scorer()
+    with torch.no_grad():
+        scorer.model.get_input_embeddings().weight[11] = torch.nan
+    config = {
+        "value": {"kind": "process", "credit": credit, "zero": 0.0},
+        "weight": 1.0,
+        "cap": None,
+        "normalise": {"kind": "none"},
+    }
+    reward = Composition.model_validate({"components": {"p": config}, "combine": {"kind": "sum"}})
+    available = replace(NOTHING, scorer=lambda: process_rewards.judge(scorer, drawn()))
+    with pytest.raises(ValueError, match=r"component 'p' .*solution \d: expected finite scores"):
+        compose(reward, drawn(), available)
 
 
 def test_what_is_logged_is_the_mean_over_completions():

@@ -141,6 +141,18 @@ def test_a_solution_without_steps_or_with_an_empty_one_is_refused(steps):
         process_head.step_scores(model, [Solution(prompt_ids=[3], steps=steps)], compute(), PAD)
 
 
+def test_scores_that_are_no_numbers_are_refused_with_the_solution():
+    model = make_model("llama")
+    with torch.no_grad():
+        model.get_input_embeddings().weight[9] = torch.nan
+    # Attention spreads NaN over its batch, so each is in one of its own.
+    good, bad = (Solution(prompt_ids=[start], steps=[[5], [6]]) for start in (4, 9))
+    settings = compute(max_tokens=1, row_tokens=0)
+    assert len(process_head.step_scores(model, [good], settings, PAD)[0]) == 2
+    with pytest.raises(ValueError, match=r"solution 1: .* found \[nan, nan\].*learning_rate"):
+        process_head.step_scores(model, [good, bad], settings, PAD)
+
+
 def test_a_solution_is_never_cut():
     model = make_model("llama")
     fits = Solution(prompt_ids=[3] * 100, steps=[[4] * 27])  # and one step token: 128

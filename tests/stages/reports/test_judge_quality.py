@@ -52,6 +52,10 @@ def test_every_number_by_hand():
     assert agreement["single_order"]["value"] == 0.5
     assert agreement["averaged"]["value"] == 0.75
     assert agreement["gain"]["value"] == 0.25
+    # A is right and longer in each
+    assert agreement["longer_wins"]["value"] == 1.0
+    assert agreement["beyond_length"]["value"] == -0.25
+    assert "equal_length" not in agreement
     assert agreement["kept"]["value"] == pytest.approx(2 / 3, abs=1e-6)
     # P(A): once (0.9, 0.8), (0.9, 0.3), (0.3, 0.4), (0.8, 0.3); averaged 0.85, 0.6, 0.35, 0.55
     assert agreement["brier_single_order"]["value"] == pytest.approx(0.24125)
@@ -83,10 +87,10 @@ def test_a_judge_of_whom_nothing_could_be_read_has_counts_only():
 
 def test_a_sure_and_right_judge_is_calibrated_and_a_sure_and_wrong_one_is_not():
     sure = [verdict(name, 1.0, 0.0) for name in "abcdef"]
-    right = judge_quality.against_truth(sure, CORRECT, seed=0)
+    right = judge_quality.against_truth(sure, CORRECT, LENGTHS, seed=0)
     assert right["ece"]["value"] == 0.0
     wrong = {key: not value for key, value in CORRECT.items()}
-    assert judge_quality.against_truth(sure, wrong, seed=0)["ece"]["value"] == 1.0
+    assert judge_quality.against_truth(sure, wrong, LENGTHS, seed=0)["ece"]["value"] == 1.0
 
 
 def test_completions_of_equal_length_are_in_no_length_rate():
@@ -104,3 +108,12 @@ def test_flip_rates_with_the_control_apart():
     assert found["all"]["value"] == 0.5  # problem a: 1 and 1, problem b: 0
     assert found["control"]["value"] == 0.0
     assert found["z"] == {"readings": 0}
+
+
+def test_pairs_of_equal_length_are_told_apart_from_those_that_length_decides():
+    """`c`, which the judge gets wrong, is of two as long; in `b` the wrong one is longer."""
+    lengths = LENGTHS | {("c", 0): 4, ("c", 1): 4, ("b", 0): 2, ("b", 1): 9}
+    found = judge_quality.summarise(VERDICTS, CORRECT, lengths, seed=0)["agreement"]
+    assert found["longer_wins"]["value"] == (1 + 0 + 0.5 + 1) / 4
+    assert found["beyond_length"]["value"] == 0.75 - 2.5 / 4
+    assert (found["equal_length_pairs"], found["equal_length"]["value"]) == (1, 0.0)

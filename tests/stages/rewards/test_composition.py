@@ -90,7 +90,7 @@ def test_step_rewards_are_capped_and_weighted_and_paid_besides():
     drawn = Answers(["a", "b"])
     whole = {"components": {"p": config}, "combine": {"kind": "sum"}}
     found = judge(whole, drawn, scorer=lambda: said)
-    assert found.totals == [2.0, 2.0]
+    assert found.totals == [2.0, 4.0], "the cap is the steps'"
     assert found.step_rewards.tolist() == [[2.0, 0.0, 1.0], [0.0, -2.0, 0.0]]
     assert found.parts == {"p": [4.5, -1.0]}
     assert found.metrics == {"m": 1.0}

@@ -28,6 +28,15 @@ def test_nothing_is_normalised_twice():
         composition("normalise", a=part(normalise="group"), b=part())
 
 
+def test_rewards_of_steps_are_never_rescaled():
+    steps = part("process", credit="sum", zero=0.5)
+    composition(p=steps, a=part(normalise="group"))
+    scaled = part("process", normalise="batch", credit="sum", zero=0.5)
+    for refused in ({"p": scaled}, {"combine": "normalise", "p": steps, "a": part()}):
+        with pytest.raises(ValidationError, match="component p of kind process gives step rewards"):
+            composition(**refused)
+
+
 def test_it_says_what_it_needs():
     assert not composition(a=part()).needs_model()
     assert composition(a=part("scorer")).needs_model()

@@ -28,13 +28,18 @@ def kind(critique: str) -> str:
 def test_right_answers_are_right():
     for problem in PROBLEMS:
         start, moves = word_problem_text.read(problem.question)
-        for answer in (
-            mistakes.right(start, moves, 30),
-            mistakes.lucky_guess(start, moves, 30),
-        ):
-            assert answer.right
-            assert is_correct(answer.text, problem.answer)
-    assert mistakes.lucky_guess(3, MOVES, 30).text == "#### 9"
+        answer = mistakes.right(start, moves, 30)
+        assert answer.right
+        assert is_correct(answer.text, problem.answer)
+
+
+def test_a_guess_or_working_can_be_asked_for():
+    rng = random.Random(0)
+    for guessed in (True, False):
+        for _ in range(50):
+            answer = mistakes.wrong(rng, 3, MOVES, 30, guessed=guessed)
+            assert (answer.critique == mistakes.NO_WORKING) == guessed
+            assert answer.text != "#### 9"
 
 
 def test_wrong_answers_are_wrong_and_the_critique_names_the_first_wrong_line():

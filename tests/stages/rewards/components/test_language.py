@@ -10,6 +10,9 @@ from stages.rewards.components.language import share_in
         ("ab да", ["latin"], 0.5),
         ("ab да", ["latin", "cyrillic"], 1.0),
         ("答え a", ["cjk", "hiragana"], 2 / 3),
+        ("コーヒー 人々", ["katakana", "cjk"], 1.0),
+        ("らーめん", ["hiragana"], 1.0),
+        ("コーヒー 人々", ["latin"], 0.0),
         ("3 + 4 = 7\n#### 7", ["latin"], 1.0),
         ("", ["latin"], 1.0),
         # look-alikes: a full-width a, a bold a, a Cyrillic a

@@ -82,5 +82,6 @@ def test_in_a_composition_the_steps_keep_their_places_and_are_weighted():
 
 def test_a_cap_above_zero_pays_nothing_where_no_step_ends():
     found = composed("sum", cap=Cap(low=0.5, high=None), weight=1.0)
+    assert found.totals == [0.0, 0.0]
     assert found.step_rewards is not None
     torch.testing.assert_close(found.step_rewards, torch.tensor([[0.9, 0.0, 0.5], [0.0, 0.6, 0.0]]))

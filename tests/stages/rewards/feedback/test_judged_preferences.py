@@ -42,6 +42,16 @@ def test_of_a_tie_a_is_chosen_with_one_half():
     assert (row.chosen, row.probability) == ("A", 0.5)
 
 
+def test_a_tie_is_never_made_sure():
+    asked = [pair("A", "B"), pair("C", "D")]
+    rows = labelled(
+        lambda first, _: 0.7 if first in "AB" else float(first == "C"), asked, labels="hard"
+    )
+    assert [(row.chosen, row.probability) for row in rows] == [("C", 1.0)]
+    with pytest.raises(ValueError, match=r"'tie': 2.*soft keeps ties"):
+        labelled(lambda _first, _second: 0.7, asked, labels="hard")
+
+
 def test_dropped_pairs_are_left_out_and_none_left_is_an_error_with_the_reasons():
     asked = [pair("A", "B"), pair("C", "D")]
     rows = labelled(lambda first, _: None if first in "AB" else 0.9, asked)

@@ -25,6 +25,11 @@ def rule(**changes: object) -> LabelRule:
         (0.9, 0.8, 0.9, {}, "low_confidence"),  # label 0.55
         (0.9, 0.8, 0.9, {"min_confidence": 0.0}, None),
         (0.5, 0.5, 0.9, {"min_confidence": 0.0}, None),  # a tie, kept where nothing is asked
+        (0.5, 0.5, 0.9, {"min_confidence": 0.0, "labels": "hard"}, "tie"),
+        (0.7, 0.7, 0.9, {"labels": "hard"}, "tie"),  # not merely unsure
+        (0.7, 0.7, 0.9, {"labels": "hard", "inconsistent": "drop"}, "inconsistent"),
+        (0.500002, 0.5, 0.9, {"min_confidence": 0.0, "labels": "hard"}, None),
+        (0.7, 0.5, 0.9, {}, None),  # label 0.6, and 0.6 - 0.5 < 0.1 in floats
         (0.9, 0.6, 0.9, {}, None),  # inconsistent, label 0.65
         (0.9, 0.6, 0.9, {"inconsistent": "drop"}, "inconsistent"),
         (0.9, 0.6, 0.1, {"inconsistent": "drop"}, "parse_failure"),

@@ -61,6 +61,16 @@ def test_the_system_message_belongs_to_the_opening():
     assert opening(replace(raw, turns=(Turn("system", "Be brief."), *raw.turns))) != opening(raw)
 
 
+def test_a_conversation_that_the_assistant_opens_is_known_by_what_was_asked():
+    hello, said = Turn("assistant", "Hello!"), Turn("assistant", "Hm")
+    raw, _ = pair("Hi")
+    turns = [(hello, Turn("user", f"say {i}")) for i in range(2)]
+    first, second = (opening(replace(raw, turns=own)) for own in turns)
+    assert first != second
+    longer = (*turns[0], said, Turn("user", "And?"))
+    assert opening(replace(raw, turns=longer)) == first == "hello! say 0"
+
+
 def test_an_empty_side_is_refused():
     with pytest.raises(ValueError, match=r"1 pairs leave .* empty"):
         split([pair("Hi")], 0.5)

@@ -81,6 +81,12 @@ def test_estimates_of_one_text_are_averaged_over_all_their_completions():
     assert read(twice, labels="hard", hard_above=0.75)[0].labels == [0.0]
 
 
+def test_a_text_that_goes_on_in_the_middle_of_a_word_is_no_child():
+    steps = (" x = 1", " x = 12", " x = 12.", " x = 12 so")
+    found = read([{"solution_prefix": f"q{step}", "mc_value": 0.5} for step in steps])
+    assert [row.steps for row in found] == [["x = 1"], ["x = 12", "."], ["x = 12", "so"]]
+
+
 @pytest.mark.parametrize(
     ("nodes", "reason"),
     [

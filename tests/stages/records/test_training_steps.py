@@ -1,0 +1,43 @@
+from dataclasses import replace
+
+import pytest
+
+from stages.records import lines, training_steps
+from stages.records.step_labels import StepLabels
+from stages.sources.steps import processbench
+
+ROW = StepLabels(
+    id="a",
+    index=0,
+    prompt="a?",
+    prompt_ids=[5],
+    steps=["x"],
+    step_ids=[[7]],
+    labels=[1.0],
+    num_completions=[4],
+    true_labels=None,
+    correct=None,
+    source="math_shepherd",
+)
+OTHER = replace(ROW, id="b", prompt="b?")
+
+
+def test_rows_of_different_problems_are_read_as_they_are(tmp_path):
+    train, heldout = tmp_path / "train.jsonl", tmp_path / "heldout.jsonl"
+    lines.write(train, [ROW, replace(ROW, index=1)])
+    lines.write(heldout, [OTHER])
+    assert training_steps.read(train, heldout) == ([ROW, replace(ROW, index=1)], [OTHER])
+    with pytest.raises(ValueError, match="found 1 in both"):
+        training_steps.read(train, train)
+
+
+def test_one_problem_is_one_prompt_whatever_its_id():
+    with pytest.raises(ValueError, match=r"found 1 in both, such as 'a\?'.*another heldout"):
+        training_steps.check([OTHER, ROW], [replace(ROW, id="c")])
+
+
+def test_a_test_set_is_held_out_and_never_learned():
+    test = replace(OTHER, source=processbench.SOURCE)
+    training_steps.check([ROW], [test])
+    with pytest.raises(ValueError, match=r"1 of 2 of processbench, such as problem 'b'"):
+        training_steps.check([ROW, test], [replace(ROW, prompt="c?")])
