@@ -6,7 +6,8 @@ Reads which entry of train_reward_model is which member of which ensemble, and t
 `ensembles/<ensemble>/<member>/`, without a copy where the file system can link. Each member is a
 stage of its own, cached and scheduled by itself; a stage that scores with an ensemble cannot list
 its members, for DVC has no lists in a template, so it depends on one folder of this stage's output
-and runs again when that folder changes, not when another ensemble does.
+and runs again when that folder changes, not when another ensemble does. This stage waits for all
+reward models, though: none can be made from what an ensemble, any of them, had a part in.
 """
 
 import json

@@ -12,10 +12,17 @@ import pydantic
 
 from stages import lineage, recipe_rewards, recipe_words
 from stages.models.start import BASE, NO_BASE
-from stages.recipe import POLICY_STAGES, TABLES, Recipe
+from stages.recipe import ENSEMBLES, POLICY_STAGES, TABLES, Recipe
 from stages.recipe_words import ONLINE_STAGES, PRESETS, REWARDS, section, table
 
 RECIPES, PLAN, BASELINE = "recipes", "plan", "baseline"
+ASSEMBLER, _, _ = ENSEMBLES.partition("/")
+"""The stage without entries that every word of an ensemble waits for."""
+ONE_ASSEMBLER = (
+    "one stage assembles all ensembles, so whoever names one waits for every reward model: name a "
+    "single one in its place, train_reward_model/<n>/reward_model"
+)
+"""Why an ensemble closes a circle that its members do not."""
 Problems = Iterator[tuple[str, str]]
 """(place, what is wrong there)."""
 
@@ -193,7 +200,7 @@ def random_base(recipe: Recipe, content: dict[str, Any]) -> Problems:
 
 def circles(recipe: Recipe) -> Problems:
     """Entries that need each other, each circle once."""
-    reads = lineage.inputs(recipe)
+    reads = waits(recipe)
     found: set[frozenset[str]] = set()
     for entry in reads:
         try:
@@ -202,7 +209,22 @@ def circles(recipe: Recipe) -> Problems:
             members = frozenset(str(error).split(" -> "))
             if members not in found:
                 found.add(members)
-                yield "", f"entries that need each other: {error}"
+                why = f"; {ONE_ASSEMBLER}" if ASSEMBLER in members else ""
+                yield "", f"entries that need each other: {error}{why}"
+
+
+def waits(recipe: Recipe) -> dict[str, list[str]]:
+    """Each entry -> what DVC makes before it.
+
+    What it reads, and for an ensemble the stage that assembles it: that one waits for every
+    reward model, those of other ensembles too.
+    """
+    found = lineage.inputs(recipe)
+    for stage in TABLES:
+        for name, entry in table(recipe, stage).items():
+            if any(str(word).startswith(f"{ENSEMBLES}/") for word in entry.model_dump().values()):
+                found[f"{stage}/{name}"].append(ASSEMBLER)
+    return found | {ASSEMBLER: list(recipe_words.folders(recipe, ["train_reward_model"]))}
 
 
 def meant(value: str, known: Collection[str]) -> str:

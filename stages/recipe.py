@@ -5,9 +5,8 @@ A recipe holds, for each stage that has entries, a table of them; an entry is na
 """
 
 from collections.abc import Iterator
-from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from stages.params import Params
 from stages.recipe_entries import (
@@ -15,6 +14,7 @@ from stages.recipe_entries import (
     Evaluation,
     Imported,
     JudgedPairs,
+    Name,
     OnlineRl,
     OutcomeReward,
     Pairs,
@@ -34,8 +34,6 @@ PREPARE_DATA = "prepare_data"
 POLICY_STAGES = ("train_sft", "train_dpo", "train_ppo", "train_grpo")
 ENSEMBLES = "assemble_ensembles/ensembles"
 """What the words of ensembles start with."""
-
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 
 
 class Recipe(Params):

@@ -5,16 +5,33 @@ A word that names a model, pairs, step labels or demonstrations is their folder 
 `no_model` (a file that says so) none at all.
 """
 
+import re
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from stages.params import Params
 
 Word = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_/-]*$")]
 """Words are arguments of a command line: no spaces, no quotes."""
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+"""Of an entry or an ensemble, each of which is one folder: no slash."""
 FilePath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")]
 """A file, relative to the repository."""
+
+
+def importable(word: str) -> str:
+    """A word that Python can import a file by; rewards/own_reward.py, which does, has the same."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
+        raise ValueError(
+            "expected the name of a Python file: lower-case letters, digits and underscores, a "
+            "letter first"
+        )
+    return word
+
+
+Module = Annotated[str, AfterValidator(importable)]
+"""A file of the user's own, without its `.py`."""
 
 
 class Sft(Params):
@@ -88,7 +105,7 @@ class RewardModel(Params):
     """The folder of the pairs it is trained on."""
     heldout: Word
     """The folder of the held-out pairs it is tested on."""
-    ensemble: Word
+    ensemble: Name
     """The ensemble that it belongs to."""
     member: int = Field(ge=0)
     """Its number there; seeds the order of the pairs and the head."""
@@ -175,7 +192,7 @@ class OnlineRl(Params):
     scorer: Word
     """The model that the reward asks: a reward model, an ensemble, an outcome or a process reward
     model, a policy that judges, or `no_model`."""
-    own: Word
+    own: Module
     """The file in stages/rewards/own/ that the reward asks; `none` where it asks none."""
 
 

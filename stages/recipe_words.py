@@ -6,10 +6,11 @@ from typing import Any
 
 from stages.models.start import BASE
 from stages.recipe import ENSEMBLES, POLICY_STAGES, PREPARE_DATA, Recipe
+from stages.rewards import own_reward
 
 NO_MODEL = "no_model"
 OWN = Path(__file__).parent / "rewards/own"
-"""Users' own rewards."""
+"""Users' own rewards; files with names that Python cannot import are none."""
 PRESETS = {
     "train_sft": "sft",
     "train_dpo": "preference",
@@ -41,7 +42,7 @@ def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Coll
     pairs = list(folders(recipe, PAIR_STAGES))
     steps = list(folders(recipe, STEP_STAGES))
     rl_scorers = [*scalars, *processes, *policies, NO_MODEL]
-    own = [path.stem for path in OWN.glob("[!_]*.py")]
+    own = [path.stem for path in OWN.glob("*.py") if own_reward.WORD.fullmatch(path.stem)]
     allowed: dict[tuple[str, str], Collection[str]] = {
         ("", "start"): policies,
         ("", "pool"): recipe.sample_candidates,

@@ -1,4 +1,4 @@
-"""An outcome reward model: the probability that a completion's final answer is right.
+"""An outcome reward model: how likely a completion's final answer is right, in even pools.
 
     python -m stages.train_outcome_reward <name> <start> <pool> <heldout>
 
@@ -7,7 +7,8 @@ test on, which the answer checker labels; writes an `AutoModelForSequenceClassif
 label, the logit, read at a completion's last token: the format of `train_reward_model`.
 Cobbe et al., "Training Verifiers to Solve Math Word Problems" (2021), section 4,
 https://arxiv.org/abs/2110.14168. Departures: one prediction a completion, not one a token; no
-language-modelling loss beside it; right and wrong weigh the same within each problem.
+language-modelling loss beside it; right and wrong weigh the same within each problem, so what is
+learned is P(right) had both been equally likely beforehand (`rewards/balanced_outcomes`).
 """
 
 import json

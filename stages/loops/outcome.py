@@ -78,7 +78,10 @@ def score(
     compute: ComputeConfig,
     pad_id: int,
 ) -> Float[Tensor, " completion"]:
-    """The logit of P(right) of every completion, in the order of the problems, in eval mode."""
+    """The logit of P(right) of every completion, in the order of the problems, in eval mode.
+
+    P(right) as learned: had right and wrong been equally likely (`rewards/balanced_outcomes`).
+    """
     model.eval()
     scores = torch.zeros(sum(map(len, problems)))
     groups = outcome_groups(problems, compute.row_tokens)

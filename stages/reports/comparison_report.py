@@ -44,6 +44,7 @@ def render(comparison: Metrics, evaluations: Metrics, *, images: Sequence[str]) 
         cost_table(comparison["costs"]),
         "## How long each stage took",
         stage_times.table(comparison["stage_seconds"]),
+        stage_times.LEGEND,
         "## Plots",
         "\n\n".join(f"![{Path(path).stem.replace('_', ' ')}]({path})" for path in images),
     ]

@@ -13,7 +13,7 @@ def draw(folder: Path, bins: Sequence[ReliabilityBin]) -> None:
     reliability_plot.draw(
         folder / "reliability.png",
         bins,
-        predicted="predicted probability that the answer is right",
+        predicted="predicted P(right), had right and wrong been equally likely",
         found="how often it is right",
     )
     reliability_plot.write(folder / "reliability.csv", bins)

@@ -25,6 +25,10 @@ def measure(
     All are means over problems of the mean over a problem's completions, and intervals are over
     problems; the calibration error is over completions, with problems drawn whole.
 
+    The model learned P(right) where right and wrong are equally likely beforehand
+    (`rewards/balanced_outcomes`), and is tested on completions as they come: all but the AUC
+    also tell how far these are from half right.
+
     Args:
         rows: completions, as the policy samples them.
         scores: of each.

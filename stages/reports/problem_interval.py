@@ -1,10 +1,11 @@
 """A mean over problems with its confidence interval, or nothing where nothing was measured."""
 
+import itertools
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from stages.algorithms.statistics import calibration, wilson
 from stages.algorithms.statistics.bootstrap import mean_intervals
@@ -32,6 +33,14 @@ class QualityConfig(Params):
     """Resamples of the problems for each interval."""
     confidence: float = Field(gt=0, lt=1)
     """Coverage of the intervals."""
+
+    @field_validator("length_edges")
+    @classmethod
+    def rising(cls, edges: list[int]) -> list[int]:
+        """Each edge above the one before it."""
+        if any(low >= high for low, high in itertools.pairwise(edges)):
+            raise ValueError(f"expected rising edges, each once, found {edges}: sort them")
+        return edges
 
     def binned_by(self) -> Binning:
         """The function that `binning` names."""

@@ -1,6 +1,6 @@
 """What there is to compare of reward models: each with its words in the plan and its metrics."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stages.recipe import Recipe
@@ -30,13 +30,21 @@ def reward_models(plan: Recipe, read: Read) -> dict[str, dict[str, Any]]:
             "ensemble": entry.ensemble,
             "member": entry.member,
             "flip": entry.flip,
-            "label_tokens": read(entry.pairs).get("generated_tokens", 0),
+            "label_tokens": label_tokens(read(entry.pairs)),
             "quality": read(f"train_reward_model/{name}")["heldout"],
         }
         for name, entry in plan.train_reward_model.items()
     }
     order = sorted(rows, key=lambda name: (*_sorted_by(rows[name]), name))
     return {name: rows[name] for name in order}
+
+
+def label_tokens(metrics: Mapping[str, Any]) -> int:
+    """Tokens that models read or generated to make pairs; 0 where none was asked.
+
+    A judge that reads its verdict off the next token generates none, and reads everything.
+    """
+    return metrics.get("read_tokens", 0) + metrics.get("generated_tokens", 0)
 
 
 def outcome_models(plan: Recipe, read: Read) -> dict[str, dict[str, Any]]:

@@ -6,6 +6,7 @@ from stages.recipe import TABLES, Recipe
 
 SINGLE_STAGES = ("prepare_data", "assemble_ensembles")
 """Stages without entries that come before the comparison."""
+LEGEND = "Seconds of work: without the start of each process, its imports included."
 
 
 def entries(plan: Recipe) -> list[str]:

@@ -10,7 +10,8 @@ from stages.records.prompt import Prompt
 PACKAGE = "stages.rewards.own"
 NONE = "none"
 """The word of an entry that has none."""
-_WORD = re.compile(r"[a-z][a-z0-9_]*")
+WORD = re.compile(r"[a-z][a-z0-9_]*")
+"""What a file may be called, so that Python can import it; recipe_entries.Module is the same."""
 
 
 def load(word: str) -> Callable[[Prompt, str], float]:
@@ -25,8 +26,11 @@ def load(word: str) -> Callable[[Prompt, str], float]:
     """
     name = f"{PACKAGE}.{word}"
     file = name.replace(".", "/") + ".py"
-    if not _WORD.fullmatch(word):
-        raise ValueError(f"expected the name of a file in stages/rewards/own/, found {word!r}")
+    if not WORD.fullmatch(word):
+        raise ValueError(
+            f"expected the name of a file in stages/rewards/own/ (lower-case letters, digits and "
+            f"underscores, a letter first), found {word!r}"
+        )
     before = set(sys.modules)
     try:
         module = importlib.import_module(name)

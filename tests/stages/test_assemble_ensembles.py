@@ -6,7 +6,6 @@ from pathlib import Path
 
 import presets
 import pytest
-from ruamel.yaml import YAML
 
 from stages import assemble_ensembles
 from stages.models import ensemble
@@ -23,7 +22,7 @@ def folder(tmp_path, monkeypatch):
 def plan(*members: tuple[str, str, int]) -> None:
     """params.yaml and models for (entry, ensemble, member number)."""
     content = copy.deepcopy(presets.CONTENT["recipes"]["comparison"])
-    (shared,) = content["train_reward_model"].values()
+    shared = content["train_reward_model"]["sft-0"]
     content["train_reward_model"] = {
         entry: dict(shared) | {"ensemble": name, "member": number}
         for entry, name, number in members
@@ -33,8 +32,8 @@ def plan(*members: tuple[str, str, int]) -> None:
         model.mkdir(parents=True, exist_ok=True)
         for file in FILES:
             (model / file).write_text(f"{file} of {entry}")
-    with Path("params.yaml").open("w") as file:
-        YAML(typ="safe").dump({"plan": content}, file)
+    # JSON is YAML; a dump of the latter would sort the entries.
+    Path("params.yaml").write_text(json.dumps({"plan": content}))
 
 
 def written() -> dict[str, str]:
@@ -46,7 +45,7 @@ def written() -> dict[str, str]:
 
 
 def test_each_ensemble_has_its_members_by_number_whatever_their_names_and_order():
-    rows = [("z", "large", 0), ("other", "small", 3), ("a", "large", 10), ("b", "large", 2)]
+    rows = [("z", "large", 0), ("a", "large", 10), ("b", "large", 2), ("other", "small", 3)]
     plan(*rows)
     assemble_ensembles.main()
     assert written() == {

@@ -159,6 +159,7 @@ def test_the_report_has_every_table_and_links_plots_that_exist():
     report = Path("data/compare_policies/report.md").read_text(encoding="utf-8")
     assert "| grpo | 50.0 % [29.9, 70.1] | 75.0 % [75.0, 75.0] |" in report
     assert "| train_ppo | 20.5 | ppo 20.5 |" in report
+    assert stage_times.LEGEND in report
     assert "| grpo | +0.0 [+0.0, +0.0] | **+50.0 [+50.0, +50.0]** |" in report
     assert "- **sft**: the best of 4 is better than one random sample" in report
     assert (

@@ -24,7 +24,7 @@ def test_the_entry_that_makes_a_folder():
 
 
 def test_a_lineage_is_everything_needed_in_an_order_in_which_it_can_be_made(recipes):
-    reads = lineage.inputs(recipes["comparison"])
+    reads = lineage.inputs(recipes["dpo_ppo_grpo"])
     assert lineage.lineage("train_ppo/ppo", reads) == [
         "prepare_data",
         "train_sft/sft",
@@ -36,13 +36,28 @@ def test_a_lineage_is_everything_needed_in_an_order_in_which_it_can_be_made(reci
     ]
 
 
+def test_who_names_an_ensemble_needs_each_of_its_members_and_no_other_reward_model(recipes):
+    reads = lineage.inputs(recipes["comparison"])
+    assert lineage.lineage("train_ppo/ppo", reads) == [
+        "prepare_data",
+        "train_sft/sft",
+        "sample_candidates/sft-preference",
+        "sample_candidates/sft-dev",
+        "label_preferences/sft",
+        "train_reward_model/sft-0",
+        "train_reward_model/sft-1",
+        "train_reward_model/sft-2",
+        "train_ppo/ppo",
+    ]
+
+
 def test_an_entry_that_needs_itself_is_refused():
     with pytest.raises(ValueError, match=r"^a -> b -> a$"):
         lineage.lineage("c", {"c": ["a"], "a": ["b"], "b": ["a"]})
 
 
 def test_a_policy_costs_what_it_learned_from_beyond_the_baseline(recipes):
-    assert costs.paid(recipes["comparison"]) == {
+    assert costs.paid(recipes["dpo_ppo_grpo"]) == {
         "sft": ["train_sft/sft"],
         "dpo": ["sample_candidates/sft-preference", "compute_ref_logprobs/sft", "train_dpo/dpo"],
         "ppo": ["sample_candidates/sft-preference", "train_reward_model/sft-0", "train_ppo/ppo"],
@@ -63,6 +78,24 @@ def test_a_policy_costs_what_it_learned_from_beyond_the_baseline(recipes):
         "train_sft/rft",
         "train_grpo/grpo-2",
     ]
+
+
+def test_labels_and_ensembles_are_paid_by_who_learned_from_them(recipes):
+    paid = costs.paid(recipes["comparison"])
+    pool = "sample_candidates/sft-preference"
+    assert paid == {
+        "sft": ["train_sft/sft"],
+        "dpo": [pool, "compute_ref_logprobs/sft", "train_dpo/dpo"],
+        "dpo-ai": [
+            pool, "judge_preferences/ai", "compute_ref_logprobs/ai", "train_dpo/dpo-ai",
+        ],
+        "dpo-constitution": [
+            pool, "revise_answers/constitution", "compute_ref_logprobs/constitution",
+            "train_dpo/dpo-constitution",
+        ],
+        "ppo": [pool, *(f"train_reward_model/sft-{n}" for n in range(3)), "train_ppo/ppo"],
+        "grpo": ["train_grpo/grpo"],
+    }  # fmt: skip
 
 
 def test_the_baseline_comes_first_and_rollouts_are_those_of_ppo_and_grpo(recipes):

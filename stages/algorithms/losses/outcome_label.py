@@ -15,7 +15,8 @@ def outcome_label_loss(
     After the verifiers of Cobbe et al., "Training Verifiers to Solve Math Word Problems" (2021),
     section 4, https://arxiv.org/abs/2110.14168. Departures: one prediction a completion, at its
     last token, where theirs is made at every token (their solution-level variant, which they
-    find to overfit sooner); no language-modelling loss beside it.
+    find to overfit sooner); no language-modelling loss beside it. Under weights that make right and
+    wrong count the same, P(right) is that of an even pool.
 
     Args:
         scores: logits; they get the gradient.

@@ -41,6 +41,14 @@ def test_a_rate_that_is_the_same_on_every_problem_is_not_certain(value):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("edges", [[3, -2], [0, 0], [-8, -2, 15, 3]])
+def test_edges_that_do_not_rise_are_refused_before_anything_is_trained(edges):
+    with pytest.raises(ValueError, match="expected rising edges, each once, found"):
+        QualityConfig(**SETTINGS | {"length_edges": edges})
+    rising = sorted(set(edges))
+    assert QualityConfig(**SETTINGS | {"length_edges": rising}).length_edges == rising
+
+
 def test_the_word_names_the_binning():
     assert CONFIG.binned_by() is calibration.equal_mass
     wide = QualityConfig(**SETTINGS | {"binning": "equal_width"})
