@@ -16,6 +16,7 @@ from stages.models.lora import LoraConfig
 from stages.rewards import composition, rollout_rewards
 from stages.rewards.available import NOTHING
 from stages.rewards.composition_config import Composition
+from stages.rewards.judged import Judged
 
 pytestmark = pytest.mark.learning
 NUM_STEPS = 24
@@ -66,11 +67,24 @@ def report(name, reward, start, drawn):
     return found
 
 
+def rule_as_one_step(drawn):
+    """For process supervision: a completion is one step, and the rule reward is that step's."""
+    totals = torch.tensor(rule(drawn).totals)
+    mask = drawn.mask()
+    ends = torch.zeros_like(mask).scatter(1, mask.sum(1, keepdim=True) - 1, True)
+    return Judged(
+        totals=[0.0] * len(totals),
+        step_rewards=torch.where(ends, totals[:, None], 0.0),
+        step_ends=ends,
+    )
+
+
 @pytest.mark.parametrize("name", presets.CONTENT["group_rl"])
 def test_group_preset(name, embedded, start):
     player = actor(embedded)
     preset = presets.group_rl(name)
-    task = Task(prompts=embedded.train, reward=rule, correct=rollout_rewards.correct)
+    reward = rule_as_one_step if preset.advantage.kind == "step_zscore" else rule
+    task = Task(prompts=embedded.train, reward=reward, correct=rollout_rewards.correct)
     needed = preset.sampling.num_prompts(SIZES["prompts_per_step"])
     schedule = epochs.draws(len(embedded.train), NUM_STEPS, needed, seed=1)
     config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
