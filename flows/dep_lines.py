@@ -8,8 +8,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 DVC_YAML = "dvc.yaml"
-CONSTRAINTS = "constraints.txt"
-CODE = ("stages/", CONSTRAINTS)
+TRACED = "data/trace_code/imports/"
+"""What the stage trace_code writes: a stage's source files and their digests."""
 
 
 def stage_bodies(text: str) -> dict[str, CommentedMap]:
@@ -20,63 +20,23 @@ def stage_bodies(text: str) -> dict[str, CommentedMap]:
 
 
 def is_code(dep: object) -> bool:
-    """Whether a dependency is written from what the entry point imports.
-
-    A file that an entry's word names (`stages/rewards/own/${item.own}.py`) is imported by its name
-    at run time: it is written by hand, and kept.
-    """
-    return isinstance(dep, str) and dep.startswith(CODE) and not named_by_entry(dep)
-
-
-def named_by_entry(dep: object) -> bool:
-    """Whether a dependency is a source file whose name is a word of the entry."""
-    return isinstance(dep, str) and dep.startswith("stages/") and "${" in dep
-
-
-def write_code(lines: list[str], name: str, body: CommentedMap, wanted: set[str]) -> None:
-    """Remove from `lines` the code dependencies not wanted and add the missing ones, sorted.
-
-    Args:
-        lines: of dvc.yaml; changed in place.
-        name: of the stage.
-        body: of the stage, as `stage_bodies` of the same lines gives it.
-        wanted: all of its code dependencies.
-
-    Raises:
-        ValueError: the stage has no `deps:` list to fill.
-    """
-    header, listed = deps_of(name, body)
-    rows: list[tuple[int, str]] = []  # (line number, path) of the code dependencies that stay
-    seen: set[str] = set()
-    unwanted: list[int] = []
-    indent = " " * (body.lc.key("deps")[1] + 2)
-    for index, dep in enumerate(listed):
-        line = listed.lc.item(index)[0]
-        indent = lines[line][: len(lines[line]) - len(lines[line].lstrip())]
-        if not is_code(dep):
-            continue
-        if dep in wanted and dep not in seen:
-            rows.append((line, dep))
-            seen.add(dep)
-        else:
-            unwanted.append(line)
-    edits: list[tuple[int, int, str]] = [(line, 0, "") for line in unwanted]
-    for dep in wanted - seen:
-        before = [line for line, other in rows if order(other) < order(dep)]
-        edits.append((max(before, default=header), 1, dep))
-    # Bottom up; at the same line the greatest path first, since each goes right below that line.
-    edits.sort(key=lambda edit: (edit[0], edit[1], order(edit[2])))
-    for line, insert, dep in reversed(edits):
-        if insert:
-            lines.insert(line + 1, f"{indent}- {dep}\n")
-        else:
-            del lines[line]
+    """Whether a dependency is what trace_code wrote of the stage's code."""
+    return isinstance(dep, str) and dep.startswith(TRACED)
 
 
 def write_gathered(lines: list[str], name: str, body: CommentedMap, wanted: set[str]) -> None:
     """Replace in `lines` all dependencies that are not code by `wanted`, sorted, below the code.
 
-    So that the same plan always gives the same text. Arguments as of `write_code`.
+    So that the same plan always gives the same text.
+
+    Args:
+        lines: of dvc.yaml; changed in place.
+        name: of the stage.
+        body: of the stage, as `stage_bodies` of the same lines gives it.
+        wanted: all of its other dependencies.
+
+    Raises:
+        ValueError: the stage has no `deps:` list to fill.
     """
     header, listed = deps_of(name, body)
     places = [(listed.lc.item(index)[0], dep) for index, dep in enumerate(listed)]
@@ -100,11 +60,6 @@ def deps_of(name: str, body: CommentedMap) -> tuple[int, CommentedSeq]:
     if "deps" not in body or not (deps is None or block):
         raise ValueError(
             f"{DVC_YAML}: stage '{name}' has no `deps:` written as one item a line. "
-            f"Add a line `deps:` under its cmd and run sync again."
+            f"Add a line `deps:` under its cmd."
         )
     return body.lc.key("deps")[0], deps if isinstance(deps, CommentedSeq) else CommentedSeq()
-
-
-def order(dep: str) -> tuple[bool, str]:
-    """Entry points and other files by path; constraints.txt after them."""
-    return (dep == CONSTRAINTS, dep)

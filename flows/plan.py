@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows import trace
 from flows.graph import StageNode, read_graph, with_ancestors
 
 
@@ -38,13 +39,16 @@ def make_plan(root: Path, targets: list[str] | None = None) -> dict[str, Planned
             (`evaluate_policy`); their ancestors come along, as in `dvc repro`. None: all.
 
     Raises:
-        ValueError: if there is no dvc.yaml or a target is not in it.
+        ValueError: if there is no dvc.yaml or a target is not in it, or trace_code fails.
     """
     if not (root / "dvc.yaml").is_file():
         raise ValueError(f"no dvc.yaml in {root}: run this from the root of the repository")
     graph = read_graph(root)
     names = set(graph) if not targets else with_ancestors(graph, expand(graph, targets))
     changes = read_status(root)
+    if trace.STAGE in changes:
+        trace.refresh(root)
+        changes = read_status(root)
     planned: dict[str, PlannedStage] = {}
     for name, node in graph.items():
         if name not in names:

@@ -1,5 +1,6 @@
 """A reward of one's own is a dependency of the entries that name it, and of no others."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -18,23 +19,26 @@ NONE = {"reward": "rule", "own": "none"}
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """The stanzas of train_ppo and train_grpo as they are, but for what they run and compute."""
+    """trace_code, and train_ppo and train_grpo as they are but for what they run and compute."""
     yaml = YAML()
-    stages = yaml.load(ROOT / "dvc.yaml")["stages"]
+    every = yaml.load(ROOT / "dvc.yaml")["stages"]
+    stages = {name: every[name] for name in ("trace_code", "train_ppo", "train_grpo")}
     for name in ("train_ppo", "train_grpo"):
         body = stages[name]["do"]
         body["cmd"] = f"echo {name}@${{key}} >> ran && echo done > data/{name}-${{key}}"
         own = [dep for dep in body["deps"] if "own/" in dep]
-        assert own == ["stages/rewards/own/${item.own}.py"]
+        assert own == ["data/trace_code/imports/rewards/own/${item.own}.json"]
         body["deps"], body["outs"] = own, [f"data/{name}-${{key}}"]
         for key in ("params", "metrics", "meta"):
             del body[key]
-    yaml.dump(
-        {"stages": {n: stages[n] for n in ("train_ppo", "train_grpo")}}, tmp_path / "dvc.yaml"
-    )
+    yaml.dump({"stages": stages}, tmp_path / "dvc.yaml")
     plan = {"train_ppo": {"ppo": NONE, "mine": BRIEF}, "train_grpo": {"grpo": NONE, "mine": BRIEF}}
     yaml.dump({"plan": plan}, tmp_path / "params.yaml")
-    shutil.copytree(ROOT / OWN, tmp_path / OWN)
+    # without check_params: this plan is none
+    unwanted = shutil.ignore_patterns("__pycache__", "check_params.py")
+    shutil.copytree(ROOT / "stages", tmp_path / "stages", ignore=unwanted)
+    for name in ("constraints.txt", ".dvcignore"):
+        shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "data").mkdir()
     subprocess.run(
         [sys.executable, "-m", "dvc", "init", "--no-scm", "-q"], cwd=tmp_path, check=True
@@ -45,7 +49,10 @@ def repository(tmp_path: Path) -> Path:
 def ran(repository: Path) -> set[str]:
     """What `dvc repro` runs now."""
     (repository / "ran").write_text("")
-    subprocess.run([sys.executable, "-m", "dvc", "repro", "-q"], cwd=repository, check=True)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(repository)}
+    command = [sys.executable, "-m", "dvc", "repro", "-q"]
+    subprocess.run(command, cwd=repository, env=environment, check=True)
     return set((repository / "ran").read_text().split())
 
 

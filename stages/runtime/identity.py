@@ -21,6 +21,8 @@ from dvc.stage.exceptions import StageFileDoesNotExistError, StageNotFound
 from dvc.stage.serialize import to_single_stage_lockfile
 from dvc.utils import dict_sha256
 
+from stages.runtime import source_check
+
 PIPE = Path(".pipe")
 """Scratch of running and interrupted stages; ignored by git and DVC."""
 
@@ -49,7 +51,7 @@ def input_key(stage: str) -> str | None:
     """The key of a stage of the dvc.yaml in the working directory; None when there is none.
 
     Raises:
-        ValueError: an input of the stage does not exist.
+        ValueError: an input of the stage does not exist, or its code was edited meanwhile.
     """
     try:
         repo = Repo(".")
@@ -58,6 +60,7 @@ def input_key(stage: str) -> str | None:
     try:
         loaded = repo.stage.load_one(name=stage)
         loaded.save_deps()
+        source_check.check(str(dep.def_path) for dep in loaded.deps)
         return lock_key(to_single_stage_lockfile(loaded))
     except (StageNotFound, StageFileDoesNotExistError):
         return None

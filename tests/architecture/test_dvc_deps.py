@@ -1,7 +1,5 @@
 """dvc.yaml says exactly what each stage reads, and nothing that would make it rerun in vain."""
 
-import subprocess
-import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -11,6 +9,7 @@ from ruamel.yaml import YAML
 from flows.graph import StageNode, downstream, read_graph
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+TRACED = "data/trace_code/imports/"
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,7 @@ def bodies() -> dict[str, dict[str, Any]]:
 
 
 def data_deps(node: StageNode) -> list[str]:
-    code = ("stages/", "constraints.txt")
+    code = ("stages", "constraints.txt", TRACED)
     return [dep for dep in node.deps if not dep.startswith(code)]
 
 
@@ -34,11 +33,21 @@ def contains(folder: str, path: str) -> bool:
     return PurePosixPath(folder) in PurePosixPath(path).parents
 
 
-def test_declared_code_is_what_is_imported() -> None:
-    # a child process: this one may have imported another package named `stages`
-    command = [sys.executable, "-m", "flows.code_deps", "check"]
-    result = subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
+def test_the_code_of_a_stage_is_its_entry_points_trace(graph: dict[str, StageNode]) -> None:
+    for node in graph.values():
+        traced = {dep for dep in node.deps if dep.startswith(TRACED)}
+        own = {dep for dep in traced if dep.startswith(f"{TRACED}rewards/own/")}
+        assert bool(own) == node.name.startswith(("train_ppo@", "train_grpo@")), node.name
+        point = f"{TRACED}{node.name.split('@')[0]}.json"
+        assert traced - own == (set() if node.name == "trace_code" else {point})
+        assert [dep for dep in node.deps if dep.startswith("stages")] == (
+            ["stages"] if node.name == "trace_code" else []
+        )
+
+
+def test_each_stage_runs_the_entry_point_of_its_name(bodies: dict[str, dict[str, Any]]) -> None:
+    for name, body in bodies.items():
+        assert body["cmd"].split()[:3] == ["python", "-m", f"stages.{name}"]
 
 
 def test_every_data_dependency_is_the_output_of_one_stage(graph: dict[str, StageNode]) -> None:
@@ -83,7 +92,8 @@ def test_every_stage_leaves_a_run_record_and_tracking_reads_them_all(
     for record, name in records.items():
         assert record in graph[name].outs
     assert set(data_deps(graph["track"])) == set(records)
-    assert downstream(graph, {"prepare_data"}) == set(graph) - {"prepare_data"}
+    assert downstream(graph, {"prepare_data"}) == set(graph) - {"prepare_data", "trace_code"}
+    assert downstream(graph, {"trace_code"}) == set(graph) - {"trace_code"}
 
 
 def test_only_leaves_read_run_records(graph: dict[str, StageNode]) -> None:

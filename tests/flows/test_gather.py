@@ -21,8 +21,7 @@ stages:
   compare:
     cmd: cat stages/compare.py
     deps:
-      - stages/compare.py
-      - constraints.txt  # versions
+      - data/trace_code/imports/compare.json  # its code
       - data/train/old/run
     outs: [data/compare/run]
     meta: {gathers: [data/*/*/run, data/*/run]}

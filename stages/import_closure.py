@@ -1,21 +1,24 @@
-"""Which files of the package `stages` an entry point imports, read from the source alone.
+"""Which files of this package running a module reads, found in the source alone, and their digests.
 
-Nothing is imported: grimp parses the files, so imports inside functions count
-and a package that is not installed does no harm. Imports under
-`if TYPE_CHECKING:` do not count: they never run.
+Nothing is imported: grimp parses the files, so imports inside functions count and a package that is
+not installed does no harm. Imports under `if TYPE_CHECKING:` do not count: they never run.
 """
 
-import importlib
+import hashlib
 import sys
 from pathlib import Path
 
 import grimp
 
 PACKAGE = "stages"
+OWN_PACKAGE = "stages.rewards.own"
+"""Files that an entry names and Python imports by that name."""
 EXEMPT_PACKAGE = "stages.runtime"
 """The declared exception: run records, checkpoints and progress cannot change an output."""
 EXEMPT_MODULES = frozenset({"stages.check_params"})
 """Reads every entry point's Config to validate params.yaml; no stage's output passes through it."""
+CONSTRAINTS = "constraints.txt"
+"""The versions of everything that is not in this repository."""
 
 
 def import_graph(root: Path) -> grimp.ImportGraph:
@@ -23,28 +26,31 @@ def import_graph(root: Path) -> grimp.ImportGraph:
     folder = str(root.resolve())
     sys.path.insert(0, folder)  # grimp finds a package through sys.path
     try:
-        importlib.invalidate_caches()
         return grimp.build_graph(PACKAGE, exclude_type_checking_imports=True, cache_dir=None)
     finally:
         sys.path.remove(folder)
 
 
+def entries(root: Path) -> list[str]:
+    """Dotted names of what a stage's command or entry names, sorted."""
+    points = (
+        f"{PACKAGE}.{path.stem}"
+        for path in (root / PACKAGE).glob("*.py")
+        if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
+    )
+    own = (root / OWN_PACKAGE.replace(".", "/")).glob("[!_]*.py")
+    named = {*points, *(f"{OWN_PACKAGE}.{path.stem}" for path in own)}
+    return sorted(entry for entry in named if not exempt(entry))
+
+
 def import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:
-    """The files that running `python -m <entry>` reads, sorted, relative to `root`.
+    """The files that importing `entry` reads, sorted, relative to `root`.
 
     Args:
         graph: what `import_graph(root)` returned.
-        entry: dotted name of the entry point.
+        entry: dotted name of a module of the graph.
         root: the folder that holds `stages/`.
-
-    Raises:
-        ValueError: if there is no such module.
     """
-    if entry not in graph.modules:
-        raise ValueError(
-            f"dvc.yaml runs 'python -m {entry}', but {root / (entry.replace('.', '/') + '.py')} "
-            f"does not exist. Write the entry point or correct the cmd."
-        )
     modules = {entry, *graph.find_upstream_modules(entry)}
     # Importing a.b.c runs a/__init__.py and a/b/__init__.py first.
     for module in tuple(modules):
@@ -56,6 +62,11 @@ def import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str
         for file in files
         if file is not None and not (file.name == "__init__.py" and file.stat().st_size == 0)
     )
+
+
+def digests(files: list[str], root: Path) -> dict[str, str]:
+    """The SHA-256 of each file's bytes, by its path relative to `root`."""
+    return {file: hashlib.sha256((root / file).read_bytes()).hexdigest() for file in files}
 
 
 def exempt(module: str) -> bool:
