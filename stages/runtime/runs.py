@@ -4,6 +4,7 @@ Contract: nothing in this package can change an output. It seeds nothing, draws 
 number that a stage could see and hands nothing to the work but paths.
 """
 
+import gc
 import json
 import logging
 import shutil
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from stages import COLLECTOR
 from stages.runtime import (
     gpu_slot,
     identity,
@@ -58,6 +60,8 @@ def start(stage: str, output: Path, *, gpu: bool = False) -> Iterator[Run]:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
+    gc.freeze()  # what is imported by now lives as long as the process
+    gc.set_threshold(*COLLECTOR)
     parent.die_with_dvc(stage)
     preflight.check()
     with ExitStack() as stack:
