@@ -19,7 +19,7 @@ from stages import params
 from stages.params import Params
 from stages.recipe import Recipe
 from stages.recipe_entries import RewardModel
-from stages.runtime import outputs, runs
+from stages.runtime import outputs, process, runs
 
 MODELS = Path("data/train_reward_model")
 OUTPUT = Path("data/assemble_ensembles")
@@ -79,4 +79,4 @@ def link(source: str, target: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    process.run(main)

@@ -30,7 +30,7 @@ from stages.reports import (
     policy_comparison,
     stage_times,
 )
-from stages.runtime import outputs, runs
+from stages.runtime import outputs, process, runs
 
 DATA = Path("data")
 OUTPUT = DATA / "compare_policies"
@@ -120,4 +120,4 @@ def read_json(*folders: str, name: str = "metrics.json") -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    process.run(main)

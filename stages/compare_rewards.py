@@ -25,7 +25,7 @@ from stages.reports import (
 )
 from stages.reports.problem_interval import QualityConfig
 from stages.rewards import pool_verdicts
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 
 DATA = Path("data")
 PROMPTS = DATA / "prepare_data/prompts/test.jsonl"
@@ -89,4 +89,4 @@ def read_metrics(entry: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    process.run(main)

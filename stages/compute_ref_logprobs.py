@@ -6,7 +6,6 @@ A stage of its own: no change of the preference loss or its numbers computes the
 """
 
 import json
-import sys
 from pathlib import Path
 
 from stages import params
@@ -16,7 +15,7 @@ from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import lines
 from stages.records.preference import Preference
-from stages.runtime import outputs, runs
+from stages.runtime import outputs, process, runs
 
 DATA = Path("data")
 OUTPUT = DATA / "compute_ref_logprobs"
@@ -53,4 +52,4 @@ def main(name: str, policy_of: str, pairs_of: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

@@ -12,7 +12,6 @@ after Nakano et al. 2021. Papers and formulas: stages/algorithms/selection.
 
 import json
 import logging
-import sys
 from pathlib import Path
 
 import pydantic
@@ -26,7 +25,7 @@ from stages.records.prompt import Prompt
 from stages.records.score import Score
 from stages.reports import policy_metrics
 from stages.rewards import problem_evaluation
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 
 logger = logging.getLogger(__name__)
 
@@ -102,4 +101,4 @@ def evaluate(pool_name: str, scores_name: str, ks: list[int], *, label: str) -> 
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

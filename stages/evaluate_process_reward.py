@@ -11,7 +11,6 @@ the GSM8K part of the benchmark that they report.
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import known_steps, lines
 from stages.reports import process_evaluation, step_scores_plot
-from stages.runtime import outputs, runs
+from stages.runtime import outputs, process, runs
 from stages.seeding import derive
 
 DATA = Path("data")
@@ -100,4 +99,4 @@ def main(name: str, model_of: str, dev_of: str, test_of: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

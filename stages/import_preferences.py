@@ -11,7 +11,6 @@ turns of one conversation. Rows that are too long are left out whole and counted
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from stages.models import model_tokenizer, preference_prompting
 from stages.params import Params
 from stages.records import lines
 from stages.records.bad_row import BadRow
-from stages.runtime import outputs, runs
+from stages.runtime import outputs, process, runs
 from stages.sources import quarantine
 from stages.sources.preferences import catalogue, splitting, summary
 from stages.sources.preferences.columns import Columns
@@ -91,4 +90,4 @@ def main(name: str, source: str, file: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

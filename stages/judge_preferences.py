@@ -9,7 +9,6 @@ https://arxiv.org/abs/2212.08073. The verifier is asked afterwards, to measure t
 """
 
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +25,7 @@ from stages.reports import judge_quality, policy_metrics
 from stages.rewards.feedback import injection_rate, judged_preferences, judging, verified
 from stages.rewards.feedback.judge_prompt import OPTIONS
 from stages.rewards.feedback.judging_config import JudgingConfig
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 from stages.runtime.identity import PIPE
 from stages.seeding import derive
 
@@ -102,4 +101,4 @@ def draw(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

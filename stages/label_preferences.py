@@ -12,7 +12,6 @@ says nothing about style.
 
 import json
 import logging
-import sys
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +23,7 @@ from stages.records import lines, pools
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
 from stages.rewards import preference_pairs
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 
 logger = logging.getLogger(__name__)
 
@@ -102,4 +101,4 @@ def label(config: Config, pool_name: str, split: str) -> list[preference_pairs.L
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

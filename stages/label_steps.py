@@ -14,7 +14,6 @@ What a kill interrupts goes on where it stopped: the counts of finished parts ar
 """
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +35,7 @@ from stages.records.prompt import Prompt
 from stages.reports import step_label_plot, step_label_summary
 from stages.reports.step_label_audit import AuditConfig
 from stages.rewards import monte_carlo_labels, step_solutions
-from stages.runtime import kept_parts, outputs, progress, runs
+from stages.runtime import kept_parts, outputs, process, progress, runs
 from stages.seeding import derive
 
 TABLES = ("label_steps",)
@@ -112,4 +111,4 @@ def count(kept: Path, config: Config, start: str, parts: Parts, decode: Decode) 
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

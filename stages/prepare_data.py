@@ -22,7 +22,7 @@ from stages.models.config import ModelConfig
 from stages.params import Params
 from stages.records import lines
 from stages.rewards import answer_checker, extraction_rate
-from stages.runtime import outputs, runs
+from stages.runtime import outputs, process, runs
 from stages.sources import catalogue, data_card, screening, splitting
 from stages.sources.preparation import PreparationConfig
 
@@ -100,4 +100,4 @@ def write(
 
 
 if __name__ == "__main__":
-    main()
+    process.run(main)

@@ -12,7 +12,6 @@ https://arxiv.org/abs/2212.08073; stages/loops/revision.py says where we depart.
 
 import json
 import logging
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from stages.records.completion import Completion
 from stages.records.prompt import Prompt
 from stages.records.revision import Revision
 from stages.rewards.feedback import revised_answers, revision_quality
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 from stages.seeding import derive
 
 logger = logging.getLogger(__name__)
@@ -101,4 +100,4 @@ def write(path: Path, rows: Iterable[object]) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

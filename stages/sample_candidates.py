@@ -9,7 +9,6 @@ completion's random stream depends on seed, problem and sample alone.
 """
 
 import json
-import sys
 from pathlib import Path
 
 from stages import params
@@ -25,7 +24,7 @@ from stages.params import Params
 from stages.records import lines
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 
 TABLES = ("sample_candidates",)
 PROMPTS = Path("data/prepare_data/prompts")
@@ -76,4 +75,4 @@ def main(name: str, start: str, split: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

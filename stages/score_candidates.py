@@ -7,7 +7,6 @@ or a policy; writes one score a completion. A problem's completions share a read
 """
 
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -25,7 +24,7 @@ from stages.records import lines, pools
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
 from stages.records.score import Score
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 
 PROMPTS = Path("data/prepare_data/prompts/test.jsonl")
 POOLS = Path("data/sample_candidates")
@@ -104,4 +103,4 @@ def groups(problems: list[tuple[Prompt, list[Completion]]], row_tokens: int) -> 
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

@@ -7,7 +7,6 @@ prepare_data. Rejection sampling: stages/rewards/rejection_sampling.py.
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +18,7 @@ from stages.records import lines, pools
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
 from stages.rewards import rejection_sampling
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 
 PROMPTS = Path("data/prepare_data/prompts")
 POOLS = Path("data/sample_candidates")
@@ -80,4 +79,4 @@ def main(name: str, pool_name: str, split: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

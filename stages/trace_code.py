@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 
 from stages import import_closure
-from stages.runtime import outputs, runs
+from stages.runtime import outputs, process, runs
 
 ROOT = Path()
 OUTPUT = Path("data/trace_code")
@@ -35,4 +35,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    process.run(main)

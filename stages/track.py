@@ -14,7 +14,7 @@ import json
 import logging
 from pathlib import Path
 
-from stages.runtime import outputs, parent
+from stages.runtime import outputs, parent, process
 from stages.tracking import lockfile, settings
 
 logger = logging.getLogger(__name__)
@@ -54,4 +54,4 @@ def write_manifest(entries: list[lockfile.Entry]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    process.run(main)

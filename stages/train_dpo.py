@@ -11,7 +11,6 @@ https://arxiv.org/abs/2312.16682).
 
 import json
 import logging
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from stages.params import Params
 from stages.records import lines
 from stages.records.preference import Preference
 from stages.records.ref_logprob import RefLogprob
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 from stages.seeding import derive
 
 logger = logging.getLogger(__name__)
@@ -103,4 +102,4 @@ def learn(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

@@ -13,7 +13,6 @@ Sources and departures of the presets: stages/README.md.
 """
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +35,7 @@ from stages.records import lines
 from stages.records.prompt import Prompt
 from stages.rewards import rollout_rewards
 from stages.rewards.composition_config import Composition
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 from stages.seeding import derive
 
 TABLES = ("group_rl", "rewards")
@@ -108,4 +107,4 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

@@ -12,7 +12,6 @@ learned is P(right) had both been equally likely beforehand (`rewards/balanced_o
 """
 
 import json
-import sys
 from pathlib import Path
 
 from stages import params
@@ -29,7 +28,7 @@ from stages.reports import outcome_model_plots, outcome_model_quality
 from stages.reports.problem_interval import QualityConfig
 from stages.rewards import balanced_outcomes
 from stages.rewards.balanced_outcomes import JudgedPool
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 from stages.seeding import derive
 
 DATA = Path("data")
@@ -104,4 +103,4 @@ def read(pool: str, split: str) -> list[JudgedPool]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

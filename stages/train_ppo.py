@@ -13,7 +13,6 @@ Departure: no pretraining mix. The answer checker's verdict is logged.
 """
 
 import json
-import sys
 from pathlib import Path
 
 from pydantic import model_validator
@@ -33,7 +32,7 @@ from stages.records import lines
 from stages.records.prompt import Prompt
 from stages.rewards import rollout_rewards
 from stages.rewards.composition_config import Composition
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 from stages.seeding import derive
 
 TABLES = ("ppo", "rewards")
@@ -107,4 +106,4 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

@@ -11,7 +11,6 @@ vocabulary, which starts at zero; nothing is cut or left out in silence (`loops/
 """
 
 import json
-import sys
 from pathlib import Path
 
 from pydantic import Field
@@ -24,7 +23,7 @@ from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import training_steps
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 from stages.seeding import derive
 
 DATA = Path("data")
@@ -90,4 +89,4 @@ def main(name: str, start: str, steps_of: str, heldout_of: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

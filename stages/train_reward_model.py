@@ -12,7 +12,6 @@ with one word `ensemble` in the plan are an ensemble, which `assemble_ensembles`
 """
 
 import json
-import sys
 from pathlib import Path
 
 from stages import params
@@ -27,7 +26,7 @@ from stages.records.preference import Preference
 from stages.reports import reward_model_plots, reward_model_quality
 from stages.reports.problem_interval import QualityConfig
 from stages.rewards import label_noise
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 from stages.seeding import derive
 
 DATA = Path("data")
@@ -86,4 +85,4 @@ def main(name: str, start: str, pairs_of: str, heldout_of: str, member: str, fli
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)

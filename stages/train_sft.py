@@ -10,7 +10,6 @@ step weighs the same, whatever its micro-batch.
 """
 
 import json
-import sys
 from pathlib import Path
 
 from pydantic import model_validator
@@ -26,7 +25,7 @@ from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import lines
 from stages.records.demonstration import Demonstration
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, process, progress, runs
 from stages.seeding import derive
 
 TABLES = ("sft",)
@@ -87,4 +86,4 @@ def main(name: str, preset: str, start: str, demonstrations: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    process.run(main)
