@@ -16,7 +16,7 @@ class StageNode:
     outs: tuple[str, ...]
     """Paths of its outputs, relative to the repository."""
     params: tuple[str, ...]
-    """The params.yaml keys it reads, as dvc.yaml lists them."""
+    """The keys of params.yaml, presets.yaml and recipes.yaml it reads, as dvc.yaml lists them."""
     upstream: tuple[str, ...]
     """Stages whose outputs it reads, sorted."""
     gpu: int

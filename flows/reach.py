@@ -10,6 +10,8 @@ from pathlib import Path
 from flows import trace
 from flows.graph import downstream, read_graph
 
+PARAMETERS = ("params.yaml", "presets.yaml", "recipes.yaml")
+
 
 def main() -> int:
     """Run the command line; the result is the exit status."""
@@ -35,7 +37,7 @@ def describe(root: Path, file: str) -> str:
         raise ValueError(f"there is no {file} in {root}")
     path = found.relative_to(root.resolve()).as_posix()
     graph = read_graph(root)
-    if path == "params.yaml":
+    if path in PARAMETERS:
         keys = sorted({key for node in graph.values() for key in node.params})
         users = {key: [n.name for n in graph.values() if key in n.params] for key in keys}
         return "\n".join(f"{key}: {' '.join(names)}" for key, names in users.items())

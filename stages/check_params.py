@@ -1,4 +1,4 @@
-"""Check the whole params.yaml against every entry point, and tell everything that is wrong.
+"""Check all parameters against every entry point, and tell everything that is wrong.
 
 `python -m stages.check_params` imports each entry point that has a `Config` and validates the
 sections that it names; those that its `TABLES` names are tables, whose entries are validated one

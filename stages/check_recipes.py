@@ -1,4 +1,4 @@
-"""Check every recipe of params.yaml, planned or not: each of its words names something.
+"""Check every recipe of recipes.yaml, planned or not: each of its words names something.
 
 Called by stages.check_params. DVC itself would find a wrong word only when it comes to its stage.
 """

@@ -66,7 +66,7 @@ def grpo(
         tokenizer: its tokenizer.
         prompts: texts, as the model is to read them (with its chat template applied).
         reward: prompt and completion -> what the completion is worth.
-        preset: a name of the table `group_rl` in params.yaml.
+        preset: a name of the table `group_rl` in presets.yaml.
         num_steps, prompts_per_step, group_size, max_new_tokens: see `GroupRlConfig`.
         learning_rate: constant, after a warm-up over a twentieth of the steps.
         seed: of the order of prompts and of sampling.

@@ -1,4 +1,4 @@
-"""A recipe of params.yaml: which policies there are, and what each is made from.
+"""A recipe of recipes.yaml: which policies there are, and what each is made from.
 
 A recipe holds, for each stage that has entries, a table of them; an entry is named
 `<stage>/<entry>`. Pure: it reads no file.
@@ -76,7 +76,7 @@ def maker(word: str) -> str:
 def evaluated(recipe: Recipe) -> dict[str, str]:
     """Each evaluated policy's name -> the entry that made it: the baseline, then by name.
 
-    Nothing may depend on the order in which params.yaml lists them: DVC does not see it.
+    Nothing may depend on the order in which recipes.yaml lists them: DVC does not see it.
     """
     names = sorted(recipe.evaluate_policy, key=lambda name: (name != recipe.baseline, name))
     return {

@@ -15,6 +15,19 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[1]
 
 
+def change_params(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Edit the three files of parameters in `folder`, as one."""
+    yaml = YAML()
+    paths = [folder / f"{name}.yaml" for name in ("params", "presets", "recipes")]
+    parts = [yaml.load(path) for path in paths]
+    params = {key: value for part in parts for key, value in part.items()}
+    edit(params)
+    for path, part in zip(paths, parts, strict=True):
+        for key in part:
+            part[key] = params[key]
+        yaml.dump(part, path)
+
+
 class PipelineCopy:
     """The committed and not ignored files in a new git repository, with other parameters."""
 
@@ -34,11 +47,8 @@ class PipelineCopy:
         self._git(path, "-c", "user.name=test", "-c", "user.email=@", "commit", "-qm", "copy")
 
     def change(self, edit: Callable[[dict[str, Any]], None]) -> None:
-        """Edit params.yaml."""
-        yaml = YAML()
-        params = yaml.load(self.path / "params.yaml")
-        edit(params)
-        yaml.dump(params, self.path / "params.yaml")
+        """Edit params.yaml and those beside it, as one."""
+        change_params(self.path, edit)
 
     def repro(self) -> set[str]:
         """`dvc repro`; the names of the stages that it executed."""

@@ -1,4 +1,4 @@
-"""An entry of the table `rewards` of params.yaml."""
+"""An entry of the table `rewards` of presets.yaml."""
 
 from typing import Annotated, Literal
 

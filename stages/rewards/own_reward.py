@@ -1,4 +1,4 @@
-"""Load the user's own reward: one function in one file, named by a word of params.yaml."""
+"""Load the user's own reward: one function in one file, named by a word of recipes.yaml."""
 
 import importlib
 import re

@@ -1,7 +1,7 @@
-"""The whole of params.yaml and dvc.yaml is checked before the first stage works.
+"""All parameters, and dvc.yaml, are checked before the first stage works.
 
 The checks import every entry point (seconds) and are no part of the runtime, so each is a
-subprocess; their success is remembered under `.pipe/` for as long as both files and the code stay
+subprocess; their success is remembered under `.pipe/` for as long as the files and the code stay
 what they were.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stages.runtime.identity import PIPE
 
-FILES = (Path("params.yaml"), Path("dvc.yaml"))
+FILES = tuple(map(Path, ("params.yaml", "presets.yaml", "recipes.yaml", "dvc.yaml")))
 CODE = Path("stages")
 FLOWS = Path("flows")
 CHECKS = {
@@ -52,7 +52,7 @@ def check() -> None:
 
 
 def digest() -> str:
-    """A hash of both files and of every Python file of the stages and the flows."""
+    """A hash of these files and of every Python file of the stages and the flows."""
     content = hashlib.sha256()
     for path in [*FILES, *sorted(CODE.rglob("*.py")), *sorted(FLOWS.rglob("*.py"))]:
         content.update(str(path).encode() + b"\0")

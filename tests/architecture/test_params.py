@@ -1,4 +1,4 @@
-"""params.yaml, the entry points' Configs and the `params:` of dvc.yaml say the same.
+"""The parameters, the entry points' Configs and the `params:` of dvc.yaml say the same.
 
 A key that a stage reads but DVC does not watch gives stale results; one that DVC watches but no
 stage reads reruns work in vain.
@@ -13,6 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from flows.graph import StageNode, read_graph
+from stages import params
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -49,7 +50,7 @@ def entry_points() -> dict[str, EntryPoint]:
 
 @pytest.fixture(scope="module")
 def content() -> dict[str, Any]:
-    return YAML(typ="safe", pure=True).load(REPOSITORY / "params.yaml")
+    return params.read(REPOSITORY / "params.yaml")
 
 
 def test_every_key_is_read_by_a_stage_and_every_field_is_a_key(

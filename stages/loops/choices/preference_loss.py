@@ -1,4 +1,4 @@
-"""The losses that preferences can be learned with, by the `kind` in params.yaml.
+"""The losses that preferences can be learned with, by the `kind` in presets.yaml.
 
 Each class holds one loss's numbers and calls it; the formulas are in
 `algorithms/losses/preference/`. A loss of pairs maps `PairLogprobs` to (losses, margins).
