@@ -19,6 +19,7 @@ AFTER_GRPO = {
     "compare_rewards",
 }
 ALL = {
+    "trace_code",
     "prepare_data",
     "assemble_ensembles",
     "compare_policies",
