@@ -16,6 +16,8 @@ def shrink(params: dict[str, Any]) -> None:
     params["model"]["tiny"] |= {"intermediate_size": 128}
     params["prepare_data"]["source"] |= {"num_problems": 900, "max_value": 20}
     params["prepare_data"]["shares"] |= {"preference": 0.1, "dev": 0.1, "test": 0.05}
+    # So few demonstrations have to teach to solve, or no solution is right.
+    params["prepare_data"]["mixture"] |= {"critique": 0.05, "revise": 0.1}
     for preset in params["sft"].values():
         preset |= {"num_epochs": 6, "batch_size": 16}
         preset["optim"]["learning_rate"] = 3e-3
