@@ -8,6 +8,7 @@ import gc
 import json
 import logging
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from stages import COLLECTOR
+from stages import COLLECTOR, HIDDEN
 from stages.runtime import (
     gpu_slot,
     identity,
@@ -62,6 +63,8 @@ def start(stage: str, output: Path, *, gpu: bool = False) -> Iterator[Run]:
     )
     gc.freeze()  # what is imported by now lives as long as the process
     gc.set_threshold(*COLLECTOR)
+    if sys.modules.get(HIDDEN, HIDDEN) is None:
+        del sys.modules[HIDDEN]
     parent.die_with_dvc(stage)
     preflight.check()
     with ExitStack() as stack:

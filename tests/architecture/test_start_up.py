@@ -1,0 +1,23 @@
+"""What a stage's process does not import: twenty stages start twenty of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def test_a_stage_with_a_model_imports_neither_scikit_learn_nor_pandas() -> None:
+    # without its words it fails, but not before it has imported everything
+    command = [sys.executable, "-X", "importtime", "-m", "stages.train_dpo"]
+    result = subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True, text=True)
+    assert "missing 5 required positional arguments" in result.stderr
+    lines = result.stderr.splitlines()
+    imported = {line.rsplit("|", 1)[1].strip() for line in lines if line.startswith("import time:")}
+    assert "transformers" in imported
+    assert not {"sklearn", "pandas"} & imported
+
+
+def test_in_another_process_scikit_learn_is_there() -> None:
+    code = "import stages, sklearn; from stages.runtime import runs"
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
