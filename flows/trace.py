@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from flows.process import child_environment
+
 STAGE = "trace_code"
 IMPORTS = Path("data/trace_code/imports")
 
@@ -20,7 +22,10 @@ def refresh(root: Path) -> None:
         ValueError: DVC could not run it.
     """
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "-q", "-s", STAGE]
-    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    environment = child_environment(Path(sys.executable))
+    result = subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
     if result.returncode != 0:
         raise ValueError(f"`dvc repro -s {STAGE}` failed in {root}:\n{result.stderr.strip()}")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import plan, reach
+from flows import plan, reach, trace
 
 DVC_YAML = """\
 stages:
@@ -72,6 +72,15 @@ def test_an_input_file_and_the_parameters(root: Path) -> None:
     assert reach.describe(root, "params.yaml") == "seed: first"
     with pytest.raises(ValueError, match=r"there is no absent\.py"):
         reach.describe(root, "absent.py")
+
+
+def test_the_trace_is_made_by_the_python_that_asks(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # an environment that is not activated
+    (root / "trace.py").write_text(TRACE + "import sys\nopen('who', 'w').write(sys.executable)\n")
+    trace.refresh(root)
+    assert Path((root / "who").read_text()).parent == Path(sys.executable).parent
 
 
 def test_an_edit_makes_the_plan_look_at_what_reads_it_only(root: Path) -> None:
