@@ -10,10 +10,16 @@ from typing import Any
 
 import pydantic
 
-from stages import lineage, recipe_rewards, recipe_words
+from stages import lineage, recipe_rewards, recipe_scores, recipe_words
 from stages.models.start import BASE, NO_BASE
 from stages.recipe import ENSEMBLES, POLICY_STAGES, TABLES, Recipe
-from stages.recipe_words import ONLINE_STAGES, PRESETS, REWARDS, section, table
+from stages.recipe_words import (
+    ONLINE_STAGES,
+    PRESETS,
+    REWARDS,
+    section,
+    table,
+)
 
 RECIPES, PLAN, BASELINE = "recipes", "plan", "baseline"
 ASSEMBLER, _, _ = ENSEMBLES.partition("/")
@@ -46,7 +52,7 @@ def find_problems(content: dict[str, Any]) -> list[str]:
                 wrong_words(checked, content),
                 wrong_splits(checked),
                 wrong_references(checked),
-                wrong_scores(checked),
+                recipe_scores.problems(checked),
                 recipe_rewards.problems(checked, content),
                 recipe_rewards.judges(checked, content),
                 numbers_twice(checked),
@@ -111,7 +117,8 @@ def wrong_splits(recipe: Recipe) -> Problems:
         ("revise_answers", "heldout", "dev"),
         ("train_outcome_reward", "pool", "preference"),
         ("train_outcome_reward", "heldout", "dev"),
-        ("score_candidates", "pool", "test"),
+        ("score_candidates", "pool", None),
+        ("choose_aggregation", "pool", "dev"),
         ("evaluate_policy", "pool", "test"),
         ("select_demonstrations", "pool", None),
         ("label_steps", "pool", None),
@@ -143,15 +150,6 @@ def wrong_references(recipe: Recipe) -> Problems:
         if reference is not None and (reference.policy, reference.pairs) != (dpo.start, dpo.pairs):
             what = f"'{dpo.reference}' is of {reference.policy} on pairs '{reference.pairs}'"
             yield f"train_dpo.{name}.reference", f"{what}, not of this entry's start and pairs"
-
-
-def wrong_scores(recipe: Recipe) -> Problems:
-    """Scores of another pool than the one evaluated."""
-    for name, evaluation in recipe.evaluate_policy.items():
-        scores = recipe.score_candidates.get(evaluation.scores)
-        if scores is not None and scores.pool != evaluation.pool:
-            what = f"'{evaluation.scores}' is of the pool '{scores.pool}', not '{evaluation.pool}'"
-            yield f"evaluate_policy.{name}.scores", what
 
 
 def numbers_twice(recipe: Recipe) -> Problems:
@@ -191,7 +189,6 @@ def random_base(recipe: Recipe, content: dict[str, Any]) -> Problems:
     for stage, word in (
         ("train_grpo", "start"),
         ("sample_candidates", "policy"),
-        ("score_candidates", "scorer"),
     ):
         for name, entry in table(recipe, stage).items():
             if getattr(entry, word) == BASE:

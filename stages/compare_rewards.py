@@ -1,18 +1,19 @@
 """Compare everything that scores completions: how well it chooses, and how good it is by itself.
 
-Reads the scores that score_candidates wrote, the pools they are of, and the metrics of reward
-and outcome models; writes `metrics.json`, `report.md` and `plots/` (PNG and CSV). A recipe
-without reward models has a report that says so. Each pool is judged once, by the answer
-checker; differences are paired by problem (Miller 2024, https://arxiv.org/abs/2411.00640).
+Reads, for each evaluated policy, its pool, what scorers made of it and its metrics, and the metrics
+of reward and outcome models; writes `metrics.json`, `report.md` and `plots/` (PNG and CSV). A
+recipe without reward models has a report that says so. Differences are paired by problem
+(Miller 2024, https://arxiv.org/abs/2411.00640).
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-from stages import params, seeding
+from stages import params, recipe, seeding
 from stages.params import Params
 from stages.recipe import Recipe
+from stages.recipe_entries import Evaluation
 from stages.records import lines, pools
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
@@ -24,7 +25,7 @@ from stages.reports import (
     scorer_quality,
 )
 from stages.reports.problem_interval import QualityConfig
-from stages.rewards import pool_verdicts
+from stages.rewards import aggregation, answer_checker, pool_scores
 from stages.runtime import outputs, process, progress, runs
 
 DATA = Path("data")
@@ -45,10 +46,13 @@ def main() -> None:
     with runs.start("compare_rewards", OUTPUT) as run:
         config = params.load(Config)
         seed = seeding.derive(config.seed, "compare_rewards")
-        used = sorted({entry.pool for entry in config.plan.score_candidates.values()})
+        evaluated = config.plan.evaluate_policy
         comparison = {
             "confidence": config.reward_quality.confidence,
-            "pools": {name: compare_pool(name, config, seed) for name in used},
+            "pools": {
+                policy: compare_pool(policy, evaluated[policy], config, seed)
+                for policy in recipe.evaluated(config.plan)
+            },
             "reward_models": reward_comparison.reward_models(config.plan, read_metrics),
             "outcome_models": reward_comparison.outcome_models(config.plan, read_metrics),
         }
@@ -60,27 +64,31 @@ def main() -> None:
             temporary.write_text(report, encoding="utf-8")
         with outputs.replace(OUTPUT / "metrics.json") as temporary:
             temporary.write_text(json.dumps(comparison, indent=2) + "\n", encoding="utf-8")
-        for pool in comparison["pools"].values():
+        for policy, pool in comparison["pools"].items():
             for name, one in pool["scorers"].items():
-                run.log(0, {f"{name}/best_of": one["best_of"]["value"]})
+                run.log(0, {f"{policy}/{name}/best_of": one["best_of"]["value"]})
 
 
-def compare_pool(pool: str, config: Config, seed: int) -> dict[str, Any]:
-    """What needs no scores on one pool, and each of its scorers, by name."""
+def compare_pool(policy: str, entry: Evaluation, config: Config, seed: int) -> dict[str, Any]:
+    """What needs no scores on one policy's pool, and each of its scorers, by name."""
     problems = pools.by_problem(
         lines.read(PROMPTS, Prompt),
-        lines.read(DATA / f"sample_candidates/{pool}/pool.jsonl", Completion),
+        lines.read(DATA / f"sample_candidates/{entry.pool}/pool.jsonl", Completion),
     )
-    judged = progress.track(problems, total=len(problems), label=f"judge {pool}")
-    verdicts = [pool_verdicts.judge(prompt, rows) for prompt, rows in judged]
-    entries = config.plan.score_candidates
-    scorers = {}
-    for name in sorted(name for name, entry in entries.items() if entry.pool == pool):
-        path = DATA / f"score_candidates/{name}/scores.jsonl"
-        scores = pools.scores(problems, lines.read(path, Score))
-        quality = scorer_quality.measure(verdicts, scores, config.reward_quality, seed)
-        scorers[name] = {"scorer": entries[name].scorer} | quality
-    return scorer_quality.baselines(verdicts, config.reward_quality, seed) | {"scorers": scorers}
+    judged = progress.track(problems, total=len(problems), label=f"judge {policy}")
+    right = [
+        [answer_checker.is_correct(row.completion, prompt.answer) for row in pool]
+        for prompt, pool in judged
+    ]
+    rows = list(lines.read(DATA / f"{entry.scores}.jsonl", Score))
+    scores = pools.scores(problems, rows) if rows else [None] * len(problems)
+    chosen = aggregation.read(DATA / f"{entry.aggregation}.json")
+    views = [
+        pool_scores.by_scorer(pool, pool_rows, chosen)
+        for (_, pool), pool_rows in zip(problems, scores, strict=True)
+    ]
+    evaluation = read_metrics(f"evaluate_policy/{policy}")
+    return scorer_quality.measure(right, views, evaluation, config.reward_quality, seed)
 
 
 def read_metrics(entry: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ NAMED = {
     "train": "sample_candidates",
     "heldout": "sample_candidates",
     "reference": "compute_ref_logprobs",
-    "scores": "score_candidates",
 }
 """Words that are names of entries, and of which stage's; other words are folders or no entries."""
 ONLY_TESTED_ON = ("heldout", "dev", "test")

@@ -197,13 +197,29 @@ class OnlineRl(Params):
 
 
 class Scores(Params):
-    """An entry of score_candidates."""
+    """An entry of score_candidates: what scores one pool; each model may be `no_model`, not all."""
 
     pool: Word
-    """An entry of sample_candidates, of the split `test`."""
-    scorer: Word
-    """What scores: a reward model, an ensemble, an outcome or process reward model, or a policy
-    (its mean log-prob of a token)."""
+    """An entry of sample_candidates."""
+    split: Word
+    """The split that it is of."""
+    ensemble: Word
+    """An ensemble of reward models."""
+    reward_model: Word
+    """A reward model."""
+    outcome: Word
+    """An outcome reward model."""
+    process: Word
+    """A process reward model."""
+
+
+class Aggregations(Params):
+    """An entry of choose_aggregation."""
+
+    pool: Word
+    """An entry of sample_candidates, of the split `dev`."""
+    scores: Word
+    """What a process model made of it: `score_candidates/<entry>/scores`."""
 
 
 class Evaluation(Params):
@@ -212,4 +228,6 @@ class Evaluation(Params):
     pool: Word
     """An entry of sample_candidates, of the split `test`."""
     scores: Word
-    """An entry of score_candidates, of this pool: what best-of-n chooses by."""
+    """What can choose among it: `score_candidates/<entry>/scores`, or `no_scores`."""
+    aggregation: Word
+    """How scores of steps become one: `choose_aggregation/<entry>/choice`, or `no_choice`."""

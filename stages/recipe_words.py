@@ -9,6 +9,8 @@ from stages.recipe import ENSEMBLES, POLICY_STAGES, PREPARE_DATA, Recipe
 from stages.rewards import own_reward
 
 NO_MODEL = "no_model"
+NO_SCORES = "no_scores"
+NO_CHOICE = "no_choice"
 OWN = Path(__file__).parent / "rewards/own"
 """Users' own rewards; files with names that Python cannot import are none."""
 PRESETS = {
@@ -22,7 +24,6 @@ REWARDS = "rewards"
 """The section whose entries are what online methods maximise."""
 ONLINE_STAGES = ("train_ppo", "train_grpo")
 PAIR_STAGES = ("label_preferences", "judge_preferences", "revise_answers", "import_preferences")
-REWARD_MODEL_STAGES = ("train_reward_model", "train_outcome_reward")
 STEP_STAGES = ("label_steps", "import_steps")
 
 
@@ -36,8 +37,14 @@ def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Coll
         content: params.yaml, whose presets they name.
     """
     policies = [f"{entry}/policy" for entry in folders(recipe, POLICY_STAGES)]
-    scalars = [f"{entry}/reward_model" for entry in folders(recipe, REWARD_MODEL_STAGES)]
-    scalars += sorted({f"{ENSEMBLES}/{one.ensemble}" for one in recipe.train_reward_model.values()})
+    rewards = [f"{entry}/reward_model" for entry in folders(recipe, ["train_reward_model"])]
+    outcomes = [f"{entry}/reward_model" for entry in folders(recipe, ["train_outcome_reward"])]
+    ensembles = sorted(
+        {f"{ENSEMBLES}/{one.ensemble}" for one in recipe.train_reward_model.values()}
+    )
+    scalars = [*rewards, *outcomes, *ensembles]
+    scores = [f"{entry}/scores" for entry in folders(recipe, ["score_candidates"])]
+    choices = [f"{entry}/choice" for entry in folders(recipe, ["choose_aggregation"])]
     processes = [f"{entry}/process_model" for entry in folders(recipe, ["train_process_reward"])]
     pairs = list(folders(recipe, PAIR_STAGES))
     steps = list(folders(recipe, STEP_STAGES))
@@ -52,7 +59,14 @@ def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Coll
         ("", "steps"): steps,
         ("", "policy"): policies,
         ("", "reference"): recipe.compute_ref_logprobs,
-        ("", "scores"): recipe.score_candidates,
+        ("score_candidates", "split"): section(content, "sample_candidates"),
+        ("score_candidates", "ensemble"): [*ensembles, NO_MODEL],
+        ("score_candidates", "reward_model"): [*rewards, NO_MODEL],
+        ("score_candidates", "outcome"): [*outcomes, NO_MODEL],
+        ("score_candidates", "process"): [*processes, NO_MODEL],
+        ("choose_aggregation", "scores"): scores,
+        ("evaluate_policy", "scores"): [*scores, NO_SCORES],
+        ("evaluate_policy", "aggregation"): [*choices, NO_CHOICE],
         ("train_sft", "start"): [BASE, *policies],
         ("train_grpo", "start"): [BASE, *policies],
         ("train_sft", "demonstrations"): [
@@ -71,7 +85,6 @@ def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Coll
         ("evaluate_process_reward", "model"): processes,
         ("evaluate_process_reward", "dev"): steps,
         ("evaluate_process_reward", "test"): steps,
-        ("score_candidates", "scorer"): [*scalars, *processes, BASE, *policies],
     }
     for stage in ONLINE_STAGES:
         allowed[stage, "reward"] = section(content, REWARDS)

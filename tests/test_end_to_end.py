@@ -13,7 +13,7 @@ PLAN = Recipe.model_validate(params.read(ROOT / "params.yaml")["plan"])
 AFTER_GRPO = {
     "train_grpo@grpo",
     "sample_candidates@grpo-test",
-    "score_candidates@grpo",
+    "score_candidates@grpo-test",
     "evaluate_policy@grpo",
     "compare_policies",
     "compare_rewards",

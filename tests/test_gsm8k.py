@@ -24,11 +24,11 @@ def use_gsm8k(params: dict[str, Any]) -> None:
         "max_bad_share": 0.0,
     }
     params["sft"]["sft"] |= {"num_epochs": 1, "batch_size": 32}
-    for name, num_samples in (("preference", 16), ("dev", 16), ("test", 2)):
+    for name, num_samples in (("preference", 16), ("dev", 16), ("test", 4)):
         params["sample_candidates"][name] |= {"num_samples": num_samples, "max_new_tokens": 48}
     params["train_ppo"]["loop"]["max_new_tokens"] = 48
     params["train_grpo"]["loop"]["max_new_tokens"] = 48
-    params["evaluate_policy"]["ks"] = [1, 2]
+    params["evaluate_policy"]["ks"] = [1]
 
 
 @pytest.mark.slow

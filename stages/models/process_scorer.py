@@ -3,35 +3,18 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 from transformers import PreTrainedModel
 
-from stages.algorithms.selection import step_scores
 from stages.models import model_tokenizer, policy, process_head
 from stages.models.batch import Group
 from stages.models.device import ComputeConfig
-from stages.models.ensemble import Scores
 from stages.models.process_head import Solution
-from stages.params import Params
 from stages.rewards.steps import split_steps
 
 PROCESS_MODELS = "train_process_reward/"
 """What the words of process reward models start with."""
-AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
-    "last": step_scores.last,
-    "min": step_scores.lowest,
-    "product": step_scores.product,
-    "mean": step_scores.mean,
-}
-
-
-class ProcessScore(Params):
-    """How the scores of its steps become the score of a completion."""
-
-    kind: Literal["last", "min", "product", "mean"]
-    """See `selection/step_scores`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,14 +46,12 @@ def load(path: Path, compute: ComputeConfig, device: torch.device) -> ProcessSco
     )
 
 
-def completion_scores(
-    scorer: ProcessScorer, config: ProcessScore, groups: Sequence[Group]
-) -> Scores:
-    """A score of each completion of `groups`, in turn; nobody disagrees with the one model."""
-    solutions = [
-        Solution(prompt_ids=group.prompt_ids, steps=scorer.split(ids))
-        for group in groups
-        for ids in group.completions
-    ]
-    values = torch.tensor([AGGREGATES[config.kind](own) for own in scorer(solutions)])
-    return Scores(values=values, disagreement=torch.zeros_like(values))
+def completion_steps(scorer: ProcessScorer, groups: Sequence[Group]) -> list[list[float]]:
+    """P(right so far) after each step of each completion of `groups`, in turn."""
+    return scorer(
+        [
+            Solution(prompt_ids=group.prompt_ids, steps=scorer.split(ids))
+            for group in groups
+            for ids in group.completions
+        ]
+    )

@@ -37,26 +37,39 @@ def by_problem(
 
 def scores(
     problems: Sequence[tuple[Prompt, list[Completion]]], rows: Iterable[Score]
-) -> list[list[float]]:
-    """The score of each completion of each problem, in the order of `problems`.
+) -> list[list[Score]]:
+    """The scores of each completion of each problem, in the order of `problems`.
 
     Raises:
-        ValueError: a completion without a score, a score of no completion, or no number.
+        ValueError: a completion without a row of scores, a row of no completion, or no number.
     """
-    of_completion = {(row.id, row.index): row.score for row in rows}
+    of_completion = {(row.id, row.index): row for row in rows}
     keys = [[(row.id, row.index) for row in pool] for _, pool in problems]
     expected = {key for pool in keys for key in pool}
     for key in sorted(expected ^ of_completion.keys()):
         kind = "no score" if key in expected else "a score of no completion"
         _refuse(f"{kind} at problem '{key[0]}', index {key[1]}")
-    for key, score in of_completion.items():
-        if not math.isfinite(score):
-            raise ValueError(
-                f"Expected finite scores, found {score} at problem '{key[0]}', index {key[1]}. "
-                f"The reward model diverged: look at train_reward_model's loss, lower its "
-                f"learning rate and rerun."
-            )
+    for key, row in of_completion.items():
+        for name, score in [*row.scores.items(), *(("process", one) for one in row.steps or [])]:
+            if not math.isfinite(score):
+                raise ValueError(
+                    f"Expected finite scores, found {score} by '{name}' at problem '{key[0]}', "
+                    f"index {key[1]}. The model diverged: look at its training loss, lower its "
+                    f"learning rate and rerun."
+                )
     return [[of_completion[key] for key in pool] for pool in keys]
+
+
+def distinct(pool: Sequence[Completion]) -> tuple[list[Completion], list[int]]:
+    """The first of each group of equal completions, and for each completion its group.
+
+    A small model repeats itself: of 16 samples of the default run's policies 3 to 7 differ, and
+    what a model makes of a text has to be computed once.
+    """
+    groups: dict[tuple[int, ...], int] = {}
+    places = [groups.setdefault(tuple(row.completion_ids), len(groups)) for row in pool]
+    firsts = [pool[places.index(group)] for group in range(len(groups))]
+    return firsts, places
 
 
 def _refuse(found: str) -> None:

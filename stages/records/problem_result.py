@@ -9,7 +9,6 @@ class ProblemResult:
 
     Everything is expected over random draws from the problem's pool of N samples, so the
     same problem under two policies, or two ways to select, can be compared as a pair.
-    The keys of the three tables are the numbers of samples drawn, as text.
     """
 
     id: str
@@ -18,14 +17,18 @@ class ProblemResult:
     num_correct: int
     greedy_correct: bool
     """Whether the greedy completion's answer is right."""
+    greedy_strict: bool
+    """The same, read strictly: `rewards/answer_readings`."""
+    greedy_lenient: bool
     mean_accuracy: float
     """`num_correct` / N: the accuracy of one random sample."""
-    pass_at: dict[str, float]
-    """Probability that any of k samples is right."""
-    majority_at: dict[str, float]
-    """Probability that the most frequent answer of n samples is right."""
-    best_of: dict[str, float]
-    """Probability that the sample of n that the reward model scores best is right."""
+    mean_strict: float
+    mean_lenient: float
+    accuracy_at: dict[str, dict[str, float]]
+    """Method -> n, as text -> probability that what the method makes of n samples is right:
+    `pass` (any of them is right), `majority` (the most frequent answer), `best_of/<scorer>` (the
+    sample with the highest score), `weighted/<scorer>` (the answer with the highest sum of
+    weights)."""
     readable_rate: float
     """Share of the samples from which the answer checker reads an answer."""
     format_rate: float

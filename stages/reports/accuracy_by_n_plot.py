@@ -11,11 +11,15 @@ from matplotlib.ticker import NullLocator, PercentFormatter
 from stages.reports import plot_style
 
 CURVES = {
-    "pass_at": ("pass@n (any right)", plot_style.GREEN),
-    "best_of": ("best-of-n (by score)", plot_style.RED),
-    "majority_at": ("majority@n", plot_style.BLUE),
-    "mean_accuracy": ("mean (one sample)", plot_style.GREY),
+    "pass": ("pass (any right)", plot_style.GREEN, "-"),
+    "majority": ("majority", plot_style.BLUE, "-"),
+    "best_of/reward_model": ("best by reward model", plot_style.RED, "-"),
+    "best_of/outcome": ("best by outcome model", plot_style.ORANGE, "-"),
+    "best_of/process": ("best by process model", plot_style.PINK, "-"),
+    "weighted/process": ("vote by process model", plot_style.PINK, ":"),
+    "best_of/mean_logprob": ("best by own log-prob", plot_style.BLACK, ":"),
 }
+"""Method -> its name, colour and line; policies without one have no such line."""
 
 
 def draw(path: Path, policies: Mapping[str, Mapping[str, Any]]) -> None:
@@ -29,23 +33,28 @@ def draw(path: Path, policies: Mapping[str, Mapping[str, Any]]) -> None:
             _accuracy_panel(axes, name, policy)
         for axes in list(grid.flat)[len(policies) :]:
             axes.set_visible(False)
-        handles, labels = grid.flat[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        handles: dict[str, Any] = {}
+        for axes in grid.flat:
+            found = axes.get_legend_handles_labels()
+            handles |= dict(zip(found[1], found[0], strict=True))
+        figure.legend(
+            list(handles.values()), list(handles), loc="outside lower center", ncols=4, fontsize=8
+        )
         figure.suptitle("Accuracy against the number of samples of a problem")
         plot_style.save(figure, path)
 
 
 def _accuracy_panel(axes: Axes, name: str, policy: Mapping[str, Any]) -> None:
-    ns = [int(n) for n in policy["best_of"]]
-    for table, (label, colour) in CURVES.items():
-        one = policy[table]
-        entries = [one] * len(ns) if table == "mean_accuracy" else [one[str(n)] for n in ns]
-        style = "--" if table == "mean_accuracy" else "-"
-        marker = "" if table == "mean_accuracy" else "o"
-        values = [entry["value"] for entry in entries]
-        axes.plot(ns, values, style, color=colour, label=label, marker=marker, markersize=4)
-        lows, highs = ([entry[bound] for entry in entries] for bound in ("low", "high"))
-        axes.fill_between(ns, lows, highs, color=colour, alpha=0.13, linewidth=0)
+    at = policy["accuracy_at"]
+    ns = [int(n) for n in at["majority"]]
+    lines = [(at[method], *rest) for method, rest in CURVES.items() if method in at]
+    mean = {str(n): policy["mean_accuracy"] for n in ns}
+    lines.append((mean, "mean (one sample)", plot_style.GREY, "--"))
+    for of_n, label, colour, style in lines:
+        entries = [of_n[str(n)] for n in ns]
+        values, lows, highs = ([one[key] for one in entries] for key in ("value", "low", "high"))
+        axes.plot(ns, values, style, color=colour, label=label, marker="o", markersize=3)
+        axes.fill_between(ns, lows, highs, color=colour, alpha=0.1, linewidth=0)
     axes.set_xscale("log", base=2)
     axes.set_xticks(ns, [str(n) for n in ns])
     axes.xaxis.set_minor_locator(NullLocator())

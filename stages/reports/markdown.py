@@ -32,3 +32,8 @@ def points(interval: Interval) -> str:
     value = interval["difference"] if "difference" in interval else interval["value"]
     text = f"{100 * value:+.1f} [{100 * interval['low']:+.1f}, {100 * interval['high']:+.1f}]"
     return text if interval["low"] <= 0 <= interval["high"] else f"**{text}**"
+
+
+def p_value(p: float) -> str:
+    """Three decimals; what is smaller is said to be."""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 
 # Okabe and Ito's palette: told apart with any kind of colour vision.
 GREY, BLUE, RED, GREEN, PINK = "#555555", "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 
-_ORDER = (GREY, BLUE, RED, GREEN, PINK, "#E69F00", "#56B4E9", "#000000")
+_ORDER = (GREY, BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
 _STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 11,

@@ -7,40 +7,36 @@ from typing import Any
 
 from stages.reports.learning_curve import CurvePoint
 
-CURVES = {
-    "mean": "mean_accuracy",
-    "pass": "pass_at",
-    "majority": "majority_at",
-    "best_of": "best_of",
-}
-"""Column -> the table of a policy's metrics."""
+BOUNDS = ("value", "low", "high")
 
 
 def accuracy_by_n(path: Path, policies: Mapping[str, Mapping[str, Any]]) -> None:
-    """One row a policy and n: accuracy of each way to choose among n samples, with its bounds."""
+    """One row a policy and n, a column a method, with its bounds; `mean` is one random sample.
+
+    Empty where a policy has no such method: nothing of its kind scored it.
+    """
+    methods = dict.fromkeys(
+        ["best_of/reward_model", *(m for one in policies.values() for m in one["accuracy_at"])]
+    )
     rows = []
     for name, policy in policies.items():
-        for n in policy["best_of"]:
+        at = policy["accuracy_at"]
+        for n in at["majority"]:
             row: dict[str, Any] = {"policy": name, "n": int(n)}
-            for column, table in CURVES.items():
-                entry = policy[table] if table == "mean_accuracy" else policy[table][n]
-                row |= {
-                    column: entry["value"],
-                    f"{column}_low": entry["low"],
-                    f"{column}_high": entry["high"],
-                }
+            row |= _cells("mean", policy["mean_accuracy"])
+            for method in methods:
+                row |= _cells(method, at[method][n] if method in at else None)
             rows.append(row)
     _write(path, list(rows[0]), rows)
 
 
 def mean_accuracy(path: Path, policies: Mapping[str, Mapping[str, Any]]) -> None:
     """One row a policy."""
-    columns = ("value", "low", "high")
     rows = [
-        {"policy": name, **{column: one["mean_accuracy"][column] for column in columns}}
+        {"policy": name, **{key: one["mean_accuracy"][key] for key in BOUNDS}}
         for name, one in policies.items()
     ]
-    _write(path, ["policy", *columns], rows)
+    _write(path, ["policy", *BOUNDS], rows)
 
 
 def learning_curves(path: Path, curves: Mapping[str, Sequence[CurvePoint]]) -> None:
@@ -52,6 +48,14 @@ def learning_curves(path: Path, curves: Mapping[str, Sequence[CurvePoint]]) -> N
         for point in points
     ]
     _write(path, ["policy", *columns], rows)
+
+
+def _cells(column: str, interval: Mapping[str, Any] | None) -> dict[str, Any]:
+    suffixes = {"value": "", "low": "_low", "high": "_high"}
+    return {
+        column + suffix: "" if interval is None else interval[key]
+        for key, suffix in suffixes.items()
+    }
 
 
 def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

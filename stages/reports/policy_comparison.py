@@ -1,13 +1,24 @@
-"""Paired differences between two policies on the same problems."""
+"""Paired differences between policies on the same problems."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
+from stages.algorithms.statistics import holm, mcnemar, paired_test
 from stages.algorithms.statistics.bootstrap import mean_intervals
+from stages.algorithms.statistics.detectable_effect import minimum_detectable
 from stages.records.problem_result import ProblemResult
+from stages.reports.policy_metrics import MAJORITY
 from stages.reports.rounding import rounded
+
+TESTED = ("greedy_accuracy", "mean_accuracy", MAJORITY)
+"""The quantities of the table against the baseline: its comparisons are adjusted together."""
+POWER = 0.8
+"""Of the minimum detectable effect, the usual convention (Cohen 1988)."""
+Columns = Mapping[str, Float[np.ndarray, " problem"]]
 
 
 def compare(
@@ -28,88 +39,144 @@ def compare(
         num_resamples: of the problems.
         confidence: coverage of the intervals of the differences.
         seed: of the resamples.
+
+    Raises:
+        ValueError: the results are of different problems.
     """
     baseline, *others = evaluations
-    versus_baseline = {
-        policy: differences(
-            results[policy],
-            results[baseline],
-            n=max(evaluations[baseline]["best_of"], key=int),
-            num_resamples=num_resamples,
-            confidence=confidence,
-            seed=seed,
-        )
-        for policy in others
+    n = max(evaluations[baseline]["accuracy_at"][MAJORITY], key=int)
+    columns = {policy: quantities(rows, n) for policy, rows in results.items()}
+    for policy in others:
+        check_same_problems(results[policy], results[baseline])
+    options = {"num_resamples": num_resamples, "confidence": confidence, "seed": seed}
+    versus = {
+        policy: versus_baseline(columns[policy], columns[baseline], **options) for policy in others
     }
+    adjust([versus[policy][name] for policy in others for name in TESTED])
+    pairs = [
+        {"first": first, "second": second}
+        | difference(columns[first]["mean_accuracy"] - columns[second]["mean_accuracy"], **options)
+        for first, second in itertools.combinations(evaluations, 2)
+    ]
+    adjust(pairs)
     return {
         "baseline": baseline,
         "num_problems": evaluations[baseline]["num_problems"],
         "num_samples": evaluations[baseline]["num_samples"],
+        "n": int(n),
         "confidence": confidence,
         "policies": {
             policy: {"stage": made_by[policy].replace("/", "@")}
-            | entry(evaluation, versus_baseline.get(policy))
+            | entry(evaluation)
+            | ({"versus_baseline": versus[policy]} if policy in versus else {})
             for policy, evaluation in evaluations.items()
         },
+        "pairs": pairs,
     }
 
 
-def differences(
-    results: Sequence[ProblemResult],
-    reference: Sequence[ProblemResult],
-    *,
-    n: str,
-    num_resamples: int,
-    confidence: float,
-    seed: int,
-) -> dict[str, dict[str, float]]:
-    """`{quantity: {difference, low, high}}`: `results` minus `reference`, paired by problem.
-
-    Args:
-        results: of the one policy.
-        reference: of the other.
-        n: the number of samples at which best-of-n and majority@n are compared.
-        num_resamples: of the problems.
-        confidence: coverage of the intervals.
-        seed: of the resamples.
+def check_same_problems(
+    results: Sequence[ProblemResult], reference: Sequence[ProblemResult]
+) -> None:
+    """Two policies were tested on the same problems.
 
     Raises:
-        ValueError: the two are of different problems.
+        ValueError: they were not.
     """
     if [row.id for row in results] != [row.id for row in reference]:
         raise ValueError(
             f"Expected results on the same problems in the same order, found {len(results)} and "
             f"{len(reference)} that differ. They come from different runs: rerun `dvc repro`."
         )
-    pairs = list(zip(results, reference, strict=True))
-    columns = {
-        "mean_accuracy": [one.mean_accuracy - other.mean_accuracy for one, other in pairs],
-        "greedy_accuracy": [one.greedy_correct - other.greedy_correct for one, other in pairs],
-        "majority_at": [one.majority_at[n] - other.majority_at[n] for one, other in pairs],
-        "best_of": [one.best_of[n] - other.best_of[n] for one, other in pairs],
-        "pass_at": [one.pass_at[n] - other.pass_at[n] for one, other in pairs],
-        "mean_tokens": [one.mean_tokens - other.mean_tokens for one, other in pairs],
+
+
+def quantities(
+    results: Sequence[ProblemResult], n: str
+) -> dict[str, Float[np.ndarray, " problem"]]:
+    """What policies are compared by, a number a problem; methods that choose among n samples."""
+    plain = {
+        "greedy_accuracy": "greedy_correct",
+        "greedy_strict": "greedy_strict",
+        "greedy_lenient": "greedy_lenient",
+        **{name: name for name in ("mean_accuracy", "mean_strict", "mean_lenient", "mean_tokens")},
     }
-    found = mean_intervals(
-        np.array(list(columns.values()), dtype=np.float64).T,
+    found = {
+        name: np.array([float(getattr(row, field)) for row in results])
+        for name, field in plain.items()
+    }
+    return found | {
+        method: np.array([row.accuracy_at[method][n] for row in results])
+        for method in results[0].accuracy_at
+    }
+
+
+def versus_baseline(
+    ours: Columns, baseline: Columns, *, num_resamples: int, confidence: float, seed: int
+) -> dict[str, dict[str, float]]:
+    """`{quantity: {difference, low, high, ...}}`: ours minus the baseline's, paired by problem.
+
+    Those of `TESTED` have a p-value: of greedy accuracy McNemar's, with the problems that
+    `only_this` and `only_baseline` gets right; of the others that of `paired_test`. Mean accuracy
+    also says which difference it could have `detectable`.
+    """
+    names = [name for name in ours if name in baseline]
+    differences = {name: ours[name] - baseline[name] for name in names}
+    intervals = mean_intervals(
+        np.stack(list(differences.values()), axis=1),
         num_resamples=num_resamples,
         confidence=confidence,
         seed=seed,
     )
-    return {
-        name: dict(zip(("difference", "low", "high"), rounded(interval), strict=True))
-        for name, *interval in zip(columns, *found, strict=True)
+    found: dict[str, dict[str, float]] = {
+        name: named(interval) for name, *interval in zip(names, *intervals, strict=True)
     }
+    greedy = differences["greedy_accuracy"]
+    only_this, only_baseline = int((greedy > 0).sum()), int((greedy < 0).sum())
+    found["greedy_accuracy"] |= {
+        "only_this": only_this,
+        "only_baseline": only_baseline,
+        "p": mcnemar.p_value(only_this, only_baseline),
+    }
+    for name in TESTED[1:]:
+        found[name]["p"] = paired_test.p_value(differences[name])
+    (found["mean_accuracy"]["detectable"],) = rounded(
+        [
+            minimum_detectable(
+                differences["mean_accuracy"], significance=1.0 - confidence, power=POWER
+            )
+        ]
+    )
+    return found
 
 
-def entry(
-    evaluation: Mapping[str, Any], versus_baseline: Mapping[str, Mapping[str, float]] | None
-) -> dict[str, Any]:
+def difference(
+    values: Float[np.ndarray, " problem"], *, num_resamples: int, confidence: float, seed: int
+) -> dict[str, float]:
+    """`{difference, low, high, p}` of one difference."""
+    found = mean_intervals(
+        values[:, None], num_resamples=num_resamples, confidence=confidence, seed=seed
+    )
+    return named([float(column[0]) for column in found]) | {"p": paired_test.p_value(values)}
+
+
+def named(interval: Sequence[float]) -> dict[str, float]:
+    """A difference and its bounds."""
+    value, low, high = rounded(interval)
+    return {"difference": value, "low": low, "high": high}
+
+
+def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
+    """Add `p_holm` to each, adjusted over all of them."""
+    adjusted = holm.adjust([one["p"] for one in comparisons])
+    for one, p_holm in zip(comparisons, adjusted, strict=True):
+        one["p_holm"] = p_holm
+
+
+def entry(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     """One policy in `data/compare_policies/metrics.json`.
 
-    Rates and means are plain numbers with `_low` and `_high` beside them; curves over n keep
-    their `{n: {value, low, high}}`. `versus_baseline` is the difference of mean accuracy, and
-    `versus_baseline_<quantity>` that of the others.
+    Rates and means are plain numbers with `_low` and `_high` beside them; tables of methods keep
+    their `{method: {n: {value, low, high}}}`.
     """
     found: dict[str, Any] = {}
     for name, value in evaluation.items():
@@ -121,7 +188,4 @@ def entry(
             }
         elif isinstance(value, Mapping):
             found[name] = value
-    for name, difference in (versus_baseline or {}).items():
-        suffix = "" if name == "mean_accuracy" else f"_{name}"
-        found[f"versus_baseline{suffix}"] = difference
     return found

@@ -11,24 +11,29 @@ from stages.algorithms.statistics.bootstrap import mean_intervals
 from stages.records.problem_result import ProblemResult
 from stages.reports.rounding import rounded
 
-RATES = ("greedy_accuracy", "mean_accuracy", "readable_rate", "format_rate", "truncation_rate")
-TABLES = ("pass_at", "majority_at", "best_of")
-DIFFERENCES = {
-    "best_of_minus_mean": ("best_of", "mean_accuracy"),
-    "majority_minus_mean": ("majority_at", "mean_accuracy"),
-    "best_of_minus_majority": ("best_of", "majority_at"),
-}
-"""Paired on the same problems and pools: name -> (what, minus what)."""
+GREEDY = ("greedy_correct", "greedy_strict", "greedy_lenient")
+MEANS = ("mean_accuracy", "mean_strict", "mean_lenient")
+SHAPES = ("readable_rate", "format_rate", "truncation_rate")
+NAMES = {"greedy_correct": "greedy_accuracy"}
+"""Fields of ProblemResult that have another name as a metric."""
+ACCURACY_AT = "accuracy_at"
+MINUS_MEAN, MINUS_MAJORITY, MINUS_FORMAT = "minus_mean", "minus_majority", "minus_format"
+MAJORITY, FORMAT = "majority", "format"
+Path = tuple[str, ...]
+"""The keys that lead to a number."""
 
 
 def summarise(
     results: Sequence[ProblemResult], *, num_resamples: int, confidence: float, seed: int
 ) -> dict[str, Any]:
-    """`{name: {value, low, high}}`, and `{name: {n: {value, low, high}}}` for curves over n.
+    """`{name: {value, low, high}}`, and `{table: {method: {n: {value, low, high}}}}`.
 
-    Intervals are bootstrapped over problems. Greedy accuracy is a plain rate, one trial a
-    problem, and has Wilson's interval; so has any rate that is 0 or 1 on every problem,
-    where a bootstrap would claim certainty.
+    `accuracy_at` holds each method's accuracy; `minus_mean` and `minus_majority` its difference,
+    paired by problem, from one random sample and from the majority of as many; `minus_format`
+    from what a check of the format would choose in its place. Intervals are
+    bootstrapped over problems. Greedy accuracy is a plain rate, one trial a problem, and has
+    Wilson's interval; so has any rate that is 0 or 1 on every problem, where a bootstrap would
+    claim certainty.
     """
     columns = _columns(results)
     found = mean_intervals(
@@ -41,21 +46,21 @@ def summarise(
         "num_problems": len(results),
         "num_samples": results[0].num_samples,
     }
-    for (name, values), value, low, high in zip(columns.items(), *found, strict=True):
-        table, _, n = name.partition(".")
+    for (path, values), value, low, high in zip(columns.items(), *found, strict=True):
         bounds = (low, high)
-        if name == "greedy_accuracy" or (_is_rate(table) and _is_constant(values)):
+        if path[0].startswith("greedy") or (_is_rate(path) and _is_constant(values)):
             bounds = wilson.interval(round(values.sum()), len(values), confidence=confidence)
-        entry = dict(zip(("value", "low", "high"), rounded([value, *bounds]), strict=True))
-        if n:
-            metrics.setdefault(table, {})[n] = entry
-        else:
-            metrics[name] = entry
+        place = metrics
+        for key in path[:-1]:
+            place = place.setdefault(key, {})
+        place[path[-1]] = dict(
+            zip(("value", "low", "high"), rounded([value, *bounds]), strict=True)
+        )
     return metrics
 
 
 def flattened(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Nested numbers as `{"pass_at/4/low": 0.5}`, for the journal."""
+    """Nested numbers as `{"accuracy_at/pass/4/low": 0.5}`, for the journal."""
     flat: dict[str, float] = {}
     for name, value in metrics.items():
         if isinstance(value, Mapping):
@@ -65,29 +70,31 @@ def flattened(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     return flat
 
 
-def _columns(results: Sequence[ProblemResult]) -> dict[str, Float[np.ndarray, " problem"]]:
-    rows = [
-        {
-            "greedy_accuracy": float(row.greedy_correct),
-            "mean_accuracy": row.mean_accuracy,
-            "readable_rate": row.readable_rate,
-            "format_rate": row.format_rate,
-            "truncation_rate": row.truncation_rate,
-            "mean_tokens": row.mean_tokens,
-        }
-        | {f"{table}.{n}": value for table in TABLES for n, value in getattr(row, table).items()}
-        for row in results
-    ]
-    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    for name, (what, minus) in DIFFERENCES.items():
-        for n in getattr(results[0], what):
-            other = columns.get(f"{minus}.{n}", columns["mean_accuracy"])
-            columns[f"{name}.{n}"] = columns[f"{what}.{n}"] - other
+def _columns(results: Sequence[ProblemResult]) -> dict[Path, Float[np.ndarray, " problem"]]:
+    columns: dict[Path, Float[np.ndarray, " problem"]] = {
+        (NAMES.get(field, field),): np.array([float(getattr(row, field)) for row in results])
+        for field in (*GREEDY, *MEANS, *SHAPES, "mean_tokens")
+    }
+    methods = {
+        (method, n): np.array([row.accuracy_at[method][n] for row in results])
+        for method, of_n in results[0].accuracy_at.items()
+        for n in of_n
+    }
+    columns |= {(ACCURACY_AT, *key): values for key, values in methods.items()}
+    mean = columns["mean_accuracy",]
+    for (method, n), values in methods.items():
+        columns[MINUS_MEAN, method, n] = values - mean
+        if method != MAJORITY:
+            columns[MINUS_MAJORITY, method, n] = values - methods[MAJORITY, n]
+        way, _, scorer = method.partition("/")
+        checked = methods.get((f"{way}/{FORMAT}", n))
+        if checked is not None and scorer != FORMAT:
+            columns[MINUS_FORMAT, method, n] = values - checked
     return columns
 
 
-def _is_rate(name: str) -> bool:
-    return name in RATES or name in TABLES
+def _is_rate(path: Path) -> bool:
+    return path[0] in (*MEANS, *SHAPES, ACCURACY_AT)
 
 
 def _is_constant(values: Float[np.ndarray, " problem"]) -> bool:

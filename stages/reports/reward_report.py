@@ -24,9 +24,11 @@ def render(comparison: Metrics, *, images: Sequence[str]) -> str:
         "## What scores completions, on the same pools",
         "\n\n".join(pool_table(name, one) for name, one in comparison["pools"].items()) or NONE,
         "AUC: how often a right completion is scored above a wrong one of the same problem, ties "
-        "half, over the problems that have both. Best-of-n: the completion with the highest score "
-        "of the whole pool; its differences in percentage points are paired by problem. **Bold**: "
-        "the interval excludes zero.",
+        "half, over the problems that have both; in the format: among completions in the format of "
+        "the demonstrations alone. Best-of: the one of n with the highest score. Vote: the answer "
+        "whose completions have the highest sum of weights. Differences in percentage points are "
+        "paired by problem. **Bold**: the interval excludes zero. `mean_logprob` is the policy's "
+        "own; `format` (any completion that keeps it), `longest` and `shortest` need no model.",
         "## Reward models on pairs that they have not seen",
         reward_models(comparison["reward_models"]),
         "Only models with the same held-out pairs can be compared. The labels of those pairs are "
@@ -52,23 +54,35 @@ def render(comparison: Metrics, *, images: Sequence[str]) -> str:
 
 
 def pool_table(name: str, pool: Metrics) -> str:
-    """The scorers of one pool, each against what needs no scores."""
-    n = pool["num_samples"]
+    """The scorers of one policy's pool, each against what needs no scores."""
+    n = pool["n"]
     rows = [
         [
-            f"{entry}: {one['scorer']}",
+            scorer,
             number(one["auc"]),
+            number(one["auc_in_format"]),
             percent(one["best_of"]),
             points(one["best_of_minus_mean"]),
             points(one["best_of_minus_majority"]),
+            percent(one["weighted"]),
+            NONE if one["weighted"] is None else points(one["weighted_minus_majority"]),
         ]
-        for entry, one in pool["scorers"].items()
+        for scorer, one in pool["scorers"].items()
     ]
     heading = (
-        f"### {name}\n\n{pool['num_problems']} problems, {n} completions of each. One random "
-        f"sample: {percent(pool['mean'])}. Majority of {n}: {percent(pool['majority'])}."
+        f"### {name}\n\n{pool['num_problems']} problems, {pool['num_samples']} completions of "
+        f"each. One random sample: {percent(pool['mean'])}. Majority of {n}: "
+        f"{percent(pool['majority'])}."
     )
-    header = ["scorer", "AUC", f"best-of-{n}", "minus one sample", f"minus majority of {n}"]
+    header = [
+        "scorer",
+        "AUC",
+        "AUC in the format",
+        f"best-of-{n}",
+        "minus one sample",
+        "minus majority",
+    ]
+    header += [f"vote of {n}", "minus majority"]
     return f"{heading}\n\n{markdown.table(header, rows)}"
 
 

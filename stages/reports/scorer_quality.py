@@ -1,71 +1,73 @@
-"""How well scores choose among a policy's completions."""
+"""How well everything that can choose among a policy's completions does so."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
-from stages.algorithms.selection.best_of_n import best_of_n
 from stages.algorithms.statistics.auc import auc
-from stages.records.verdicts import Verdicts
 from stages.reports.problem_interval import QualityConfig, over_problems
+from stages.rewards.pool_scores import PoolScores
+
+Metrics = Mapping[str, Any]
 
 
 def measure(
-    verdicts: Sequence[Verdicts],
-    scores: Sequence[Sequence[float]],
+    right: Sequence[Sequence[bool]],
+    scores: Sequence[Mapping[str, PoolScores]],
+    evaluation: Metrics,
     config: QualityConfig,
     seed: int,
 ) -> dict[str, Any]:
-    """AUC within a problem and best-of-n, against one random sample and the majority vote.
-
-    n is N, the size of the pool, the largest for which best-of-n is known without bias: one
-    choice a problem. Differences are paired by problem, and all intervals draw the same
-    problems.
+    """Each scorer of one pool: AUC within a problem, best-of-n and weighted vote.
 
     Args:
-        verdicts: of each problem.
-        scores: of each problem's completions.
-        config: intervals.
+        right: of each problem, whether each completion is.
+        scores: of each problem, each scorer's view of its completions.
+        evaluation: the policy's metrics of evaluate_policy; n is the largest there.
+        config: intervals of the AUC.
         seed: of the resamples.
 
     Returns:
-        `auc`, over the `problems_with_both` right and wrong completions (null without any);
-        `best_of`, `best_of_minus_mean`, `best_of_minus_majority`: accuracies.
+        `mean` and `majority`, what needs no scores, and `scorers`: the AUC over the
+        `problems_with_both` right and wrong completions (null without any), `auc_in_format` over
+        completions in the format alone, where a look at the format tells nothing, and accuracies
+        `best_of` and `weighted` (null of scorers without weights), with their differences from
+        one sample and from the majority of as many, paired by problem.
     """
-    pairs = [
-        (np.array(row, dtype=np.float64), np.array(one.right))
-        for one, row in zip(verdicts, scores, strict=True)
-    ]
-    areas = [auc(row, right) for row, right in pairs]
-    both = np.array([area for area in areas if area is not None])
-    chosen = np.array(
-        [best_of_n(row, right.astype(np.float64), n=len(row)) for row, right in pairs]
-    )
-    mean = np.array([right.mean() for _, right in pairs])
-    majority = np.array([one.majority for one in verdicts])
-    all_problems = np.arange(len(verdicts))
+    at = evaluation["accuracy_at"]
+    n = max(at["majority"], key=int)
+    minus_mean, minus_majority = evaluation["minus_mean"], evaluation["minus_majority"]
+    scorers = {}
+    for name in scores[0]:
+        pairs = [
+            (of_problem[name].values, np.array(verdicts), of_problem["format"].values > 0)
+            for of_problem, verdicts in zip(scores, right, strict=True)
+        ]
+        both = present(auc(values, verdicts) for values, verdicts, _ in pairs)
+        alike = present(auc(values[kept], verdicts[kept]) for values, verdicts, kept in pairs)
+        best_of, weighted = f"best_of/{name}", f"weighted/{name}"
+        scorers[name] = {
+            "auc": over_problems(both, np.arange(len(both)), config, seed),
+            "problems_with_both": len(both),
+            "auc_in_format": over_problems(alike, np.arange(len(alike)), config, seed),
+            "best_of": at[best_of][n],
+            "best_of_minus_mean": minus_mean[best_of][n],
+            "best_of_minus_majority": minus_majority[best_of][n],
+            "weighted": at[weighted][n] if weighted in at else None,
+            "weighted_minus_majority": minus_majority[weighted][n] if weighted in at else None,
+        }
     return {
-        "auc": over_problems(both, np.arange(len(both)), config, seed),
-        "problems_with_both": len(both),
-        "best_of": over_problems(chosen, all_problems, config, seed),
-        "best_of_minus_mean": over_problems(
-            chosen - mean, all_problems, config, seed, is_rate=False
-        ),
-        "best_of_minus_majority": over_problems(
-            chosen - majority, all_problems, config, seed, is_rate=False
-        ),
+        "num_problems": evaluation["num_problems"],
+        "num_samples": evaluation["num_samples"],
+        "n": int(n),
+        "mean": evaluation["mean_accuracy"],
+        "majority": at["majority"][n],
+        "scorers": scorers,
     }
 
 
-def baselines(verdicts: Sequence[Verdicts], config: QualityConfig, seed: int) -> dict[str, Any]:
-    """What needs no scores: one random sample, and the majority vote over all of them."""
-    all_problems = np.arange(len(verdicts))
-    mean = np.array([np.mean(one.right) for one in verdicts])
-    majority = np.array([one.majority for one in verdicts])
-    return {
-        "num_problems": len(verdicts),
-        "num_samples": len(verdicts[0].right),
-        "mean": over_problems(mean, all_problems, config, seed),
-        "majority": over_problems(majority, all_problems, config, seed),
-    }
+def present(areas: Iterable[float | None]) -> Float[np.ndarray, " problem"]:
+    """The areas of the problems that have one."""
+    return np.array([area for area in areas if area is not None])

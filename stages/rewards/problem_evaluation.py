@@ -1,27 +1,54 @@
 """Judge the completions of one problem and compute its expected accuracies."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.algorithms.selection.majority_vote import majority_vote
 from stages.algorithms.selection.pass_at_k import pass_at_k
+from stages.algorithms.selection.weighted_vote import UNREADABLE, weighted_vote
 from stages.records.completion import Completion
 from stages.records.problem_result import ProblemResult
 from stages.records.prompt import Prompt
-from stages.rewards import answer_checker, format_reward
+from stages.rewards import answer_checker, answer_readings, format_reward
+from stages.rewards.pool_scores import PoolScores
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """What is read from a completion."""
+
+    answer: str | None
+    """As `answer_of`."""
+    right: bool
+    strictly_right: bool
+    leniently_right: bool
+    has_format: bool
+
+
+def read(completion: str, gold: str) -> Reading:
+    """A completion, read in every way that is reported."""
+    return Reading(
+        answer=answer_of(completion),
+        right=answer_checker.is_correct(completion, gold),
+        strictly_right=answer_readings.strict(completion, gold),
+        leniently_right=answer_readings.lenient(completion, gold),
+        has_format=format_reward.has_format(completion),
+    )
 
 
 def evaluate(
     prompt: Prompt,
     pool: Sequence[Completion],
     greedy: Completion,
-    scores: Sequence[float],
+    scores: Mapping[str, PoolScores],
     *,
     ks: Sequence[int],
+    orders: Int[np.ndarray, "draw sample"],
 ) -> ProblemResult:
     """What a policy did on one problem.
 
@@ -29,24 +56,44 @@ def evaluate(
         prompt: the problem with its gold answer.
         pool: its N sampled completions.
         greedy: its greedy completion.
-        scores: the reward model's score of each of `pool`.
+        scores: each scorer's view of `pool`.
         ks: how many samples are drawn from the pool, each at most N.
+        orders: random orders of the pool, whose beginnings are the subsets that votes by weight
+            are averaged over (`selection/subsets.nested`).
     """
-    right = [answer_checker.is_correct(row.completion, prompt.answer) for row in pool]
-    answers = [answer_of(row.completion) for row in pool]
-    votes = majority(answers, right, ks=ks)
-    score_array, quality = np.array(scores, dtype=np.float64), np.array(right, dtype=np.float64)
+    # Equal completions are common, and reading one is what takes the time.
+    texts = [row.completion for row in [*pool, greedy]]
+    readings = {text: read(text, prompt.answer) for text in dict.fromkeys(texts)}
+    *found, of_greedy = (readings[text] for text in texts)
+    right, answers = [one.right for one in found], [one.answer for one in found]
+    quality = np.array(right, dtype=np.float64)
+    at: dict[str, dict[str, float]] = {
+        "pass": {str(n): pass_at_k(len(pool), sum(right), k=n) for n in ks},
+        "majority": {
+            str(n): float(vote) for n, vote in zip(ks, majority(answers, right, ks=ks), strict=True)
+        },
+    }
+    numbers, answer_is_right = numbered(answers, right)
+    for name, one in scores.items():
+        at[f"best_of/{name}"] = {str(n): best_of_n(one.values, quality, n=n) for n in ks}
+        if one.weights is not None:
+            at[f"weighted/{name}"] = {
+                str(n): weighted_vote(numbers, one.weights, answer_is_right, subsets=orders[:, :n])
+                for n in ks
+            }
     return ProblemResult(
         id=prompt.id,
         num_samples=len(pool),
         num_correct=sum(right),
-        greedy_correct=answer_checker.is_correct(greedy.completion, prompt.answer),
+        greedy_correct=of_greedy.right,
+        greedy_strict=of_greedy.strictly_right,
+        greedy_lenient=of_greedy.leniently_right,
         mean_accuracy=sum(right) / len(pool),
-        pass_at={str(k): pass_at_k(len(pool), sum(right), k=k) for k in ks},
-        majority_at={str(n): float(vote) for n, vote in zip(ks, votes, strict=True)},
-        best_of={str(n): best_of_n(score_array, quality, n=n) for n in ks},
+        mean_strict=sum(one.strictly_right for one in found) / len(pool),
+        mean_lenient=sum(one.leniently_right for one in found) / len(pool),
+        accuracy_at=at,
         readable_rate=sum(answer is not None for answer in answers) / len(pool),
-        format_rate=sum(format_reward.has_format(row.completion) for row in pool) / len(pool),
+        format_rate=sum(one.has_format for one in found) / len(pool),
         truncation_rate=sum(row.finish_reason == "length" for row in pool) / len(pool),
         mean_tokens=sum(len(row.completion_ids) for row in pool) / len(pool),
     )
@@ -67,6 +114,25 @@ def majority(
         num_unreadable=answers.count(None),
         ns=list(ks),
     )
+
+
+def numbered(
+    answers: Sequence[str | None], right: Sequence[bool]
+) -> tuple[Int[np.ndarray, " sample"], Bool[np.ndarray, " answer"]]:
+    """Each sample's answer as a number, `UNREADABLE` where there is none; which numbers are right.
+
+    By value, as `majority` groups them.
+    """
+    numbers: dict[str, int] = {}
+    found = [
+        UNREADABLE if answer is None else numbers.setdefault(answer, len(numbers))
+        for answer in answers
+    ]
+    answer_is_right = np.zeros(len(numbers), dtype=np.bool_)
+    for number, is_right in zip(found, right, strict=True):
+        if is_right and number != UNREADABLE:
+            answer_is_right[number] = True
+    return np.array(found, dtype=np.int64), answer_is_right
 
 
 def answer_of(completion: str) -> str | None:

@@ -84,7 +84,7 @@ def _mark_best(store: Store, headline: dict[str, Any], runs: dict[str, tuple[str
 def _note(headline: dict[str, Any]) -> str:
     lines = ["| policy | mean accuracy | versus baseline |", "|---|---|---|"]
     for name, numbers in headline.get("policies", {}).items():
-        versus = numbers.get("versus_baseline")
+        versus = numbers.get("versus_baseline", {}).get("mean_accuracy")
         gain = f"{versus['difference']:+.3f}" if versus else ""
         lines.append(f"| {name} | {numbers['mean_accuracy']:.3f} | {gain} |")
     return "\n".join(lines)

@@ -41,8 +41,9 @@ def test_every_recipe_of_this_repository_is_right_and_the_plan_is_one_of_them():
             "train_reward_model.sft-0.pairs: there is no 'sft'; there is judge_preferences/ai",
         ),
         (
-            "score_candidates", "dpo", {"pool": "sft-dev"},
-            "score_candidates.dpo.pool: expected a pool of the split 'test', found one of 'dev'",
+            "score_candidates", "dpo-test", {"pool": "sft-dev"},
+            "score_candidates.dpo-test.pool: expected a pool of the split 'test', found one of "
+            "'dev'",
         ),
         (
             "train_process_reward", "sft", {"steps": "label_steps/sft-test"},
@@ -65,8 +66,27 @@ def test_every_recipe_of_this_repository_is_right_and_the_plan_is_one_of_them():
             "'dev'",
         ),
         (
-            "evaluate_policy", "dpo", {"scores": "sft"},
-            "evaluate_policy.dpo.scores: 'sft' is of the pool 'sft-test', not 'dpo-test'",
+            "evaluate_policy", "dpo", {"scores": "score_candidates/sft-test/scores"},
+            "evaluate_policy.dpo.scores: 'score_candidates/sft-test/scores' is of the pool "
+            "'sft-test', not 'dpo-test'",
+        ),
+        (
+            "evaluate_policy", "dpo", {"aggregation": "no_choice"},
+            "evaluate_policy.dpo.aggregation: 'score_candidates/dpo-test/scores' has scores of "
+            "steps: name an entry of choose_aggregation",
+        ),
+        (
+            "choose_aggregation", "sft", {"pool": "sft-test"},
+            "choose_aggregation.sft.pool: expected a pool of the split 'dev', found one of 'test'",
+        ),
+        (
+            "score_candidates", "sft-dev", {"process": "no_model"},
+            "score_candidates.sft-dev: every model is no_model: name one, or take the entry out",
+        ),
+        (
+            "score_candidates", "dpo-test", {"outcome": "train_reward_model/sft-0/reward_model"},
+            "score_candidates.dpo-test.outcome: there is no "
+            "'train_reward_model/sft-0/reward_model'",
         ),
         (
             "train_grpo", "grpo", {"scorer": "train_process_reward/none/process_model"},

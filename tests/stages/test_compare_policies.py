@@ -45,16 +45,13 @@ plan:
     ppo: {preset: p, start: train_sft/sft/policy, reward: m, scorer: train_reward_model/sft, own: x}
   train_grpo:
     grpo: {preset: grpo, start: train_sft/sft/policy, reward: rule, scorer: no_model, own: none}
-  score_candidates:
-    sft: {pool: sft-test, scorer: train_reward_model/sft/reward_model}
-    dpo: {pool: dpo-test, scorer: train_reward_model/sft/reward_model}
-    ppo: {pool: ppo-test, scorer: train_reward_model/sft/reward_model}
-    grpo: {pool: grpo-test, scorer: train_reward_model/sft/reward_model}
+  score_candidates: {}
+  choose_aggregation: {}
   evaluate_policy:
-    sft: {pool: sft-test, scores: sft}
-    dpo: {pool: dpo-test, scores: dpo}
-    ppo: {pool: ppo-test, scores: ppo}
-    grpo: {pool: grpo-test, scores: grpo}
+    sft: {pool: sft-test, scores: no_scores, aggregation: no_choice}
+    dpo: {pool: dpo-test, scores: no_scores, aggregation: no_choice}
+    ppo: {pool: ppo-test, scores: no_scores, aggregation: no_choice}
+    grpo: {pool: grpo-test, scores: no_scores, aggregation: no_choice}
   baseline: sft
 """
 ACCURACY = {"sft": 0.25, "dpo": 0.5, "ppo": 0.5, "grpo": 0.75}
@@ -75,10 +72,19 @@ def result(number: int, accuracy: float) -> ProblemResult:
         num_samples=4,
         num_correct=round(4 * accuracy),
         greedy_correct=number % 2 == 0,
+        greedy_strict=number % 2 == 0,
+        greedy_lenient=number % 2 == 0,
         mean_accuracy=accuracy,
-        pass_at={"1": accuracy, "4": 1.0},
-        majority_at={"1": accuracy, "4": accuracy},
-        best_of={"1": accuracy, "4": accuracy + 0.125 * (number % 2)},
+        mean_strict=accuracy - 0.25,
+        mean_lenient=accuracy,
+        accuracy_at={
+            "pass": {"1": accuracy, "4": 1.0},
+            "majority": {"1": accuracy, "4": accuracy},
+            "best_of/outcome": {"1": accuracy, "4": accuracy + 0.125 * (number % 2)},
+            "weighted/outcome": {"1": accuracy, "4": accuracy - 0.125},
+            "best_of/format": {"1": accuracy, "4": accuracy},
+            "weighted/format": {"1": accuracy, "4": accuracy},
+        },
         readable_rate=1.0,
         format_rate=1.0,
         truncation_rate=0.0,
@@ -139,10 +145,19 @@ def test_metrics_hold_accuracies_paired_differences_and_costs():
         0.25,
     )
     assert policies["grpo"]["greedy_accuracy"] == 0.5
-    assert policies["grpo"]["versus_baseline"] == {"difference": 0.5, "low": 0.5, "high": 0.5}
-    assert policies["grpo"]["versus_baseline_greedy_accuracy"]["difference"] == 0.0
+    versus = policies["grpo"]["versus_baseline"]
+    gain = versus["mean_accuracy"]
+    assert (gain["difference"], gain["low"], gain["high"]) == (0.5, 0.5, 0.5)
+    assert (gain["p"], gain["p_holm"], gain["detectable"]) == (0.0, 0.0, 0.0)
+    greedy = versus["greedy_accuracy"]
+    assert (greedy["difference"], greedy["only_this"], greedy["p_holm"]) == (0.0, 0, 1.0)
+    assert versus["best_of/outcome"]["difference"] == 0.5
     assert "versus_baseline" not in policies["sft"]
-    assert policies["sft"]["best_of_minus_mean"]["4"]["value"] == 0.0625
+    assert policies["sft"]["minus_mean"]["best_of/outcome"]["4"]["value"] == 0.0625
+    assert [(pair["first"], pair["second"], pair["difference"]) for pair in metrics["pairs"]] == [
+        ("sft", "dpo", -0.25), ("sft", "grpo", -0.5), ("sft", "ppo", -0.25),
+        ("dpo", "grpo", -0.25), ("dpo", "ppo", 0.0), ("grpo", "ppo", 0.25),
+    ]  # fmt: skip
     assert {
         name: (cost["generated_tokens"], cost["trained_tokens"], cost["seconds"])
         for name, cost in metrics["costs"].items()
@@ -160,8 +175,12 @@ def test_the_report_has_every_table_and_links_plots_that_exist():
     assert "| grpo | 50.0 % [29.9, 70.1] | 75.0 % [75.0, 75.0] |" in report
     assert "| train_ppo | 20.5 | ppo 20.5 |" in report
     assert stage_times.LEGEND in report
-    assert "| grpo | +0.0 [+0.0, +0.0] | **+50.0 [+50.0, +50.0]** |" in report
-    assert "- **sft**: the best of 4 is better than one random sample" in report
+    assert "| grpo | +0.0 [+0.0, +0.0] | 1.000 | 0 / 0 | **+50.0 [+50.0, +50.0]** |" in report
+    assert "| dpo - ppo | +0.0 [+0.0, +0.0] | 1.000 | not resolved |" in report
+    assert "| dpo - grpo | **-25.0 [-25.0, -25.0]** | <0.001 | grpo is better |" in report
+    assert "the sample that scores best is better than the majority of 4 (**+6.2 [" in report
+    assert "the vote weighted by scores is worse than the majority of 4 (**-12.5 [" in report
+    assert "| grpo | **+50.0 [+50.0, +50.0]** | **+50.0 [+50.0, +50.0]** |" in report
     assert (
         "ppo: sample_candidates/sft-preference, train_reward_model/sft, train_ppo/ppo | 1,200 |"
         in report
@@ -186,7 +205,8 @@ def test_the_plots_numbers_are_in_csv_files():
     assert [(row["policy"], row["n"]) for row in by_n[:3]] == [
         ("sft", "1"), ("sft", "4"), ("dpo", "1"),
     ]  # fmt: skip
-    assert (by_n[1]["best_of"], by_n[1]["mean"]) == ("0.3125", "0.25")
+    assert (by_n[1]["best_of/outcome"], by_n[1]["mean"]) == ("0.3125", "0.25")
+    assert by_n[1]["best_of/reward_model"] == ""
     curves = {name: [] for name in ("ppo", "grpo")}
     for row in tables["learning_curves"]:
         curves[row["policy"]].append((row["reward"], row["accuracy"]))
@@ -204,7 +224,7 @@ def test_a_plan_without_rollouts_has_the_same_files_and_another_baseline():
     metrics = json.loads(Path("data/compare_policies/metrics.json").read_text(encoding="utf-8"))
     assert metrics["baseline"] == "dpo"
     assert metrics["policies"]["dpo"]["stage"] == "train_dpo@dpo"
-    assert metrics["policies"]["sft"]["versus_baseline"]["difference"] == -0.25
+    assert metrics["policies"]["sft"]["versus_baseline"]["mean_accuracy"]["difference"] == -0.25
     assert metrics["costs"]["sft"]["stages"] == []
     assert metrics["costs"]["dpo"]["stages"] == [
         "train_sft/sft", "sample_candidates/sft-preference", "compute_ref_logprobs/sft",

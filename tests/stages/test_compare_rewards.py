@@ -30,7 +30,11 @@ QUALITY = {
     "confidence": 0.95,
 }
 ANSWERS = {"a": "7756", "b": "5557", "c": "7777"}
-SCORES = {"good": {"a": "9810", "b": "0009", "c": "1234"}, "flat": dict.fromkeys(ANSWERS, "1111")}
+SCORES = {
+    "reward_model": {"a": "9810", "b": "0009", "c": "1234"},
+    "outcome": dict.fromkeys(ANSWERS, "1111"),
+}
+BARE = {"sft": {"pool": "sft-test", "scores": "no_scores", "aggregation": "no_choice"}}
 
 
 def interval(value):
@@ -45,7 +49,8 @@ def write_json(path: Path, content: object) -> None:
 def plan(**tables):
     """The comparison's recipe with other tables."""
     content = copy.deepcopy(presets.CONTENT["recipes"]["comparison"])
-    content |= {"train_reward_model": {}, "train_outcome_reward": {}} | tables
+    content |= {"train_reward_model": {}, "train_outcome_reward": {}, "evaluate_policy": BARE}
+    content |= tables
     # JSON is YAML; a dump of the latter would sort the entries.
     write_json(Path("params.yaml"), {"seed": 0, "plan": content, "reward_quality": QUALITY})
 
@@ -95,13 +100,41 @@ def folder(tmp_path, monkeypatch):
         for index, answer in enumerate(text)
     ]
     lines.write(Path("data/sample_candidates/sft-test/pool.jsonl"), pool)
-    for scorer, of_problem in SCORES.items():
-        rows = [
-            Score(id=name, index=index, score=float(score))
-            for name, text in of_problem.items()
-            for index, score in enumerate(text)
-        ]
-        lines.write(Path(f"data/score_candidates/{scorer}/scores.jsonl"), rows)
+    rows = [
+        Score(
+            id=name,
+            index=index,
+            scores={
+                scorer: float(of_problem[name][index]) for scorer, of_problem in SCORES.items()
+            },
+            disagreement=None,
+            steps=None,
+        )
+        for name, text in ANSWERS.items()
+        for index in range(len(text))
+    ]
+    lines.write(Path("data/score_candidates/sft/scores.jsonl"), rows)
+    Path("data/no_scores.jsonl").write_text("", encoding="utf-8")
+    write_json(Path("data/no_choice.json"), None)
+    of_n = {"1": interval(0.5), "2": interval(0.875)}
+    methods = {
+        f"{way}/{name}": of_n
+        for way in ("best_of", "weighted")
+        for name in ("reward_model", "outcome", "mean_logprob", "format")
+    }
+    methods |= {"best_of/longest": of_n, "best_of/shortest": of_n}
+    votes = {f"weighted/{name}": {"2": interval(0.8)} for name in ("reward_model", "outcome")}
+    write_json(
+        Path("data/evaluate_policy/sft/metrics.json"),
+        {
+            "num_problems": 3,
+            "num_samples": 4,
+            "mean_accuracy": interval(0.5),
+            "accuracy_at": methods | votes | {"majority": {"2": interval(0.75)}},
+            "minus_mean": methods,
+            "minus_majority": methods,
+        },
+    )
     write_json(Path("data/label_preferences/sft/metrics.json"), {"train": {}})
     write_json(
         Path("data/judge_preferences/sft/metrics.json"),
@@ -110,30 +143,28 @@ def folder(tmp_path, monkeypatch):
     write_json(Path("data/revise_answers/sft/metrics.json"), {"generated_tokens": 56})
 
 
-SCORERS = {
-    "good": {"pool": "sft-test", "scorer": RM},
-    "flat": {"pool": "sft-test", "scorer": "train_sft/sft/policy"},
-}
+SCORED = {
+    "evaluate_policy": {
+        "sft": {"pool": "sft-test", "scores": "score_candidates/sft/scores",
+                "aggregation": "no_choice"},
+    }
+}  # fmt: skip
 
 
 def test_scorers_of_one_pool_worked_by_hand():
-    plan(score_candidates=SCORERS)
+    plan(**SCORED)
     metrics, report = compare()
-    pool = metrics["pools"]["sft-test"]
-    assert (pool["num_problems"], pool["num_samples"]) == (3, 4)
-    assert pool["mean"]["value"] == pytest.approx((0.5 + 0.25 + 1) / 3, abs=1e-6)
-    assert pool["majority"]["value"] == pytest.approx(2 / 3, abs=1e-6)
-    good, flat = (pool["scorers"][name] for name in ("good", "flat"))
+    pool = metrics["pools"]["sft"]
+    assert (pool["num_problems"], pool["num_samples"], pool["n"]) == (3, 4, 2)
+    assert pool["majority"] == interval(0.75)
+    good, flat = (pool["scorers"][name] for name in ("reward_model", "outcome"))
     assert (good["auc"]["value"], flat["auc"]["value"]) == (1.0, 0.5)
     assert good["problems_with_both"] == flat["problems_with_both"] == 2
-    assert good["best_of"]["value"] == 1.0
-    # A score that tells nothing apart chooses at random.
-    assert flat["best_of"] == pool["mean"]
-    assert flat["best_of_minus_mean"] == {"value": 0.0, "low": 0.0, "high": 0.0}
-    # b alone: the majority says 5.
-    assert good["best_of_minus_majority"]["value"] == pytest.approx(1 / 3, abs=1e-6)
-    assert f"| good: {RM} | 1.000 [" in report
-    assert "| flat: train_sft/sft/policy | 0.500 [0.500, 0.500] | 58.3 % [" in report
+    # Accuracies are those of evaluate_policy, at its largest n.
+    assert good["best_of"] == interval(0.875)
+    assert (good["weighted"], pool["scorers"]["longest"]["weighted"]) == (interval(0.8), None)
+    assert "| reward_model | 1.000 [" in report
+    assert "| outcome | 0.500 [0.500, 0.500] | none | 87.5 % [75.0, 100.0] |" in report
 
 
 def test_models_stand_by_what_they_are_tested_on_and_by_who_labelled():
@@ -144,7 +175,7 @@ def test_models_stand_by_what_they_are_tested_on_and_by_who_labelled():
         | reward_model("revised", 0.625, pairs="revise_answers/sft")
         | reward_model("own-truth", 0.625, heldout="judge_preferences/sft")
     )
-    plan(score_candidates=SCORERS, train_reward_model=models)
+    plan(train_reward_model=models)
     metrics, report = compare()
     found = metrics["reward_models"]
     assert list(found) == ["own-truth", "sft-0", "noisy", "z-ai", "revised"]
@@ -170,7 +201,7 @@ def test_outcome_models_have_a_table():
     }
     write_json(Path("data/train_outcome_reward/sft/metrics.json"), {"heldout": quality})
     entry = {"start": "train_sft/sft/policy", "pool": "sft-preference", "heldout": "sft-dev"}
-    plan(score_candidates=SCORERS, train_outcome_reward={"sft": entry})
+    plan(train_outcome_reward={"sft": entry})
     _, report = compare()
     assert "| sft | sft-preference | sft-dev | none | 75.0 % [62.5, 87.5] | 62.5 % |" in report
     _, _, legend = report.partition("## Outcome models")
@@ -178,20 +209,26 @@ def test_outcome_models_have_a_table():
 
 
 def test_a_recipe_without_reward_models_says_none_and_has_the_same_files():
-    plan(score_candidates={})
+    plan()
     metrics, report = compare()
-    assert metrics["pools"] == metrics["reward_models"] == metrics["outcome_models"] == {}
-    assert report.count("\nnone\n") == 3
+    assert metrics["reward_models"] == metrics["outcome_models"] == {}
+    assert set(metrics["pools"]["sft"]["scorers"]) == {
+        "mean_logprob",
+        "format",
+        "longest",
+        "shortest",
+    }
+    assert report.count("\nnone\n") == 2
     plots = compare_rewards.OUTPUT / "plots"
     assert {path.name for path in plots.iterdir()} == {
         "auc.csv", "auc.png", "noise.csv", "noise.png",
     }  # fmt: skip
-    assert len((plots / "auc.csv").read_text(encoding="utf-8").splitlines()) == 1
+    assert len((plots / "auc.csv").read_text(encoding="utf-8").splitlines()) == 1 + 4
 
 
 def test_a_model_without_a_decided_pair_is_in_the_table_and_on_no_curve():
     models = reward_model("sft-0", None) | reward_model("noisy", 0.5, flip=25)
-    plan(score_candidates=SCORERS, train_reward_model=models)
+    plan(train_reward_model=models)
     _, report = compare()
     assert (
         "| sft-0 | verifier | label_preferences/sft | label_preferences/sft | 0 % | none |"
@@ -206,7 +243,6 @@ def test_a_second_run_writes_the_same_bytes_whatever_the_order_of_entries():
     written = []
     for turn in (1, -1):
         plan(
-            score_candidates=dict(list(SCORERS.items())[::turn]),
             train_reward_model=dict(list(models.items())[::turn]),
         )
         compare()

@@ -1,7 +1,10 @@
 """One score of a solution from the scores of its steps."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+Kind = Literal["last", "min", "product", "mean"]
 
 
 def last(scores: Sequence[float]) -> float:
@@ -35,3 +38,12 @@ def product(scores: Sequence[float]) -> float:
 def mean(scores: Sequence[float]) -> float:
     """The mean: one bad step among many good ones costs little."""
     return math.fsum(scores) / len(scores)
+
+
+KINDS: dict[Kind, Callable[[Sequence[float]], float]] = {
+    "last": last,
+    "min": lowest,
+    "product": product,
+    "mean": mean,
+}
+"""Their names in params.yaml and in choices."""

@@ -1,26 +1,16 @@
-import math
+from pathlib import Path
 
 import pytest
 import torch
 from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute
 
-from stages.models import policy, process_head, process_scorer, scorer, tokenizer
-from stages.models.aggregate import Minimum
+from stages.models import policy, process_head, process_scorer, tokenizer
 from stages.models.batch import Group
-from stages.models.config import ModelConfig
 from stages.models.process_head import Solution
-from stages.models.process_scorer import ProcessScore
 
-MODEL = ModelConfig(
-    path=None,
-    revision=None,
-    tiny={
-        "hidden_size": 8, "num_layers": 1, "num_heads": 2, "intermediate_size": 16,
-        "max_length": 32, "vocab_size": 700,
-    },
-)  # fmt: skip
 WORD = "train_process_reward/sft/process_model"
 STEP, NEWLINE = 2, 9
+DATA = Path("data")
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +21,7 @@ def folder(tmp_path, monkeypatch):
     generator = torch.Generator().manual_seed(1)
     for parameter in process_head.head(model).parameters():
         torch.nn.init.normal_(parameter, generator=generator)
-    policy.save(model, tokenizer.train(["1"], 700), scorer.start.DATA / WORD)
+    policy.save(model, tokenizer.train(["1"], 700), DATA / WORD)
 
 
 def groups():
@@ -48,7 +38,7 @@ def groups():
 
 
 def test_a_completion_is_split_into_steps_in_its_own_tokens():
-    found = process_scorer.load(scorer.start.DATA / WORD, compute(), CPU)
+    found = process_scorer.load(DATA / WORD, compute(), CPU)
     (first, second), (third,) = (group.completions for group in groups())
     star = first[1]
     assert found.split(first) == [[13, star], [star], [14, EOS]]
@@ -56,24 +46,16 @@ def test_a_completion_is_split_into_steps_in_its_own_tokens():
     assert found.split(third) == [[15, 16, star, EOS]], "an end alone is no step"
 
 
-@pytest.mark.parametrize(
-    ("kind", "aggregate"),
-    [("last", lambda s: s[-1]), ("min", min), ("product", math.prod),
-     ("mean", lambda s: sum(s) / len(s))],
-)  # fmt: skip
-def test_a_completions_score_is_made_of_its_steps_scores_in_the_groups_order(kind, aggregate):
-    path = scorer.start.DATA / WORD
-    model = process_head.load(path, compute(), CPU)
-    reader = process_scorer.load(path, compute(), CPU)
+def test_the_scores_of_steps_come_in_the_order_of_the_groups_whatever_their_numbers():
+    model = process_head.load(DATA / WORD, compute(), CPU)
+    reader = process_scorer.load(DATA / WORD, compute(), CPU)
     solutions = [
         Solution(prompt_ids=group.prompt_ids, steps=reader.split(ids))
         for group in groups()
         for ids in group.completions
     ]
-    expected = [aggregate(s) for s in process_head.step_scores(model, solutions, compute(), PAD)]
-    settings = ProcessScore(kind=kind)
-    score = scorer.load(WORD, Minimum(kind="min"), settings, MODEL, compute(), CPU)
-    found = score(groups())
-    assert found.values.tolist() == pytest.approx(expected, rel=1e-5)
-    assert found.disagreement.tolist() == [0.0, 0.0, 0.0]
-    assert len(set(expected)) == 3
+    expected = [process_head.step_scores(model, [one], compute(), PAD)[0] for one in solutions]
+    found = process_scorer.completion_steps(reader, groups())
+    assert [len(steps) for steps in found] == [3, 1, 1]
+    for own, alone in zip(found, expected, strict=True):
+        assert own == pytest.approx(alone, rel=1e-5)

@@ -6,7 +6,10 @@ from stages.records import lines
 from stages.records.completion import Completion
 from stages.records.score import Score
 
-ROWS = [Score(id="a", index=0, score=0.1 + 0.2), Score(id="é\u2028\n漢", index=1, score=-1e-300)]
+ROWS = [
+    Score(id="a", index=0, scores={"b": 0.1 + 0.2, "a": 1.0}, disagreement=None, steps=[0.5]),
+    Score(id="é\u2028\n漢", index=1, scores={}, disagreement=-1e-300, steps=None),
+]
 
 
 def test_rows_come_back_as_they_were_written(tmp_path):
@@ -20,7 +23,7 @@ def test_a_row_is_one_line_of_json_with_sorted_keys_in_utf8(tmp_path):
     lines.write(path, ROWS)
     raw = path.read_bytes().split(b"\n")
     assert len(raw) == 3
-    assert list(json.loads(raw[0])) == ["id", "index", "score"]
+    assert list(json.loads(raw[0])) == ["disagreement", "id", "index", "scores", "steps"]
     assert "漢".encode() in raw[1]
 
 

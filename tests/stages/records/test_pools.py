@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -49,12 +50,15 @@ def test_a_pool_without_prompts_is_refused():
 
 
 def score(name: str, index: int, value: float) -> Score:
-    return Score(id=name, index=index, score=value)
+    return Score(
+        id=name, index=index, scores={"outcome": value}, disagreement=None, steps=[0.5, value]
+    )
 
 
 def test_scores_come_in_the_order_of_the_completions():
     problems = pools.by_problem([prompt("a")], [completion("a", 0), completion("a", 1)])
-    assert pools.scores(problems, [score("a", 1, 0.5), score("a", 0, -2.0)]) == [[-2.0, 0.5]]
+    rows = [score("a", 1, 0.5), score("a", 0, -2.0)]
+    assert pools.scores(problems, rows) == [[rows[1], rows[0]]]
 
 
 @pytest.mark.parametrize(
@@ -62,10 +66,28 @@ def test_scores_come_in_the_order_of_the_completions():
     [
         ([("a", 0, 1.0)], "no score at problem 'a', index 1"),
         ([("a", 0, 1.0), ("a", 1, 1.0), ("b", 0, 1.0)], "a score of no completion at problem 'b'"),
-        ([("a", 0, 1.0), ("a", 1, math.nan)], "found nan at problem 'a', index 1.*diverged"),
+        (
+            [("a", 0, 1.0), ("a", 1, math.nan)],
+            "found nan by 'outcome' at problem 'a', index 1.*diverged",
+        ),
     ],
 )
 def test_scores_that_do_not_match_the_pool_are_refused(rows, found):
     problems = pools.by_problem([prompt("a")], [completion("a", 0), completion("a", 1)])
     with pytest.raises(ValueError, match=found):
         pools.scores(problems, [score(*row) for row in rows])
+
+
+def test_a_step_that_is_no_number_is_refused_too():
+    problems = pools.by_problem([prompt("a")], [completion("a", 0)])
+    row = Score(id="a", index=0, scores={}, disagreement=None, steps=[0.5, math.inf])
+    with pytest.raises(ValueError, match="found inf by 'process' at problem 'a', index 0"):
+        pools.scores(problems, [row])
+
+
+def test_equal_completions_are_one_group_told_by_their_tokens():
+    ids = [[5, 6], [7], [5, 6], [5], [7]]
+    pool = [dataclasses.replace(completion("a", i), completion_ids=t) for i, t in enumerate(ids)]
+    firsts, places = pools.distinct(pool)
+    assert [row.index for row in firsts] == [0, 1, 3]
+    assert places == [0, 1, 0, 2, 1]

@@ -1,0 +1,91 @@
+import dataclasses
+import math
+
+import pytest
+
+from stages.records.completion import Completion
+from stages.records.score import Score
+from stages.rewards import pool_scores
+from stages.rewards.aggregation import Aggregation
+
+CHOICE = Aggregation(best_of="min", weighted="last")
+
+
+def completion(index: int, *, tokens: int, logprob_sum: float) -> Completion:
+    return Completion(
+        id="p", index=index, completion="", completion_ids=[7] * tokens, logprob_sum=logprob_sum,
+        finish_reason="stop", seed=0,
+    )  # fmt: skip
+
+
+POOL = [completion(0, tokens=4, logprob_sum=-2.0), completion(1, tokens=2, logprob_sum=-3.0)]
+
+
+def rows(**scores: tuple[float, float]) -> list[Score]:
+    steps = [[0.9, 0.5, 0.8], [0.6]]
+    return [
+        Score(
+            id="p",
+            index=index,
+            scores={name: values[index] for name, values in scores.items()},
+            disagreement=None,
+            steps=steps[index],
+        )
+        for index in range(2)
+    ]
+
+
+def test_what_needs_no_scores_comes_from_the_pool_alone():
+    found = pool_scores.by_scorer(POOL, None, None)
+    assert list(found) == ["mean_logprob", "format", "longest", "shortest"]
+    assert found["mean_logprob"].values.tolist() == [-0.5, -1.5]
+    weights = found["mean_logprob"].weights
+    assert weights is not None
+    assert weights.tolist() == pytest.approx([math.exp(-0.5), math.exp(-1.5)])
+    assert found["longest"].values.tolist() == [4.0, 2.0]
+    assert found["shortest"].values.tolist() == [-4.0, -2.0]
+    assert found["longest"].weights is found["shortest"].weights is None
+
+
+def test_logits_choose_as_they_are_and_vote_by_their_logistic_function():
+    scores = rows(reward_model=(0.0, math.log(3.0)), outcome=(-1.0, 1.0))
+    found = pool_scores.by_scorer(POOL, scores, CHOICE)
+    assert list(found)[:3] == ["reward_model", "outcome", "process"]
+    assert found["reward_model"].values.tolist() == [0.0, math.log(3.0)]
+    weights = found["reward_model"].weights
+    assert weights is not None
+    assert weights.tolist() == pytest.approx([0.5, 0.75])
+
+
+def test_scores_of_steps_become_one_as_chosen_for_each_use():
+    found = pool_scores.by_scorer(POOL, rows(), CHOICE)["process"]
+    assert found.values.tolist() == [0.5, 0.6]
+    assert found.weights is not None
+    assert found.weights.tolist() == [0.8, 0.6]
+
+
+def test_scores_of_steps_without_a_choice_are_refused():
+    with pytest.raises(ValueError, match="name an entry of choose_aggregation"):
+        pool_scores.by_scorer(POOL, rows(), None)
+
+
+def test_products_that_differ_by_rounding_are_ties():
+    first, second = rows()
+    a, b, c = 0.1, 0.7, 0.3
+    assert (a * b) * c != (c * b) * a
+    pair = [
+        Score(id="p", index=row.index, scores={}, disagreement=None, steps=steps)
+        for row, steps in ((first, [a, b, c]), (second, [c, b, a]))
+    ]
+    product = Aggregation(best_of="product", weighted="product")
+    values = pool_scores.by_scorer(POOL, pair, product)["process"].values
+    assert values[0] == values[1]
+
+
+def test_the_format_alone_chooses_at_random_among_those_that_keep_it():
+    texts = ["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 7\n#### 7"]
+    pool = [dataclasses.replace(POOL[0], index=i, completion=text) for i, text in enumerate(texts)]
+    found = pool_scores.by_scorer(pool, None, None)["format"]
+    assert found.values.tolist() == [1.0, 0.0, 1.0]
+    assert found.weights is not None
+    assert found.weights.tolist() == [1.0, 0.0, 1.0]
