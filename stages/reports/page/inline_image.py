@@ -50,7 +50,7 @@ def palette(path: Path) -> tuple[bytes, int, int]:
         raise ValueError(f"Expected a PNG file, found something else in {path}.") from error
     white = Image.new("RGBA", image.size, "white")
     flat = Image.alpha_composite(white, image).convert("RGB")
-    few = flat.quantize(COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    few = flat.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     written = io.BytesIO()
     few.save(written, "PNG", optimize=True)
     return written.getvalue(), *image.size
