@@ -68,6 +68,7 @@ def main() -> None:
     """Write `report.html`, `metrics.json` and `plots/`."""
     with runs.start("write_report", OUTPUT) as run:
         config = params.load(Config)
+        reports = [named_report(entry) for entry in report_entries(config)]
         prompts = list(lines.read(PROMPTS, Prompt))
         names = recipe.evaluated(config.plan)
         judged = progress.track(names, total=len(names), label="judge")
@@ -82,7 +83,7 @@ def main() -> None:
         with outputs.replace(OUTPUT / "plots") as temporary:
             report_sections.draw(temporary, policies, found, series)
         sections = [
-            *(named_report(entry) for entry in report_entries(config)),
+            *reports,
             *report_sections.own(
                 OUTPUT,
                 prompts,
@@ -106,9 +107,7 @@ def main() -> None:
 def samples(plan: Recipe, policy: str, prompts: list[Prompt]) -> PolicySamples:
     """What a policy did on the test problems."""
     folder = DATA / f"sample_candidates/{plan.evaluate_policy[policy].pool}"
-    pool, greedy = (
-        lines.read(folder / f"{name}.jsonl", Completion) for name in ("pool", "greedy")
-    )
+    pool, greedy = (lines.read(folder / f"{name}.jsonl", Completion) for name in ("pool", "greedy"))
     return policy_samples.judge(prompts, pool, greedy)
 
 

@@ -82,5 +82,5 @@ def requests(driver: webdriver.Chrome) -> list[str]:
 
 
 def complaints(driver: webdriver.Chrome) -> list[str]:
-    """What the console says at level SEVERE since the last call: errors, refused and failed loads."""
+    """What the console says at level SEVERE since the last call: errors and failed loads."""
     return [row["message"] for row in driver.get_log("browser") if row["level"] == "SEVERE"]

@@ -7,12 +7,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from ruamel.yaml import YAML
 
+from stages.recipe import TABLES
 from stages.records import lines
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
 from stages.records.rollout import Rollout
 from stages.records.score import Score
-from stages.recipe import TABLES
 
 ATTACK = '<script>document.title = "run"</script>\n# big\n![x](http://127.0.0.1:9/x.png)\n#### 7'
 """A right answer to the first problem: what a model could write to get out of its card."""
@@ -60,7 +60,7 @@ def write() -> None:
         lines.write(folder / "pool.jsonl", pool)
         lines.write(folder / "greedy.jsonl", greedy)
         scores = [
-            Score(id=row.id, index=row.index, score=float(stream.normal()) + ("#" in row.completion))
+            Score(id=row.id, index=row.index, score=row.completion.count("#") + stream.normal())
             for row in pool
         ]
         lines.write(data / f"score_candidates/{policy}/scores.jsonl", scores)
@@ -94,9 +94,7 @@ def parameters() -> dict[str, object]:
         name: {"pool": f"{name}-test", "scorer": "train_reward_model/m/reward_model"}
         for name in POLICIES
     }
-    plan["evaluate_policy"] = {
-        name: {"pool": f"{name}-test", "scores": name} for name in POLICIES
-    }
+    plan["evaluate_policy"] = {name: {"pool": f"{name}-test", "scores": name} for name in POLICIES}
     quality = {"num_bins": 2, "binning": "equal_mass", "length_tolerance": 1, "length_edges": [0],
                "num_bootstrap": 200, "confidence": 0.95}  # fmt: skip
     return {

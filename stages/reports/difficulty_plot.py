@@ -14,9 +14,7 @@ from stages.reports import plot_style
 BOUNDS = ("value", "low", "high")
 
 
-def draw(
-    path: Path, groups: Sequence[Mapping[str, Any]], colours: Mapping[str, str]
-) -> None:
+def draw(path: Path, groups: Sequence[Mapping[str, Any]], colours: Mapping[str, str]) -> None:
     """A line a policy, with intervals; policies stand beside each other within a group."""
     names = list(groups[0]["policies"])
     offsets = np.linspace(-0.26, 0.26, len(names)) if len(names) > 1 else [0.0]

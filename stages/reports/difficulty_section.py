@@ -20,14 +20,12 @@ def render(groups: Sequence[Mapping[str, Any]], *, confidence: float) -> str:
         [name, *(percent(one["policies"][name]["accuracy"]) for one in groups)]
         for name in (baseline, *others)
     ]
-    gains = [
-        [name, *(points(one["policies"][name]["gain"]) for one in groups)] for name in others
-    ]
+    gains = [[name, *(points(one["policies"][name]["gain"]) for one in groups)] for name in others]
     assigned = ", ".join(f"{one['assigned']:.1%}" for one in groups)
     parts = [
         "# Accuracy by difficulty",
-        f"Problems in {len(groups)} groups of equal size by the pass rate of {baseline}. Its samples "
-        f"are split in halves: the even-numbered tell a problem's difficulty, the odd-numbered "
+        f"Problems in {len(groups)} groups of equal size by the pass rate of {baseline}. Its "
+        f"samples are split in halves: the even-numbered tell a problem's difficulty, the odd-numbered "
         f"measure {baseline}. Were it one half for both, the hardest group would hold the unlucky "
         f"problems, {baseline} would seem worse there than it is, and every other policy would "
         f"seem to gain by the mere return of luck. The halves that chose the groups had pass "

@@ -17,9 +17,7 @@ NUM_BUCKETS = 5
 Metrics = dict[str, Any]
 
 
-def measure(
-    policies: Mapping[str, PolicySamples], config: QualityConfig, *, seed: int
-) -> Metrics:
+def measure(policies: Mapping[str, PolicySamples], config: QualityConfig, *, seed: int) -> Metrics:
     """The content of the section.
 
     Returns:

@@ -33,7 +33,7 @@ def render(lengths: Mapping[str, Any], *, confidence: float) -> str:
         f"completion is longer than a wrong one of the same problem, ties half; 0.5 where length "
         f"says nothing.",
         markdown.table(header, rows),
-        "![Distribution of lengths of right and wrong completions of each policy](plots/lengths.png)",
+        "![Lengths of right and wrong completions of each policy](plots/lengths.png)",
         "## Accuracy by length",
         "Accuracy of the completions of each length in tokens (a mean over the problems that have "
         "one), and in parentheses the share of the policy's completions that are so long. Harder "

@@ -37,13 +37,13 @@ def measure(
     """
     (baseline, reference), *_ = scores.items()
     right = policies[baseline].right
-    with_right = right.any(axis=1)
+    with_right = right.any(axis=1, keepdims=True)
     typical = np.where(right, reference, 0.0).sum(axis=1) / np.maximum(1, right.sum(axis=1))
     found = {}
     for name, shift in shifts(scores).items():
         verdicts = policies[name].right
         places = np.broadcast_to(np.arange(len(shift))[:, None], shift.shape)
-        wrong = ~verdicts & with_right[:, None]
+        wrong = ~verdicts & with_right
         above = (scores[name] > typical[:, None]).astype(np.float64)
         found[name] = {
             kind: over_problems(shift[mask], places[mask], config, seed, is_rate=False)

@@ -12,6 +12,6 @@ class Section:
     title: str
     """Plain text."""
     body: str
-    """HTML in which everything from a file is escaped; its own headings are of level 3 and below."""
+    """HTML in which all that is of a file is escaped; its headings are of level 3 and below."""
     parts: list[tuple[str, str]]
     """(anchor, title) of the headings of level 3, in order."""

@@ -57,9 +57,11 @@ td[style*="right"] { white-space: nowrap; }
 th { background: var(--head); text-align: left; font-weight: 600; }
 td { border-top: 1px solid var(--line); }
 th:first-child, td:first-child { min-width: 8.4rem; max-width: 26rem; overflow-wrap: anywhere; }
-.figure { margin: 1rem 0; padding: 6px; background: #ffffff; border: 1px solid var(--line); border-radius: 8px; }
+.figure { margin: 1rem 0; padding: 6px; background: #ffffff; border: 1px solid var(--line);
+  border-radius: 8px; }
 /* Letters of a plot are then as large as those of the text. */
-.figure img { display: block; width: calc(var(--natural) * .72); max-width: 100%; height: auto; margin: 0 auto; }
+.figure img { display: block; width: calc(var(--natural) * .72); max-width: 100%;
+  height: auto; margin: 0 auto; }
 code, pre { font: .86em/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 code { background: var(--head); padding: .1em .3em; border-radius: 4px; }
 pre { background: var(--card); padding: .7rem; border-radius: 6px; overflow-x: auto; }
@@ -86,7 +88,8 @@ pre { background: var(--card); padding: .7rem; border-radius: 6px; overflow-x: a
   h1 { font-size: 1.5rem; }
   h2 { font-size: 1.28rem; }
   th, td { padding: .35rem .55rem; }
-  th:first-child, td:first-child { min-width: 7.6rem; max-width: 9.5rem; position: sticky; left: 0; }
+  th:first-child, td:first-child { min-width: 7.6rem; max-width: 9.5rem;
+    position: sticky; left: 0; }
   td:first-child { background: var(--paper); border-right: 1px solid var(--line); }
   /* Half of its pixels keep a plot's letters readable; it scrolls in its box. */
   .figure img { max-width: none; width: max(100%, calc(var(--natural) * .5)); }

@@ -15,10 +15,7 @@ def cards(
     chosen: Sequence[Chosen], prompts: Sequence[Prompt], policies: Mapping[str, PolicySamples]
 ) -> str:
     """One card a problem: question, gold answer, and each policy's greedy completion."""
-    return "\n".join(
-        card(one, prompts[one.place], policies)
-        for one in chosen
-    )
+    return "\n".join(card(one, prompts[one.place], policies) for one in chosen)
 
 
 def card(chosen: Chosen, prompt: Prompt, policies: Mapping[str, PolicySamples]) -> str:
