@@ -67,7 +67,12 @@ def screenshot(driver: webdriver.Chrome, path: Path, *, whole: bool = False) -> 
         options |= {"captureBeyondViewport": True, "clip": clip}
     data = base64.b64decode(driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
     path.write_bytes(data)
-    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    return pixels(data)
+
+
+def pixels(png: bytes) -> np.ndarray:
+    """Red, green and blue of each pixel, row by row."""
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
 def requests(driver: webdriver.Chrome) -> list[str]:
