@@ -27,9 +27,9 @@ def render(groups: Sequence[Mapping[str, Any]], *, confidence: float) -> str:
         f"Problems in {len(groups)} groups of equal size by the pass rate of {baseline}. Its "
         f"samples are split in halves: the even-numbered tell a problem's difficulty, the "
         f"odd-numbered measure {baseline}. Were it one half for both, the hardest group would hold "
-        f"the unlucky problems, {baseline} would seem worse there than it is, and every other policy would "
-        f"seem to gain by the mere return of luck. The halves that chose the groups had pass "
-        f"rates of {assigned}. Accuracy is that of one random sample; in brackets "
+        f"the unlucky problems, {baseline} would seem worse there than it is, and every other "
+        f"policy would seem to gain by the mere return of luck. The halves that chose the groups "
+        f"had pass rates of {assigned}. Accuracy is that of one random sample; in brackets "
         f"{confidence:.0%} intervals over the problems of the group, whose number stands in the "
         f"header.",
         markdown.table(["policy", *header], accuracies),

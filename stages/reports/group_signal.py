@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stages.algorithms.repeated_share import repeated_share
 from stages.records.rollout import Rollout
-from stages.rewards.components.ngram_repetition import repeated_share
 
 NGRAM = 4
 

@@ -10,8 +10,8 @@ from stages.reports.markdown import number, percent
 def render(lengths: Mapping[str, Any], *, confidence: float) -> str:
     """The section; `lengths` is what `lengths.measure` found."""
     policies: Mapping[str, Any] = lengths["policies"]
-    header = ["policy", "mean tokens", "5 %", "25 %", "median", "75 %", "95 %", "cut at the limit",
-              "right is longer"]  # fmt: skip
+    quantiles = ["5\u00a0%", "25\u00a0%", "median", "75\u00a0%", "95\u00a0%"]
+    header = ["policy", "mean tokens", *quantiles, "cut at the limit", "right is longer"]
     rows = [
         [
             name,
