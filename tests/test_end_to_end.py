@@ -17,6 +17,7 @@ AFTER_GRPO = {
     "evaluate_policy@grpo",
     "compare_policies",
     "compare_rewards",
+    "write_report",
 }
 ALL = {
     "trace_code",
@@ -24,6 +25,7 @@ ALL = {
     "assemble_ensembles",
     "compare_policies",
     "compare_rewards",
+    "write_report",
     *(f"{stage}@{name}" for stage in TABLES for name in getattr(PLAN, stage)),
 }
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ from typing import Any
 
 from stages.tracking.lockfile import Entry
 
-SUFFIXES = {".md", ".png", ".svg", ".json"}
-MAX_BYTES = 1_000_000
+SUFFIXES = {".md", ".png", ".svg", ".json", ".html"}
+MAX_BYTES = 4_000_000
 TABLES = {"rollouts.jsonl", "pool.jsonl", "greedy.jsonl"}
 MAX_ROWS = 50
 

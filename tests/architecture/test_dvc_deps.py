@@ -99,8 +99,9 @@ def test_every_stage_leaves_a_run_record_and_tracking_reads_them_all(
 def test_only_leaves_read_run_records(graph: dict[str, StageNode]) -> None:
     # a record holds times and ids: whatever reads one can never be restored for what reads it
     readers = {n.name for n in graph.values() if any(d.endswith("/run") for d in n.deps)}
-    assert readers == {"track", "compare_policies"}
-    assert downstream(graph, {"compare_policies"}) == {"track"}
+    assert readers == {"track", "compare_policies", "write_report"}
+    assert downstream(graph, {"compare_policies"}) == {"track", "write_report"}
+    assert downstream(graph, {"write_report"}) == {"track"}
 
 
 def test_nothing_switches_the_run_cache_off(bodies: dict[str, dict[str, Any]]) -> None:

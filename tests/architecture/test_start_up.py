@@ -21,3 +21,10 @@ def test_a_stage_with_a_model_imports_neither_scikit_learn_nor_pandas() -> None:
 def test_in_another_process_scikit_learn_is_there() -> None:
     code = "import stages, sklearn; from stages.runtime import runs"
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+
+
+def test_a_stage_without_a_model_imports_no_torch() -> None:
+    names = ("compare_policies", "compare_rewards", "write_report")
+    code = "\n".join(["import sys", *(f"import stages.{name}" for name in names),
+                      "assert not {'torch', 'transformers'} & set(sys.modules)"])  # fmt: skip
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)

@@ -1,10 +1,10 @@
 """How much of a completion it has said before."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 
+from stages.algorithms.repeated_share import repeated_share
 from stages.params import Params
 from stages.rewards.answered import Answered
 from stages.rewards.available import Available
@@ -27,11 +27,3 @@ class NgramRepetition(Params):
         """One value for each completion."""
         shares = [repeated_share(sample.token_ids, self.n) for sample in answered.samples]
         return Judged(totals=[-share for share in shares])
-
-
-def repeated_share(tokens: Sequence[int], n: int) -> float:
-    """The share of n-grams that have occurred before; 0 where there is none."""
-    number = len(tokens) - n + 1
-    if number < 1:
-        return 0.0
-    return 1 - len({tuple(tokens[start : start + n]) for start in range(number)}) / number

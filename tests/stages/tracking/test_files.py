@@ -29,12 +29,17 @@ def test_of_a_folder_of_ensembles_no_file_of_a_model_is_copied(tmp_path):
     models = [f"{ensemble}/{number}" for ensemble in ("large", "small") for number in (0, 1)]
     for model in models:
         write(tmp_path / "ensembles" / model, "config.json", "tokenizer.json", "model.safetensors")
-    write(tmp_path, "metrics.json", "plots/a.png", "run/run.json", "run/journal.jsonl")
-    outs = [tmp_path / name for name in ("ensembles", "metrics.json", "plots", "run")]
+    write(
+        tmp_path, "report.html", "metrics.json", "plots/a.png", "run/run.json", "run/journal.jsonl"
+    )
+    outs = [
+        tmp_path / name for name in ("ensembles", "report.html", "metrics.json", "plots", "run")
+    ]
     found = {
         path.relative_to(tmp_path).as_posix(): folder for path, folder in files.small(entry(*outs))
     }
     assert found == {
+        "report.html": None,
         "metrics.json": None,
         "plots/a.png": "plots",
         "run/run.json": "run",

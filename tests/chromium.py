@@ -1,0 +1,91 @@
+"""A headless Chromium that opens pages and tells what it saw there."""
+
+import base64
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+)
+
+
+@contextmanager
+def started() -> Iterator[webdriver.Chrome]:
+    """A browser with a new, empty profile and nothing cached."""
+    assert BROWSER, "no Chromium: run .ci/install-chromium"
+    assert DRIVER, "no chromedriver: run .ci/install-chromium"
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        try:
+            yield driver
+        finally:
+            driver.quit()
+
+
+def set_width(driver: webdriver.Chrome, width: int, *, scheme: str = "light") -> None:
+    """A screen so many pixels wide; a phone's where it is narrow."""
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def screenshot(driver: webdriver.Chrome, path: Path, *, whole: bool = False) -> np.ndarray:
+    """Write a PNG of what is shown (or of the whole page, up to 12,000 pixels) and return it."""
+    options: dict[str, Any] = {"format": "png"}
+    if whole:
+        size = "return [innerWidth, Math.min(12000, document.documentElement.scrollHeight)]"
+        width, height = driver.execute_script(size)
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        options |= {"captureBeyondViewport": True, "clip": clip}
+    data = base64.b64decode(driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
+    path.write_bytes(data)
+    return pixels(data)
+
+
+def pixels(png: bytes) -> np.ndarray:
+    """Red, green and blue of each pixel, row by row."""
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
+def requests(driver: webdriver.Chrome) -> list[str]:
+    """The addresses that the page asked for since the last call, data URIs left out."""
+    found = []
+    for row in driver.get_log("performance"):
+        message = json.loads(row["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            url = message["params"]["request"]["url"]
+            found += [url] if not url.startswith("data:") else []
+    return found
+
+
+def complaints(driver: webdriver.Chrome) -> list[str]:
+    """What the console says at level SEVERE since the last call: errors and failed loads."""
+    return [row["message"] for row in driver.get_log("browser") if row["level"] == "SEVERE"]
