@@ -20,7 +20,7 @@ from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import entry_reward, epochs, group_preset, group_rl
+from stages.loops import entry_reward, epochs, group_preset, group_rl, resident_models, work
 from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
 from stages.loops.step import Step, token_totals
@@ -98,12 +98,15 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         for step in progress.track(steps, total=len(schedule), label=f"train_grpo {name}"):
             run.log(step.index, step.metrics)
             history.append(step)
+        sizes = resident_models.sizes(actor, config.rewards, scorer)
+        done = work.summary((step.metrics for step in history), sizes)
+        metrics = token_totals(history) | {"work": done}
         with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
         with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(token_totals(history), indent=2) + "\n", "utf-8")
+            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
