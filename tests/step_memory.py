@@ -1,4 +1,4 @@
-"""The most that a training step of each loop holds, in live tensor bytes, on models of any shape."""
+"""The most that a training step of each loop holds, in live tensor bytes, on any shape."""
 
 import gc
 from collections.abc import Iterator
