@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassifi
 from stages.algorithms.memory.activations import MicroBatch, Precision
 from stages.algorithms.memory.generation import Decoding
 from stages.algorithms.memory.prediction import Job, Prediction, predict
-from stages.algorithms.memory.resident import Resident, residents
+from stages.algorithms.memory.resident import residents
 from stages.algorithms.memory.shape import Shape
 from stages.engines.transformers import TransformersSampler
 from stages.loops import group_rl, ppo, preference, reward, sft
@@ -34,6 +34,7 @@ from stages.models.lora import LoraConfig
 from stages.records.demonstration import Demonstration
 from stages.records.preference import Preference
 from stages.records.prompt import Prompt
+from stages.rewards.judged import Judged
 
 EMBEDDED = Shape(
     hidden=192, layers=2, heads=6, kv_heads=6, head_dim=32, intermediate=512, vocab=900, tied=True
@@ -107,8 +108,16 @@ class Measured:
     """A loop on fresh models, its memory watched; `predicted` is what the planner says of it."""
 
     def __init__(
-        self, method: str, shape: Shape, *, rank: int = 0, rows: int = 8, **changes: object
+        self,
+        method: str,
+        shape: Shape,
+        *,
+        rank: int = 0,
+        rows: int = 8,
+        preset: dict[str, object] | None = None,
+        **changes: object,
     ) -> None:
+        self.preset = preset or {}
         self.settings = compute(row_tokens=256, max_batch=64, **changes)
         self.method, self.shape, self.rank = method, shape, rank
         scorer = "reward_model" if method == "ppo" else "none"
@@ -207,14 +216,13 @@ class Measured:
             "max_new_tokens": COMPLETION, "optim": OPTIM,
         }  # fmt: skip
         if self.method == "grpo":
-            from stages.rewards.judged import Judged
 
             def lengths(drawn: object) -> Judged:
                 return Judged(totals=[float(sum(s.token_ids) % 7) for s in drawn.samples])
 
             task = Task(prompts=prompts(2 * self.rows), reward=lengths, correct=None)
             config = GroupRlConfig(**sizes, group_size=SAMPLES)
-            chosen = presets.group_rl("grpo_deepseekmath")
+            chosen = presets.group_rl("grpo_deepseekmath", **self.preset)
             return group_rl.train(actor, task, schedule, config, chosen, settings, 0)
         scorer = Ensemble(members=[self.models["scorer"]], aggregate=Mean(kind="mean"))
         task = Task(
@@ -223,9 +231,5 @@ class Measured:
             correct=None,
         )
         config = PpoConfig(**sizes, samples_per_prompt=SAMPLES, value_optim=OPTIM)
-        chosen = presets.ppo("ppo_instructgpt", num_minibatches=1)
+        chosen = presets.ppo("ppo_instructgpt", **{"num_minibatches": 1} | self.preset)
         return ppo.train(actor, self.models["value"], task, schedule, config, chosen, settings, 0)
-
-
-def roles(found: list[Resident]) -> list[str]:
-    return [one.role for one in found]
