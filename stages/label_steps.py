@@ -16,15 +16,14 @@ What a kill interrupts goes on where it stopped: the counts of finished parts ar
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from stages import params
 from stages.engines import samplers
 from stages.engines.samplers import EngineName
-from stages.loops import step_labels, work
+from stages.loops import step_label_work, step_labels
 from stages.loops.step import Step
 from stages.loops.step_labels import Decode, Parts, StepLabelsConfig
-from stages.models import policy, size
+from stages.models import policy
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
@@ -75,15 +74,12 @@ def main(name: str, pool_name: str, start: str, split: str) -> None:
             problems, decode, settings.separator, settings.max_solutions_per_problem
         )
         counts: list[PrefixCount] = []
-        done: dict[str, dict[str, Any]] = {}
+        parts = step_labels.chunks(step_solutions.prefixes(solutions))
         if settings.num_completions:
-            parts = step_labels.chunks(step_solutions.prefixes(solutions))
             steps = count(run.folder / "parts", config, start, parts, decode)
             for step in progress.track(steps, total=len(parts), label=f"label {name}"):
                 run.log(step.index, step.metrics)
                 counts += step.rows
-            sizes = {"policy": size.of_start(start, config.model)}
-            done = work.summary([step_labels.work_done(parts, counts)], sizes)
             labelled = monte_carlo_labels.estimated(solutions, counts, settings.label)
         else:
             labelled = monte_carlo_labels.known(solutions)
@@ -93,7 +89,7 @@ def main(name: str, pool_name: str, start: str, split: str) -> None:
             num_cut=sum(row.finish_reason == "length" for _, rows in problems for row in rows),
             seed=derive(config.seed, "label_steps", "bootstrap"),
         )
-        metrics |= {"work": done}
+        metrics["work"] = step_label_work.summary(parts, counts, start, config.model)
         for file, rows in {"steps": [row for row, _ in labelled], "prefixes": counts}.items():
             with outputs.replace(output / f"{file}.jsonl") as temporary:
                 lines.write(temporary, rows)

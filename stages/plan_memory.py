@@ -11,22 +11,15 @@ Computed from shapes, without torch: what is measured and what is not, stands be
 """
 
 import argparse
-import json
-import re
 import sys
-from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from stages import params
 from stages.algorithms.memory.activations import Precision
 from stages.algorithms.memory.prediction import Job
-from stages.algorithms.memory.published import PUBLISHED, nearest
 from stages.algorithms.memory.resident import Method, residents
-from stages.algorithms.memory.shape import Shape, from_config
 from stages.algorithms.memory.sizes import decoding, micro_batch
-from stages.reports import memory_jobs, memory_plan
-
-UNITS = {"M": 1e6, "B": 1e9}
+from stages.reports import memory_plan, model_words
 
 
 def main() -> None:
@@ -41,8 +34,15 @@ def main() -> None:
 def plan(words: argparse.Namespace) -> str:
     """What there is to be printed."""
     if words.method is None:
+        # Reads the rewards, which import torch.
+        from stages.reports import memory_jobs
+
         content = params.read()
-        model = base(content["model"]) if words.model is None else shape(words.model)
+        model = (
+            model_words.base(content["model"])
+            if words.model is None
+            else model_words.shape(words.model)
+        )
         return memory_plan.all_stages(memory_jobs.jobs(content, model), words.gpu_gib)
     if words.model is None:
         raise ValueError("--method needs --model: a folder, a name, a size or widths")
@@ -52,10 +52,10 @@ def plan(words: argparse.Namespace) -> str:
 def job(words: argparse.Namespace) -> Job:
     """The stage that the flags describe."""
     online = words.method in ("ppo", "grpo")
-    per_prompt = {"sft": 1, "dpo": 2, "reward_model": 2}.get(words.method, words.samples)
+    per_prompt = {"sft": 1, "dpo": 2, "reward_model": 2}.get(words.method, int(words.samples))
     lengths = words.prompt_tokens, words.completion_tokens
     return Job(
-        shape=shape(words.model),
+        shape=model_words.shape(words.model),
         residents=residents(
             words.method,
             scorer="reward_model" if online and words.reward_models else "none",
@@ -79,64 +79,6 @@ def job(words: argparse.Namespace) -> Job:
         )
         if online
         else None,
-    )
-
-
-def shape(word: str) -> Shape:
-    """What `--model` says.
-
-    Raises:
-        ValueError: it says nothing that is known.
-    """
-    config = Path(word) / "config.json"
-    if config.is_file():
-        return from_config(json.loads(config.read_text(encoding="utf-8")))
-    if word.lower() in PUBLISHED:
-        return PUBLISHED[word.lower()]
-    if size := re.fullmatch(r"(\d+(?:\.\d+)?)([MB])", word.upper()):
-        return PUBLISHED[nearest(float(size[1]) * UNITS[size[2]])]
-    if "=" in word:
-        return from_widths(dict(part.partition("=")[::2] for part in word.split(",")))
-    raise ValueError(
-        f"--model: expected a folder with a config.json, one of {', '.join(PUBLISHED)}, a size as "
-        f"7B or 600M, or widths as hidden=512,layers=8,heads=8,intermediate=1408,vocab=4000; found "
-        f"{word!r}"
-    )
-
-
-def from_widths(found: dict[str, str]) -> Shape:
-    """Widths, of which kv_heads, head_dim and tied may be left out."""
-    needed = {"hidden", "layers", "heads", "intermediate", "vocab"}
-    known = needed | {"kv_heads", "head_dim", "tied"}
-    wrong = sorted((needed - found.keys()) | (found.keys() - known))
-    if wrong or not all(value.isdecimal() for value in found.values()):
-        raise ValueError(
-            f"--model: expected whole numbers for {', '.join(sorted(needed))} (and kv_heads, "
-            f"head_dim, tied=0), found {found}"
-        )
-    sizes = {name: int(value) for name, value in found.items()}
-    return Shape(
-        **{name: sizes[name] for name in needed},
-        kv_heads=sizes.get("kv_heads", sizes["heads"]),
-        head_dim=sizes.get("head_dim", sizes["hidden"] // sizes["heads"]),
-        tied=bool(sizes.get("tied", 1)),
-    )
-
-
-def base(model: dict[str, Any]) -> Shape:
-    """The base model of section `model`; its tokenizer may have fewer tokens than it asks for."""
-    if model["path"] is not None:
-        return shape(model["path"])
-    tiny = model["tiny"]
-    return Shape(
-        hidden=tiny["hidden_size"],
-        layers=tiny["num_layers"],
-        heads=tiny["num_heads"],
-        kv_heads=tiny["num_heads"],
-        head_dim=tiny["hidden_size"] // tiny["num_heads"],
-        intermediate=tiny["intermediate_size"],
-        vocab=tiny["vocab_size"],
-        tied=True,
     )
 
 

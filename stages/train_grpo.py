@@ -20,10 +20,10 @@ from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import entry_reward, epochs, group_preset, group_rl, resident_models, work
+from stages.loops import entry_reward, epochs, group_preset, group_rl, rl_summary
 from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
-from stages.loops.step import Step, token_totals
+from stages.loops.step import Step
 from stages.models import lora, model_tokenizer, policy
 from stages.models import start as models_start
 from stages.models.aggregate import Aggregate
@@ -98,9 +98,7 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         for step in progress.track(steps, total=len(schedule), label=f"train_grpo {name}"):
             run.log(step.index, step.metrics)
             history.append(step)
-        sizes = resident_models.sizes(actor, config.rewards, scorer)
-        done = work.summary((step.metrics for step in history), sizes)
-        metrics = token_totals(history) | {"work": done}
+        metrics = rl_summary.summarise(history, actor, config.rewards, scorer)
         with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "rollouts.jsonl") as temporary:

@@ -19,10 +19,10 @@ from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import critic, entry_reward, epochs, ppo, resident_models, work
+from stages.loops import critic, entry_reward, epochs, ppo, rl_summary
 from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig, PpoPreset
-from stages.loops.step import Step, token_totals
+from stages.loops.step import Step
 from stages.models import lora, model_tokenizer, policy
 from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig, setup
@@ -97,9 +97,7 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         for step in progress.track(steps, total=len(schedule), label=f"train_ppo {name}"):
             run.log(step.index, step.metrics)
             history.append(step)
-        sizes = resident_models.sizes(actor, config.rewards, scorer, value)
-        done = work.summary((step.metrics for step in history), sizes)
-        metrics = token_totals(history) | {"work": done}
+        metrics = rl_summary.summarise(history, actor, config.rewards, scorer, value)
         with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "rollouts.jsonl") as temporary:

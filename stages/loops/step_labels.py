@@ -16,7 +16,6 @@ from typing import Literal
 from pydantic import Field
 
 from stages.algorithms.statistics import wilson
-from stages.loops import work
 from stages.loops.step import Step
 from stages.params import Params
 from stages.records import lines
@@ -97,15 +96,6 @@ def part(index: int, rows: Sequence[PrefixCount]) -> Step:
         "prefixes/none_right": sum(row.num_right == 0 for row in rows) / len(rows),
     }
     return Step(index=index, metrics=metrics, rows=rows)
-
-
-def work_done(parts: Parts, counts: Sequence[PrefixCount]) -> dict[str, int]:
-    """The passes that counting took (see `work`): a prompt with its prefix is read once."""
-    prefixes = [one for part in parts for one in part]
-    read = sum(len(prompt.prompt_ids) + len(ids) for prompt, ids in prefixes)
-    generated = sum(row.generated_tokens for row in counts)
-    drawn = sum(row.num_completions for row in counts)
-    return work.passed("policy", "sampled", positions=read + generated - drawn, outputs=generated)
 
 
 def write(path: Path, step: Step) -> None:

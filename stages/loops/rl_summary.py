@@ -1,16 +1,32 @@
-"""The models that reinforcement learning holds in memory, with their sizes."""
+"""What a run of reinforcement learning did, in tokens, and the models that it held in memory."""
+
+from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 
-from stages.loops import entry_reward
+from stages.loops import entry_reward, work
 from stages.loops.actor import Actor
+from stages.loops.step import Step, token_totals
 from stages.models import size
 from stages.models.size import Size
 from stages.rewards.composition_config import Composition
 
 
+def summarise(
+    history: Sequence[Step],
+    actor: Actor,
+    reward: Composition,
+    scorer: str,
+    value: nn.Module | None = None,
+) -> dict[str, Any]:
+    """The numbers of `metrics.json`: `token_totals` and `work`; see `sizes` for the arguments."""
+    done = work.summary((step.metrics for step in history), sizes(actor, reward, scorer, value))
+    return {**token_totals(history), "work": done}
+
+
 def sizes(
-    actor: Actor, reward: Composition, scorer: str, value: nn.Module | None = None
+    actor: Actor, reward: Composition, scorer: str, value: nn.Module | None
 ) -> dict[str, Size]:
     """Policy, reference, value model, and the model that the reward asks; those that there are.
 
