@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 
 from stages import params
-from stages.loops import ref_logprobs
-from stages.models import model_tokenizer, policy
+from stages.loops import ref_logprobs, work
+from stages.models import model_tokenizer, policy, size
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import lines
@@ -37,9 +37,11 @@ def main(name: str, policy_of: str, pairs_of: str) -> None:
         pad_id = model_tokenizer.pad_id(model_tokenizer.load(DATA / policy_of))
         pairs = list(lines.read(DATA / pairs_of / "train.jsonl", Preference))
         rows = ref_logprobs.compute_rows(model, pairs, config.compute, pad_id)
+        passes = ref_logprobs.rows_work(pairs, config.compute)
         metrics = {
             "generated_tokens": 0,
             "trained_tokens": 0,
+            "work": work.summary([passes], {"reference": size.frozen(model)}),
             "pairs": len(pairs),
             "completions": len(rows),
             "mean_logprob_sum": sum(row.logprob_sum for row in rows) / len(rows),

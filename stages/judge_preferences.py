@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from stages import params
 from stages.engines import choosers
+from stages.loops import judge_work
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
 from stages.params import Params
@@ -80,7 +81,7 @@ def main(name: str, train: str, heldout: str, judge: str) -> None:
             chooser, asked, said, prompts, settings.rule, num_pairs=settings.injection_pairs
         )
         metrics["injection"] = judge_quality.flip_rates(flips, seed)
-        metrics |= {name: (cost + spent)[name] for name in ("read_tokens", "generated_tokens")}
+        metrics |= judge_work.summary(judge, cost + spent, config.model)
         run.log(0, policy_metrics.flattened(metrics))
         metrics["judge"] = settings.judge.model_dump()
         with outputs.replace(output / "verdicts.jsonl") as temporary:

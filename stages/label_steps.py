@@ -20,7 +20,7 @@ from pathlib import Path
 from stages import params
 from stages.engines import samplers
 from stages.engines.samplers import EngineName
-from stages.loops import step_labels
+from stages.loops import step_label_work, step_labels
 from stages.loops.step import Step
 from stages.loops.step_labels import Decode, Parts, StepLabelsConfig
 from stages.models import policy
@@ -74,8 +74,8 @@ def main(name: str, pool_name: str, start: str, split: str) -> None:
             problems, decode, settings.separator, settings.max_solutions_per_problem
         )
         counts: list[PrefixCount] = []
+        parts = step_labels.chunks(step_solutions.prefixes(solutions))
         if settings.num_completions:
-            parts = step_labels.chunks(step_solutions.prefixes(solutions))
             steps = count(run.folder / "parts", config, start, parts, decode)
             for step in progress.track(steps, total=len(parts), label=f"label {name}"):
                 run.log(step.index, step.metrics)
@@ -89,6 +89,7 @@ def main(name: str, pool_name: str, start: str, split: str) -> None:
             num_cut=sum(row.finish_reason == "length" for _, rows in problems for row in rows),
             seed=derive(config.seed, "label_steps", "bootstrap"),
         )
+        metrics["work"] = step_label_work.summary(parts, counts, start, config.model)
         for file, rows in {"steps": [row for row, _ in labelled], "prefixes": counts}.items():
             with outputs.replace(output / f"{file}.jsonl") as temporary:
                 lines.write(temporary, rows)

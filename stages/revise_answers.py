@@ -18,9 +18,9 @@ from pathlib import Path
 from stages import params
 from stages.engines import samplers
 from stages.engines.samplers import EngineName
-from stages.loops import revision
+from stages.loops import revision, work
 from stages.loops.revision import RevisionConfig
-from stages.models import messages, policy
+from stages.models import messages, policy, size
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
@@ -66,7 +66,7 @@ def main(name: str, train: str, heldout: str, start: str) -> None:
         decode, encode = policy.decoder(tokenizer), messages.encoder(tokenizer)
         seed = derive(config.seed, "revise_answers")
         triples: list[Revision] = []
-        generated = 0
+        history: list[dict[str, int | float]] = []
         metrics: dict[str, object] = {}
         for file, pool in {"train": train, "heldout": heldout}.items():
             prompts = lines.read(PROMPTS / f"{SPLITS[file]}.jsonl", Prompt)
@@ -77,7 +77,7 @@ def main(name: str, train: str, heldout: str, start: str) -> None:
             rows: list[Revision] = []
             for step in progress.track(steps, total=settings.num_rounds, label=f"revise {pool}"):
                 run.log(step.index, {f"{file}/{key}": value for key, value in step.metrics.items()})
-                generated += int(step.metrics["tokens/generated"])
+                history.append(step.metrics)
                 rows += step.rows
             triples += rows
             revised = revised_answers.gather(answers, rows, settings.num_rounds)
@@ -88,7 +88,9 @@ def main(name: str, train: str, heldout: str, start: str) -> None:
             if file == "train":
                 write(output / "demonstrations.jsonl", [one.demonstration() for one in revised])
         write(output / "triples.jsonl", triples)
+        generated = sum(int(one["tokens/generated"]) for one in history)
         metrics |= {"generated_tokens": generated, "trained_tokens": 0}
+        metrics["work"] = work.summary(history, {"policy": size.of_start(start, config.model)})
         with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from stages import params
 from stages.engines import samplers
 from stages.engines.samplers import EngineName
-from stages.loops import candidates
+from stages.loops import candidates, work
 from stages.loops.candidates import CandidatesConfig
-from stages.models import policy
+from stages.models import policy, size
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
@@ -54,10 +54,12 @@ def main(name: str, start: str, split: str) -> None:
         )
         decode = policy.decoder(models_start.tokenizer(start))
         parts = candidates.chunks(prompts)
+        history: list[dict[str, int | float]] = []
         pools: dict[str, list[Completion]] = {"greedy": [], "pool": []}
         steps = candidates.sample(sampler, decode, parts, settings, config.seed, split)
         for greedy, pool in progress.track(steps, total=len(parts), label=f"sample {name}"):
             run.log(pool.index, greedy.metrics | pool.metrics)
+            history += [greedy.metrics, pool.metrics]
             pools["greedy"] += greedy.rows
             pools["pool"] += pool.rows
         for kind, rows in pools.items():
@@ -67,6 +69,7 @@ def main(name: str, start: str, split: str) -> None:
         metrics = {
             "problems": len(prompts),
             "generated_tokens": sum(candidates.num_tokens(rows) for rows in pools.values()),
+            "work": work.summary(history, {"policy": size.of_start(start, config.model)}),
             "mean_tokens": candidates.num_tokens(pools["pool"]) / len(cut),
             "truncated": sum(cut) / len(cut),
         }

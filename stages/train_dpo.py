@@ -17,12 +17,12 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from stages import params
-from stages.loops import epochs, kto, preference, preference_summary, stored_logprobs
+from stages.loops import epochs, kto, preference, preference_summary, stored_logprobs, work
 from stages.loops.choices.preference_loss import KtoLoss, PreferenceLoss
 from stages.loops.judged_rows import judged_rows
 from stages.loops.preference import PreferenceConfig
 from stages.loops.step import Step
-from stages.models import lora, model_tokenizer, policy
+from stages.models import lora, model_tokenizer, policy, size
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
@@ -70,6 +70,7 @@ def main(name: str, preset: str, start: str, pairs_of: str, reference: str) -> N
             run.log(step.index, step.metrics)
             history.append(step.metrics)
         metrics = {"pairs": len(pairs), **preference_summary.summarise(history)}
+        metrics["work"] = work.summary(history, {"policy": size.measure(model)})
         if metrics["both_logprobs_fell"]:
             logger.warning(preference_summary.BOTH_FELL, metrics)
         with outputs.replace(output / "policy") as temporary:

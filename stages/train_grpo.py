@@ -20,10 +20,10 @@ from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import entry_reward, epochs, group_preset, group_rl
+from stages.loops import entry_reward, epochs, group_preset, group_rl, rl_summary
 from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
-from stages.loops.step import Step, token_totals
+from stages.loops.step import Step
 from stages.models import lora, model_tokenizer, policy
 from stages.models import start as models_start
 from stages.models.aggregate import Aggregate
@@ -98,12 +98,13 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         for step in progress.track(steps, total=len(schedule), label=f"train_grpo {name}"):
             run.log(step.index, step.metrics)
             history.append(step)
+        metrics = rl_summary.summarise(history, actor, config.rewards, scorer)
         with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
         with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(token_totals(history), indent=2) + "\n", "utf-8")
+            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

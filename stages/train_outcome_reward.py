@@ -15,9 +15,9 @@ import json
 from pathlib import Path
 
 from stages import params
-from stages.loops import epochs, outcome
+from stages.loops import epochs, outcome, work
 from stages.loops.outcome import OutcomeConfig
-from stages.models import lora, model_tokenizer, policy, scalar_head
+from stages.models import lora, model_tokenizer, policy, scalar_head, size
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
@@ -68,16 +68,17 @@ def main(name: str, start: str, pool: str, heldout_pool: str) -> None:
         merged = lora.attach(model, config.lora, seed)
         schedule = epochs.batches(len(problems), settings.num_epochs, settings.batch_size, seed)
         steps = outcome.train(model, problems, schedule, settings, config.compute, pad_id)
-        trained_tokens = 0
+        history: list[dict[str, int | float]] = []
         for step in progress.track(steps, total=len(schedule), label=f"outcome reward {name}"):
             run.log(step.index, step.metrics)
-            trained_tokens += int(step.metrics["tokens/trained"])
+            history.append(step.metrics)
         scores = outcome.score(model, heldout, config.compute, pad_id)
         rows = [row for problem in heldout for row in problem]
         tested = rows, scores.numpy(), config.reward_quality
         metrics = {
             "generated_tokens": 0,
-            "trained_tokens": trained_tokens,
+            "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
+            "work": work.summary(history, {"reward": size.measure(model)}),
             "problems": len(problems),
             "completions": sum(map(len, problems)),
             "heldout": outcome_model_quality.measure(*tested, derive(seed, "bootstrap")),

@@ -19,10 +19,10 @@ from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import critic, entry_reward, epochs, ppo
+from stages.loops import critic, entry_reward, epochs, ppo, rl_summary
 from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig, PpoPreset
-from stages.loops.step import Step, token_totals
+from stages.loops.step import Step
 from stages.models import lora, model_tokenizer, policy
 from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig, setup
@@ -97,12 +97,13 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         for step in progress.track(steps, total=len(schedule), label=f"train_ppo {name}"):
             run.log(step.index, step.metrics)
             history.append(step)
+        metrics = rl_summary.summarise(history, actor, config.rewards, scorer, value)
         with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
         with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(token_totals(history), indent=2) + "\n", "utf-8")
+            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

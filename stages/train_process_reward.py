@@ -16,9 +16,9 @@ from pathlib import Path
 from pydantic import Field
 
 from stages import params
-from stages.loops import process_reward, process_summary, step_targets
+from stages.loops import process_reward, process_summary, step_targets, work
 from stages.loops.process_reward import ProcessRewardConfig
-from stages.models import lora, model_tokenizer, policy, process_head
+from stages.models import lora, model_tokenizer, policy, process_head, size
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
@@ -67,16 +67,17 @@ def main(name: str, start: str, steps_of: str, heldout_of: str) -> None:
         merged = lora.attach(model, config.lora, seed)
         schedule = process_reward.schedule(rows, settings, seed)
         steps = process_reward.train(model, rows, schedule, settings, compute, pad_id)
-        trained_tokens = 0
+        history: list[dict[str, int | float]] = []
         for step in progress.track(
             steps, total=len(schedule), label=f"train_process_reward {name}"
         ):
             run.log(step.index, step.metrics)
-            trained_tokens += int(step.metrics["tokens/trained"])
+            history.append(step.metrics)
         scores = process_head.step_scores(model, step_targets.solutions(heldout), compute, pad_id)
         metrics = {
             "generated_tokens": 0,
-            "trained_tokens": trained_tokens,
+            "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
+            "work": work.summary(history, {"reward": size.measure(model)}),
             "solutions": len(rows),
             "heldout_solutions": len(heldout),
             "heldout": process_summary.summary(heldout, scores, settings.targets),

@@ -15,9 +15,9 @@ import json
 from pathlib import Path
 
 from stages import params
-from stages.loops import epochs, reward
+from stages.loops import epochs, reward, work
 from stages.loops.reward import RewardConfig
-from stages.models import lora, model_tokenizer, policy, scalar_head
+from stages.models import lora, model_tokenizer, policy, scalar_head, size
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
@@ -62,16 +62,17 @@ def main(name: str, start: str, pairs_of: str, heldout_of: str, member: str, fli
         settings = config.train_reward_model
         schedule = epochs.batches(len(pairs), settings.num_epochs, settings.batch_size, seed)
         steps = reward.train(model, pairs, schedule, settings, config.compute, pad_id)
-        trained_tokens = 0
+        history: list[dict[str, int | float]] = []
         for step in progress.track(steps, total=len(schedule), label=f"train_reward_model {name}"):
             run.log(step.index, step.metrics)
-            trained_tokens += int(step.metrics["tokens/trained"])
+            history.append(step.metrics)
         scores = reward.score_pairs(model, heldout, config.compute, pad_id)
         tested = heldout, scores.numpy(), config.reward_quality
         quality = reward_model_quality.measure(*tested, derive(seed, "bootstrap"))
         metrics = {
             "generated_tokens": 0,
-            "trained_tokens": trained_tokens,
+            "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
+            "work": work.summary(history, {"reward": size.measure(model)}),
             "pairs": len(pairs),
             "flipped_percent": int(flip),
             "heldout": quality,

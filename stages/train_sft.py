@@ -15,9 +15,9 @@ from pathlib import Path
 from pydantic import model_validator
 
 from stages import params
-from stages.loops import epochs, sft
+from stages.loops import epochs, sft, work
 from stages.loops.sft import SftConfig
-from stages.models import lora, model_tokenizer, policy
+from stages.models import lora, model_tokenizer, policy, size
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
@@ -67,15 +67,15 @@ def main(name: str, preset: str, start: str, demonstrations: str) -> None:
         rows = sft.choose(list(lines.read(path, Demonstration)), config.sft, seed)
         schedule = epochs.batches(len(rows), config.sft.num_epochs, config.sft.batch_size, seed)
         steps = sft.train(model, rows, schedule, config.sft, config.compute, pad_id)
-        trained_tokens, losses = 0, []
+        history: list[dict[str, int | float]] = []
         for step in progress.track(steps, total=len(schedule), label=f"train_sft {name}"):
             run.log(step.index, step.metrics)
-            trained_tokens += int(step.metrics["tokens/trained"])
-            losses.append(step.metrics["loss/nll"])
-        last = losses[-max(1, len(losses) // 20) :]
+            history.append(step.metrics)
+        last = [metrics["loss/nll"] for metrics in history[-max(1, len(history) // 20) :]]
         metrics = {
             "generated_tokens": 0,
-            "trained_tokens": trained_tokens,
+            "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
+            "work": work.summary(history, {"policy": size.measure(model)}),
             "demonstrations": len(rows),
             "final_loss": sum(last) / len(last),
         }

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pydantic import Field
 
+from stages.loops import work
 from stages.loops.step import Step
 from stages.params import Params
 from stages.records.completion import Completion
@@ -57,9 +58,16 @@ def sample(
             temperature=config.temperature,
         )
         yield (
-            Step(index=index, metrics={"tokens/greedy": num_tokens(greedy)}, rows=greedy),
-            Step(index=index, metrics={"tokens/generated": num_tokens(pool)}, rows=pool),
+            _step(index, "greedy", prompts, greedy),
+            _step(index, "generated", prompts, pool),
         )
+
+
+def _step(index: int, kind: str, prompts: Sequence[Prompt], rows: list[Completion]) -> Step:
+    passes = work.sampled(
+        [prompt.prompt_ids for prompt in prompts], [row.completion_ids for row in rows]
+    )
+    return Step(index=index, metrics={f"tokens/{kind}": num_tokens(rows), **passes}, rows=rows)
 
 
 def draw(

@@ -104,7 +104,10 @@ def gather(
             max_new_tokens=config.max_new_tokens,
         )
         metrics["tokens/generated"] += int(greedy.mask().sum())
-        return judge(greedy).rewards()[groups]
+        shaped_greedy = judge(greedy)
+        for name, count in rollout_batch.work_done(greedy, shaped_greedy.judged).items():
+            metrics[name] += count
+        return shaped_greedy.rewards()[groups]
 
     advantages = preset.advantage(
         Scored(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from stages.loops import group_experience, moved
+from stages.loops import group_experience, moved, policy_work
 from stages.loops import rollouts as rollout_batch
 from stages.loops.actor import Actor, Task
 from stages.loops.group_experience import GroupExperience
@@ -57,6 +57,7 @@ def train(
         minibatches = _minibatches(
             actor, experience, preset, config, compute, derive(seed, "minibatches", index)
         )
+        reuse = per_step > 1 or objective.old_kl is not None
         parts = make_parts(
             actor.policy,
             minibatches,
@@ -65,7 +66,7 @@ def train(
             ref_logprobs=experience.ref_logprobs,
             correct=experience.correct,
             temperature=config.temperature,
-            reuse=per_step > 1 or objective.old_kl is not None,
+            reuse=reuse,
         )
         num_updates = preset.num_epochs * sum(1 for minibatch in parts if minibatch)
         for number in range(per_step):
@@ -89,6 +90,15 @@ def train(
             metrics |= update(optimizer, config.optim, step, len(schedule) * per_step)
         metrics["tokens/trained"] = preset.num_epochs * sum(
             int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
+        )
+        metrics |= policy_work.of_step(
+            parts,
+            experience.rollouts,
+            compute,
+            objective,
+            num_epochs=preset.num_epochs,
+            reuse=reuse,
+            has_reference=actor.reference is not None,
         )
         metrics["kl/coef"] = weights.kl
         if objective.old_kl is not None:

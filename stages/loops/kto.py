@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses.preference.kto import kto_reference_point
-from stages.loops import stored_logprobs
+from stages.loops import ref_logprobs, stored_logprobs, work
 from stages.loops.choices.preference_loss import KtoLoss
 from stages.loops.preference import PreferenceConfig
 from stages.loops.ref_logprobs import frozen_sums, sequence_logprobs
@@ -90,12 +90,13 @@ def train(
     model.train()
     optimizer = adamw(model, config.optim)
     for index, numbers in enumerate(schedule):
-        mismatched = frozen_sums(model, mismatched_groups(rows, numbers), compute, pad_id)
+        others = mismatched_groups(rows, numbers)
+        mismatched = frozen_sums(model, others, compute, pad_id)
         point = kto_reference_point(mismatched, ref.mismatched[index])
         desirable = torch.tensor([rows[i].desirable for i in numbers])
         matched = ref.matched[numbers]
         found, losses = torch.zeros(2, len(numbers))
-        num_tokens = 0
+        num_tokens = num_positions = 0
         groups = single_groups(rows, [(i, i) for i in numbers])
         for batch in micro_batches(groups, compute, pad_id, model.device):
             logprobs = sequence_logprobs(model, batch)
@@ -109,6 +110,7 @@ def train(
             found[batch.indices] = logprobs.detach().cpu()
             losses[batch.indices] = some.detach().cpu()
             num_tokens += int(batch.mask.sum())
+            num_positions += batch.num_tokens
         metrics = {
             "loss/preference": losses.mean().item(),
             "kl/reference_point": point.item(),
@@ -116,6 +118,8 @@ def train(
             **by_verdict("log_ratios", found - matched, desirable),
             **by_verdict("logprobs", found, desirable),
             "tokens/trained": num_tokens,
+            **work.passed("policy", "trained", positions=num_positions, outputs=num_tokens),
+            **ref_logprobs.frozen_work("policy", others),
             **update(optimizer, config.optim, index, len(schedule)),
         }
         yield Step(index=index, metrics=metrics)

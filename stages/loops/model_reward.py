@@ -27,10 +27,11 @@ def judge(models: Ensemble, drawn: Rollouts, compute: ComputeConfig, pad_id: int
     """`scores` as rewards; of several members, how far they disagree is logged."""
     found = scores(models, drawn, compute, pad_id)
     several = len(models.members) > 1
-    return Judged(
-        totals=found.values.tolist(),
-        metrics={"ensemble/disagreement": found.disagreement.mean().item()} if several else {},
-    )
+    positions = rollout_batch.num_positions(drawn, compute.row_tokens)
+    metrics = {"scorer/positions": positions / len(drawn.samples)}
+    if several:
+        metrics["ensemble/disagreement"] = found.disagreement.mean().item()
+    return Judged(totals=found.values.tolist(), metrics=metrics)
 
 
 def scores(models: Ensemble, drawn: Rollouts, compute: ComputeConfig, pad_id: int) -> Scores:

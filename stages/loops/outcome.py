@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses.outcome_label import outcome_label_loss
+from stages.loops import work
 from stages.loops.step import Step
 from stages.models.batch import Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
@@ -53,7 +54,7 @@ def train(
         total = float(weights.sum())
         losses, probabilities = torch.zeros(2, len(rows))
         groups = outcome_groups([problems[number] for number in numbers], compute.row_tokens)
-        num_tokens = 0
+        num_tokens = num_positions = 0
         for batch in micro_batches(groups, compute, pad_id, model.device):
             scores = rewards(model, batch)
             some = outcome_label_loss(scores, labels[batch.indices].to(scores))
@@ -61,11 +62,13 @@ def train(
             losses[batch.indices] = some.detach().float().cpu()
             probabilities[batch.indices] = scores.detach().sigmoid().float().cpu()
             num_tokens += int(batch.mask.sum())
+            num_positions += batch.num_tokens
         metrics = {
             "loss/outcome": float(weights @ losses) / total,
             "outcomes/accuracy": float(weights @ _right(probabilities, labels)) / total,
             "outcomes/probability": float(weights @ probabilities) / total,
             "tokens/trained": num_tokens,
+            **work.passed("reward", "trained", positions=num_positions),
             **update(optimizer, config.optim, index, len(schedule)),
         }
         yield Step(index=index, metrics=metrics)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import Field
 from torch import nn
 
-from stages.loops import critic, moved
+from stages.loops import critic, moved, policy_work
 from stages.loops import experience as ppo_experience
 from stages.loops import rollouts as rollout_batch
 from stages.loops.actor import Actor, Task
@@ -138,6 +138,7 @@ def train(
         num_cut_steps = rollout_batch.check_some_ended(gathered.rollouts, num_cut_steps)
         metrics = gathered.metrics
         learns = index >= preset.value.warmup_steps
+        reuse = learns and (per_step > 1 or preset.objective.old_kl is not None)
         parts = make_parts(
             actor.policy,
             gathered.minibatches,
@@ -146,7 +147,7 @@ def train(
             ref_logprobs=gathered.ref_logprobs,
             correct=gathered.correct,
             temperature=config.temperature,
-            reuse=learns and (per_step > 1 or preset.objective.old_kl is not None),
+            reuse=reuse,
         )
         num_updates = preset.num_epochs * sum(1 for minibatch in parts if minibatch)
         for number in range(per_step):
@@ -177,6 +178,16 @@ def train(
             metrics["optim/value_grad_norm"] = updated["optim/grad_norm"]
         metrics["tokens/trained"] = preset.num_epochs * sum(
             int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
+        )
+        metrics |= policy_work.of_step(
+            parts,
+            gathered.rollouts,
+            compute,
+            preset.objective,
+            num_epochs=preset.num_epochs,
+            learns=learns,
+            reuse=reuse,
+            has_value=True,
         )
         metrics["kl/coef"] = weights.kl
         if learns:

@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from stages.loops import work
 from stages.loops.choices.pair_logprobs import PairLogprobs
 from stages.loops.choices.preference_loss import PairLoss
 from stages.loops.pairs import pair_groups
@@ -51,7 +52,7 @@ def train(
     optimizer = adamw(model, config.optim)
     for index, chosen in enumerate(schedule):
         sums: dict[str, float] = {}
-        num_tokens = 0
+        num_tokens = num_positions = 0
         for batch in micro_batches(pair_groups(pairs, chosen), compute, pad_id, model.device):
             logprobs = pair_logprobs(model, batch, ref_logprobs)
             labels = [pairs[i // 2].probability for i in batch.indices[::2]]
@@ -70,8 +71,10 @@ def train(
             }.items():
                 sums[name] = sums.get(name, 0.0) + values.detach().sum().item()
             num_tokens += int(batch.mask.sum())
+            num_positions += batch.num_tokens
         metrics = {name: value / len(chosen) for name, value in sums.items()}
         metrics["tokens/trained"] = num_tokens
+        metrics |= work.passed("policy", "trained", positions=num_positions, outputs=num_tokens)
         metrics.update(update(optimizer, config.optim, index, len(schedule)))
         yield Step(index=index, metrics=metrics)
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from stages.algorithms.losses.class_weights import balanced_weights
 from stages.algorithms.losses.step_labels import soft_step_label_loss
-from stages.loops import epochs, step_targets
+from stages.loops import epochs, step_targets, work
 from stages.loops.step import Step
 from stages.loops.step_targets import Targets
 from stages.models import process_head
@@ -93,7 +93,7 @@ def train(
         # The others would only be read.
         used = [i for i in chosen if any(target is not None for target in goals[i])]
         parts = process_head.groups(solutions, used, model, compute.row_tokens)
-        loss_sum, num_right, num_tokens = 0.0, 0, 0
+        loss_sum, num_right, num_tokens, num_positions = 0.0, 0, 0, 0
         for batch in micro_batches(parts, compute, pad_id, model.device):
             logits = process_head.step_logits(model, batch, _labelled_ends(solutions, goals, batch))
             wanted = _labelled(goals, batch.indices).to(logits.device)
@@ -102,11 +102,13 @@ def train(
             loss_sum += losses.sum().item()
             num_right += int(((logits[:, 1] >= logits[:, 0]) == (wanted >= 0.5)).sum())
             num_tokens += int(batch.mask.sum())
+            num_positions += batch.num_tokens
         metrics = {
             "loss/step_labels": loss_sum / num_labels,
             "steps/accuracy": num_right / num_labels,
             "steps/labelled": num_labels,
             "tokens/trained": num_tokens,
+            **work.passed("reward", "trained", positions=num_positions),
             **update(optimizer, config.optim, index, len(schedule)),
         }
         yield Step(index=index, metrics=metrics)

@@ -41,6 +41,7 @@ def judge(scorer: ProcessScorer, drawn: Rollouts) -> Judged:
         step_rewards=torch.zeros(ends.shape).masked_scatter(ends, values),
         step_ends=ends,
         metrics={
+            "scorer/positions": scorer.num_positions(solutions) / len(solutions),
             "process/steps": sum(map(len, scores)) / len(scores),
             "process/lowest": sum(map(min, scores)) / len(scores),
             "process/last": sum(own[-1] for own in scores) / len(scores),

@@ -4,13 +4,14 @@ The reference is the policy before its first step. It depends on the pairs and o
 that a loss is set with, so that no change of the loss computes it again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from stages.loops import work
 from stages.models.batch import Batch, Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
 from stages.models.policy import completion_logprobs
@@ -41,6 +42,21 @@ def frozen_sums(
     return sums
 
 
+def frozen_work(model: str, groups: Sequence[Group]) -> dict[str, int]:
+    """The passes of `frozen_sums` over groups that fit their rows, as metrics (see `work`)."""
+    return work.passed(
+        model,
+        "read",
+        positions=sum(group.length() for group in groups),
+        outputs=sum(len(ids) for group in groups for ids in group.completions),
+    )
+
+
+def rows_work(pairs: Iterable[Preference], compute: ComputeConfig) -> dict[str, int]:
+    """The passes of `compute_rows`, as metrics (see `work`)."""
+    return frozen_work("reference", problem_groups(distinct(pairs), compute.row_tokens))
+
+
 def distinct(pairs: Iterable[Preference]) -> dict[str, tuple[list[int], list[list[int]]]]:
     """Of each problem: its prompt's token ids and its distinct completions, in order."""
     found: dict[str, tuple[list[int], list[list[int]]]] = {}
@@ -52,18 +68,27 @@ def distinct(pairs: Iterable[Preference]) -> dict[str, tuple[list[int], list[lis
     return found
 
 
+def problem_groups(
+    problems: Mapping[str, tuple[list[int], list[list[int]]]], row_tokens: int
+) -> list[Group]:
+    """The completions of each problem (`distinct`), numbered in turn, in groups that fit a row."""
+    groups: list[Group] = []
+    start = 0
+    for prompt_ids, completions in problems.values():
+        numbers = range(start, start + len(completions))
+        group = Group(prompt_ids=prompt_ids, completions=completions, indices=numbers)
+        groups += split_group(group, row_tokens)
+        start += len(completions)
+    return groups
+
+
 def compute_rows(
     model: PreTrainedModel, pairs: Iterable[Preference], compute: ComputeConfig, pad_id: int
 ) -> list[RefLogprob]:
     """One row for each distinct completion of the pairs."""
     problems = distinct(pairs)
-    groups: list[Group] = []
-    names: list[tuple[str, list[int]]] = []
-    for name, (prompt_ids, completions) in problems.items():
-        numbers = range(len(names), len(names) + len(completions))
-        group = Group(prompt_ids=prompt_ids, completions=completions, indices=numbers)
-        groups += split_group(group, compute.row_tokens)
-        names += [(name, ids) for ids in completions]
+    names = [(name, ids) for name, (_, completions) in problems.items() for ids in completions]
+    groups = problem_groups(problems, compute.row_tokens)
     sums = frozen_sums(model, groups, compute, pad_id).tolist()
     return [
         RefLogprob(id=name, completion_ids=ids, logprob_sum=value)

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from stages.loops import work
 from stages.loops.step import Step
 from stages.params import Params
 from stages.records.revision import Revision
@@ -72,7 +73,7 @@ def rounds(
             i: (split, answers[i].prompt.id, answers[i].completion.index, number) for i in texts
         }
         principles = {i: _draw(config, derive(seed, "principle", *names[i])) for i in texts}
-        critiques = _ask(
+        critiques, num_critique_positions = _ask(
             sampler,
             encode,
             {
@@ -84,7 +85,7 @@ def rounds(
             {i: derive(seed, "critique", *names[i]) for i in texts},
             config,
         )
-        revisions = _ask(
+        revisions, num_revision_positions = _ask(
             sampler,
             encode,
             {
@@ -120,10 +121,17 @@ def rounds(
         ]
         texts = {i: row.revision for i, row in zip(revisions, rows, strict=True)}
         drawn = [*critiques.values(), *revisions.values()]
+        generated = sum(len(sample.token_ids) for sample in drawn)
         metrics: dict[str, int | float] = {
             "answers/revised": len(rows),
             "answers/changed": sum(row.revision != row.original for row in rows),
-            "tokens/generated": sum(len(sample.token_ids) for sample in drawn),
+            "tokens/generated": generated,
+            **work.passed(
+                "policy",
+                "sampled",
+                positions=num_critique_positions + num_revision_positions,
+                outputs=generated,
+            ),
         }
         yield Step(index=number - 1, metrics=metrics, rows=rows)
 
@@ -138,8 +146,8 @@ def _ask(
     requests: Mapping[int, str],
     seeds: Mapping[int, int],
     config: RevisionConfig,
-) -> dict[int, Sample]:
-    """A reply to each message that is not too long, by the answer's number."""
+) -> tuple[dict[int, Sample], int]:
+    """A reply to each message that is not too long, by the answer's number; positions it took."""
     prompts = dict(zip(requests, encode(list(requests.values())), strict=True))
     short = {i: ids for i, ids in prompts.items() if len(ids) <= config.max_prompt_tokens}
     samples = sampler.sample(
@@ -149,4 +157,6 @@ def _ask(
         temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,
     )
-    return {i: sample for i, (sample,) in zip(short, samples, strict=True)}
+    replies = {i: sample for i, (sample,) in zip(short, samples, strict=True)}
+    positions = sum(map(len, short.values()))
+    return replies, positions + sum(len(reply.token_ids) - 1 for reply in replies.values())

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses.bradley_terry import bradley_terry_loss
+from stages.loops import work
 from stages.loops.pairs import pair_groups
 from stages.loops.step import Step
 from stages.models.batch import micro_batches
@@ -51,7 +52,7 @@ def train(
     optimizer = adamw(model, config.optim)
     for index, chosen in enumerate(schedule):
         loss_sum = accuracy_sum = margin_sum = 0.0
-        num_tokens = 0
+        num_tokens = num_positions = 0
         for batch in micro_batches(pair_groups(pairs, chosen), compute, pad_id, model.device):
             scores = rewards(model, batch).view(-1, 2)
             labels = [pairs[i // 2].probability for i in batch.indices[::2]]
@@ -67,11 +68,13 @@ def train(
             accuracy_sum += (gaps > 0).sum().item()
             margin_sum += gaps.sum().item()
             num_tokens += int(batch.mask.sum())
+            num_positions += batch.num_tokens
         metrics = {
             "loss/bradley_terry": loss_sum / len(chosen),
             "pairs/accuracy": accuracy_sum / len(chosen),
             "pairs/margin": margin_sum / len(chosen),
             "tokens/trained": num_tokens,
+            **work.passed("reward", "trained", positions=num_positions),
             **update(optimizer, config.optim, index, len(schedule)),
         }
         yield Step(index=index, metrics=metrics)

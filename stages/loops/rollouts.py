@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from stages.loops import work
 from stages.models.batch import Group, split_group
 from stages.records.prompt import Prompt
 from stages.records.rollout import Rollout
@@ -121,6 +122,12 @@ def batch_groups(rollouts: Rollouts, keep: Bool[Tensor, " batch"], row_tokens: i
     ]
 
 
+def num_positions(rollouts: Rollouts, row_tokens: int) -> int:
+    """Tokens that a model reads which reads every completion, shared prompts counted once."""
+    every = torch.ones(len(rollouts.samples), dtype=torch.bool)
+    return sum(group.length() for group in batch_groups(rollouts, every, row_tokens))
+
+
 def check_some_ended(rollouts: Rollouts, num_cut_steps: int) -> int:
     """How many steps in a row, this one included, had no completion that ended.
 
@@ -182,4 +189,19 @@ def statistics(
         "length/mean": sum(lengths) / len(lengths),
         "length/truncated": rollouts.truncated().float().mean().item(),
         "tokens/generated": float(sum(lengths)),
+        **work_done(rollouts, judged),
+    }
+
+
+def work_done(rollouts: Rollouts, judged: Judged) -> dict[str, int]:
+    """What it took to sample and to judge the completions (see `work`).
+
+    The prompt of a group that grew over several calls of the sampler is counted once.
+    """
+    return {
+        **work.scored(judged.metrics, len(rollouts.samples)),
+        **work.sampled(
+            [prompt.prompt_ids for prompt in rollouts.prompts],
+            [sample.token_ids for sample in rollouts.samples],
+        ),
     }

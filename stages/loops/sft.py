@@ -8,6 +8,7 @@ from pydantic import Field
 from transformers import PreTrainedModel
 
 from stages.algorithms.aggregation import token_mean
+from stages.loops import work
 from stages.loops.step import Step
 from stages.models.batch import Group, micro_batches
 from stages.models.device import ComputeConfig
@@ -100,6 +101,7 @@ def train(
         metrics = {
             "loss/nll": total,
             "tokens/trained": num_tokens,
+            **work.passed("policy", "trained", positions=num_read, outputs=num_tokens),
             "batch/padding_share": 1 - num_read / num_positions,
             **update(optimizer, config.optim, index, len(schedule)),
         }

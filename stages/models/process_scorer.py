@@ -34,6 +34,12 @@ class ProcessScorer:
         """P(right so far) after each step, in eval mode."""
         return process_head.step_scores(self.model, solutions, self.compute, self.pad_id)
 
+    def num_positions(self, solutions: Sequence[Solution]) -> int:
+        """Tokens that it reads of them, step tokens included."""
+        numbers, row_tokens = range(len(solutions)), self.compute.row_tokens
+        parts = process_head.groups(solutions, numbers, self.model, row_tokens)
+        return sum(group.length() for group in parts)
+
 
 def load(path: Path, compute: ComputeConfig, device: torch.device) -> ProcessScorer:
     """The process reward model at `path`, with its own tokenizer."""

@@ -77,6 +77,8 @@ def start(stage: str, output: Path, *, gpu: bool = False) -> Iterator[Run]:
             stack.enter_context(gpu_slot.take())
         begin, clock = datetime.now(UTC), time.monotonic()
         record = asdict(execution) | {"started": begin.isoformat()} | surroundings.describe()
+        # What is imported by now is not the work's: the peak's growth over it is.
+        record["memory_at_start_bytes"] = surroundings.memory_bytes("VmRSS")
         try:
             with journal.Journal(folder / "journal.jsonl") as written:
                 yield Run(execution=execution, folder=folder, journal=written)
@@ -92,7 +94,7 @@ def _end(clock: float) -> dict[str, Any]:
     return {
         "ended": datetime.now(UTC).isoformat(),
         "seconds": round(time.monotonic() - clock, 3),
-        "peak_memory_bytes": surroundings.peak_memory_bytes(),
+        "peak_memory_bytes": surroundings.memory_bytes("VmHWM"),
         **surroundings.device(),
     }
 

@@ -6,7 +6,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 PACKAGES = (
     "accelerate",
@@ -72,15 +72,21 @@ def versions() -> dict[str, str]:
     return found
 
 
-def peak_memory_bytes(status: Path = Path("/proc/self/status")) -> int | None:
-    """The largest resident size of this process so far; None where the kernel does not tell.
+def memory_bytes(
+    field: Literal["VmHWM", "VmRSS"], status: Path = Path("/proc/self/status")
+) -> int | None:
+    """The resident size of this process; None where the kernel does not tell.
 
     Not `getrusage`: its maximum is inherited from the parent across exec.
+
+    Args:
+        field: `VmHWM`, the largest so far, or `VmRSS`, as it is now.
+        status: what the kernel tells of a process (proc(5), /proc/pid/status).
     """
     if not status.exists():
         return None
     for line in status.read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmHWM:"):
+        if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
     return None
 

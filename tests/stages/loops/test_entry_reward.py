@@ -76,7 +76,7 @@ def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(
     lowest = torch.stack(scores).amin(0)
     assert found.totals == pytest.approx((2 * lowest).tolist(), rel=1e-5)
     disagreement = torch.stack(scores).std(0, correction=0).mean().item()
-    assert found.metrics == {"ensemble/disagreement": pytest.approx(disagreement, rel=1e-5)}
+    assert found.metrics["ensemble/disagreement"] == pytest.approx(disagreement, rel=1e-5)
 
 
 def test_ones_own_function_is_loaded_by_its_file(actor, drawn, monkeypatch):

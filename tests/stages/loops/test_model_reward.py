@@ -42,6 +42,12 @@ def plainly(models, drawn):
         )
 
 
+def positions(drawn):
+    """Tokens a completion: each prompt once, for all of them fit one row."""
+    read = sum(len(prompt.prompt_ids) for prompt in drawn.prompts)
+    return (read + sum(len(sample.token_ids) for sample in drawn.samples)) / len(drawn.samples)
+
+
 @pytest.mark.parametrize(
     "aggregate", [Mean(kind="mean"), MIN, MeanMinusStd(kind="mean_minus_std", k=1.0)]
 )
@@ -54,11 +60,14 @@ def test_an_ensemble_pays_the_aggregate_and_logs_how_far_its_members_disagree(
     found = model_reward.load(tmp_path, aggregate, settings, CPU, PAD)(drawn)
     assert found.totals == pytest.approx(aggregate(expected).tolist(), abs=1e-4)
     disagreement = expected.std(0, correction=0).mean().item()
-    assert found.metrics == {"ensemble/disagreement": pytest.approx(disagreement, abs=1e-4)}
+    assert found.metrics == {
+        "ensemble/disagreement": pytest.approx(disagreement, abs=1e-4),
+        "scorer/positions": positions(drawn),
+    }
 
 
 def test_a_reward_model_alone_pays_its_score_and_has_nobody_to_disagree_with(tmp_path, drawn):
     expected = plainly([save(tmp_path, 0)], drawn)
     found = model_reward.load(tmp_path, MIN, compute(), CPU, PAD)(drawn)
     assert found.totals == pytest.approx(expected[0].tolist(), abs=1e-4)
-    assert found.metrics == {}
+    assert found.metrics == {"scorer/positions": positions(drawn)}

@@ -96,6 +96,8 @@ def test_what_is_logged_is_the_mean_over_completions():
     assert judged.step_rewards is not None
     scores = [judged.step_rewards[i][ends].tolist() for i, ends in enumerate(ENDS)]
     assert judged.metrics == {
+        # prompts of 2 and 1 tokens, 12 of completions, a step token after each of 5 steps
+        "scorer/positions": pytest.approx((2 + 1 + 12 + 5) / 3),
         "process/steps": pytest.approx(5 / 3),
         "process/lowest": pytest.approx(sum(map(min, scores)) / 3),
         "process/last": pytest.approx(sum(own[-1] for own in scores) / 3),

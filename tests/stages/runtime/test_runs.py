@@ -24,6 +24,7 @@ FIELDS = {
     "git_dirty",
     "host",
     "input_key",
+    "memory_at_start_bytes",
     "packages",
     "peak_memory_bytes",
     "python",
@@ -47,7 +48,8 @@ def test_run_json_has_every_field_and_utc_times(toy_repo):
     assert set(record) == FIELDS
     assert datetime.fromisoformat(record["started"]).utcoffset().total_seconds() == 0
     assert datetime.fromisoformat(record["ended"]) >= datetime.fromisoformat(record["started"])
-    assert 10_000_000 < record["peak_memory_bytes"] < 10_000_000_000
+    assert 10_000_000 < record["memory_at_start_bytes"] <= record["peak_memory_bytes"]
+    assert record["peak_memory_bytes"] < 10_000_000_000
     assert len(record["git_commit"]) == 40
     assert record["git_dirty"] is False
     assert {"torch", "transformers", "dvc"} <= set(record["packages"])

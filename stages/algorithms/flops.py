@@ -1,0 +1,64 @@
+"""Floating-point operations of a model's passes, from its matrices and the positions they saw.
+
+A product of a row of n numbers with a matrix of n x m numbers is n m multiplications and n m
+additions: 2 operations for each number of the matrix. So a position that passes forward through
+matrices of P numbers costs 2 P (Kaplan et al. 2020, "Scaling Laws for Neural Language Models",
+https://arxiv.org/abs/2001.08361, section 2.1). Its gradient costs another 2 P for what came in,
+which flows on to the layer below, and 2 P for the weights: 6 P in all where every weight is
+trained. Departures from the rule of thumb 2 P and 6 P:
+
+- the output matrix is counted by itself, since only positions that predict a counted token
+  reach it (`models/policy`), and P is that of the other matrices;
+- a weight that is not trained has no gradient of its own: 4 P (LoRA's frozen matrices);
+- the looking up of an input embedding multiplies nothing and is left out, tied or not.
+
+Left out, because they are small here: attention's own products, 4 L d times the positions seen,
+against 2 P of about 24 L d^2, so a share of context / (6 d) (for the embedded model, width 192
+and about 40 positions, 3 per cent; for a width of 4096 and 4,096 positions 17 per cent, so say
+so when comparing long texts); norms, activations, the softmax over the vocabulary; the heads of
+reward and value models (d numbers); the optimizer (a dozen operations for each weight and step).
+What a machine does besides is not counted as work done: padding, and what gradient checkpointing
+or the chunked output matrix compute twice.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matrices:
+    """Numbers in the matrices of a model."""
+
+    body: int
+    """Of those that every position passes, adapters included; no input embedding."""
+    output: int
+    """Of the output matrix, hidden x vocabulary; 0 for a model without one."""
+    trained_body: int
+    """Of `body`, those that are trained."""
+    trained_output: int
+    """Of `output`, those that are trained."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Passes:
+    """Positions that went through a model."""
+
+    positions: int
+    """Tokens of the input, a prompt that several completions share counted once."""
+    outputs: int
+    """Of them, those that the output matrix saw."""
+
+
+def read(matrices: Matrices, passes: Passes) -> int:
+    """Operations of forward passes: 2 (body positions + output outputs)."""
+    return 2 * (matrices.body * passes.positions + matrices.output * passes.outputs)
+
+
+def trained(matrices: Matrices, passes: Passes) -> int:
+    """Operations of forward and backward passes.
+
+    2 (2 body + trained_body) positions + 2 (2 output + trained_output) outputs; 6 of each where
+    all is trained.
+    """
+    body = 2 * matrices.body + matrices.trained_body
+    output = 2 * matrices.output + matrices.trained_output
+    return 2 * (body * passes.positions + output * passes.outputs)

@@ -1,0 +1,102 @@
+"""The shape of a transformer of Llama's kind, and how many numbers it is made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Head = Literal["language_model", "scalar", "two_labels", "scalar_alone"]
+"""What a model ends in: the output matrix; one number (reward, value); right and wrong (process
+model); `scalar_alone` is a value head on another model's body."""
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+"""`model_type` of the architectures whose blocks are these: Touvron et al. 2023 (Llama), with
+biases on queries, keys and values (Qwen2) or norms of queries and keys (Qwen3)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """Widths and counts; see `from_config` for transformers' names of them."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocab: int
+    tied: bool
+    """The output matrix is the input embedding."""
+    biases: bool = False
+    """On queries, keys and values."""
+    qk_norm: bool = False
+    """Queries and keys are normed head by head."""
+
+
+def widths(shape: Shape) -> tuple[int, int]:
+    """Numbers of a position's query, and of its key (its value has as many)."""
+    return shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+
+
+def linears(shape: Shape) -> list[tuple[int, int]]:
+    """(in, out) of the seven matrices of a block: q, k, v, o, gate, up, down."""
+    query, key = widths(shape)
+    hidden, inner = shape.hidden, shape.intermediate
+    return [
+        (hidden, query), (hidden, key), (hidden, key), (query, hidden),
+        (hidden, inner), (hidden, inner), (inner, hidden),
+    ]  # fmt: skip
+
+
+def body_matrices(shape: Shape) -> int:
+    """Numbers in the matrices of all blocks."""
+    return shape.layers * sum(rows * columns for rows, columns in linears(shape))
+
+
+def parameters(shape: Shape, head: Head) -> int:
+    """All numbers of a model: embedding, blocks, norms, and its head."""
+    if head == "scalar_alone":
+        return shape.hidden
+    query, key = widths(shape)
+    small = 2 * shape.hidden + shape.biases * (query + 2 * key) + shape.qk_norm * 2 * shape.head_dim
+    body = shape.vocab * shape.hidden + body_matrices(shape) + shape.layers * small + shape.hidden
+    match head:
+        case "language_model":
+            return body + (0 if shape.tied else shape.vocab * shape.hidden)
+        case "scalar":
+            return body + shape.hidden
+        case "two_labels":
+            return body + 2 * shape.hidden + 2
+
+
+def adapters(shape: Shape, rank: int) -> int:
+    """Numbers of low-rank adapters on every matrix of every block: rank (in + out) each.
+
+    Hu et al., "LoRA" (2021), https://arxiv.org/abs/2106.09685, section 4.1.
+    """
+    return shape.layers * sum(rank * (rows + columns) for rows, columns in linears(shape))
+
+
+def from_config(config: Mapping[str, Any]) -> Shape:
+    """The shape that a `config.json` of transformers describes.
+
+    Raises:
+        ValueError: another architecture.
+    """
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        raise ValueError(
+            f"expected a model_type among {', '.join(FAMILIES)}, found {family!r}: memory can be "
+            f"told of no other architecture. Give its widths instead (--model hidden=...)"
+        )
+    heads, hidden = config["num_attention_heads"], config["hidden_size"]
+    return Shape(
+        hidden=hidden,
+        layers=config["num_hidden_layers"],
+        heads=heads,
+        kv_heads=config.get("num_key_value_heads") or heads,
+        head_dim=config.get("head_dim") or hidden // heads,
+        intermediate=config["intermediate_size"],
+        vocab=config["vocab_size"],
+        tied=config.get("tie_word_embeddings", False),
+        biases=family == "qwen2" or bool(config.get("attention_bias", False)),
+        qk_norm=family == "qwen3",
+    )

@@ -1,0 +1,76 @@
+"""What each model did: the tokens that it sampled, read and was trained on, for a table of costs.
+
+A loop counts passes in the metrics of its steps, under `work/<model>/<pass>/<positions or
+outputs>` (see `flops.Passes`); the passes are `sampled` (tokens generated, with the prompts they
+were generated after), `read` (forward only) and `trained`. An entry point adds them up and puts
+the sizes of the models beside them: `work` of a metrics.json. They depend on the inputs alone,
+not on how micro-batches are made.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from stages.models.batch import Batch
+
+PREFIX = "work/"
+
+
+def passed(model: str, kind: str, *, positions: int, outputs: int = 0) -> dict[str, int]:
+    """Passes of a model as metrics of a step.
+
+    Args:
+        model: `policy`, `reference`, `value` or `scorer`.
+        kind: `sampled`, `read` or `trained`.
+        positions: tokens of the input that it saw.
+        outputs: of those, the ones whose logits were computed.
+    """
+    path = f"{PREFIX}{model}/{kind}"
+    return {f"{path}/positions": positions, f"{path}/outputs": outputs}
+
+
+def of_batches(
+    model: str, kind: str, batches: Iterable[Batch], *, times: int = 1, logits: bool = True
+) -> dict[str, int]:
+    """`passed`, of the real tokens of micro-batches that the model saw `times` times."""
+    seen = list(batches)
+    return passed(
+        model,
+        kind,
+        positions=times * sum(batch.num_tokens for batch in seen),
+        outputs=times * sum(int(batch.mask.sum()) for batch in seen) if logits else 0,
+    )
+
+
+def sampled(
+    prompts: Iterable[Sequence[int]], completions: Iterable[Sequence[int]]
+) -> dict[str, int]:
+    """`passed` of sampling by the policy: each prompt is read once, a last token never."""
+    lengths = [len(ids) for ids in completions]
+    positions = sum(map(len, prompts)) + sum(lengths) - len(lengths)
+    return passed("policy", "sampled", positions=positions, outputs=sum(lengths))
+
+
+def scored(per_completion: Mapping[str, float], num_completions: int) -> dict[str, int]:
+    """`passed` of the model that a reward asks, from what its components logged a completion."""
+    names = ("scorer/positions", "judge/read_tokens")
+    found = [per_completion[name] for name in names if name in per_completion]
+    return passed("scorer", "read", positions=round(sum(found) * num_completions)) if found else {}
+
+
+def summary(
+    steps: Iterable[Mapping[str, int | float]], sizes: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, Any]]:
+    """`work` of a metrics.json: of each model its size, and its passes over all steps.
+
+    Args:
+        steps: the metrics of every step.
+        sizes: of every model that was in memory (`models/size`), whether it did anything or not.
+    """
+    found: dict[str, dict[str, Any]] = {model: dict(size) for model, size in sizes.items()}
+    for metrics in steps:
+        for name, count in metrics.items():
+            if name.startswith(PREFIX):
+                model, kind, unit = name.removeprefix(PREFIX).split("/")
+                total = found[model].setdefault(kind, {"positions": 0, "outputs": 0})
+                total[unit] += int(count)
+    return found

@@ -1,0 +1,86 @@
+"""How large a model is: its parameters, and those of them that are matrices of a product."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+import transformers
+from torch import nn
+from transformers import AutoConfig
+
+from stages.algorithms.flops import Matrices
+from stages.models import ensemble, start
+from stages.models.config import ModelConfig
+
+Size = dict[str, int]
+"""`parameters`, `trained_parameters`, and the fields of `flops.Matrices`."""
+
+
+def matrices(model: nn.Module) -> Matrices:
+    """The matrices of a policy, a reward, process or value model, whatever its architecture.
+
+    Every parameter of two axes in the model's body is one, but for embeddings that are looked up.
+    """
+    body = [
+        parameter
+        for module in model.base_model.modules()  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+        if not isinstance(module, nn.Embedding)
+        for parameter in module.parameters(recurse=False)
+        if parameter.ndim == 2
+    ]
+    output_layer = getattr(model, "get_output_embeddings", lambda: None)()
+    output = [output_layer.weight] if output_layer is not None else []
+    return Matrices(
+        body=_count(body),
+        output=_count(output),
+        trained_body=_count(_trained(body)),
+        trained_output=_count(_trained(output)),
+    )
+
+
+def measure(model: nn.Module) -> Size:
+    """The size of a model as it stands, adapters included."""
+    parameters = list(model.parameters())
+    return {
+        "parameters": _count(parameters),
+        "trained_parameters": _count(_trained(parameters)),
+        **asdict(matrices(model)),
+    }
+
+
+def frozen(model: nn.Module) -> Size:
+    """`measure` of a model whose parameters nobody trains."""
+    nothing = {"trained_parameters": 0, "trained_body": 0, "trained_output": 0}
+    return measure(model) | nothing
+
+
+def of_scorer(path: Path) -> Size:
+    """A reward model, an ensemble (its members together), a process model or a policy at `path`."""
+    sizes = [_frozen(folder, "main") for folder in ensemble.folders(path)]
+    return {name: sum(size[name] for size in sizes) for name in sizes[0]}
+
+
+def of_start(word: str, config: ModelConfig) -> Size:
+    """The policy that a word of a recipe names, or the base model where it has a path."""
+    if word != start.BASE:
+        return _frozen(start.DATA / word, "main")
+    if config.path is None:
+        raise ValueError(start.NO_BASE)
+    return _frozen(config.path, config.revision or "main")
+
+
+def _frozen(path: str | Path, revision: str) -> Size:
+    """`frozen`, from the configuration alone: on the meta device parameters have no memory."""
+    config = AutoConfig.from_pretrained(str(path), revision=revision)
+    architecture, *_ = config.architectures or ["none"]
+    with torch.device("meta"):
+        return frozen(getattr(transformers, architecture)(config))
+
+
+def _trained(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
+    return [parameter for parameter in parameters if parameter.requires_grad]
+
+
+def _count(parameters: Sequence[nn.Parameter]) -> int:
+    return sum(parameter.numel() for parameter in parameters)

@@ -1,0 +1,42 @@
+"""Bytes of tensors alive while something runs, counted at every operation that makes one."""
+
+import weakref
+from collections.abc import Iterable
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class LiveMemory(TorchDispatchMode):
+    """Counts each storage once, from the operation that returns it until nothing holds it.
+
+    What a kernel takes and gives back inside itself is not seen.
+    """
+
+    def __init__(self, held: Iterable[torch.Tensor] = ()) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self._known: dict[int, int] = {}
+        for tensor in held:
+            self._see(tensor)
+
+    def _see(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._known:
+            return
+        size = self._known[key] = storage.nbytes()
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._gone, key)
+
+    def _gone(self, key: int) -> None:
+        self.live -= self._known.pop(key)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(found):
+            if isinstance(leaf, torch.Tensor):
+                self._see(leaf)
+        return found

@@ -1,0 +1,66 @@
+import pytest
+import torch
+from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
+
+from stages.models import lora, scalar_head, size, start
+from stages.models.config import ModelConfig
+from stages.models.lora import LoraConfig
+from stages.models.tiny import TinyConfig
+
+# 2 blocks of q 16x16, k and v 16x8, o 16x16, gate, up and down 16x32; an output of 32x16
+BLOCKS = 2 * (16 * 16 + 2 * 16 * 8 + 16 * 16 + 3 * 16 * 32)
+OUTPUT = 32 * 16
+NORMS = 2 * 2 * 16 + 16
+
+
+def test_a_policy_counts_its_tied_matrix_once_as_memory_and_once_as_work():
+    found = size.measure(load("llama"))
+    assert found["body"] == found["trained_body"] == BLOCKS
+    assert found["output"] == found["trained_output"] == OUTPUT
+    assert found["parameters"] == found["trained_parameters"] == BLOCKS + OUTPUT + NORMS
+
+
+def test_adapters_are_matrices_too_and_the_rest_is_frozen():
+    model = load("llama")
+    lora.attach(model, LoraConfig(rank=2, alpha=4), 0)
+    new = 2 * 2 * ((16 + 16) + 2 * (16 + 8) + (16 + 16) + 3 * (16 + 32))
+    found = size.measure(model)
+    assert (found["body"], found["trained_body"]) == (BLOCKS + new, new)
+    assert (found["output"], found["trained_output"]) == (OUTPUT, 0)
+    assert found["trained_parameters"] == new
+
+
+def test_a_value_head_on_the_policys_body_is_a_few_numbers_that_cost_a_whole_pass():
+    found = size.measure(scalar_head.SharedValue(load("llama")))
+    assert (found["parameters"], found["body"], found["output"]) == (16, BLOCKS, 0)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])
+def test_the_size_of_a_folder_is_that_of_the_model_in_it(family):
+    whole = size.measure(load(family))
+    found = size.of_scorer(checkpoint(family))
+    assert found == whole | {"trained_parameters": 0, "trained_body": 0, "trained_output": 0}
+
+
+def test_an_ensemble_is_its_members_together(tmp_path):
+    member = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU)
+    for number in range(3):
+        member.save_pretrained(tmp_path / str(number))
+    found = size.of_scorer(tmp_path)
+    assert found["parameters"] == 3 * (BLOCKS + OUTPUT + NORMS + 16)
+    assert (found["body"], found["output"]) == (3 * BLOCKS, 0)
+
+
+def test_a_random_base_model_is_not_read_from_anywhere():
+    tiny = TinyConfig(
+        hidden_size=16, num_layers=1, num_heads=2, intermediate_size=32, max_length=8,
+        vocab_size=700,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"model\.path is null"):
+        size.of_start(start.BASE, ModelConfig(path=None, revision=None, tiny=tiny))
+
+
+def test_nothing_is_allocated_to_measure_a_folder():
+    before = torch.get_rng_state()
+    size.of_scorer(checkpoint("llama"))
+    assert torch.equal(torch.get_rng_state(), before)
