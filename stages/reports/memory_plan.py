@@ -15,8 +15,8 @@ a number, and four grids of completions x vocabulary. The peak is what is always
 largest phase, for completions as long as they may be. Measured on CPU against live tensor bytes
 (tests/stages/algorithms/memory): weights, gradients and moments exactly; what an update takes
 besides weights and moments within 6 per cent, with blocks recomputed 10, in bfloat16 as well 25;
-sampling within 25. Not measured: what a GPU's kernels, its driver and the allocator's gaps take besides; a tenth
-of the GPU is left to them, which is a guess."""
+sampling within 25. Not measured: what a GPU's kernels, its driver and the allocator's gaps take
+besides; a tenth of the GPU is left to them, which is a guess."""
 
 
 def one(job: Job, gpu_gib: float) -> str:
