@@ -25,6 +25,7 @@ from stages.recipe_entries import (
     RevisedPairs,
     RewardModel,
     Scores,
+    Search,
     Selection,
     Sft,
     Steps,
@@ -57,6 +58,7 @@ class Recipe(Params):
     train_ppo: dict[Name, OnlineRl]
     train_grpo: dict[Name, OnlineRl]
     score_candidates: dict[Name, Scores]
+    search_solutions: dict[Name, Search]
     evaluate_policy: dict[Name, Evaluation] = Field(min_length=1)
     baseline: Name
     """The entry of evaluate_policy which the others are compared with. A word, for DVC does not

@@ -206,6 +206,19 @@ class Scores(Params):
     (its mean log-prob of a token)."""
 
 
+class Search(Params):
+    """An entry of search_solutions."""
+
+    preset: Word
+    """An entry of the section `search`."""
+    policy: Word
+    """Who writes the steps."""
+    process: Word
+    """The process reward model that chooses among them."""
+    split: Word
+    """Whose problems."""
+
+
 class Evaluation(Params):
     """An entry of evaluate_policy; its name is the policy's in reports."""
 

@@ -1,0 +1,139 @@
+"""Search for solutions of a split's problems with a policy and a process reward model.
+
+    python -m stages.search_solutions <name> <preset> <policy> <process> <split>
+
+Beam search over steps (Snell et al. 2024, https://arxiv.org/abs/2408.03314) or diverse verifier
+tree search (Beeching, Tunstall and Rush 2024), by the preset. Writes the solutions with the
+scores of their steps (`solutions.jsonl`), how right they are and what they cost, problem by
+problem (`per_problem.jsonl`) and together (`metrics.json`). Every token that was sampled, read or
+scored is counted, those of dropped candidates too: a search is to be compared with what as much
+computing buys otherwise, not with as many samples.
+
+What a kill interrupts goes on where it stopped: finished parts are kept.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import Field
+
+from stages import params, seeding
+from stages.engines import samplers
+from stages.engines.samplers import EngineName
+from stages.loops import search
+from stages.loops.search import SearchConfig
+from stages.loops.step import Step
+from stages.models import policy, process_scorer, size
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig, setup
+from stages.params import Params
+from stages.records import lines
+from stages.records.prompt import Prompt
+from stages.records.search_cost import SearchCost
+from stages.records.search_solution import SearchSolution
+from stages.reports import search_summary
+from stages.rewards import search_evaluation
+from stages.runtime import kept_parts, outputs, process, progress, runs
+
+TABLES = ("search",)
+DATA = Path("data")
+PROMPTS = Path("data/prepare_data/prompts")
+OUTPUT = Path("data/search_solutions")
+# Of a GPU, where vLLM samples: the rest is the process model's.
+VLLM_SHARE = 0.6
+
+
+class SearchSolutions(Params):
+    """How sure we are of the accuracies."""
+
+    num_bootstrap: int = Field(ge=100)
+    """Resamples of the problems for each interval."""
+    confidence: float = Field(gt=0, lt=1)
+    """Coverage of the intervals."""
+
+
+class Config(Params):
+    """What search_solutions reads of params.yaml."""
+
+    seed: int
+    compute: ComputeConfig
+    model: ModelConfig
+    engine: EngineName
+    search: SearchConfig
+    search_solutions: SearchSolutions
+
+
+def main(name: str, preset: str, start: str, process_model: str, split: str) -> None:
+    """Write `solutions.jsonl`, `per_problem.jsonl` and `metrics.json`."""
+    output = OUTPUT / name
+    with runs.start(f"search_solutions@{name}", output, gpu=True) as run:
+        config = params.load(Config, pick={"search": preset})
+        prompts = list(lines.read(PROMPTS / f"{split}.jsonl", Prompt))
+        parts = search.chunks(prompts)
+        solutions: dict[str, list[SearchSolution]] = {one.id: [] for one in prompts}
+        costs: dict[str, SearchCost] = {}
+        steps = searched(run.folder / "parts", config, start, process_model, parts)
+        for step in progress.track(steps, total=len(parts), label=f"search {name}"):
+            run.log(step.index, step.metrics)
+            for row in step.rows:
+                if isinstance(row, SearchCost):
+                    costs[row.id] = row
+                else:
+                    solutions[row.id].append(row)
+        sizes = {
+            "policy_parameters": size.body_parameters(DATA / start),
+            "process_parameters": size.body_parameters(DATA / process_model),
+        }
+        results = [
+            search_evaluation.evaluate(one, solutions[one.id], costs[one.id], **sizes)
+            for one in prompts
+        ]
+        metrics = search_summary.summarise(
+            results,
+            num_resamples=config.search_solutions.num_bootstrap,
+            confidence=config.search_solutions.confidence,
+            seed=seeding.derive(config.seed, "search_solutions", "bootstrap"),
+        )
+        found = [row for one in prompts for row in solutions[one.id]]
+        for file, rows in {"solutions": found, "per_problem": results}.items():
+            with outputs.replace(output / f"{file}.jsonl") as temporary:
+                lines.write(temporary, rows)
+        with outputs.replace(output / "metrics.json") as temporary:
+            text = json.dumps(metrics | sizes, indent=2)
+            temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def searched(
+    kept: Path, config: Config, start: str, process_model: str, parts: search.Parts
+) -> Iterator[Step]:
+    """All parts; those that were searched before an interruption are in `kept`."""
+
+    def work(first: int) -> Iterator[Step]:
+        scorer = process_scorer.load(DATA / process_model, config.compute, setup(config.compute))
+        tokenizer = models_start.tokenizer(start)
+        sampler = samplers.load(
+            config.engine,
+            start,
+            model=config.model,
+            compute=config.compute,
+            max_length=search.longest(parts, config.search),
+            gpu_share=VLLM_SHARE,
+        )
+        return search.run(
+            sampler,
+            scorer,
+            parts,
+            config.search,
+            config.seed,
+            start=first,
+            decode=policy.decoder(tokenizer),
+            break_after=scorer.step_ends(len(tokenizer)),
+        )
+
+    return kept_parts.go_on(kept, work, write=search.write, read=search.read)
+
+
+if __name__ == "__main__":
+    process.run(main)
