@@ -72,20 +72,16 @@ def main(name: str, preset: str, start: str, process_model: str, split: str) -> 
         config = params.load(Config, pick={"search": preset})
         prompts = list(lines.read(PROMPTS / f"{split}.jsonl", Prompt))
         parts = search.chunks(prompts)
-        solutions: dict[str, list[SearchSolution]] = {one.id: [] for one in prompts}
-        costs: dict[str, SearchCost] = {}
+        rows: list[SearchSolution | SearchCost] = []
         steps = searched(run.folder / "parts", config, start, process_model, parts)
         for step in progress.track(steps, total=len(parts), label=f"search {name}"):
             run.log(step.index, step.metrics)
-            for row in step.rows:
-                if isinstance(row, SearchCost):
-                    costs[row.id] = row
-                else:
-                    solutions[row.id].append(row)
+            rows += step.rows
         sizes = {
             "policy_parameters": size.body_parameters(DATA / start),
             "process_parameters": size.body_parameters(DATA / process_model),
         }
+        solutions, costs = search.by_problem(rows)
         results = [
             search_evaluation.evaluate(one, solutions[one.id], costs[one.id], **sizes)
             for one in prompts
@@ -97,12 +93,11 @@ def main(name: str, preset: str, start: str, process_model: str, split: str) -> 
             seed=seeding.derive(config.seed, "search_solutions", "bootstrap"),
         )
         found = [row for one in prompts for row in solutions[one.id]]
-        for file, rows in {"solutions": found, "per_problem": results}.items():
+        for file, table in {"solutions": found, "per_problem": results}.items():
             with outputs.replace(output / f"{file}.jsonl") as temporary:
-                lines.write(temporary, rows)
+                lines.write(temporary, table)
         with outputs.replace(output / "metrics.json") as temporary:
-            text = json.dumps(metrics | sizes, indent=2)
-            temporary.write_text(text + "\n", encoding="utf-8")
+            temporary.write_text(json.dumps(metrics | sizes, indent=2) + "\n", encoding="utf-8")
 
 
 def searched(

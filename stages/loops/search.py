@@ -12,7 +12,7 @@ A step is what `rewards/steps` makes of the tokens, so its scores are those that
 solution would have. Sampling is broken off after any token with the separator in its text.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -215,6 +215,20 @@ def rows(search: Search, decode: Callable[[Sequence[int]], str]) -> list[SearchS
         )
         for index, one in enumerate(search.solutions())
     ]
+
+
+def by_problem(
+    rows: Iterable[SearchSolution | SearchCost],
+) -> tuple[dict[str, list[SearchSolution]], dict[str, SearchCost]]:
+    """The rows of all parts by the problem's id: its solutions, and what they cost."""
+    solutions: dict[str, list[SearchSolution]] = {}
+    costs: dict[str, SearchCost] = {}
+    for row in rows:
+        if isinstance(row, SearchCost):
+            costs[row.id] = row
+        else:
+            solutions.setdefault(row.id, []).append(row)
+    return solutions, costs
 
 
 def part(index: int, solutions: Sequence[SearchSolution], costs: Sequence[SearchCost]) -> Step:

@@ -13,12 +13,13 @@ BUDGETS = {
 }
 
 
-def render(compared: Mapping[str, Any], *, image: str) -> str:
+def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
     """The section.
 
     Args:
         compared: of `equal_compute.compare`.
         image: path of the plot, as the report names it.
+        way: see `verdict`.
     """
     parts = [
         "## Search at equal compute",
@@ -36,35 +37,32 @@ def render(compared: Mapping[str, Any], *, image: str) -> str:
     for budget, title in BUDGETS.items():
         parts.append(f"{title}, percentage points gained by the search, paired by problem:")
         parts.append(_versus(compared, budget))
-    parts.append(verdict(compared))
+    parts.append(verdict(compared, way=way))
     return "\n\n".join(parts) + "\n"
 
 
-def verdict(compared: Mapping[str, Any]) -> str:
-    """In words: what each search's best way gains over the best curve, at its own cost."""
+def verdict(compared: Mapping[str, Any], *, way: str) -> str:
+    """In words: what each search gains over each curve, at its own cost.
+
+    Args:
+        compared: of `equal_compute.compare`.
+        way: how an answer is taken of a search's solutions, chosen before the numbers are seen.
+    """
     sentences = []
     for name, search in compared["searches"].items():
-        way = max(search["accuracy"], key=lambda one: search["accuracy"][one]["value"])
-        others = {
-            other: entry["ways"][way]["interpolated"]
-            for other, entry in search["versus"]["flops"].items()
-            if entry is not None
+        found: dict[str, list[str]] = {
+            word: [] for word in ("beats", "cannot be told from", "is worse than")
         }
-        if not others:
-            sentences.append(f"`{name}` costs less than one sample by any of the curves.")
-            continue
-        other = min(others, key=lambda one: others[one]["difference"])
-        gain = others[other]
-        if gain["low"] > 0:
-            word = "beats"
-        elif gain["high"] < 0:
-            word = "is worse than"
-        else:
-            word = "cannot be told from"
-        sentences.append(
-            f"`{name}` ({WAYS[way]}) {word} the best of the others at its cost, {other}: "
-            f"{markdown.points(gain)} points."
-        )
+        for other, entry in search["versus"]["flops"].items():
+            if entry is not None:
+                gain = entry["ways"][way]["interpolated"]
+                word = "cannot be told from"
+                if gain["low"] > 0 or gain["high"] < 0:
+                    word = "beats" if gain["low"] > 0 else "is worse than"
+                found[word].append(f"{other} ({markdown.points(gain)})")
+        parts = [f"{word} {', '.join(others)}" for word, others in found.items() if others]
+        what = "; it ".join(parts) or "costs less than one sample by any of the curves"
+        sentences.append(f"`{name}`, {WAYS[way]}, at its cost {what}.")
     return " ".join(sentences)
 
 
