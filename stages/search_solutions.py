@@ -16,24 +16,21 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import Field
-
 from stages import params, seeding
 from stages.engines import samplers
 from stages.engines.samplers import EngineName
-from stages.loops import search
+from stages.loops import search, search_parts
 from stages.loops.search import SearchConfig
 from stages.loops.step import Step
-from stages.models import policy, process_scorer, size
+from stages.models import process_scorer, size
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import lines
 from stages.records.prompt import Prompt
-from stages.records.search_cost import SearchCost
-from stages.records.search_solution import SearchSolution
 from stages.reports import search_summary
+from stages.reports.search_summary import SummaryConfig
 from stages.rewards import search_evaluation
 from stages.runtime import kept_parts, outputs, process, progress, runs
 
@@ -45,15 +42,6 @@ OUTPUT = Path("data/search_solutions")
 VLLM_SHARE = 0.6
 
 
-class SearchSolutions(Params):
-    """How sure we are of the accuracies."""
-
-    num_bootstrap: int = Field(ge=100)
-    """Resamples of the problems for each interval."""
-    confidence: float = Field(gt=0, lt=1)
-    """Coverage of the intervals."""
-
-
 class Config(Params):
     """What search_solutions reads of params.yaml."""
 
@@ -62,7 +50,7 @@ class Config(Params):
     model: ModelConfig
     engine: EngineName
     search: SearchConfig
-    search_solutions: SearchSolutions
+    search_solutions: SummaryConfig
 
 
 def main(name: str, preset: str, start: str, process_model: str, split: str) -> None:
@@ -72,32 +60,25 @@ def main(name: str, preset: str, start: str, process_model: str, split: str) -> 
         config = params.load(Config, pick={"search": preset})
         prompts = list(lines.read(PROMPTS / f"{split}.jsonl", Prompt))
         parts = search.chunks(prompts)
-        rows: list[SearchSolution | SearchCost] = []
+        done: list[Step] = []
         steps = searched(run.folder / "parts", config, start, process_model, parts)
         for step in progress.track(steps, total=len(parts), label=f"search {name}"):
             run.log(step.index, step.metrics)
-            rows += step.rows
-        sizes = {
-            "policy_parameters": size.body_parameters(DATA / start),
-            "process_parameters": size.body_parameters(DATA / process_model),
-        }
-        solutions, costs = search.by_problem(rows)
+            done.append(step)
+        sizes = [size.body_parameters(DATA / one) for one in (start, process_model)]
+        solutions, costs = search_parts.by_problem(done)
         results = [
-            search_evaluation.evaluate(one, solutions[one.id], costs[one.id], **sizes)
+            search_evaluation.evaluate(one, solutions[one.id], costs[one.id], *sizes)
             for one in prompts
         ]
-        metrics = search_summary.summarise(
-            results,
-            num_resamples=config.search_solutions.num_bootstrap,
-            confidence=config.search_solutions.confidence,
-            seed=seeding.derive(config.seed, "search_solutions", "bootstrap"),
-        )
-        found = [row for one in prompts for row in solutions[one.id]]
+        seed = seeding.derive(config.seed, "search_solutions", "bootstrap")
+        metrics = search_summary.summarise(results, *sizes, config.search_solutions, seed=seed)
+        found = [row for own in solutions.values() for row in own]
         for file, table in {"solutions": found, "per_problem": results}.items():
             with outputs.replace(output / f"{file}.jsonl") as temporary:
                 lines.write(temporary, table)
         with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics | sizes, indent=2) + "\n", encoding="utf-8")
+            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
 def searched(
@@ -107,7 +88,6 @@ def searched(
 
     def work(first: int) -> Iterator[Step]:
         scorer = process_scorer.load(DATA / process_model, config.compute, setup(config.compute))
-        tokenizer = models_start.tokenizer(start)
         sampler = samplers.load(
             config.engine,
             start,
@@ -123,11 +103,10 @@ def searched(
             config.search,
             config.seed,
             start=first,
-            decode=policy.decoder(tokenizer),
-            break_after=scorer.step_ends(len(tokenizer)),
+            break_after=scorer.step_ends(len(models_start.tokenizer(start))),
         )
 
-    return kept_parts.go_on(kept, work, write=search.write, read=search.read)
+    return kept_parts.go_on(kept, work, write=search_parts.write, read=search_parts.read)
 
 
 if __name__ == "__main__":

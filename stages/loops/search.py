@@ -12,21 +12,18 @@ A step is what `rewards/steps` makes of the tokens, so its scores are those that
 solution would have. Sampling is broken off after any token with the separator in its text.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from pydantic import Field
 
+from stages.loops import search_parts
 from stages.loops.search_tree import Candidate, Search
 from stages.loops.step import Step
 from stages.models.process_head import Solution
 from stages.models.process_scorer import AGGREGATES, ProcessScorer
 from stages.params import Params
-from stages.records import lines
 from stages.records.prompt import Prompt
-from stages.records.search_cost import SearchCost
-from stages.records.search_solution import SearchSolution
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive
 
@@ -79,7 +76,6 @@ def run(
     seed: int,
     *,
     start: int,
-    decode: Callable[[Sequence[int]], str],
     break_after: frozenset[int],
 ) -> Iterator[Step]:
     """The solutions of each part from `start` on, and what they cost, as the rows of a step.
@@ -93,7 +89,6 @@ def run(
         config: the preset.
         seed: of all random streams: one for each problem, depth and place.
         start: the first part that is searched.
-        decode: tokens to text without special tokens.
         break_after: the tokens that end a step, see `ProcessScorer.step_ends`.
     """
     for index, prompts in enumerate(parts[start:], start=start):
@@ -106,9 +101,9 @@ def run(
             children = score(scorer, growing, drawn, config)
             for search, own in zip(growing, children, strict=True):
                 search.choose(own, keep=config.keep, distinct=config.distinct)
-        yield part(
+        yield search_parts.part(
             index,
-            [row for one in searches for row in rows(one, decode)],
+            [row for one in searches for row in search_parts.rows(one, scorer.decode)],
             [one.cost() for one in searches],
         )
 
@@ -196,60 +191,3 @@ def candidate(
         step_scores=step_scores,
         score=round(AGGREGATES[config.aggregate](step_scores), config.decimals),
     )
-
-
-def rows(search: Search, decode: Callable[[Sequence[int]], str]) -> list[SearchSolution]:
-    """The solutions of a search that has ended."""
-    kept = set(map(id, search.kept))
-    return [
-        SearchSolution(
-            id=search.prompt.id,
-            index=index,
-            tree=one.tree,
-            completion=decode(one.ids),
-            completion_ids=list(one.ids),
-            step_scores=one.step_scores,
-            score=one.score,
-            kept=id(one) in kept,
-            finish_reason=one.finish_reason,
-        )
-        for index, one in enumerate(search.solutions())
-    ]
-
-
-def by_problem(
-    rows: Iterable[SearchSolution | SearchCost],
-) -> tuple[dict[str, list[SearchSolution]], dict[str, SearchCost]]:
-    """The rows of all parts by the problem's id: its solutions, and what they cost."""
-    solutions: dict[str, list[SearchSolution]] = {}
-    costs: dict[str, SearchCost] = {}
-    for row in rows:
-        if isinstance(row, SearchCost):
-            costs[row.id] = row
-        else:
-            solutions.setdefault(row.id, []).append(row)
-    return solutions, costs
-
-
-def part(index: int, solutions: Sequence[SearchSolution], costs: Sequence[SearchCost]) -> Step:
-    """What was found and spent in one part, with its numbers."""
-    metrics = {
-        f"tokens/{name}": sum(getattr(cost, f"{name}_tokens") for cost in costs)
-        for name in ("generated", "dropped", "read", "scored")
-    } | {"search/depth": sum(cost.depth for cost in costs) / len(costs)}
-    return Step(index=index, metrics=metrics, rows=[*solutions, *costs])
-
-
-def write(path: Path, step: Step) -> None:
-    """A part to a folder."""
-    for name, kind in KINDS.items():
-        lines.write(path / f"{name}.jsonl", (row for row in step.rows if isinstance(row, kind)))
-
-
-def read(index: int, path: Path) -> Step:
-    """A part that `write` wrote."""
-    solutions, costs = (list(lines.read(path / f"{name}.jsonl", KINDS[name])) for name in KINDS)
-    return part(index, solutions, costs)
-
-
-KINDS = {"solutions": SearchSolution, "costs": SearchCost}

@@ -19,7 +19,6 @@ def evaluate(
     prompt: Prompt,
     solutions: Sequence[SearchSolution],
     cost: SearchCost,
-    *,
     policy_parameters: int,
     process_parameters: int,
 ) -> ProblemSearch:

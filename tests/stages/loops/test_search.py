@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, exact, load
-from tiny_rollouts import decode, make_prompts, make_sampler
+from tiny_rollouts import make_prompts, make_sampler
 
-from stages.loops import search
+from stages.loops import search, search_parts
 from stages.loops.search import SearchConfig
 from stages.models import process_head
 from stages.models.process_head import Solution
@@ -49,7 +49,6 @@ def searched(scorer, parts, seed=0, start=0, sampler=None, **changes):
             config,
             seed,
             start=start,
-            decode=decode,
             break_after=scorer.step_ends(32),
         )
     )
@@ -183,8 +182,8 @@ def test_it_goes_on_with_the_best_steps_and_counts_everything(scorer):
 
 def test_a_part_is_read_as_it_was_written(scorer, tmp_path):
     (step,) = searched(scorer, [PROMPTS])
-    search.write(tmp_path / "000000.part", step)
-    assert search.read(0, tmp_path / "000000.part") == step
+    search_parts.write(tmp_path / "000000.part", step)
+    assert search_parts.read(0, tmp_path / "000000.part") == step
 
 
 def test_the_parts_and_the_longest_sequence(monkeypatch):
