@@ -65,12 +65,9 @@ def main(name: str, preset: str, start: str, process_model: str, split: str) -> 
         for step in progress.track(steps, total=len(parts), label=f"search {name}"):
             run.log(step.index, step.metrics)
             done.append(step)
-        sizes = [size.body_parameters(DATA / one) for one in (start, process_model)]
+        sizes = size.body_parameters(DATA / start), size.body_parameters(DATA / process_model)
         solutions, costs = search_parts.by_problem(done)
-        results = [
-            search_evaluation.evaluate(one, solutions[one.id], costs[one.id], *sizes)
-            for one in prompts
-        ]
+        results = search_evaluation.evaluate_all(prompts, solutions, costs, *sizes)
         seed = seeding.derive(config.seed, "search_solutions", "bootstrap")
         metrics = search_summary.summarise(results, *sizes, config.search_solutions, seed=seed)
         found = [row for own in solutions.values() for row in own]
@@ -88,23 +85,12 @@ def searched(
 
     def work(first: int) -> Iterator[Step]:
         scorer = process_scorer.load(DATA / process_model, config.compute, setup(config.compute))
-        sampler = samplers.load(
-            config.engine,
-            start,
-            model=config.model,
-            compute=config.compute,
-            max_length=search.longest(parts, config.search),
-            gpu_share=VLLM_SHARE,
-        )
-        return search.run(
-            sampler,
-            scorer,
-            parts,
-            config.search,
-            config.seed,
-            start=first,
-            break_after=scorer.step_ends(len(models_start.tokenizer(start))),
-        )
+        where = {"model": config.model, "compute": config.compute, "gpu_share": VLLM_SHARE}
+        length = search.longest(parts, config.search)
+        sampler = samplers.load(config.engine, start, **where, max_length=length)
+        ends = scorer.step_ends(len(models_start.tokenizer(start)))
+        settings, seed = config.search, config.seed
+        return search.run(sampler, scorer, parts, settings, seed, start=first, break_after=ends)
 
     return kept_parts.go_on(kept, work, write=search_parts.write, read=search_parts.read)
 

@@ -1,6 +1,6 @@
 """Judge the solutions that a search found for one problem."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -13,6 +13,20 @@ from stages.records.search_cost import SearchCost
 from stages.records.search_solution import SearchSolution
 from stages.rewards import answer_checker
 from stages.rewards.problem_evaluation import answer_of, majority
+
+
+def evaluate_all(
+    prompts: Sequence[Prompt],
+    solutions: Mapping[str, Sequence[SearchSolution]],
+    costs: Mapping[str, SearchCost],
+    policy_parameters: int,
+    process_parameters: int,
+) -> list[ProblemSearch]:
+    """`evaluate` of each problem; solutions and costs are by its id."""
+    return [
+        evaluate(one, solutions[one.id], costs[one.id], policy_parameters, process_parameters)
+        for one in prompts
+    ]
 
 
 def evaluate(
