@@ -211,6 +211,8 @@ def load(
         trust_remote_code=False,
         seed=0,  # each request has its own
         **({} if gpu_share is None else {"gpu_memory_utilization": gpu_share}),
+        # A prompt read in parts sets its random stream back, which a stream on the CPU cannot.
+        **({} if torch.cuda.is_available() else {"enable_chunked_prefill": False}),
     )
     return VllmSampler(llm=llm, eos_ids=eos_ids, max_model_len=max_model_len)
 

@@ -16,7 +16,8 @@ class SearchCost:
     dropped_tokens: int
     """Of these, in no solution that the search ended with."""
     read_tokens: int
-    """The policy's: prompt and solution so far, once for each beam at each depth."""
+    """The policy's: prompt and solution so far, once for each place at each depth. So the engine
+    on transformers reads them; vLLM's prefix cache, which it has on, reads most of them once."""
     read_tokens_once: int
     """The prompt."""
     scored_tokens: int

@@ -135,6 +135,15 @@ def test_a_request_draws_the_same_tokens_again_and_in_any_order(
 
 @needs_vllm
 @pytest.mark.vllm
+def test_more_prompts_than_are_read_at_once_are_sampled_too(engine: VllmSampler):
+    generator = torch.Generator().manual_seed(2)
+    long = torch.randint(1, VOCAB, (300, 60), generator=generator).tolist()
+    found = engine.sample(long, list(range(300)), num_samples=1, temperature=1.0, max_new_tokens=2)
+    assert all(len(samples[0].token_ids) in (1, 2) for samples in found)
+
+
+@needs_vllm
+@pytest.mark.vllm
 @pytest.mark.parametrize(
     ("change", "message"),
     [
