@@ -26,6 +26,7 @@ from stages.recipe_entries import (
     RevisedPairs,
     RewardModel,
     Scores,
+    Search,
     Selection,
     Sft,
     Steps,
@@ -59,6 +60,7 @@ class Recipe(Params):
     train_grpo: dict[Name, OnlineRl]
     score_candidates: dict[Name, Scores]
     choose_aggregation: dict[Name, Aggregations]
+    search_solutions: dict[Name, Search]
     evaluate_policy: dict[Name, Evaluation] = Field(min_length=1)
     baseline: Name
     """The entry of evaluate_policy which the others are compared with. A word, for DVC does not

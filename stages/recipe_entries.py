@@ -222,6 +222,19 @@ class Aggregations(Params):
     """What a process model made of it: `score_candidates/<entry>/scores`."""
 
 
+class Search(Params):
+    """An entry of search_solutions."""
+
+    preset: Word
+    """An entry of the section `search`."""
+    policy: Word
+    """Who writes the steps."""
+    process: Word
+    """The process reward model that chooses among them."""
+    split: Word
+    """Whose problems."""
+
+
 class Evaluation(Params):
     """An entry of evaluate_policy; its name is the policy's in reports."""
 

@@ -18,6 +18,7 @@ PRESETS = {
     "train_dpo": "preference",
     "train_ppo": "ppo",
     "train_grpo": "group_rl",
+    "search_solutions": "search",
 }
 """Stage -> the section whose entries are its presets."""
 REWARDS = "rewards"
@@ -75,6 +76,8 @@ def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Coll
         ],
         ("sample_candidates", "policy"): [BASE, *policies],
         ("sample_candidates", "split"): section(content, "sample_candidates"),
+        ("search_solutions", "process"): processes,
+        ("search_solutions", "split"): section(content, "sample_candidates"),
         ("select_demonstrations", "split"): section(content, "sample_candidates"),
         ("label_steps", "split"): section(content, "label_steps"),
         ("judge_preferences", "judge"): [*policies, NO_MODEL],

@@ -17,8 +17,15 @@ class Sample:
     logprobs: list[float]
     """log p(token) of each, under the tempered distribution it was drawn from
     (under the untempered one for greedy decoding). Same length as `token_ids`."""
-    finish_reason: Literal["stop", "length"]
-    """`stop`: ended with the end-of-sequence token; `length`: cut at the limit."""
+    finish_reason: Literal["stop", "length", "step"]
+    """`stop`: ended with the end-of-sequence token; `length`: cut at the limit; `step`: broken
+    off, to be gone on with, after a token that it was asked to break off after."""
+
+    @property
+    def ending(self) -> Literal["stop", "length"]:
+        """How a completion ended that was not asked to break off."""
+        assert self.finish_reason != "step", "no `break_after` was asked for"
+        return self.finish_reason
 
 
 @runtime_checkable
@@ -33,12 +40,15 @@ class Sampler(Protocol):
         num_samples: int,
         temperature: float,
         max_new_tokens: int,
+        break_after: frozenset[int] = frozenset(),
     ) -> list[list[Sample]]:
         """`num_samples` completions of each prompt, in the order of `prompts`.
 
         Sample j of prompt i is a function of the weights, `prompts[i]`, `seeds[i]`
         and j, and of nothing else in the call (up to the rounding of a batched
         matrix product). `temperature` 0 means greedy decoding; then `num_samples`
-        must be 1 and the seeds are not used.
+        must be 1 and the seeds are not used. After a token of `break_after`, which
+        it keeps, a completion is broken off; its tokens until there are those that
+        it has without. An end-of-sequence token ends it whether named there or not.
         """
         ...

@@ -17,6 +17,7 @@ def load(
     model: ModelConfig,
     compute: ComputeConfig,
     max_length: int,
+    gpu_share: float | None = None,
 ) -> Sampler:
     """A sampler.
 
@@ -26,6 +27,8 @@ def load(
         model: says what the base model is.
         compute: precision, device and batch size.
         max_length: the longest prompt and completion together, in tokens.
+        gpu_share: of a GPU's memory, what vLLM may take, where another model computes beside
+            it; None: vLLM's own choice. The other engine takes what it needs.
     """
     match engine:
         case "transformers":
@@ -40,4 +43,6 @@ def load(
             from stages.engines import vllm
 
             path = models_start.folder(start, model)
-            return vllm.load(path, dtype=compute.dtype, max_model_len=max_length)
+            return vllm.load(
+                path, dtype=compute.dtype, max_model_len=max_length, gpu_share=gpu_share
+            )

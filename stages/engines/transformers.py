@@ -8,6 +8,7 @@ depend on batching, order or resume.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -45,6 +46,7 @@ class TransformersSampler:
         num_samples: int,
         temperature: float,
         max_new_tokens: int,
+        break_after: frozenset[int] = frozenset(),
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`.
 
@@ -80,6 +82,7 @@ class TransformersSampler:
                 num_samples,
                 temperature,
                 max_new_tokens,
+                break_after,
             )
             for i, samples in zip(chosen, batch, strict=True):
                 results[i] = samples
@@ -93,6 +96,7 @@ class TransformersSampler:
         num_samples: int,
         temperature: float,
         max_new_tokens: int,
+        break_after: frozenset[int],
     ) -> list[list[Sample]]:
         device = self.model.device
         width = max(len(prompt) for prompt in prompts)
@@ -120,14 +124,14 @@ class TransformersSampler:
         lengths = np.full(num_rows, max_new_tokens)
         stopped = np.zeros(num_rows, dtype=bool)
         active = np.arange(num_rows)  # original row of each row still in the batch
-        eos = torch.tensor(sorted(self.eos_ids), device=device)
+        ends = torch.tensor(sorted(self.eos_ids | break_after), device=device)
         for t in range(max_new_tokens):
             uniform = None if uniforms is None else torch.from_numpy(uniforms[active, t]).to(device)
             token, logprob = draw(logits, temperature, uniform)
             live = ~stopped[active]
             tokens[active[live], t] = token.cpu().numpy()[live]
             logprobs[active[live], t] = logprob.cpu().numpy()[live]
-            ended = torch.isin(token, eos).cpu().numpy() & live
+            ended = torch.isin(token, ends).cpu().numpy() & live
             lengths[active[ended]] = t + 1
             stopped[active[ended]] = True
             if t + 1 == max_new_tokens or stopped[active].all():
@@ -148,11 +152,18 @@ class TransformersSampler:
             Sample(
                 token_ids=tokens[row, : lengths[row]].tolist(),
                 logprobs=logprobs[row, : lengths[row]].tolist(),
-                finish_reason="stop" if stopped[row] else "length",
+                finish_reason=self._finish(
+                    int(tokens[row, lengths[row] - 1]), stopped=bool(stopped[row])
+                ),
             )
             for row in range(num_rows)
         ]
         return [samples[i : i + num_samples] for i in range(0, num_rows, num_samples)]
+
+    def _finish(self, last: int, *, stopped: bool) -> Literal["stop", "length", "step"]:
+        if not stopped:
+            return "length"
+        return "stop" if last in self.eos_ids else "step"
 
 
 def from_model(

@@ -48,6 +48,7 @@ class VllmSampler:
         num_samples: int,
         temperature: float,
         max_new_tokens: int,
+        break_after: frozenset[int] = frozenset(),
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`.
 
@@ -68,7 +69,7 @@ class VllmSampler:
                 seed=None if temperature == 0 else seed,
                 max_tokens=max_new_tokens,
                 # The engine has no tokenizer, so it knows no end of sequence but these.
-                stop_token_ids=sorted(self.eos_ids),
+                stop_token_ids=sorted(self.eos_ids | break_after),
                 logprobs=0,  # of the sampled token alone
                 detokenize=False,
             )
@@ -77,7 +78,10 @@ class VllmSampler:
         requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         results = self.llm.generate(requests, params, use_tqdm=False)
         return [
-            [_sample(output) for output in sorted(result.outputs, key=lambda output: output.index)]
+            [
+                self._sample(output)
+                for output in sorted(result.outputs, key=lambda output: output.index)
+            ]
             for result in results
         ]
 
@@ -112,6 +116,20 @@ class VllmSampler:
             for _ in prompts
         ]
 
+    def _sample(self, output: Any) -> Sample:
+        token_ids = list(output.token_ids)
+        assert output.finish_reason in ("stop", "length"), output.finish_reason
+        assert len(output.logprobs) == len(token_ids)
+        # The token that stopped it is the last one; `stop_reason` would name it again.
+        at_end = output.finish_reason == "length" or token_ids[-1] in self.eos_ids
+        return Sample(
+            token_ids=token_ids,
+            logprobs=[
+                step[token].logprob for step, token in zip(output.logprobs, token_ids, strict=True)
+            ],
+            finish_reason=output.finish_reason if at_end else "step",
+        )
+
     def _check(
         self,
         prompts: Sequence[Sequence[int]],
@@ -140,13 +158,17 @@ class VllmSampler:
             )
 
 
-def load(model_path: Path, *, dtype: str, max_model_len: int) -> VllmSampler:
+def load(
+    model_path: Path, *, dtype: str, max_model_len: int, gpu_share: float | None = None
+) -> VllmSampler:
     """Start vLLM on the checkpoint in `model_path`.
 
     Args:
         model_path: a folder that `save_pretrained` wrote.
         dtype: of weights and computation, `float32` or `bfloat16`.
         max_model_len: the longest prompt and completion together, in tokens.
+        gpu_share: of a GPU's memory, what the engine takes for itself; None: vLLM's
+            own, nearly all, which leaves no room for another model beside it.
 
     Raises:
         ValueError: vLLM is not installed, or it cannot run this checkpoint as asked.
@@ -188,6 +210,9 @@ def load(model_path: Path, *, dtype: str, max_model_len: int) -> VllmSampler:
         load_format="safetensors",  # never a pickle
         trust_remote_code=False,
         seed=0,  # each request has its own
+        **({} if gpu_share is None else {"gpu_memory_utilization": gpu_share}),
+        # A prompt read in parts sets its random stream back, which a stream on the CPU cannot.
+        **({} if torch.cuda.is_available() else {"enable_chunked_prefill": False}),
     )
     return VllmSampler(llm=llm, eos_ids=eos_ids, max_model_len=max_model_len)
 
@@ -210,16 +235,3 @@ def _end_of_sequence(model_path: Path, config: Any) -> frozenset[int]:
             f"runs to the limit."
         )
     return frozenset(ids)
-
-
-def _sample(output: Any) -> Sample:
-    token_ids = list(output.token_ids)
-    assert output.finish_reason in ("stop", "length"), output.finish_reason
-    assert len(output.logprobs) == len(token_ids)
-    return Sample(
-        token_ids=token_ids,
-        logprobs=[
-            step[token].logprob for step, token in zip(output.logprobs, token_ids, strict=True)
-        ],
-        finish_reason=output.finish_reason,
-    )

@@ -97,7 +97,7 @@ def draw(
             completion=decode(sample.token_ids),
             completion_ids=sample.token_ids,
             logprob_sum=round(sum(sample.logprobs), 6),
-            finish_reason=sample.finish_reason,
+            finish_reason=sample.ending,
             seed=seed,
         )
         for prompt, seed, samples in zip(prompts, seeds, drawn, strict=True)

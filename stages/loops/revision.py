@@ -112,10 +112,10 @@ def rounds(
                 original=texts[i],
                 critique=decode(critiques[i].token_ids),
                 critique_ids=critiques[i].token_ids,
-                critique_finish=critiques[i].finish_reason,
+                critique_finish=critiques[i].ending,
                 revision=decode(revision.token_ids),
                 revision_ids=revision.token_ids,
-                revision_finish=revision.finish_reason,
+                revision_finish=revision.ending,
             )
             for i, revision in revisions.items()
         ]

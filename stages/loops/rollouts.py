@@ -168,7 +168,7 @@ def rows(
             index=rollouts.numbers[i],
             completion=rollouts.texts[i],
             completion_ids=sample.token_ids,
-            finish_reason=sample.finish_reason,
+            finish_reason=sample.ending,
             reward=round(float(rewards[i]), 6),
             correct=correct[i],
         )

@@ -40,6 +40,22 @@ class ProcessScorer:
         parts = process_head.groups(solutions, numbers, self.model, row_tokens)
         return sum(group.length() for group in parts)
 
+    def step_ends(self, num_tokens: int) -> frozenset[int]:
+        """The tokens with the separator in their text, of the first `num_tokens` of the tokenizer.
+
+        Raises:
+            ValueError: there is none: then no single token says where a step ends.
+        """
+        separator = self.model.config.step_separator
+        found = frozenset(one for one in range(num_tokens) if separator in self.decode([one]))
+        if not found:
+            raise ValueError(
+                f"no token of the tokenizer has the separator {separator!r} in its text, so "
+                f"sampling cannot be broken off where a step ends: train the process model with a "
+                f"separator that is one (train_process_reward.separator), such as a newline."
+            )
+        return found
+
 
 def load(path: Path, compute: ComputeConfig, device: torch.device) -> ProcessScorer:
     """The process reward model at `path`, with its own tokenizer."""

@@ -1,3 +1,5 @@
+from itertools import chain
+
 import numpy as np
 import pytest
 import torch
@@ -233,3 +235,34 @@ def test_it_draws_from_the_weights_as_they_are_now(family):
             parameter.mul_(-1.5)
     after = live.sample([PROMPTS[0]], [0], num_samples=8, temperature=1.0, max_new_tokens=5)
     assert before != after
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_broken_off_after_a_token_it_has_the_tokens_that_it_has_otherwise(family):
+    model = load(family).double()
+    breaks = frozenset([6, 7, 8, 9, ENDS[-1]])
+    whole = sample(model, range(NUM_PROMPTS), num_samples=8)
+    broken = sample(model, range(NUM_PROMPTS), num_samples=8, break_after=breaks)
+    found = set()
+    for one, part in zip(chain(*whole), chain(*broken), strict=True):
+        places = [place for place, token in enumerate(one.token_ids) if token in breaks]
+        length = places[0] + 1 if places else len(one.token_ids)
+        assert part.token_ids == one.token_ids[:length]
+        assert part.logprobs == pytest.approx(one.logprobs[:length], abs=1e-9)
+        last = part.token_ids[-1]
+        # an end of sequence is one even where it is named as a place to break off
+        expected = "stop" if last in ENDS else "step" if last in breaks else "length"
+        assert part.finish_reason == expected
+        found.add(expected)
+    assert found == {"stop", "step", "length"}
+
+
+def test_a_completion_that_was_broken_off_has_no_ending():
+    (samples,) = sample(load("llama"), [0], num_samples=1, break_after=frozenset(range(VOCAB)))
+    (one,) = samples
+    assert len(one.token_ids) == 1
+    if one.finish_reason == "step":
+        with pytest.raises(AssertionError):
+            _ = one.ending
+    whole = sample(load("llama"), [0])[0][0]
+    assert whole.ending == whole.finish_reason

@@ -1,6 +1,7 @@
 """vLLM against the transformers engine, on one small float32 checkpoint."""
 
 import importlib.util
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,15 @@ def test_a_request_draws_the_same_tokens_again_and_in_any_order(
 
 @needs_vllm
 @pytest.mark.vllm
+def test_more_prompts_than_are_read_at_once_are_sampled_too(engine: VllmSampler):
+    generator = torch.Generator().manual_seed(2)
+    long = torch.randint(1, VOCAB, (300, 60), generator=generator).tolist()
+    found = engine.sample(long, list(range(300)), num_samples=1, temperature=1.0, max_new_tokens=2)
+    assert all(len(samples[0].token_ids) in (1, 2) for samples in found)
+
+
+@needs_vllm
+@pytest.mark.vllm
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -162,6 +172,30 @@ def test_a_checkpoint_that_vllm_cannot_run_as_asked_is_refused(checkpoint: Path,
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(ValueError, match="LoRA adapter"):
         vllm.load(tmp_path, dtype="float32", max_model_len=64)
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_broken_off_after_a_token_it_has_the_tokens_that_it_has_otherwise(
+    engine: VllmSampler, prompts: list[list[int]]
+):
+    settings = {"num_samples": 4, "temperature": 1.0, "max_new_tokens": 12}
+    breaks = frozenset([*range(30, 101, 3), EOS])
+    seeds = list(range(40))
+    whole = engine.sample(prompts[:40], seeds, **settings)
+    broken = engine.sample(prompts[:40], seeds, **settings, break_after=breaks)
+    found = set()
+    for one, part in zip(chain(*whole), chain(*broken), strict=True):
+        places = [place for place, token in enumerate(one.token_ids) if token in breaks]
+        length = places[0] + 1 if places else len(one.token_ids)
+        assert part.token_ids == one.token_ids[:length]
+        assert len(part.logprobs) == length
+        last = part.token_ids[-1]
+        assert part.finish_reason == (
+            "stop" if last == EOS else "step" if last in breaks else "length"
+        )
+        found.add(part.finish_reason)
+    assert {"stop", "step"} <= found
 
 
 @needs_vllm
