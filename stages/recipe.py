@@ -10,6 +10,7 @@ from pydantic import Field
 
 from stages.params import Params
 from stages.recipe_entries import (
+    CheckpointEvaluation,
     Dpo,
     Evaluation,
     Imported,
@@ -57,6 +58,7 @@ class Recipe(Params):
     train_ppo: dict[Name, OnlineRl]
     train_grpo: dict[Name, OnlineRl]
     score_candidates: dict[Name, Scores]
+    evaluate_checkpoints: dict[Name, CheckpointEvaluation]
     evaluate_policy: dict[Name, Evaluation] = Field(min_length=1)
     baseline: Name
     """The entry of evaluate_policy which the others are compared with. A word, for DVC does not

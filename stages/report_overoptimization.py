@@ -1,0 +1,124 @@
+"""Does the true reward fall while the proxy rises, where, and does an ensemble help?
+
+    python -m stages.report_overoptimization
+
+Reads the baseline's test pool with the scores of a single reward model and of an ensemble
+(best-of-n), and what evaluate_checkpoints found along each run; writes `metrics.json`,
+`report.md` and `plots/` (PNG and CSV). Curves and forms: Gao et al. 2023,
+https://arxiv.org/abs/2210.10760. A plan without either has a report that says so.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stages import params, seeding
+from stages.params import Params
+from stages.recipe import ENSEMBLES, Recipe
+from stages.records import lines, pools
+from stages.records.checkpoint_result import CheckpointResult
+from stages.records.completion import Completion
+from stages.records.prompt import Prompt
+from stages.records.score import Score
+from stages.reports import (
+    overoptimization,
+    overoptimization_curves,
+    overoptimization_plot,
+    overoptimization_report,
+    training_page,
+)
+from stages.reports.overoptimization import GOLD, PROXY, Curve, OveroptimizationConfig
+from stages.rewards import answer_checker
+from stages.runtime import outputs, process, progress, runs
+
+DATA = Path("data")
+PROMPTS = DATA / "prepare_data/prompts/test.jsonl"
+OUTPUT = DATA / "report_overoptimization"
+
+
+class Config(Params):
+    """What report_overoptimization reads of params.yaml."""
+
+    seed: int
+    plan: Recipe
+    report_overoptimization: OveroptimizationConfig
+
+
+def main() -> None:
+    """Write `metrics.json`, `report.md` and `plots/`."""
+    with runs.start("report_overoptimization", OUTPUT) as run:
+        config = params.load(Config)
+        settings = config.report_overoptimization
+        seed = seeding.derive(config.seed, "report_overoptimization")
+        chosen = best_of_n(config.plan)
+        units = {curve.scorer: curve.units for curve in chosen}
+        names = sorted(config.plan.evaluate_checkpoints)
+        along = [curve for name in names for curve in overoptimization_curves.of_run(
+            name, list(lines.read(folder(name) / "rows.jsonl", CheckpointResult)), units
+        )]  # fmt: skip
+        curves = [
+            overoptimization.measure(curve, settings, seed)
+            for curve in progress.track([*chosen, *along], label="fit")
+        ]
+        metrics = {
+            "confidence": settings.confidence,
+            "curves": [overoptimization.without_bands(one) for one in curves],
+            "runs": {name: read_metrics(name) for name in names},
+        }
+        with outputs.replace(OUTPUT / "plots") as temporary:
+            temporary.mkdir()
+            images = overoptimization_plot.write(temporary, curves)
+            images += training_page.write(temporary, metrics["runs"])
+        paths = [f"plots/{image}" for image in images]
+        with outputs.replace(OUTPUT / "report.md") as temporary:
+            temporary.write_text(overoptimization_report.render(metrics, images=paths), "utf-8")
+        with outputs.replace(OUTPUT / "metrics.json") as temporary:
+            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        for one in curves:
+            name = f"{one['method']}/{one['scorer']}"
+            run.log(0, {f"{name}/accuracy_after_best": one["accuracy_after_best"]["value"]})
+
+
+def best_of_n(plan: Recipe) -> list[Curve]:
+    """Of the baseline's test pool, by each kind of scorer that scored it."""
+    pool = plan.evaluate_policy[plan.baseline].pool
+    completions = lines.read(DATA / f"sample_candidates/{pool}/pool.jsonl", Completion)
+    problems = pools.by_problem(lines.read(PROMPTS, Prompt), completions)
+    verdicts = [
+        np.array([float(answer_checker.is_correct(row.completion, prompt.answer)) for row in rows])
+        for prompt, rows in problems
+    ]
+    curves = []
+    for scorer, name in sorted(scorers(plan, pool).items()):
+        rows = lines.read(DATA / f"score_candidates/{name}/scores.jsonl", Score)
+        scores = [np.array(one) for one in pools.scores(problems, rows)]
+        spreads = {PROXY: overoptimization.spread(scores), GOLD: overoptimization.spread(verdicts)}
+        curves.append(overoptimization_curves.of_best_of_n(scorer, scores, verdicts, spreads))
+    return curves
+
+
+def scorers(plan: Recipe, pool: str) -> dict[str, str]:
+    """`reward_model` and `ensemble` -> the first entry of score_candidates that is of such."""
+    found: dict[str, str] = {}
+    for name, entry in sorted(plan.score_candidates.items()):
+        kinds = {"train_reward_model/": "reward_model", f"{ENSEMBLES}/": "ensemble"}
+        kind = [kinds[start] for start in kinds if entry.scorer.startswith(start)]
+        if entry.pool == pool and kind:
+            found.setdefault(kind[0], name)
+    return found
+
+
+def folder(name: str) -> Path:
+    """Where a run's evaluation is."""
+    return DATA / "evaluate_checkpoints" / name
+
+
+def read_metrics(name: str) -> dict[str, Any]:
+    """What evaluate_checkpoints found, in means."""
+    return json.loads((folder(name) / "metrics.json").read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    process.run(main)
