@@ -5,7 +5,7 @@ checkpoint is an ordinary one, so that every stage and other tools read it.
 """
 
 import copy
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from pydantic import Field
@@ -17,6 +17,7 @@ from stages.params import Params
 HEADS = ("score", "classifier")
 
 
+@runtime_checkable
 class Merge(Protocol):
     """Merges the adapters of a model and returns what is to be saved: an ordinary model."""
 
