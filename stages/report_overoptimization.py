@@ -9,6 +9,7 @@ https://arxiv.org/abs/2210.10760. A plan without either has a report that says s
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from stages.reports import (
     overoptimization_report,
     training_page,
 )
-from stages.reports.overoptimization import GOLD, PROXY, Curve, OveroptimizationConfig
+from stages.reports.overoptimization import Curve, OveroptimizationConfig
 from stages.rewards import answer_checker
 from stages.runtime import outputs, process, progress, runs
 
@@ -52,12 +53,11 @@ def main() -> None:
         config = params.load(Config)
         settings = config.report_overoptimization
         seed = seeding.derive(config.seed, "report_overoptimization")
-        chosen = best_of_n(config.plan)
+        found = dict(best_of_n(config.plan))
+        chosen = [curve for curve in found.values() if isinstance(curve, Curve)]
         units = {curve.scorer: curve.units for curve in chosen}
         names = sorted(config.plan.evaluate_checkpoints)
-        along = [curve for name in names for curve in overoptimization_curves.of_run(
-            name, list(lines.read(folder(name) / "rows.jsonl", CheckpointResult)), units
-        )]  # fmt: skip
+        along = [curve for name in names for curve in of_run(name, units)]
         curves = [
             overoptimization.measure(curve, settings, seed)
             for curve in progress.track([*chosen, *along], label="fit")
@@ -65,6 +65,7 @@ def main() -> None:
         metrics = {
             "confidence": settings.confidence,
             "curves": [overoptimization.without_bands(one) for one in curves],
+            "left_out": {name: one for name, one in found.items() if isinstance(one, str)},
             "runs": {name: read_metrics(name) for name in names},
         }
         with outputs.replace(OUTPUT / "plots") as temporary:
@@ -81,8 +82,8 @@ def main() -> None:
             run.log(0, {f"{name}/accuracy_after_best": one["accuracy_after_best"]["value"]})
 
 
-def best_of_n(plan: Recipe) -> list[Curve]:
-    """Of the baseline's test pool, by each kind of scorer that scored it."""
+def best_of_n(plan: Recipe) -> Iterator[tuple[str, Curve | str]]:
+    """Each kind of scorer of the baseline's test pool: its curve, or why it has none."""
     pool = plan.evaluate_policy[plan.baseline].pool
     completions = lines.read(DATA / f"sample_candidates/{pool}/pool.jsonl", Completion)
     problems = pools.by_problem(lines.read(PROMPTS, Prompt), completions)
@@ -90,13 +91,17 @@ def best_of_n(plan: Recipe) -> list[Curve]:
         np.array([float(answer_checker.is_correct(row.completion, prompt.answer)) for row in rows])
         for prompt, rows in problems
     ]
-    curves = []
     for scorer, name in sorted(scorers(plan, pool).items()):
         rows = lines.read(DATA / f"score_candidates/{name}/scores.jsonl", Score)
         scores = [np.array(one) for one in pools.scores(problems, rows)]
-        spreads = {PROXY: overoptimization.spread(scores), GOLD: overoptimization.spread(verdicts)}
-        curves.append(overoptimization_curves.of_best_of_n(scorer, scores, verdicts, spreads))
-    return curves
+        trouble = overoptimization_curves.trouble(scores, verdicts)
+        yield scorer, trouble or overoptimization_curves.of_best_of_n(scorer, scores, verdicts)
+
+
+def of_run(name: str, units: dict[str, dict[str, float]]) -> list[Curve]:
+    """A run's curves, by each scorer that has a unit."""
+    rows = list(lines.read(folder(name) / "rows.jsonl", CheckpointResult))
+    return overoptimization_curves.of_run(name, rows, units)
 
 
 def scorers(plan: Recipe, pool: str) -> dict[str, str]:

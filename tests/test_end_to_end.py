@@ -14,9 +14,11 @@ AFTER_GRPO = {
     "train_grpo@grpo",
     "sample_candidates@grpo-test",
     "score_candidates@grpo",
+    "evaluate_checkpoints@grpo",
     "evaluate_policy@grpo",
     "compare_policies",
     "compare_rewards",
+    "report_overoptimization",
 }
 ALL = {
     "trace_code",
@@ -24,6 +26,7 @@ ALL = {
     "assemble_ensembles",
     "compare_policies",
     "compare_rewards",
+    "report_overoptimization",
     *(f"{stage}@{name}" for stage in TABLES for name in getattr(PLAN, stage)),
 }
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from stages.algorithms.selection import best_of_n_kl
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.records.checkpoint_result import CheckpointResult
 from stages.reports import checkpoint_summary
-from stages.reports.overoptimization import GOLD, PROXY, Curve
+from stages.reports.overoptimization import GOLD, PROXY, Curve, spread
 
 BEST_OF_N = "best_of_n"
 SAMPLES_PER_CHOICE = 4
@@ -17,28 +17,32 @@ SAMPLES_PER_CHOICE = 4
 Problems = Sequence[Float[np.ndarray, " sample"]]
 
 
-def of_best_of_n(
-    scorer: str, scores: Problems, verdicts: Problems, units: dict[str, float]
-) -> Curve:
+def trouble(scores: Problems, verdicts: Problems) -> str | None:
+    """Why a pool shows nothing of best-of-n, in words; None where it does."""
+    smallest = min(len(one) for one in scores)
+    if smallest < 2 * SAMPLES_PER_CHOICE:
+        return (
+            f"the pool has {smallest} completions of a problem, and best-of-n needs "
+            f"{SAMPLES_PER_CHOICE} n: raise sample_candidates.test.num_samples to at least "
+            f"{2 * SAMPLES_PER_CHOICE}"
+        )
+    if spread(verdicts) == 0.0:
+        return "no problem of the pool has both right and wrong completions"
+    if spread(scores) == 0.0:
+        return "all completions of a problem have one score"
+    return None
+
+
+def of_best_of_n(scorer: str, scores: Problems, verdicts: Problems) -> Curve:
     """Every n from 1 to a quarter of the pool, each from the whole pool, without bias.
 
     Args:
         scorer: its name.
         scores: of each problem's completions, by the scorer.
         verdicts: 1.0 where the completion is right.
-        units: see `Curve`.
-
-    Raises:
-        ValueError: the pool is too small for any choice.
     """
-    largest = min(len(one) for one in scores) // SAMPLES_PER_CHOICE
-    if largest < 2:
-        raise ValueError(
-            f"expected a pool of at least {2 * SAMPLES_PER_CHOICE} completions of each problem, "
-            f"{SAMPLES_PER_CHOICE} times the n of best-of-n; found {min(map(len, scores))}. Raise "
-            f"sample_candidates.test.num_samples."
-        )
-    sizes = range(1, largest + 1)
+    assert trouble(scores, verdicts) is None, "nothing to choose from, or by"
+    sizes = range(1, min(len(one) for one in scores) // SAMPLES_PER_CHOICE + 1)
     pairs = list(zip(scores, verdicts, strict=True))
     return Curve(
         method=BEST_OF_N,
@@ -48,7 +52,7 @@ def of_best_of_n(
         kl=np.array([[best_of_n_kl.plug_in(one, n=n) for n in sizes] for one in scores]),
         proxy=np.array([[best_of_n(one, one, n=n) for n in sizes] for one in scores]),
         gold=np.array([[best_of_n(one, right, n=n) for n in sizes] for one, right in pairs]),
-        units=units,
+        units={PROXY: spread(scores), GOLD: spread(verdicts)},
     )
 
 

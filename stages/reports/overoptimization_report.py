@@ -26,7 +26,7 @@ def render(metrics: Measured, *, images: Sequence[str]) -> str:
     pages = [run_page(name, one) for name, one in metrics["runs"].items()]
     parts = [
         "# Overoptimization",
-        section(metrics["curves"], metrics["confidence"]),
+        section(metrics["curves"], metrics["left_out"], metrics["confidence"]),
         "## Training runs, step by step",
         "\n\n".join(pages) or NONE,
         "Samples of the dev problems, the same random streams at every step. KL: from the policy "
@@ -39,12 +39,14 @@ def render(metrics: Measured, *, images: Sequence[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def section(curves: Sequence[Measured], confidence: float) -> str:
+def section(curves: Sequence[Measured], left_out: Mapping[str, str], confidence: float) -> str:
     """Verdicts, the table of points and the table of fits, for this report or for another."""
+    missing = [f"Not shown of {SCORERS[name]}: {why}." for name, why in left_out.items()]
     if not curves:
-        return "No reward model scores anything in this plan."
+        return "\n\n".join(missing) or "No reward model scores the baseline's pool in this plan."
     return "\n\n".join(
         [
+            *missing,
             f"The true reward is the answer checker's verdict. In brackets {confidence:.0%} "
             f"intervals over problems.",
             "\n".join(f"- {verdict(one)}" for one in curves),

@@ -138,9 +138,22 @@ def test_a_plan_with_neither_has_a_report_that_says_so():
     metrics, told = report()
     assert metrics["curves"] == []
     assert metrics["runs"] == {}
-    assert "No reward model scores anything in this plan." in told
+    assert "No reward model scores the baseline's pool in this plan." in told
     assert (OUTPUT / "plots/overoptimization.png").is_file()
     assert (OUTPUT / "plots/training.csv").read_text().startswith("policy,step,")
+
+
+def test_a_scorer_that_tells_nothing_apart_is_left_out_with_its_curves_and_the_reason():
+    plan(score_candidates=SCORERS, evaluate_checkpoints={"ppo": RUN | {"run": "train_ppo/ppo"}})
+    path = DATA / "score_candidates/several/scores.jsonl"
+    flat = [Score(id=row.id, index=row.index, score=0.0) for row in lines.read(path, Score)]
+    lines.write(path, flat)
+    metrics, told = report()
+    assert [(one["method"], one["scorer"]) for one in metrics["curves"]] == [
+        ("best_of_n", "reward_model")
+    ]
+    assert "Not shown of the ensemble: all completions of a problem have one score." in told
+    assert "### ppo" in told
 
 
 def test_the_same_inputs_give_the_same_bytes():

@@ -1,7 +1,6 @@
 """Best-of-n from pools, and runs from their rows."""
 
 import numpy as np
-import pytest
 
 from stages.algorithms.selection import best_of_n_kl
 from stages.records.checkpoint_result import CheckpointResult
@@ -13,7 +12,7 @@ UNITS = {"proxy": 1.0, "gold": 1.0}
 def test_best_of_n_goes_to_a_quarter_of_the_pool():
     scores = [np.arange(12.0), np.zeros(12)]
     right = [np.array([0.0] * 11 + [1.0]), np.array([1.0, 0.0] * 6)]
-    curve = overoptimization_curves.of_best_of_n("ensemble", scores, right, UNITS)
+    curve = overoptimization_curves.of_best_of_n("ensemble", scores, right)
     assert (curve.method, list(curve.places), curve.form) == ("best_of_n", [1, 2, 3], "quadratic")
     # the best of twelve is in the draw 1/12, 2/12 and 3/12 of the time
     np.testing.assert_allclose(curve.gold, [[1 / 12, 2 / 12, 3 / 12], [0.5, 0.5, 0.5]])
@@ -23,9 +22,14 @@ def test_best_of_n_goes_to_a_quarter_of_the_pool():
     assert curve.kl[0, 2] == best_of_n_kl.plug_in(scores[0], n=3)
 
 
-def test_a_pool_too_small_to_choose_from_is_refused():
-    with pytest.raises(ValueError, match="at least 8 completions"):
-        overoptimization_curves.of_best_of_n("ensemble", [np.arange(7.0)], [np.zeros(7)], UNITS)
+def test_what_can_show_nothing_is_told():
+    many, right = [np.arange(8.0)], [np.array([0.0, 1.0] * 4)]
+    assert overoptimization_curves.trouble(many, right) is None
+    few = overoptimization_curves.trouble([np.arange(7.0)], [right[0][:7]])
+    assert "7 completions" in few
+    assert "at least 8" in few
+    assert "both right and wrong" in overoptimization_curves.trouble(many, [np.zeros(8)])
+    assert "one score" in overoptimization_curves.trouble([np.zeros(8)], right)
 
 
 def row(step, name, **values):
