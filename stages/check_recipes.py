@@ -53,6 +53,7 @@ def find_problems(content: dict[str, Any]) -> list[str]:
                 wrong_splits(checked),
                 wrong_references(checked),
                 recipe_scores.problems(checked),
+                wrong_starts(checked),
                 recipe_rewards.problems(checked, content),
                 recipe_rewards.judges(checked, content),
                 numbers_twice(checked),
@@ -152,6 +153,16 @@ def wrong_references(recipe: Recipe) -> Problems:
             yield f"train_dpo.{name}.reference", f"{what}, not of this entry's start and pairs"
 
 
+def wrong_starts(recipe: Recipe) -> Problems:
+    """Checkpoints compared with another policy than the one that their run started from."""
+    for name, entry in recipe.evaluate_checkpoints.items():
+        stage, _, made = entry.run.partition("/")
+        run = table(recipe, stage).get(made) if stage in recipe_words.RUN_STAGES else None
+        if run is not None and run.start != entry.reference:
+            what = f"{entry.run} started from '{run.start}': step 0 is that policy, write it here"
+            yield f"evaluate_checkpoints.{name}.reference", what
+
+
 def numbers_twice(recipe: Recipe) -> Problems:
     """Two members of an ensemble with one number."""
     seen: dict[tuple[str, int], str] = {}
@@ -188,6 +199,7 @@ def random_base(recipe: Recipe, content: dict[str, Any]) -> Problems:
         return
     for stage, word in (
         ("train_grpo", "start"),
+        ("evaluate_checkpoints", "reference"),
         ("sample_candidates", "policy"),
     ):
         for name, entry in table(recipe, stage).items():

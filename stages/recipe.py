@@ -11,6 +11,7 @@ from pydantic import Field
 from stages.params import Params
 from stages.recipe_entries import (
     Aggregations,
+    CheckpointEvaluation,
     Dpo,
     Evaluation,
     Imported,
@@ -61,6 +62,7 @@ class Recipe(Params):
     score_candidates: dict[Name, Scores]
     choose_aggregation: dict[Name, Aggregations]
     search_solutions: dict[Name, Search]
+    evaluate_checkpoints: dict[Name, CheckpointEvaluation]
     evaluate_policy: dict[Name, Evaluation] = Field(min_length=1)
     baseline: Name
     """The entry of evaluate_policy which the others are compared with. A word, for DVC does not

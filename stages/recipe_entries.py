@@ -235,6 +235,22 @@ class Search(Params):
     """Whose problems."""
 
 
+class CheckpointEvaluation(Params):
+    """An entry of evaluate_checkpoints; its name is the run's in reports."""
+
+    run: Word
+    """The entry of train_dpo, train_ppo or train_grpo whose checkpoints they are."""
+    reference: Word
+    """The policy that it started from: step 0, and what the divergence is measured from."""
+    reward_model: Word
+    """A reward model, or `no_model`."""
+    ensemble: Word
+    """An ensemble, or `no_model`."""
+    split: Word
+    """Whose problems are answered: `dev` or `preference`, never `test`, by which no step may be
+    chosen."""
+
+
 class Evaluation(Params):
     """An entry of evaluate_policy; its name is the policy's in reports."""
 

@@ -25,6 +25,11 @@ REWARDS = "rewards"
 """The section whose entries are what online methods maximise."""
 ONLINE_STAGES = ("train_ppo", "train_grpo")
 PAIR_STAGES = ("label_preferences", "judge_preferences", "revise_answers", "import_preferences")
+REWARD_MODEL_STAGES = ("train_reward_model", "train_outcome_reward")
+RUN_STAGES = ("train_dpo", "train_ppo", "train_grpo")
+"""Those that write checkpoints along the way."""
+CHOSEN_ON = ("dev", "preference")
+"""Splits on which a checkpoint may be chosen: what is reported is measured on `test`."""
 STEP_STAGES = ("label_steps", "import_steps")
 
 
@@ -46,6 +51,8 @@ def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Coll
     scalars = [*rewards, *outcomes, *ensembles]
     scores = [f"{entry}/scores" for entry in folders(recipe, ["score_candidates"])]
     choices = [f"{entry}/choice" for entry in folders(recipe, ["choose_aggregation"])]
+    scalars = [f"{entry}/reward_model" for entry in folders(recipe, REWARD_MODEL_STAGES)]
+    singles, scalars = list(scalars), [*scalars, *ensembles]
     processes = [f"{entry}/process_model" for entry in folders(recipe, ["train_process_reward"])]
     pairs = list(folders(recipe, PAIR_STAGES))
     steps = list(folders(recipe, STEP_STAGES))
@@ -88,6 +95,13 @@ def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Coll
         ("evaluate_process_reward", "model"): processes,
         ("evaluate_process_reward", "dev"): steps,
         ("evaluate_process_reward", "test"): steps,
+    }
+    allowed |= {
+        ("evaluate_checkpoints", "run"): list(folders(recipe, RUN_STAGES)),
+        ("evaluate_checkpoints", "reference"): [BASE, *policies],
+        ("evaluate_checkpoints", "reward_model"): [*singles, NO_MODEL],
+        ("evaluate_checkpoints", "ensemble"): [*ensembles, NO_MODEL],
+        ("evaluate_checkpoints", "split"): CHOSEN_ON,
     }
     for stage in ONLINE_STAGES:
         allowed[stage, "reward"] = section(content, REWARDS)

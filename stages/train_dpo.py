@@ -14,10 +14,19 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from pydantic import Field
 from transformers import PreTrainedModel
 
 from stages import params
-from stages.loops import epochs, kto, preference, preference_summary, stored_logprobs, work
+from stages.loops import (
+    checkpoints,
+    epochs,
+    kto,
+    preference,
+    preference_summary,
+    stored_logprobs,
+    work,
+)
 from stages.loops.choices.preference_loss import KtoLoss, PreferenceLoss
 from stages.loops.judged_rows import judged_rows
 from stages.loops.preference import PreferenceConfig
@@ -40,6 +49,13 @@ REFERENCE = DATA / "compute_ref_logprobs"
 OUTPUT = DATA / "train_dpo"
 
 
+class TrainDpo(PreferenceConfig):
+    """Section of params.yaml."""
+
+    num_checkpoints: int = Field(ge=0)
+    """Policies kept along the way, evenly spaced, each as large as the policy; 0: none."""
+
+
 class Config(Params):
     """What train_dpo reads of params.yaml."""
 
@@ -47,11 +63,11 @@ class Config(Params):
     compute: ComputeConfig
     lora: LoraConfig
     preference: PreferenceLoss
-    train_dpo: PreferenceConfig
+    train_dpo: TrainDpo
 
 
 def main(name: str, preset: str, start: str, pairs_of: str, reference: str) -> None:
-    """Write `policy/` and `metrics.json`."""
+    """Write `policy/`, `checkpoints/` and `metrics.json`."""
     output = OUTPUT / name
     with runs.start(f"train_dpo@{name}", output, gpu=True) as run:
         config = params.load(Config, pick={"preference": preset})
@@ -66,10 +82,13 @@ def main(name: str, preset: str, start: str, pairs_of: str, reference: str) -> N
         stored = lines.read(REFERENCE / reference / "ref_logprobs.jsonl", RefLogprob)
         num_steps, steps = learn(model, pairs, stored, config, seed, pad_id)
         history: list[dict[str, int | float]] = []
-        for step in progress.track(steps, total=num_steps, label=f"train_dpo {name}"):
-            run.log(step.index, step.metrics)
-            history.append(step.metrics)
-        metrics = {"pairs": len(pairs), **preference_summary.summarise(history)}
+        kept = checkpoints.spaced(num_steps, config.train_dpo.num_checkpoints)
+        with outputs.replace(output / "checkpoints") as temporary:
+            steps = checkpoints.along(steps, kept, merged, tokenizer, temporary)
+            for step in progress.track(steps, total=num_steps, label=f"train_dpo {name}"):
+                run.log(step.index, step.metrics)
+                history.append(step.metrics)
+        metrics = {"pairs": len(pairs), "steps": num_steps, **preference_summary.summarise(history)}
         metrics["work"] = work.summary(history, {"policy": size.measure(model)})
         if metrics["both_logprobs_fell"]:
             logger.warning(preference_summary.BOTH_FELL, metrics)

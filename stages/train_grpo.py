@@ -16,11 +16,11 @@ import json
 from functools import partial
 from pathlib import Path
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import entry_reward, epochs, group_preset, group_rl, rl_summary
+from stages.loops import checkpoints, entry_reward, epochs, group_preset, group_rl, rl_summary
 from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
 from stages.loops.step import Step
@@ -47,6 +47,8 @@ class TrainGrpo(Params):
     """Section of params.yaml."""
 
     loop: GroupRlConfig
+    num_checkpoints: int = Field(ge=0)
+    """Policies kept along the way, evenly spaced, each as large as the policy; 0: none."""
 
 
 class Config(Params):
@@ -68,7 +70,7 @@ class Config(Params):
 
 
 def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str) -> None:
-    """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
+    """Write `policy/`, `checkpoints/`, `rollouts.jsonl` and `metrics.json`."""
     output = OUTPUT / name
     with runs.start(f"train_grpo@{name}", output, gpu=True) as run:
         config = params.load(Config, pick={"group_rl": preset, "rewards": reward})
@@ -95,9 +97,12 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         schedule = epochs.draws(len(prompts), settings.num_steps, needed, seed)
         steps = group_rl.train(actor, task, schedule, settings, algorithm, config.compute, seed)
         history: list[Step] = []
-        for step in progress.track(steps, total=len(schedule), label=f"train_grpo {name}"):
-            run.log(step.index, step.metrics)
-            history.append(step)
+        kept = checkpoints.spaced(len(schedule), config.train_grpo.num_checkpoints)
+        with outputs.replace(output / "checkpoints") as temporary:
+            steps = checkpoints.along(steps, kept, merged, tokenizer, temporary)
+            for step in progress.track(steps, total=len(schedule), label=f"train_grpo {name}"):
+                run.log(step.index, step.metrics)
+                history.append(step)
         metrics = rl_summary.summarise(history, actor, config.rewards, scorer)
         with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)

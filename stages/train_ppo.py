@@ -15,11 +15,11 @@ Departure: no pretraining mix. The answer checker's verdict is logged.
 import json
 from pathlib import Path
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import critic, entry_reward, epochs, ppo, rl_summary
+from stages.loops import checkpoints, critic, entry_reward, epochs, ppo, rl_summary
 from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig, PpoPreset
 from stages.loops.step import Step
@@ -45,6 +45,8 @@ class TrainPpo(Params):
     """Section of params.yaml."""
 
     loop: PpoConfig
+    num_checkpoints: int = Field(ge=0)
+    """Policies kept along the way, evenly spaced, each as large as the policy; 0: none."""
 
 
 class Config(Params):
@@ -65,7 +67,7 @@ class Config(Params):
 
 
 def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str) -> None:
-    """Write `policy/`, `rollouts.jsonl` and `metrics.json`."""
+    """Write `policy/`, `checkpoints/`, `rollouts.jsonl` and `metrics.json`."""
     output = OUTPUT / name
     with runs.start(f"train_ppo@{name}", output, gpu=True) as run:
         config = params.load(Config, pick={"ppo": preset, "rewards": reward})
@@ -94,9 +96,12 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         schedule = epochs.draws(len(prompts), loop.num_steps, loop.prompts_per_step, seed)
         steps = ppo.train(actor, value, task, schedule, loop, algorithm, compute, seed)
         history: list[Step] = []
-        for step in progress.track(steps, total=len(schedule), label=f"train_ppo {name}"):
-            run.log(step.index, step.metrics)
-            history.append(step)
+        kept = checkpoints.spaced(len(schedule), config.train_ppo.num_checkpoints)
+        with outputs.replace(output / "checkpoints") as temporary:
+            steps = checkpoints.along(steps, kept, merged, tokenizer, temporary)
+            for step in progress.track(steps, total=len(schedule), label=f"train_ppo {name}"):
+                run.log(step.index, step.metrics)
+                history.append(step)
         metrics = rl_summary.summarise(history, actor, config.rewards, scorer, value)
         with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)

@@ -18,6 +18,8 @@ AFTER_GRPO = {
     "compare_policies",
     "compare_rewards",
     "write_report",
+    "evaluate_checkpoints@grpo",
+    "report_overoptimization",
 }
 ALL = {
     "trace_code",
@@ -26,6 +28,7 @@ ALL = {
     "compare_policies",
     "compare_rewards",
     "write_report",
+    "report_overoptimization",
     *(f"{stage}@{name}" for stage in TABLES for name in getattr(PLAN, stage)),
 }
 pytestmark = pytest.mark.slow

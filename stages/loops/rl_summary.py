@@ -20,9 +20,9 @@ def summarise(
     scorer: str,
     value: nn.Module | None = None,
 ) -> dict[str, Any]:
-    """The numbers of `metrics.json`: `token_totals` and `work`; see `sizes` for the arguments."""
+    """The numbers of `metrics.json`: `steps`, `token_totals` and `work`; see `sizes` for the arguments."""
     done = work.summary((step.metrics for step in history), sizes(actor, reward, scorer, value))
-    return {**token_totals(history), "work": done}
+    return {"steps": len(history), **token_totals(history), "work": done}
 
 
 def sizes(

@@ -4,7 +4,8 @@ Hu et al., "LoRA" (2021), https://arxiv.org/abs/2106.09685, by the peft library.
 checkpoint is an ordinary one, so that every stage and other tools read it.
 """
 
-from collections.abc import Callable
+import copy
+from typing import Protocol, runtime_checkable
 
 import torch
 from pydantic import Field
@@ -16,6 +17,19 @@ from stages.params import Params
 HEADS = ("score", "classifier")
 
 
+@runtime_checkable
+class Merge(Protocol):
+    """Merges the adapters of a model and returns what is to be saved: an ordinary model."""
+
+    def __call__(self, *, going_on: bool = False) -> PreTrainedModel:
+        """The model; `going_on`: training is not over, so the one being trained stays as it is.
+
+        Merging and taking apart again would round its weights, so with adapters a checkpoint is
+        merged in a copy, which takes the room of one more model while it is written.
+        """
+        ...
+
+
 class LoraConfig(Params):
     """Whether and how to train adapters."""
 
@@ -25,7 +39,7 @@ class LoraConfig(Params):
     """The adapters' output is scaled by alpha / rank."""
 
 
-def attach(model: PreTrainedModel, config: LoraConfig, seed: int) -> Callable[[], PreTrainedModel]:
+def attach(model: PreTrainedModel, config: LoraConfig, seed: int) -> Merge:
     """Give `model`, in place, adapters to train; nothing is done at rank 0.
 
     A new head is trained whole. No dropout: old and new log-probs must come from
@@ -35,7 +49,7 @@ def attach(model: PreTrainedModel, config: LoraConfig, seed: int) -> Callable[[]
         a function that merges the adapters and returns the model to be saved.
     """
     if config.rank == 0:
-        return lambda: model
+        return lambda *, going_on=False: model  # noqa: ARG005
     from peft import LoraConfig as PeftConfig
     from peft import get_peft_model
 
@@ -50,4 +64,9 @@ def attach(model: PreTrainedModel, config: LoraConfig, seed: int) -> Callable[[]
             modules_to_save=[name for name in HEADS if hasattr(model, name)] or None,
         ),
     )
-    return wrapped.merge_and_unload  # pyright: ignore[reportReturnType, reportCallIssue]
+
+    def merged(*, going_on: bool = False) -> PreTrainedModel:
+        adapted = copy.deepcopy(wrapped) if going_on else wrapped
+        return adapted.merge_and_unload()  # pyright: ignore[reportReturnType, reportCallIssue]
+
+    return merged

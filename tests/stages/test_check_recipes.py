@@ -126,6 +126,23 @@ def test_every_recipe_of_this_repository_is_right_and_the_plan_is_one_of_them():
             "sample_candidates", "sft-dev", {"policy": "train_ppo/ppo/policy"},
             "entries that need each other: sample_candidates/sft-dev -> train_ppo/ppo",
         ),
+        (
+            "evaluate_checkpoints", "ppo", {"run": "train_sft/sft"},
+            "evaluate_checkpoints.ppo.run: there is no 'train_sft/sft'",
+        ),
+        (
+            "evaluate_checkpoints", "ppo", {"reference": "train_dpo/dpo/policy"},
+            "evaluate_checkpoints.ppo.reference: train_ppo/ppo started from "
+            "'train_sft/sft/policy': step 0 is that policy, write it here",
+        ),
+        (
+            "evaluate_checkpoints", "ppo", {"split": "test"},
+            "evaluate_checkpoints.ppo.split: there is no 'test'; there is dev, preference",
+        ),
+        (
+            "evaluate_checkpoints", "ppo", {"reward_model": "assemble_ensembles/ensembles/sft"},
+            "evaluate_checkpoints.ppo.reward_model: there is no 'assemble_ensembles/ensembles/sft'",
+        ),
     ],
 )  # fmt: skip
 def test_one_problem(content, stage, name, entry, problem):

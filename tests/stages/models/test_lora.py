@@ -68,6 +68,27 @@ def test_the_merged_model_is_saved_as_an_ordinary_checkpoint(tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out")
+def test_a_checkpoint_on_the_way_is_merged_in_a_copy(family):
+    model = load(family)
+    merged = lora.attach(model, RANK_4, 0)
+    learn(model)
+    before, adapted = weights(model), model(IDS).logits
+    on_the_way = merged(going_on=True)
+    torch.testing.assert_close(on_the_way(IDS).logits, adapted, rtol=1e-4, atol=1e-4)
+    assert weights(on_the_way).keys() == weights(load(family)).keys()
+    after = weights(model)
+    assert all(torch.equal(after[name], weight) for name, weight in before.items())
+    assert after.keys() == before.keys()
+    assert torch.equal(model(IDS).logits, adapted)
+
+
+def test_without_adapters_a_checkpoint_is_the_model_itself():
+    model = load("llama")
+    assert lora.attach(model, OFF, 0)(going_on=True) is model
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out")
 def test_a_scalar_head_is_trained_whole_and_merged(family):
     model = scalar_head.from_policy(checkpoint(family), PAD, compute(), CPU)
     merged = lora.attach(model, RANK_4, 0)

@@ -1,0 +1,99 @@
+"""How a reward changes with the distance from the start policy: two forms, their fits and peaks.
+
+Gao, Schulman and Hilton, "Scaling Laws for Reward Model Overoptimization" (2023),
+https://arxiv.org/abs/2210.10760: with d = sqrt(KL(policy || start)) and rewards relative to the
+start, so that R(0) = 0,
+
+    quadratic (best-of-n):                 R(d) = d (alpha - beta d)
+    logarithmic (reinforcement learning):  R(d) = d (alpha - beta log d)
+
+alpha is what optimisation gains at first, beta how fast it stops to pay. Both are linear in alpha
+and beta. The second has an infinite slope at 0, so points closer than some distance are left out.
+"""
+
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+Form = Literal["quadratic", "logarithmic"]
+
+
+def curve(
+    coefficients: Float[np.ndarray, "*resample 2"],
+    distance: Float[np.ndarray, "*resample point"],
+    form: Form,
+) -> Float[np.ndarray, "*resample point"]:
+    """R(d) of each pair (alpha, beta); 0 at d = 0."""
+    return (_columns(distance, form) * coefficients[..., None, :]).sum(-1)
+
+
+def fit(
+    distance: Float[np.ndarray, "*resample point"],
+    reward: Float[np.ndarray, "*resample point"],
+    form: Form,
+    *,
+    min_distance: float = 0.0,
+) -> Float[np.ndarray, "*resample 2"]:
+    """(alpha, beta) by linear least squares, every point of the same weight.
+
+    Args:
+        distance: d, not negative.
+        reward: relative to the start.
+        form: which of the two.
+        min_distance: only points farther away than this are fitted; the start never is, for both
+            forms go through it.
+
+    Returns:
+        NaN where fewer than two different distances are left: they fix no curve.
+    """
+    used = distance > min_distance
+    columns = np.where(used[..., None], _columns(distance, form), 0.0)
+    target = np.where(used, reward, 0.0)
+    found = (np.linalg.pinv(columns) @ target[..., None])[..., 0]
+    determined = np.linalg.matrix_rank(columns) == 2
+    return np.where(determined[..., None], found, np.nan)
+
+
+def peak_distance(
+    coefficients: Float[np.ndarray, "*resample 2"], form: Form
+) -> Float[np.ndarray, "*resample"]:
+    """d* at which R is largest.
+
+        quadratic: alpha / (2 beta), and 0 where alpha <= 0: every step away loses
+        logarithmic: exp(alpha / beta - 1)
+
+    Infinite where beta <= 0: the curve does not turn down, so it has no peak. NaN of NaN.
+    """
+    alpha, beta = coefficients[..., 0], coefficients[..., 1]
+    turns = beta > 0.0
+    with np.errstate(over="ignore", divide="ignore"):
+        ratio = alpha / np.where(turns, beta, 1.0)
+        found = np.maximum(ratio / 2.0, 0.0) if form == "quadratic" else np.exp(ratio - 1.0)
+    return np.where(np.isnan(beta), np.nan, np.where(turns, found, np.inf))
+
+
+def peak_reward(
+    coefficients: Float[np.ndarray, "*resample 2"], form: Form
+) -> Float[np.ndarray, "*resample"]:
+    """R(d*): alpha^2 / (4 beta), or beta d*. Infinite where there is no peak.
+
+    A curve that falls from the start (quadratic, alpha <= 0) has its peak there, of height 0.
+    """
+    alpha, beta = coefficients[..., 0], coefficients[..., 1]
+    distance = peak_distance(coefficients, form)
+    if form == "logarithmic":
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isinf(distance), np.inf, beta * distance)
+    return np.where(np.isinf(distance), np.inf, alpha * distance / 2.0)
+
+
+def _columns(
+    distance: Float[np.ndarray, "*resample point"], form: Form
+) -> Float[np.ndarray, "*resample point 2"]:
+    """What alpha and beta are multiplied by."""
+    assert (distance >= 0.0).all(), "distances are not negative"
+    if form == "quadratic":
+        return np.stack([distance, -(distance**2)], axis=-1)
+    logarithm = np.log(np.where(distance > 0.0, distance, 1.0))
+    return np.stack([distance, -distance * logarithm], axis=-1)

@@ -1,0 +1,170 @@
+"""Overoptimization and training curves in words and tables (Markdown)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.algorithms.selection import best_of_n_kl
+from stages.reports import markdown
+from stages.reports.markdown import number, percent, points
+from stages.reports.overoptimization import GOLD, PROXY
+from stages.reports.overoptimization_curves import BEST_OF_N
+
+NONE = "none"
+METHODS = {BEST_OF_N: "best-of-n"}
+SCORERS = {"reward_model": "one reward model", "ensemble": "the ensemble"}
+Measured = Mapping[str, Any]
+
+
+def render(metrics: Measured, *, images: Sequence[str]) -> str:
+    """The report.
+
+    Args:
+        metrics: the content of `data/report_overoptimization/metrics.json`.
+        images: paths of the plots, relative to the report.
+    """
+    pages = [run_page(name, one) for name, one in metrics["runs"].items()]
+    parts = [
+        "# Overoptimization",
+        section(metrics["curves"], metrics["left_out"], metrics["confidence"]),
+        "## Training runs, step by step",
+        "\n\n".join(pages) or NONE,
+        "Samples of the dev problems, the same random streams at every step. KL: from the policy "
+        "that the run started from, nats a completion, by k1 and k3. Entropy: nats a token. "
+        "Repeated: runs of four tokens that the completion has said before. Disagreement: standard "
+        "deviation between the ensemble's members.",
+        "## Plots",
+        "\n\n".join(f"![{Path(path).stem.replace('_', ' ')}]({path})" for path in images),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def section(curves: Sequence[Measured], left_out: Mapping[str, str], confidence: float) -> str:
+    """Verdicts, the table of points and the table of fits, for this report or for another."""
+    missing = [f"Not shown of {SCORERS[name]}: {why}." for name, why in left_out.items()]
+    if not curves:
+        return "\n\n".join(missing) or "No reward model scores the baseline's pool in this plan."
+    return "\n\n".join(
+        [
+            *missing,
+            f"The true reward is the answer checker's verdict. In brackets {confidence:.0%} "
+            f"intervals over problems.",
+            "\n".join(f"- {verdict(one)}" for one in curves),
+            point_table(curves),
+            "Distance: the square root of the KL divergence from the start policy in nats; of "
+            "best-of-n by its pool of samples, and the bound log n - (n - 1)/n, which ties and "
+            "repeated completions keep it below. Proxy: what the scorer says, relative to the "
+            "start, in standard deviations of its scores among the start policy's completions of "
+            "a problem. Best-of-n is on the test problems, runs are on the dev problems. A scorer "
+            "beside a run need not be what it was trained on.",
+            fit_table(curves),
+            "Forms: R = d (alpha - beta d) for best-of-n, R = d (alpha - beta log d) for runs "
+            "(Gao et al. 2023). A peak that lies beyond the measured distances is a guess and "
+            "not printed. Peaks within: the share of resamples of the problems whose fit turns "
+            "down within what was measured.",
+        ]
+    )
+
+
+def verdict(curve: Measured) -> str:
+    """Does the true reward fall while the proxy rises? In a sentence."""
+    what = f"**{named(curve)}**"
+    place = "n" if curve["method"] == BEST_OF_N else "step"
+    last, best = curve["points"][-1]["place"], curve["best_place"]
+    rise = f"the proxy changes by {number(curve['proxy_change'])} standard deviations"
+    whole = (
+        f"{rise}, the accuracy by {points(curve['accuracy_change'])} points up to {place} {last}"
+    )
+    if curve["overoptimised"]:
+        return (
+            f"{what}: over-optimised. The accuracy is best at {place} {best}; from the best point "
+            f"on (chosen on other problems) it falls by {points(curve['accuracy_after_best'])} "
+            f"points while the proxy still changes by {number(curve['proxy_after_best'])}. In all "
+            f"{whole}."
+        )
+    if best == last:
+        return f"{what}: no fall seen; the accuracy is best at the end. In all {whole}."
+    return (
+        f"{what}: no fall resolved. The accuracy is best at {place} {best}; from the best point on "
+        f"(chosen on other problems) it changes by {points(curve['accuracy_after_best'])} points. "
+        f"In all {whole}."
+    )
+
+
+def point_table(curves: Sequence[Measured]) -> str:
+    """A row a point; of best-of-n, the powers of two and the last."""
+    rows = []
+    for curve in curves:
+        is_best_of_n = curve["method"] == BEST_OF_N
+        last = curve["points"][-1]["place"]
+        for point in curve["points"]:
+            place = point["place"]
+            if is_best_of_n and place & (place - 1) and place != last:
+                continue
+            bound = f"{best_of_n_kl.bound(place) ** 0.5:.2f}" if is_best_of_n else ""
+            rows.append(
+                [
+                    named(curve),
+                    f"{'n' if is_best_of_n else 'step'} {place}",
+                    f"{point['distance']:.2f}",
+                    bound,
+                    number(point[PROXY]),
+                    percent(point["accuracy"]),
+                ]
+            )
+    header = ["what is optimised", "point", "distance", "bound", "proxy", "accuracy"]
+    return markdown.table(header, rows)
+
+
+def fit_table(curves: Sequence[Measured]) -> str:
+    """A row a curve and reward."""
+    rows = []
+    for curve in curves:
+        for name, told in ((PROXY, "proxy"), (GOLD, "true reward")):
+            fit = curve["fits"][name]
+            rows.append([f"{named(curve)}: {told}", *_fitted(fit)])
+    header = ["fitted", "alpha", "beta", "peak at distance", "peaks within"]
+    return markdown.table(header, rows)
+
+
+def _fitted(fit: Measured | None) -> list[str]:
+    if fit is None:
+        return ["too few points", "", "", ""]
+    ends = [
+        "none" if fit[key] is None else f"{fit[key]:.2f}"
+        for key in ("peak_distance_low", "peak_distance_high")
+    ]
+    peak = f"{fit['peak_distance']:.2f} [{', '.join(ends)}]" if fit["peak_is_measured"] else "none"
+    share = f"{100 * fit['peaks_measured']:.0f} %"
+    return [f"{fit['alpha']:.3f}", f"{fit['beta']:.3f}", peak, share]
+
+
+def named(curve: Measured) -> str:
+    """`best-of-n by the ensemble`, `ppo, scored by one reward model`."""
+    scorer = SCORERS[curve["scorer"]]
+    if curve["method"] == BEST_OF_N:
+        return f"{METHODS[BEST_OF_N]} by {scorer}"
+    return f"{curve['method']}, scored by {scorer}"
+
+
+def run_page(name: str, run: Measured) -> str:
+    """A run's steps as a table."""
+    rows = [
+        [
+            step,
+            percent(one["correct"]),
+            number(one["reward_model"]),
+            number(one["ensemble"]),
+            number(one["ensemble_std"]),
+            f"{one['kl_k1']['value']:.3f}, {one['kl_k3']['value']:.3f}",
+            f"{one['tokens']['value']:.1f}",
+            f"{one['entropy']['value']:.3f}",
+            f"{100 * one['truncated']['value']:.1f} %",
+            f"{100 * one['repetition']['value']:.1f} %",
+        ]
+        for step, one in run["steps"].items()
+    ]
+    header = ["step", "accuracy", "one reward model", "ensemble", "disagreement", "KL"]
+    header += ["tokens", "entropy", "cut", "repeated"]
+    told = f"### {name}\n\nBest on dev: step {run['best_step']}."
+    return f"{told}\n\n{markdown.table(header, rows)}"

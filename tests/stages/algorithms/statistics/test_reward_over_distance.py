@@ -1,0 +1,106 @@
+"""Fits give back what made the points; peaks are where the curve is largest."""
+
+import math
+
+import numpy as np
+import pytest
+
+from stages.algorithms.statistics import reward_over_distance as forms
+
+BOTH = pytest.mark.parametrize("form", ["quadratic", "logarithmic"])
+
+
+def test_both_forms_by_hand():
+    d = np.array([0.0, 1.0, 2.0])
+    both = np.array([3.0, 0.5])
+    assert forms.curve(both, d, "quadratic").tolist() == [0.0, 2.5, 4.0]
+    expected = [0.0, 3.0, 2 * (3 - 0.5 * math.log(2))]
+    assert forms.curve(both, d, "logarithmic").tolist() == pytest.approx(expected)
+
+
+def test_peaks_by_hand():
+    # 3 d - d^2 / 2: at 3, 4.5
+    both = np.array([3.0, 0.5])
+    assert forms.peak_distance(both, "quadratic") == 3.0
+    assert forms.peak_reward(both, "quadratic") == 4.5
+    # d (1 - log d): at 1, 1
+    assert forms.peak_distance(np.array([1.0, 1.0]), "logarithmic") == 1.0
+    assert forms.peak_reward(np.array([1.0, 1.0]), "logarithmic") == 1.0
+    assert forms.peak_distance(np.array([2.0, 0.5]), "logarithmic") == pytest.approx(math.exp(3))
+
+
+@BOTH
+@pytest.mark.parametrize("coefficients", [(2.0, 0.7), (1.0, -0.3), (-0.5, 0.4), (0.0, 0.0)])
+def test_noise_free_points_give_their_coefficients_back(form, coefficients):
+    d = np.array([0.0, 0.2, 0.9, 1.5, 3.0])
+    made = forms.curve(np.array(coefficients), d, form)
+    found = forms.fit(d, made, form)
+    np.testing.assert_allclose(found, coefficients, atol=1e-12)
+
+
+@BOTH
+def test_it_is_least_squares(form):
+    stream = np.random.default_rng(0)
+    d, reward = stream.random(6) * 3 + 0.1, stream.normal(size=6)
+    best = forms.fit(d, reward, form)
+
+    def loss(coefficients):
+        return ((forms.curve(coefficients, d, form) - reward) ** 2).sum()
+
+    for change in ([1e-3, 0], [-1e-3, 0], [0, 1e-3], [0, -1e-3]):
+        assert loss(best + change) > loss(best)
+
+
+@BOTH
+def test_the_peak_is_the_largest_value_of_the_curve(form):
+    both = np.array([1.3, 0.8])
+    grid = np.linspace(0.0, 10.0, 200_001)
+    values = forms.curve(both, grid, form)
+    assert forms.peak_distance(both, form) == pytest.approx(grid[values.argmax()], abs=1e-4)
+    assert forms.peak_reward(both, form) == pytest.approx(values.max(), abs=1e-8)
+
+
+def test_without_a_turn_there_is_no_peak():
+    for form in ("quadratic", "logarithmic"):
+        for beta in (0.0, -0.4):
+            assert forms.peak_distance(np.array([1.0, beta]), form) == np.inf
+            assert forms.peak_reward(np.array([1.0, beta]), form) == np.inf
+
+
+def test_a_curve_that_falls_from_the_start_has_its_peak_there():
+    falling = np.array([-1.0, 0.5])
+    assert forms.peak_distance(falling, "quadratic") == 0.0
+    assert forms.peak_reward(falling, "quadratic") == 0.0
+    # the logarithmic form rises at first, whatever alpha
+    assert forms.peak_distance(falling, "logarithmic") == pytest.approx(math.exp(-3))
+
+
+def test_a_peak_too_far_for_a_float_is_infinite():
+    assert forms.peak_distance(np.array([1.0, 1e-6]), "logarithmic") == np.inf
+
+
+@BOTH
+def test_points_that_fix_no_curve_give_nan(form):
+    for d in ([0.0, 0.0, 0.0], [0.0, 2.0], [0.0, 2.0, 2.0]):
+        distance = np.array(d)
+        found = forms.fit(distance, distance, form)
+        assert np.isnan(found).all(), d
+        assert np.isnan(forms.peak_distance(found, form))
+
+
+def test_near_points_are_left_out():
+    d = np.array([0.0, 0.05, 1.0, 2.0])
+    made = forms.curve(np.array([2.0, 0.7]), d, "logarithmic")
+    made[1] = 100.0
+    found = forms.fit(d, made, "logarithmic", min_distance=0.05)
+    np.testing.assert_allclose(found, [2.0, 0.7], atol=1e-12)
+    assert not np.allclose(forms.fit(d, made, "logarithmic"), [2.0, 0.7], atol=0.1)
+
+
+@BOTH
+def test_resamples_are_fitted_one_by_one(form):
+    stream = np.random.default_rng(3)
+    d, reward = stream.random((5, 4)) + 0.2, stream.normal(size=(5, 4))
+    together = forms.fit(d, reward, form, min_distance=0.3)
+    for one, place, values in zip(together, d, reward, strict=True):
+        np.testing.assert_allclose(one, forms.fit(place, values, form, min_distance=0.3))

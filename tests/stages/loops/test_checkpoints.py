@@ -1,0 +1,82 @@
+"""Which steps are kept, and that keeping them changes nothing."""
+
+import pytest
+import torch
+from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
+
+from stages.loops import checkpoints
+from stages.loops.step import Step
+from stages.models import lora, policy
+from stages.models import tokenizer as tokenizers
+from stages.models.batch import Group, collate
+from stages.models.lora import LoraConfig
+
+TOKENIZER = tokenizers.train(["3 + 4 = 7"], 700)
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "number", "expected"),
+    [
+        (32, 3, [8, 16, 24]),
+        (8, 3, [2, 4, 6]),
+        (10, 3, [3, 5, 8]),
+        (8, 0, []),
+        (1, 5, []),
+        (4, 9, [1, 2, 3]),
+        (100, 1, [50]),
+    ],
+)
+def test_steps_are_evenly_spaced_and_never_the_last(num_steps, number, expected):
+    assert checkpoints.spaced(num_steps, number) == expected
+
+
+def learn(model):
+    """Four steps, each of which changes the weights."""
+    groups = [Group(prompt_ids=[3, 4], completions=[[5, 6], [7]], indices=[0, 1])]
+    batch = collate(groups, 64, PAD, CPU)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-2)
+    for index in range(4):
+        (-policy.completion_logprobs(model, batch, temperature=1.0)[0].sum()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield Step(index=index, metrics={})
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(torch.tensor([[3, 4, 5, 6]])).logits
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_checkpoint_is_the_policy_after_its_step_and_training_goes_on_the_same(rank, tmp_path):
+    finals, seen = [], {}
+    for kept in ([], [1, 3]):
+        model = load("llama")
+        merged = lora.attach(model, LoraConfig(rank=rank, alpha=8), 0)
+        folder = tmp_path / str(len(kept))
+        steps = checkpoints.along(learn(model), kept, merged, TOKENIZER, folder)
+        for step in steps:
+            seen[step.index + 1] = logits(model)
+        finals.append(dict(merged().state_dict()))
+        assert [step for step, _ in checkpoints.numbered(folder)] == kept
+    for name, weight in finals[0].items():
+        assert torch.equal(weight, finals[1][name]), name
+    for step, path in checkpoints.numbered(tmp_path / "2"):
+        assert path.name == f"step-{step:04d}"
+        again = logits(policy.load(path, compute(), CPU))
+        torch.testing.assert_close(again, seen[step], rtol=1e-4, atol=1e-4)
+        assert not torch.allclose(again, logits(policy.load(checkpoint("llama"), compute(), CPU)))
+
+
+def test_something_else_in_the_folder_is_refused(tmp_path):
+    (tmp_path / "step-0004").mkdir()
+    (tmp_path / "step-last").mkdir()
+    with pytest.raises(ValueError, match="found 'step-last'"):
+        checkpoints.numbered(tmp_path)
+
+
+def test_of_many_steps_the_order_is_that_of_the_numbers(tmp_path):
+    for step in (12000, 400, 9000):
+        (tmp_path / f"step-{step:04d}").mkdir()
+    assert [step for step, _ in checkpoints.numbered(tmp_path)] == [400, 9000, 12000]

@@ -1,0 +1,58 @@
+"""Best-of-n from pools, and runs from their rows."""
+
+import numpy as np
+
+from stages.algorithms.selection import best_of_n_kl
+from stages.records.checkpoint_result import CheckpointResult
+from stages.reports import overoptimization_curves
+
+UNITS = {"proxy": 1.0, "gold": 1.0}
+
+
+def test_best_of_n_goes_to_a_quarter_of_the_pool():
+    scores = [np.arange(12.0), np.zeros(12)]
+    right = [np.array([0.0] * 11 + [1.0]), np.array([1.0, 0.0] * 6)]
+    curve = overoptimization_curves.of_best_of_n("ensemble", scores, right)
+    assert (curve.method, list(curve.places), curve.form) == ("best_of_n", [1, 2, 3], "quadratic")
+    # the best of twelve is in the draw 1/12, 2/12 and 3/12 of the time
+    np.testing.assert_allclose(curve.gold, [[1 / 12, 2 / 12, 3 / 12], [0.5, 0.5, 0.5]])
+    np.testing.assert_allclose(curve.proxy[0], [5.5, 23 / 3, 8.75])  # n (N + 1) / (n + 1) - 1
+    # what has one score for all is not moved
+    assert curve.kl[1].tolist() == [0.0, 0.0, 0.0]
+    assert curve.kl[0, 2] == best_of_n_kl.plug_in(scores[0], n=3)
+
+
+def test_what_can_show_nothing_is_told():
+    many, right = [np.arange(8.0)], [np.array([0.0, 1.0] * 4)]
+    assert overoptimization_curves.trouble(many, right) is None
+    few = overoptimization_curves.trouble([np.arange(7.0)], [right[0][:7]])
+    assert "7 completions" in few
+    assert "at least 8" in few
+    assert "both right and wrong" in overoptimization_curves.trouble(many, [np.zeros(8)])
+    assert "one score" in overoptimization_curves.trouble([np.zeros(8)], right)
+
+
+def row(step, name, **values):
+    given = {
+        "correct": 0.5, "reward_model": 1.0, "ensemble": None, "ensemble_std": None, "kl_k1": 0.0,
+        "kl_k3": 0.0, "tokens": 1.0, "entropy": 0.0, "truncated": 0.0, "repetition": 0.0,
+        "num_distinct": 1,
+    }  # fmt: skip
+    return CheckpointResult(step=step, id=name, **(given | values))
+
+
+def test_a_run_has_a_curve_for_each_scorer_that_scored_it():
+    rows = [
+        row(0, "a"),
+        row(0, "b", correct=0.0),
+        row(6, "a", reward_model=3.0, kl_k1=0.7),
+        row(6, "b", correct=1.0, kl_k1=0.1),
+    ]
+    units = {"reward_model": UNITS, "ensemble": UNITS}
+    (curve,) = overoptimization_curves.of_run("ppo", rows, units)
+    assert (curve.method, curve.scorer, curve.form) == ("ppo", "reward_model", "logarithmic")
+    assert curve.places == [0, 6]
+    assert curve.gold.tolist() == [[0.5, 0.5], [0.0, 1.0]]
+    assert curve.proxy.tolist() == [[1.0, 3.0], [1.0, 1.0]]
+    assert curve.kl.tolist() == [[0.0, 0.7], [0.0, 0.1]]
+    assert overoptimization_curves.of_run("ppo", rows, {}) == []
