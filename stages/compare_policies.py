@@ -25,11 +25,14 @@ from stages.records.rollout import Rollout
 from stages.reports import (
     comparison_plots,
     comparison_report,
+    cost_tables,
     costs,
     learning_curve,
     policy_comparison,
+    stage_costs,
     stage_times,
 )
+from stages.reports.stage_costs import StageCost
 from stages.runtime import outputs, process, runs
 
 DATA = Path("data")
@@ -68,18 +71,20 @@ def main() -> None:
             seed=seeding.derive(config.seed, "compare_policies"),
         )
         paid = costs.paid(config.plan)
-        spent = {entry: cost(entry) for entries in paid.values() for entry in entries}
+        spent = {entry: cost(entry) for entry in stage_times.entries(config.plan)}
         comparison["costs"] = {
-            policy: costs.entry(entries, spent) for policy, entries in paid.items()
+            policy: {"stages": entries} | stage_costs.together([spent[entry] for entry in entries])
+            for policy, entries in paid.items()
         }
-        comparison["stage_seconds"] = {
-            entry: seconds(entry) for entry in stage_times.entries(config.plan)
-        }
+        comparison["stages"] = {entry: stage_costs.entry(one) for entry, one in spent.items()}
         curves = {name: curve(entry) for name, entry in recipe.rollout_entries(config.plan)}
         with outputs.replace(OUTPUT / "plots") as temporary:
             images = comparison_plots.draw(temporary, evaluations, curves)
         report = comparison_report.render(
-            comparison, evaluations, images=[f"plots/{image}" for image in images]
+            comparison,
+            evaluations,
+            costs=cost_tables.section(paid, made_by, spent),
+            images=[f"plots/{image}" for image in images],
         )
         with outputs.replace(OUTPUT / "report.md") as temporary:
             temporary.write_text(report, encoding="utf-8")
@@ -99,19 +104,10 @@ def curve(entry: str) -> list[learning_curve.CurvePoint]:
     return learning_curve.points(lines.read(DATA / entry / "rollouts.jsonl", Rollout))
 
 
-def cost(entry: str) -> costs.Cost:
-    """What one entry spent; sampling trains nothing."""
-    metrics = read_json(entry)
-    return costs.Cost(
-        generated_tokens=metrics["generated_tokens"],
-        trained_tokens=metrics.get("trained_tokens", 0),
-        seconds=seconds(entry),
-    )
-
-
-def seconds(entry: str) -> float:
-    """How long one entry took, on the machine that executed it."""
-    return read_json(entry, name="run/run.json")["seconds"]
+def cost(entry: str) -> StageCost:
+    """What one entry spent, on the machine that executed it; some have no models to tell of."""
+    metrics = read_json(entry) if entry.startswith(costs.SPENDING_STAGES) else {}
+    return stage_costs.read(metrics, read_json(entry, name="run/run.json"))
 
 
 def read_json(*folders: str, name: str = "metrics.json") -> dict[str, Any]:

@@ -10,11 +10,13 @@ completions share a reading of its prompt.
 
 import json
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from stages import params
-from stages.models import pool_scorer
+from stages.loops import work
+from stages.models import pool_scorer, size
 from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
@@ -59,20 +61,24 @@ def main(name: str, pool_name: str, split: str, *words: str) -> None:
         )
         parts, rows = pool_scorer.groups(problems, compute.row_tokens)
         chunks = [parts[start : start + CHUNK] for start in range(0, len(parts), CHUNK)]
-        views = []
+        positions = sum(part.length() for part in parts)
+        views, done = [], []
         for kind, word in named.items():
             score = pool_scorer.load(kind, DATA / word, config.ensemble, compute, device)
             label = f"score {name}: {kind}"
             views.append([score(chunk) for chunk in progress.track(chunks, label=label)])
+            done.append(work.passed(kind, "read", positions=positions))
         scores = pool_scorer.rows(rows, views, decimals=config.score_candidates.decimals)
         with outputs.replace(output / "scores.jsonl") as temporary:
             lines.write(temporary, scores)
-        metrics: dict[str, float] = {"completions": len(rows)}
+        metrics: dict[str, Any] = {"completions": len(rows)}
         metrics["distinct"] = len({place for _, place in rows})
         for kind in scores[0].scores:
             mean = sum(row.scores[kind] for row in scores) / len(scores)
             metrics[f"mean_{kind}"] = round(mean, 5)
         run.log(0, metrics)
+        sizes = {kind: size.of_scorer(DATA / word) for kind, word in named.items()}
+        metrics |= {"generated_tokens": 0, "work": work.summary(done, sizes)}
         with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 

@@ -20,7 +20,7 @@ def summarise(
     scorer: str,
     value: nn.Module | None = None,
 ) -> dict[str, Any]:
-    """The numbers of `metrics.json`: `steps`, `token_totals` and `work`; see `sizes` for the arguments."""
+    """The numbers of `metrics.json`: `steps`, `token_totals` and `work`; arguments as `sizes`."""
     done = work.summary((step.metrics for step in history), sizes(actor, reward, scorer, value))
     return {"steps": len(history), **token_totals(history), "work": done}
 

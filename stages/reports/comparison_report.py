@@ -7,7 +7,6 @@ from typing import Any
 from stages.reports import (
     accuracy_tables,
     difference_tables,
-    markdown,
     reranking_verdict,
     stage_times,
 )
@@ -15,12 +14,13 @@ from stages.reports import (
 Metrics = Mapping[str, Any]
 
 
-def render(comparison: Metrics, evaluations: Metrics, *, images: Sequence[str]) -> str:
+def render(comparison: Metrics, evaluations: Metrics, *, costs: str, images: Sequence[str]) -> str:
     """The report.
 
     Args:
         comparison: the content of `data/compare_policies/metrics.json`.
         evaluations: for each policy, the content of its `data/evaluate_policy` metrics.
+        costs: the tables of `cost_tables`.
         images: paths of the plots, relative to the report.
     """
     baseline, n = comparison["baseline"], comparison["n"]
@@ -74,27 +74,11 @@ def render(comparison: Metrics, evaluations: Metrics, *, images: Sequence[str]) 
         "sampled by, with the pools that its pairs or demonstrations came from, its reward model "
         "and the policies that it started from. Seconds are those of the machine that executed "
         "the stages.",
-        cost_table(comparison["costs"]),
+        costs,
         "## How long each stage took",
-        stage_times.table(comparison["stage_seconds"]),
+        stage_times.table({name: one["seconds"] for name, one in comparison["stages"].items()}),
         stage_times.LEGEND,
         "## Plots",
         "\n\n".join(f"![{Path(path).stem.replace('_', ' ')}]({path})" for path in images),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def cost_table(costs: Metrics) -> str:
-    """Policies x tokens and seconds."""
-    return markdown.table(
-        ["policy and its stages", "tokens generated", "tokens trained", "seconds"],
-        (
-            [
-                f"{name}: {', '.join(cost['stages'])}",
-                f"{cost['generated_tokens']:,}",
-                f"{cost['trained_tokens']:,}",
-                f"{cost['seconds']:,.1f}",
-            ]
-            for name, cost in costs.items()
-        ),
-    )

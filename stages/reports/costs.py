@@ -1,8 +1,4 @@
-"""What a policy cost: tokens generated, tokens trained on, seconds."""
-
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+"""Which stages a policy had to pay for."""
 
 from stages import lineage, recipe
 from stages.recipe import Recipe
@@ -13,21 +9,10 @@ SPENDING_STAGES = (
     "label_steps/",
     "revise_answers/",
     "sample_candidates/",
+    "score_candidates/",
     "train_",
 )
-"""The beginnings of entries that generate or train on tokens."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cost:
-    """Of one stage, or of several together."""
-
-    generated_tokens: int
-    """Sampled from a policy."""
-    trained_tokens: int
-    """Went through a backward pass, each time they did."""
-    seconds: float
-    """On the machine that executed the stage; a restored stage keeps the seconds of its run."""
+"""The beginnings of entries in which models read, generate or train on tokens."""
 
 
 def paid(plan: Recipe) -> dict[str, list[str]]:
@@ -46,14 +31,4 @@ def paid(plan: Recipe) -> dict[str, list[str]]:
     shared = set(needed[baseline])
     return {baseline: needed[baseline]} | {
         policy: [step for step in needed[policy] if step not in shared] for policy in others
-    }
-
-
-def entry(stages: Sequence[str], costs: Mapping[str, Cost]) -> dict[str, Any]:
-    """One policy in the `costs` of `data/compare_policies/metrics.json`: its stages together."""
-    return {
-        "generated_tokens": sum(costs[stage].generated_tokens for stage in stages),
-        "trained_tokens": sum(costs[stage].trained_tokens for stage in stages),
-        "seconds": round(sum(costs[stage].seconds for stage in stages), 1),
-        "stages": list(stages),
     }

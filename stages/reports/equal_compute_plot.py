@@ -29,13 +29,16 @@ def draw(path: Path, compared: Mapping[str, Any]) -> None:
             _curve(axes, name, curve, colours[name])
         for name, search in compared["searches"].items():
             _search(axes, name, search, colours[name])
+        if not names:
+            axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center", va="center")
         axes.set_xscale("log")
         axes.set_xlabel("floating-point operations a problem")
         axes.set_ylabel("test accuracy")
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.set_title("Accuracy against compute")
         handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        if names:
+            figure.legend(handles, labels, loc="outside lower center", ncols=3)
         plot_style.save(figure, path)
 
 

@@ -1,12 +1,13 @@
-"""Search against sampling at equal compute, as a section of a Markdown report."""
+"""Search against sampling at equal compute, as a report (Markdown)."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from stages.reports import markdown
 
 WAYS = {"best": "best-scored", "weighted": "weighted vote", "majority": "majority"}
 """How one answer is taken of a search's solutions, and how it is called."""
+Way = Literal["best", "weighted", "majority"]
 BUDGETS = {
     "flops": "At what the search cost as it was run",
     "flops_once": "At what it would cost with a prefix cache in both models",
@@ -14,15 +15,18 @@ BUDGETS = {
 
 
 def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
-    """The section.
+    """The report; without a search it says that there is none.
 
     Args:
         compared: of `equal_compute.compare`.
         image: path of the plot, as the report names it.
         way: see `verdict`.
     """
+    if not compared["searches"]:
+        what = "No search of the baseline's policy on the test problems is in this plan."
+        return f"# Search at equal compute\n\n{what}\n\n![Nothing to compare]({image})\n"
     parts = [
-        "## Search at equal compute",
+        "# Search at equal compute",
         (
             "Accuracy of a search over steps against that of choosing among n whole samples, where "
             "both cost the same. A cost is 2 P floating-point operations for each token that a "
