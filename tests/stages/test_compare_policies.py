@@ -47,6 +47,10 @@ plan:
     grpo: {preset: grpo, start: train_sft/sft/policy, reward: rule, scorer: no_model, own: none}
   score_candidates: {}
   choose_aggregation: {}
+  search_solutions: {}
+  evaluate_checkpoints: {}
+  probe_policy: {}
+  write_card: {}
   evaluate_policy:
     sft: {pool: sft-test, scores: no_scores, aggregation: no_choice}
     dpo: {pool: dpo-test, scores: no_scores, aggregation: no_choice}

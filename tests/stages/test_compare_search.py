@@ -1,4 +1,4 @@
-"""The stage on made-up files: a search that costs as much as two samples and is right more often."""
+"""The stage on made-up files: a search that costs as much as samples and is right more often."""
 
 import copy
 import dataclasses
