@@ -13,7 +13,7 @@ import pydantic
 from stages import lineage, recipe_rewards, recipe_words
 from stages.models.start import BASE, NO_BASE
 from stages.recipe import ENSEMBLES, POLICY_STAGES, TABLES, Recipe
-from stages.recipe_words import ONLINE_STAGES, PRESETS, REWARDS, section, table
+from stages.recipe_words import NO_FILE, ONLINE_STAGES, PRESETS, REWARDS, section, table
 
 RECIPES, PLAN, BASELINE = "recipes", "plan", "baseline"
 ASSEMBLER, _, _ = ENSEMBLES.partition("/")
@@ -52,6 +52,7 @@ def find_problems(content: dict[str, Any]) -> list[str]:
                 numbers_twice(checked),
                 names_twice(checked),
                 no_baseline(checked),
+                other_policies(checked),
                 random_base(checked, content),
                 circles(checked),
             )
@@ -113,6 +114,7 @@ def wrong_splits(recipe: Recipe) -> Problems:
         ("train_outcome_reward", "heldout", "dev"),
         ("score_candidates", "pool", "test"),
         ("evaluate_policy", "pool", "test"),
+        ("probe_policy", "pool", "test"),
         ("select_demonstrations", "pool", None),
         ("label_steps", "pool", None),
     ):
@@ -173,6 +175,28 @@ def no_baseline(recipe: Recipe) -> Problems:
         yield BASELINE, what + meant(recipe.baseline, known)
 
 
+def other_policies(recipe: Recipe) -> Problems:
+    """Probes and cards under the name of another policy, or against another than the baseline."""
+    for name, probing in recipe.probe_policy.items():
+        evaluation = recipe.evaluate_policy.get(name)
+        pool = recipe.sample_candidates.get(probing.pool)
+        if evaluation is None or evaluation.pool != probing.pool:
+            what = f"expected the pool of evaluate_policy.{name}, found '{probing.pool}'"
+            yield f"probe_policy.{name}.pool", what
+        elif pool is not None and pool.policy != probing.policy:
+            what = f"'{probing.pool}' is of {pool.policy}, not of {probing.policy}"
+            yield f"probe_policy.{name}.policy", what
+    baseline = f"probe_policy/{recipe.baseline}/probes.jsonl"
+    for name, card in recipe.write_card.items():
+        probed = recipe.probe_policy.get(name)
+        if probed is None or probed.policy != f"{card.made_by}/policy":
+            what = f"expected the maker of the policy of probe_policy.{name}, found {card.made_by}"
+            yield f"write_card.{name}.made_by", what
+        if card.against != (NO_FILE if name == recipe.baseline else baseline):
+            what = f"expected {baseline}, of the baseline ({NO_FILE} for its own card)"
+            yield f"write_card.{name}.against", f"{what}, found {card.against}"
+
+
 def names_twice(recipe: Recipe) -> Problems:
     """Policies of one name."""
     makers: dict[str, str] = {}
@@ -192,6 +216,7 @@ def random_base(recipe: Recipe, content: dict[str, Any]) -> Problems:
         ("train_grpo", "start"),
         ("sample_candidates", "policy"),
         ("score_candidates", "scorer"),
+        ("probe_policy", "policy"),
     ):
         for name, entry in table(recipe, stage).items():
             if getattr(entry, word) == BASE:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from stages.params import Params
 from stages.recipe_entries import (
+    Card,
     Dpo,
     Evaluation,
     Imported,
@@ -19,6 +20,7 @@ from stages.recipe_entries import (
     OutcomeReward,
     Pairs,
     Pool,
+    Probing,
     ProcessEvaluation,
     ProcessReward,
     Reference,
@@ -58,6 +60,8 @@ class Recipe(Params):
     train_grpo: dict[Name, OnlineRl]
     score_candidates: dict[Name, Scores]
     evaluate_policy: dict[Name, Evaluation] = Field(min_length=1)
+    probe_policy: dict[Name, Probing]
+    write_card: dict[Name, Card]
     baseline: Name
     """The entry of evaluate_policy which the others are compared with. A word, for DVC does not
     see the order of entries."""

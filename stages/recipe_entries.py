@@ -213,3 +213,31 @@ class Evaluation(Params):
     """An entry of sample_candidates, of the split `test`."""
     scores: Word
     """An entry of score_candidates, of this pool: what best-of-n chooses by."""
+
+
+class Probing(Params):
+    """An entry of probe_policy; its name is that of the policy's entry of evaluate_policy."""
+
+    policy: Word
+    """Who is probed."""
+    pool: Word
+    """Its entry of sample_candidates, of the split `test`."""
+    reward_model: Word
+    """A reward model that is tried with padded answers, or `no_model`."""
+    process: Word
+    """A process reward model that is tried with other steps, or `no_model`."""
+    judge: Word
+    """A policy that judges, and is attacked by its answers, or `no_model`."""
+    transfer: FilePath
+    """A file of other problems, as `probe_policy.transfer` says, or `data/no_file`."""
+    refusals: FilePath
+    """XSTest's file of requests, or `data/no_file`; asked of policies with a chat template."""
+
+
+class Card(Params):
+    """An entry of write_card; its name is that of the policy's entry of evaluate_policy."""
+
+    made_by: Word
+    """The entry that trained the policy."""
+    against: FilePath
+    """The baseline's probes, `probe_policy/<baseline>/probes.jsonl`; `no_file` for itself."""

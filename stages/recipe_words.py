@@ -9,6 +9,7 @@ from stages.recipe import ENSEMBLES, POLICY_STAGES, PREPARE_DATA, Recipe
 from stages.rewards import own_reward
 
 NO_MODEL = "no_model"
+NO_FILE = "no_file"
 OWN = Path(__file__).parent / "rewards/own"
 """Users' own rewards; files with names that Python cannot import are none."""
 PRESETS = {
@@ -71,6 +72,15 @@ def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Coll
         ("evaluate_process_reward", "model"): processes,
         ("evaluate_process_reward", "dev"): steps,
         ("evaluate_process_reward", "test"): steps,
+        ("probe_policy", "policy"): [BASE, *policies],
+        ("probe_policy", "reward_model"): [*scalars, NO_MODEL],
+        ("probe_policy", "process"): [*processes, NO_MODEL],
+        ("probe_policy", "judge"): [*policies, NO_MODEL],
+        ("write_card", "made_by"): list(folders(recipe, POLICY_STAGES)),
+        ("write_card", "against"): [
+            *(f"{entry}/probes.jsonl" for entry in folders(recipe, ["probe_policy"])),
+            NO_FILE,
+        ],
         ("score_candidates", "scorer"): [*scalars, *processes, BASE, *policies],
     }
     for stage in ONLINE_STAGES:
