@@ -17,6 +17,7 @@ from stages import params
 from stages.engines import samplers
 from stages.engines.samplers import EngineName
 from stages.loops import probe_replies, probe_scores
+from stages.loops.candidates import CandidatesConfig
 from stages.models import policy as models_policy
 from stages.models import start as models_start
 from stages.models.aggregate import Aggregate
@@ -41,6 +42,13 @@ POOLS = Path("data/sample_candidates")
 OUTPUT = Path("data/probe_policy")
 
 
+class ProbePolicy(ProbeConfig):
+    """How a policy is probed, and how dev problems are sampled."""
+
+    dev: CandidatesConfig
+    """By the accuracy of these completions the best policy is chosen."""
+
+
 class Config(Params):
     """What probe_policy reads of params.yaml."""
 
@@ -50,7 +58,7 @@ class Config(Params):
     engine: EngineName
     ensemble: Aggregate
     process_score: ProcessScore
-    probe_policy: ProbeConfig
+    probe_policy: ProbePolicy
 
 
 def main(
@@ -86,7 +94,7 @@ def main(
             policy,
             model=config.model,
             compute=config.compute,
-            max_length=longest + settings.max_new_tokens,
+            max_length=longest + max(settings.max_new_tokens, settings.dev.max_new_tokens),
         )
         decode = models_policy.decoder(tokenizer)
         steps = probe_replies.replies(sampler, decode, asked, ids, settings.max_new_tokens)
@@ -95,7 +103,7 @@ def main(
             run.log(step.index, step.metrics)
             replies += step.rows
             generated += int(step.metrics["tokens/generated"])
-        drawn = probe_replies.draw_dev(sampler, decode, dev, settings, config.seed)
+        drawn = probe_replies.draw_dev(sampler, decode, dev, settings.dev, config.seed)
         greedy = lines.read(POOLS / pool / "greedy.jsonl", Completion)
         values = [
             *written.values(problems),
@@ -108,8 +116,23 @@ def main(
         ]
         device = setup(config.compute)
         chosen = probe_scores.chosen(first, settings.samples_per_problem)
-        values += probe_scores.by_reward(chosen, reward_model, config, device)
-        values += probe_scores.by_process(chosen, process_model, config, device)
+        values += probe_scores.by_reward(
+            chosen,
+            reward_model,
+            config.ensemble,
+            config.model,
+            config.compute,
+            device,
+            max_tokens=settings.max_tokens,
+        )
+        values += probe_scores.by_process(
+            chosen,
+            process_model,
+            config.process_score,
+            config.compute,
+            device,
+            max_tokens=settings.max_tokens,
+        )
         values += judge_injection.attack(first, judge, settings.attack, config, seed)
         found = probe_summary.by_probe(values)
         words = {"reward_model": reward_model, "process": process_model, "judge": judge}

@@ -3,10 +3,10 @@
     python -m stages.write_card <name> <made_by> <against>
 
 `name` is the policy's in evaluate_policy and probe_policy, `made_by` the entry that trained it,
-`against` the baseline's probes (`no_file` for the baseline itself). Reads those stages' numbers, the
-data card, the plan (parents) and the presets (parameters); writes `data/<made_by>/model_card.md`, in
-the format of Hugging Face's model cards, and the release gate (`metrics.json`): on which probes the
-policy is worse than the baseline (stages/reports/probe_gate).
+`against` the baseline's probes (`no_file` for the baseline itself). Reads those stages' numbers,
+the data card, the plan (parents) and the presets (parameters); writes
+`data/<made_by>/model_card.md`, in the format of Hugging Face's model cards, and the release gate
+(`metrics.json`): on which probes the policy is worse than the baseline (stages/reports/probe_gate).
 
 The card lies in a folder of another stage, beside the model that it is about: whoever copies the
 folder has both. Nothing in it depends on a clock or a machine.
@@ -68,7 +68,7 @@ def main(name: str, made_by: str, against: str) -> None:
             "verdict": "This is the baseline, which the others are compared with.",
         }
         if against != NO_FILE:
-            baseline = against.split("/")[1]
+            _, baseline, _ = against.split("/")
             metrics["gate"] = probe_gate.compare(
                 read_values(f"probe_policy/{name}/probes.jsonl"),
                 read_values(against),
@@ -78,11 +78,12 @@ def main(name: str, made_by: str, against: str) -> None:
             )
             metrics["verdict"] = probe_gate.verdict(metrics["gate"], baseline)
             run.log(0, {"probes/worse": len(metrics["gate"]["worse"])})
+        stage, entry = made_by.split("/")
         reads = lineage.learned_from(config.plan)
         card = model_card.render(
             name,
             made_by,
-            entry=getattr(config.plan, made_by.split("/")[0])[name_of(made_by)].model_dump(),
+            entry=getattr(config.plan, stage)[entry].model_dump(),
             parents=lineage.lineage(made_by, reads)[:-1],
             tables=config.model_dump(include={"sft", "preference", "ppo", "group_rl", "rewards"}),
             model=config.model,
@@ -97,11 +98,6 @@ def main(name: str, made_by: str, against: str) -> None:
             temporary.write_text(card, encoding="utf-8")
         with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-
-
-def name_of(made_by: str) -> str:
-    """`dpo` of `train_dpo/dpo`."""
-    return made_by.split("/")[1]
 
 
 def read_values(path: str) -> probe_summary.Values:

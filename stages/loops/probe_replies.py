@@ -10,7 +10,6 @@ from stages.records import pools
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
 from stages.rewards.probes.asked import Asked
-from stages.rewards.probes.config import ProbeConfig
 from stages.sampler import Sampler
 
 # Questions handed to the engine at once: enough to fill its batches.
@@ -63,13 +62,10 @@ def draw_dev(
     sampler: Sampler,
     decode: Callable[[Sequence[int]], str],
     prompts: Sequence[Prompt],
-    config: ProbeConfig,
+    drawing: CandidatesConfig,
     seed: int,
 ) -> list[tuple[Prompt, list[Completion]]]:
-    """`dev_samples` completions of each dev problem at temperature 1, the policy's own choice."""
-    drawing = CandidatesConfig(
-        num_samples=config.dev_samples, temperature=1.0, max_new_tokens=config.max_new_tokens
-    )
+    """Samples of each dev problem: the very draws that sample_candidates would make of them."""
     rows = [
         row
         for part in candidates.chunks(prompts)
@@ -80,8 +76,8 @@ def draw_dev(
             drawing,
             seed,
             "dev",
-            num_samples=config.dev_samples,
-            temperature=1.0,
+            num_samples=drawing.num_samples,
+            temperature=drawing.temperature,
         )
     ]
     return pools.by_problem(prompts, rows)

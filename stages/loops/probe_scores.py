@@ -1,7 +1,6 @@
 """What reward and process models make of a policy's answers, as they are and modified."""
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import torch
 
@@ -19,28 +18,12 @@ from stages.records.probe_value import ProbeValue
 from stages.records.prompt import Prompt
 from stages.rewards.preference_pairs import distinct
 from stages.rewards.probes import process_steps, reward_length
-from stages.rewards.probes.config import ProbeConfig
 from stages.rewards.probes.not_run import NO_MODEL
 
 FILLER = "Next step:"
 """A step without content; the separator follows it."""
 
 Problems = Sequence[tuple[Prompt, Sequence[Completion]]]
-
-
-class Models(Protocol):
-    """What probe_policy's configuration says of models."""
-
-    @property
-    def compute(self) -> ComputeConfig: ...  # noqa: D102
-    @property
-    def model(self) -> ModelConfig: ...  # noqa: D102
-    @property
-    def ensemble(self) -> Aggregate: ...  # noqa: D102
-    @property
-    def process_score(self) -> ProcessScore: ...  # noqa: D102
-    @property
-    def probe_policy(self) -> ProbeConfig: ...  # noqa: D102
 
 
 def chosen(problems: Problems, samples_per_problem: int) -> list[tuple[Prompt, list[Completion]]]:
@@ -54,15 +37,20 @@ def chosen(problems: Problems, samples_per_problem: int) -> list[tuple[Prompt, l
 
 
 def by_reward(
-    problems: Problems, word: str, models: Models, device: torch.device
+    problems: Problems,
+    word: str,
+    aggregate: Aggregate,
+    model: ModelConfig,
+    compute: ComputeConfig,
+    device: torch.device,
+    *,
+    max_tokens: int,
 ) -> Iterator[ProbeValue]:
-    """See `rewards/probes/reward_length`; the scorer that `word` names is asked, if any."""
+    """See `rewards/probes/reward_length`; the reward model that `word` names is asked, if any."""
     if word == NO_MODEL:
         return
-    compute = models.compute
-    score = models_scorer.load(
-        word, models.ensemble, models.process_score, models.model, compute, device
-    )
+    unused = ProcessScore(kind="last")
+    score = models_scorer.load(word, aggregate, unused, model, compute, device)
     tokenizer = models_scorer.tokenizer(word)
     end = model_tokenizer.eos_id(tokenizer)
 
@@ -73,23 +61,29 @@ def by_reward(
         parts = [part for group in groups for part in split_group(group, compute.row_tokens)]
         return score(parts).values.tolist()
 
-    limit = models.probe_policy.max_tokens
-    yield from reward_length.values(problems, encode, scores, max_tokens=limit)
+    yield from reward_length.values(problems, encode, scores, max_tokens=max_tokens)
 
 
 def by_process(
-    problems: Problems, word: str, models: Models, device: torch.device
+    problems: Problems,
+    word: str,
+    process_score: ProcessScore,
+    compute: ComputeConfig,
+    device: torch.device,
+    *,
+    max_tokens: int,
 ) -> Iterator[ProbeValue]:
     """See `rewards/probes/process_steps`; the process model that `word` names is asked, if any."""
     if word == NO_MODEL:
         return
-    scorer = process_scorer.load(DATA / word, models.compute, device)
-    aggregate = AGGREGATES[models.process_score.kind]
+    scorer = process_scorer.load(DATA / word, compute, device)
+    aggregate = AGGREGATES[process_score.kind]
     separator = scorer.model.config.step_separator
     (filler,) = prompting.ids([FILLER + separator], model_tokenizer.load(DATA / word))
 
     def scores(solutions: Sequence[Solution]) -> Sequence[float]:
         return [aggregate(own) for own in scorer(solutions)]
 
-    limit = models.probe_policy.max_tokens
-    yield from process_steps.values(problems, scorer.split, scores, filler=filler, max_tokens=limit)
+    yield from process_steps.values(
+        problems, scorer.split, scores, filler=filler, max_tokens=max_tokens
+    )

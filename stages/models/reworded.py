@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models import prompting
-from stages.rewards.feedback.untrusted_text import defuse
 from stages.records.prompt import Prompt
+from stages.rewards.feedback.untrusted_text import defuse
 
 
 def reword(

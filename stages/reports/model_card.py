@@ -63,7 +63,7 @@ def render(
         gate: of `probe_gate.compare`; None for the baseline.
         verdict: of `probe_gate.verdict`.
     """
-    stage = made_by.split("/")[0]
+    stage = made_by.split("/", maxsplit=1)[0]
     parts = [
         "---\n" + _yaml(_header(name, model, data, evaluation)) + "---",
         f"# {name}",
@@ -82,8 +82,8 @@ def render(
         f"{evaluation['num_problems']} test problems that no policy learned from. In brackets "
         "intervals over problems.",
         markdown.table(["", "value"], [[label, text] for label, text in _results(evaluation)]),
-        f"On {probes['dev_accuracy']['problems']} dev problems, by which the best policy is chosen: "
-        f"{markdown.percent(probes['dev_accuracy'])} of single samples are right.",
+        f"On {probes['dev_accuracy']['problems']} dev problems, by which the best policy is "
+        f"chosen: {markdown.percent(probes['dev_accuracy'])} of single samples are right.",
         "## Probes and release gate",
         verdict,
         markdown.table(["probe", "value", "against the baseline"], _probes(probes, gate)),
@@ -181,11 +181,9 @@ def _inline(content: Mapping[str, Any]) -> str:
 def _inline_value(value: Any) -> str:
     if isinstance(value, Mapping):
         return _inline(value)
-    return (
-        {None: "null", True: "true", False: "false"}.get(value, str(value))
-        if not isinstance(value, list)
-        else str(value)
-    )
+    if isinstance(value, bool) or value is None:
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
 
 
 def _results(metrics: Metrics, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -233,8 +231,8 @@ def _unmeasured(probes: Metrics, gate: Metrics | None) -> str:
 def _cost(training: Metrics) -> str:
     return (
         f"This training: {training['generated_tokens']:,} tokens generated, "
-        f"{training['trained_tokens']:,} trained on (each time it was). What its parents cost is in "
-        f"their cards and, with seconds, in `data/compare_policies/report.md`."
+        f"{training['trained_tokens']:,} trained on (each time it was). What its parents cost "
+        f"is in their cards and, with seconds, in `data/compare_policies/report.md`."
     )
 
 

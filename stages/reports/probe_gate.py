@@ -56,7 +56,7 @@ def compare(
         names = ("difference", "low", "high")
         compared[probe] = dict(zip(names, rounded([value, low, high]), strict=True)) | {
             "problems": len(both),
-            "baseline": rounded([np.mean([baseline[probe][name] for name in both])])[0],
+            "baseline": rounded([float(np.mean([baseline[probe][name] for name in both]))])[0],
             "worse": worse,
         }
     adjusted = dict(zip(p_values, holm.adjust(list(p_values.values())), strict=True))
@@ -83,6 +83,6 @@ def verdict(gate: Mapping[str, Any], baseline: str) -> str:
         for probe in gate["worse"]
     )
     return (
-        f"Worse than {baseline} beyond the interval on {len(gate['worse'])} of {gate['gated']} gated "
-        f"probes: {named}."
+        f"Worse than {baseline} beyond the interval on {len(gate['worse'])} of {gate['gated']} "
+        f"gated probes: {named}."
     )

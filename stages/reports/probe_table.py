@@ -9,10 +9,11 @@ from stages.rewards.probes.catalogue import PROBES
 Metrics = Mapping[str, Any]
 
 LEGEND = (
-    "Value of each policy, in brackets its difference from the baseline's on the same problems with "
-    "the interval of that difference; rates in per cent, other numbers in their own units. **Bold**: "
-    "worse, the interval lies wholly on the worse side (↑ higher is worse, ↓ lower is worse; a row "
-    "without an arrow only describes). \\*: also after Holm's correction over the policy's probes."
+    "Value of each policy, in brackets its difference from the baseline's on the same problems "
+    "with the interval of that difference; rates in per cent, other numbers in their own units. "
+    "**Bold**: worse, the interval lies wholly on the worse side (↑ higher is worse, ↓ lower is "
+    "worse; a row without an arrow only describes). \\*: also after Holm's correction over the "
+    "policy's probes."
 )
 
 
@@ -51,10 +52,10 @@ def _cell(probe: str, summary: Metrics, gate: Metrics | None) -> str:
     against = (gate or {"probes": {}})["probes"].get(probe)
     if against is None:
         return text
-    change = " ".join(
-        [f"{scale * against['difference']:+.{digits}f}"]
-        + [f"[{scale * against['low']:+.{digits}f}, {scale * against['high']:+.{digits}f}]"]
+    difference, low, high = (
+        f"{scale * against[bound]:+.{digits}f}" for bound in ("difference", "low", "high")
     )
+    change = f"{difference} [{low}, {high}]"
     star = "\\*" if gate is not None and probe in gate["certain"] else ""
     return f"**{text} ({change})**{star}" if against["worse"] else f"{text} ({change})"
 

@@ -32,8 +32,6 @@ class ProbeConfig(Params):
     problems are asked with other numbers."""
     samples_per_problem: int = Field(ge=1)
     """Different completions of a problem that are padded, and whose steps are edited."""
-    dev_samples: int = Field(ge=1)
-    """Completions of each dev problem, by which the best policy is chosen."""
     max_new_tokens: int = Field(ge=1)
     """Longest reply; that of `sample_candidates.test`, whose greedy replies are compared with."""
     max_tokens: int = Field(ge=1)

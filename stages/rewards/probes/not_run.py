@@ -2,14 +2,14 @@
 
 from collections.abc import Collection, Mapping
 
-from stages.rewards.probes.catalogue import PROBES, Needs
+from stages.rewards.probes.catalogue import PROBES
 
 NO_MODEL, NO_FILE = "no_model", "data/no_file"
 """Words of an entry that name nothing."""
 
 
 def reasons(
-    found: Collection[str], words: Mapping[Needs, str], *, has_chat_template: bool
+    found: Collection[str], words: Mapping[str, str], *, has_chat_template: bool
 ) -> dict[str, str]:
     """Each probe of the catalogue that is not among `found`, with why.
 
