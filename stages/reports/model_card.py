@@ -148,7 +148,7 @@ def _what(model: Metrics) -> str:
     tiny = model["tiny"]
     return (
         f"A Llama of {tiny['num_layers']} layers of {tiny['hidden_size']}, with a vocabulary of at "
-        f"most {tiny['vocab_size']}, trained from random weights"
+        f"most {tiny['vocab_size']} that began with random weights"
     )
 
 

@@ -1,9 +1,9 @@
 """Which policy gets the registry's alias: the best on dev problems, never on the test's.
 
 Of several policies the one with the highest test accuracy is also the one that chance has favoured
-most there, so a name given by it would make its own test result too good. probe_policy measures each
-on dev problems, from which nothing is learned; the release gate's verdict goes with the name, but does
-not decide: what is worse than the baseline is said, and whoever deploys decides.
+most there, so a name given by it would make its own test result too good. probe_policy measures
+each on dev problems, from which nothing is learned; the release gate's verdict goes with the name,
+but does not decide: what is worse than the baseline is said, and whoever deploys decides.
 """
 
 import json
@@ -37,20 +37,24 @@ def choose(entries: list[Entry], runs: Collection[str]) -> Chosen | None:
     """
     accuracy: dict[str, float] = {}
     for metrics in _metrics(entries, runs, PROBES):
-        stage, name, *_ = metrics["policy"].split("/")
-        made_by = f"{stage}@{name}"
+        made_by = _maker(metrics)
         if made_by in runs:
             accuracy[made_by] = metrics["dev_accuracy"]["value"]
     if not accuracy:
         return None
     best = max(sorted(accuracy), key=accuracy.__getitem__)
-    verdicts = {metrics["policy"]: metrics["verdict"] for metrics in _metrics(entries, runs, CARDS)}
+    verdicts = {_maker(card): card["verdict"] for card in _metrics(entries, runs, CARDS)}
     tags = {
         "posttrain.chosen_by": "dev_accuracy",
         "posttrain.dev_accuracy": f"{accuracy[best]:.4f}",
     }
-    gate = verdicts.get(best.replace("@", "/") + "/policy")
+    gate = verdicts.get(best)
     return Chosen(stage=best, tags=tags | ({"posttrain.gate": gate} if gate else {}))
+
+
+def _maker(metrics: dict[str, Any]) -> str:
+    """`train_dpo@dpo` of `train_dpo/dpo/policy`."""
+    return metrics["policy"].removesuffix("/policy").replace("/", "@")
 
 
 def _metrics(entries: list[Entry], runs: Collection[str], stage: str) -> list[dict[str, Any]]:

@@ -1,11 +1,14 @@
 """The probes: what each measures, and which direction is worse.
 
 A number that only describes has no worse direction and is not gated: length and compression change
-with how much working a policy writes, which is no fault; and a model that has never read a sentence
-like the hint may fail by it whatever the number says, so the accuracy that a wrong hint costs is told
-beside that of a right one, and what is gated is what the number does: adoption, and the difference
-of the two. Each probe is a mean over problems of
-`records/probe_value`; a policy's is compared with the baseline's on the problems that both have.
+with how much working a policy writes, which is no fault; and a model that has never read a
+sentence like the hint may fail by it whatever the number says, so the accuracy that a wrong hint
+costs is told beside that of a right one, and what is gated is what the number does: adoption, and
+the difference of the two.
+
+Each probe is a mean over problems of `records/probe_value`; a policy's is compared with the
+baseline's on the problems that both have. Probes of a model's scores (padding, steps) are of that
+one model on this policy's answers: they change when the answers do, also from guesses to working.
 """
 
 from dataclasses import dataclass
