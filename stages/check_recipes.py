@@ -10,10 +10,10 @@ from typing import Any
 
 import pydantic
 
-from stages import lineage, recipe_rewards, recipe_words
+from stages import lineage, recipe_probes, recipe_rewards, recipe_words
 from stages.models.start import BASE, NO_BASE
 from stages.recipe import ENSEMBLES, POLICY_STAGES, TABLES, Recipe
-from stages.recipe_words import NO_FILE, ONLINE_STAGES, PRESETS, REWARDS, section, table
+from stages.recipe_words import ONLINE_STAGES, PRESETS, REWARDS, section, table
 
 RECIPES, PLAN, BASELINE = "recipes", "plan", "baseline"
 ASSEMBLER, _, _ = ENSEMBLES.partition("/")
@@ -52,7 +52,7 @@ def find_problems(content: dict[str, Any]) -> list[str]:
                 numbers_twice(checked),
                 names_twice(checked),
                 no_baseline(checked),
-                other_policies(checked),
+                recipe_probes.problems(checked),
                 random_base(checked, content),
                 circles(checked),
             )
@@ -173,28 +173,6 @@ def no_baseline(recipe: Recipe) -> Problems:
         known = list(recipe.evaluate_policy)
         what = f"there is no evaluate_policy entry '{recipe.baseline}'"
         yield BASELINE, what + meant(recipe.baseline, known)
-
-
-def other_policies(recipe: Recipe) -> Problems:
-    """Probes and cards under the name of another policy, or against another than the baseline."""
-    for name, probing in recipe.probe_policy.items():
-        evaluation = recipe.evaluate_policy.get(name)
-        pool = recipe.sample_candidates.get(probing.pool)
-        if evaluation is None or evaluation.pool != probing.pool:
-            what = f"expected the pool of evaluate_policy.{name}, found '{probing.pool}'"
-            yield f"probe_policy.{name}.pool", what
-        elif pool is not None and pool.policy != probing.policy:
-            what = f"'{probing.pool}' is of {pool.policy}, not of {probing.policy}"
-            yield f"probe_policy.{name}.policy", what
-    baseline = f"probe_policy/{recipe.baseline}/probes.jsonl"
-    for name, card in recipe.write_card.items():
-        probed = recipe.probe_policy.get(name)
-        if probed is None or probed.policy != f"{card.made_by}/policy":
-            what = f"expected the maker of the policy of probe_policy.{name}, found {card.made_by}"
-            yield f"write_card.{name}.made_by", what
-        if card.against != (NO_FILE if name == recipe.baseline else baseline):
-            what = f"expected {baseline}, of the baseline ({NO_FILE} for its own card)"
-            yield f"write_card.{name}.against", f"{what}, found {card.against}"
 
 
 def names_twice(recipe: Recipe) -> Problems:

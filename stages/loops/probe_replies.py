@@ -19,6 +19,18 @@ Reply = tuple[Asked, str]
 """What was asked, and what the policy said."""
 
 
+def longest(
+    prompts: Sequence[Sequence[int]],
+    dev: Sequence[Prompt],
+    max_new_tokens: int,
+    drawing: CandidatesConfig,
+) -> int:
+    """Tokens of the longest prompt of either kind with its longest reply."""
+    asked = max((len(ids) for ids in prompts), default=0) + max_new_tokens
+    drawn = max((len(prompt.prompt_ids) for prompt in dev), default=0) + drawing.max_new_tokens
+    return max(asked, drawn)
+
+
 def replies(
     sampler: Sampler,
     decode: Callable[[Sequence[int]], str],

@@ -1,15 +1,14 @@
 """What reward and process models make of a policy's answers, as they are and modified."""
 
 from collections.abc import Iterator, Sequence
-
-import torch
+from typing import Protocol
 
 from stages.models import model_tokenizer, process_scorer, prompting
 from stages.models import scorer as models_scorer
 from stages.models.aggregate import Aggregate
 from stages.models.batch import Group, split_group
 from stages.models.config import ModelConfig
-from stages.models.device import ComputeConfig
+from stages.models.device import ComputeConfig, setup
 from stages.models.process_head import Solution
 from stages.models.process_scorer import AGGREGATES, ProcessScore
 from stages.models.start import DATA
@@ -18,6 +17,7 @@ from stages.records.probe_value import ProbeValue
 from stages.records.prompt import Prompt
 from stages.rewards.preference_pairs import distinct
 from stages.rewards.probes import process_steps, reward_length
+from stages.rewards.probes.given import Words
 from stages.rewards.probes.not_run import NO_MODEL
 
 FILLER = "Next step:"
@@ -36,54 +36,55 @@ def chosen(problems: Problems, samples_per_problem: int) -> list[tuple[Prompt, l
     return found
 
 
-def by_reward(
-    problems: Problems,
-    word: str,
-    aggregate: Aggregate,
-    model: ModelConfig,
-    compute: ComputeConfig,
-    device: torch.device,
-    *,
-    max_tokens: int,
+class Models(Protocol):
+    """What is said of models in params.yaml."""
+
+    @property
+    def ensemble(self) -> Aggregate: ...  # noqa: D102
+    @property
+    def process_score(self) -> ProcessScore: ...  # noqa: D102
+    @property
+    def model(self) -> ModelConfig: ...  # noqa: D102
+    @property
+    def compute(self) -> ComputeConfig: ...  # noqa: D102
+
+
+def values(
+    problems: Problems, words: Words, config: Models, *, max_tokens: int
 ) -> Iterator[ProbeValue]:
-    """See `rewards/probes/reward_length`; the reward model that `word` names is asked, if any."""
-    if word == NO_MODEL:
-        return
-    unused = ProcessScore(kind="last")
-    score = models_scorer.load(word, aggregate, unused, model, compute, device)
-    tokenizer = models_scorer.tokenizer(word)
-    end = model_tokenizer.eos_id(tokenizer)
+    """See `rewards/probes/reward_length` and `process_steps`.
 
-    def encode(texts: Sequence[str]) -> list[list[int]]:
-        return [[*ids, end] for ids in prompting.ids(texts, tokenizer)]
+    Args:
+        problems: with the completions that are looked at.
+        words: name the models; `NO_MODEL`: none is asked.
+        config: how scores are made.
+        max_tokens: a modified completion that is longer with its prompt is left out.
+    """
+    compute, aggregate, process_score = config.compute, config.ensemble, config.process_score
+    reward_model, process_model, model = words.reward_model, words.process, config.model
+    device = setup(compute)
+    if reward_model != NO_MODEL:
+        score = models_scorer.load(reward_model, aggregate, process_score, model, compute, device)
+        tokenizer = models_scorer.tokenizer(reward_model)
+        end = model_tokenizer.eos_id(tokenizer)
 
-    def scores(groups: Sequence[Group]) -> Sequence[float]:
-        parts = [part for group in groups for part in split_group(group, compute.row_tokens)]
-        return score(parts).values.tolist()
+        def encode(texts: Sequence[str]) -> list[list[int]]:
+            return [[*ids, end] for ids in prompting.ids(texts, tokenizer)]
 
-    yield from reward_length.values(problems, encode, scores, max_tokens=max_tokens)
+        def scores(groups: Sequence[Group]) -> Sequence[float]:
+            parts = [part for group in groups for part in split_group(group, compute.row_tokens)]
+            return score(parts).values.tolist()
 
+        yield from reward_length.values(problems, encode, scores, max_tokens=max_tokens)
+    if process_model != NO_MODEL:
+        scorer = process_scorer.load(DATA / process_model, compute, device)
+        separator = scorer.model.config.step_separator
+        own = model_tokenizer.load(DATA / process_model)
+        (filler,) = prompting.ids([FILLER + separator], own)
 
-def by_process(
-    problems: Problems,
-    word: str,
-    process_score: ProcessScore,
-    compute: ComputeConfig,
-    device: torch.device,
-    *,
-    max_tokens: int,
-) -> Iterator[ProbeValue]:
-    """See `rewards/probes/process_steps`; the process model that `word` names is asked, if any."""
-    if word == NO_MODEL:
-        return
-    scorer = process_scorer.load(DATA / word, compute, device)
-    aggregate = AGGREGATES[process_score.kind]
-    separator = scorer.model.config.step_separator
-    (filler,) = prompting.ids([FILLER + separator], model_tokenizer.load(DATA / word))
+        def aggregated(solutions: Sequence[Solution]) -> Sequence[float]:
+            return [AGGREGATES[process_score.kind](steps) for steps in scorer(solutions)]
 
-    def scores(solutions: Sequence[Solution]) -> Sequence[float]:
-        return [aggregate(own) for own in scorer(solutions)]
-
-    yield from process_steps.values(
-        problems, scorer.split, scores, filler=filler, max_tokens=max_tokens
-    )
+        yield from process_steps.values(
+            problems, scorer.split, aggregated, filler=filler, max_tokens=max_tokens
+        )

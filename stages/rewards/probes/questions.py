@@ -1,18 +1,24 @@
 """Everything that a policy is asked otherwise, and what its replies amount to."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models import prompting, reworded
+from stages.records import lines
 from stages.records.probe_value import ProbeValue
 from stages.records.problem import Problem
 from stages.records.prompt import Prompt
 from stages.rewards.probes import asked
 from stages.rewards.probes.asked import Asked
+from stages.rewards.probes.config import ProbeConfig
+from stages.rewards.probes.given import Words
+from stages.rewards.probes.not_run import NO_FILE
 from stages.seeding import derive
-from stages.sources import word_problem_numbers
+from stages.sources import other_problems, refusal_requests, word_problem_numbers
 from stages.sources.refusal_requests import Request
 
 REQUEST = "request"
@@ -33,6 +39,28 @@ class Questions:
     """Problems of another source."""
     requests: Sequence[Request]
     """To be answered or refused; none where the policy has no chat template."""
+
+
+def gather(
+    test: Sequence[Prompt], prompts: Path, config: ProbeConfig, words: Words, *, is_chat: bool
+) -> Questions:
+    """What there is to ask about.
+
+    Args:
+        test: the test problems.
+        prompts: the folder of the prompts; of the training problems as many are read.
+        config: what the file of other problems is like.
+        words: name the files.
+        is_chat: whether the policy has a chat template; only such a one is asked requests.
+    """
+    named = words.transfer != NO_FILE
+    asks = is_chat and words.refusals != NO_FILE
+    return Questions(
+        test=test,
+        train=list(itertools.islice(lines.read(prompts / "train.jsonl", Prompt), len(test))),
+        transfer=other_problems.problems(Path(words.transfer), config.transfer) if named else [],
+        requests=refusal_requests.read(Path(words.refusals)) if asks else [],
+    )
 
 
 def ask(questions: Questions, seed: int) -> list[Asked]:
