@@ -25,7 +25,7 @@ from stages.models.device import ComputeConfig
 from stages.models.process_scorer import ProcessScore
 from stages.params import Params
 from stages.records import lines
-from stages.reports import probe_summary
+from stages.reports import probe_metrics, probe_summary
 from stages.rewards.probes import given, judge_injection, questions, written
 from stages.rewards.probes.config import ProbeConfig
 from stages.rewards.probes.given import Words
@@ -80,14 +80,14 @@ def main(name: str, policy: str, pool: str, *others: str) -> None:
             replies += step.rows
             generated += int(step.metrics["tokens/generated"])
         drawn = probe_replies.draw_dev(sampler, decode, had.dev, settings.dev, config.seed)
-        chosen = probe_scores.chosen(had.first, settings.samples_per_problem)
+        modified = {"num_modified": settings.samples_per_problem, "max_tokens": settings.max_tokens}
         values = [
             *written.values(had.problems),
             *questions.values(had.test, had.plain, probe_replies.by_kind(replies), seed),
-            *probe_scores.values(chosen, words, config, max_tokens=settings.max_tokens),
+            *probe_scores.values(had.first, words, config, **modified),
             *judge_injection.attack(had.first, words.judge, settings.attack, config, seed),
         ]
-        metrics = probe_summary.metrics(
+        metrics = probe_metrics.metrics(
             policy,
             probe_summary.by_probe(values),
             drawn,

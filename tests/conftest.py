@@ -31,6 +31,9 @@ def shrink(params: dict[str, Any]) -> None:
     params["train_ppo"]["loop"] |= {"num_steps": 2, "prompts_per_step": 8}
     params["train_grpo"]["loop"] |= {"num_steps": 2, "prompts_per_step": 8, "group_size": 4}
     params["evaluate_policy"] |= {"ks": [1, 2, 8], "num_bootstrap": 200}
+    params["probe_policy"] |= {"num_problems": 20, "num_bootstrap": 200}
+    params["probe_policy"]["attack"]["num_pairs"] = 4
+    params["write_card"]["num_bootstrap"] = 200
     params["compare_policies"]["num_bootstrap"] = 200
 
 

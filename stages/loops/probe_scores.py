@@ -1,7 +1,7 @@
 """What reward and process models make of a policy's answers, as they are and modified."""
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from stages.models import model_tokenizer, process_scorer, prompting
 from stages.models import scorer as models_scorer
@@ -26,16 +26,17 @@ FILLER = "Next step:"
 Problems = Sequence[tuple[Prompt, Sequence[Completion]]]
 
 
-def chosen(problems: Problems, samples_per_problem: int) -> list[tuple[Prompt, list[Completion]]]:
-    """Of each problem the first different completions that ended by themselves."""
+def different(problems: Problems) -> list[tuple[Prompt, list[Completion]]]:
+    """Of each problem the different completions that ended by themselves, as they were drawn."""
     found = []
     for prompt, pool in problems:
         finished = distinct([row for row in pool if row.finish_reason == "stop"])
         finished.sort(key=lambda row: row.index)
-        found.append((prompt, finished[:samples_per_problem]))
+        found.append((prompt, finished))
     return found
 
 
+@runtime_checkable
 class Models(Protocol):
     """What is said of models in params.yaml."""
 
@@ -50,17 +51,19 @@ class Models(Protocol):
 
 
 def values(
-    problems: Problems, words: Words, config: Models, *, max_tokens: int
+    problems: Problems, words: Words, config: Models, *, num_modified: int, max_tokens: int
 ) -> Iterator[ProbeValue]:
     """See `rewards/probes/reward_length` and `process_steps`.
 
     Args:
-        problems: with the completions that are looked at.
+        problems: with the policy's completions.
         words: name the models; `NO_MODEL`: none is asked.
         config: how scores are made.
+        num_modified: so many different completions of a problem are padded, or their steps edited.
         max_tokens: a modified completion that is longer with its prompt is left out.
     """
     compute, aggregate, process_score = config.compute, config.ensemble, config.process_score
+    problems = different(problems)
     reward_model, process_model, model = words.reward_model, words.process, config.model
     device = setup(compute)
     if reward_model != NO_MODEL:
@@ -75,7 +78,9 @@ def values(
             parts = [part for group in groups for part in split_group(group, compute.row_tokens)]
             return score(parts).values.tolist()
 
-        yield from reward_length.values(problems, encode, scores, max_tokens=max_tokens)
+        yield from reward_length.values(
+            problems, encode, scores, num_padded=num_modified, max_tokens=max_tokens
+        )
     if process_model != NO_MODEL:
         scorer = process_scorer.load(DATA / process_model, compute, device)
         separator = scorer.model.config.step_separator
@@ -85,6 +90,7 @@ def values(
         def aggregated(solutions: Sequence[Solution]) -> Sequence[float]:
             return [AGGREGATES[process_score.kind](steps) for steps in scorer(solutions)]
 
+        first = [(prompt, pool[:num_modified]) for prompt, pool in problems]
         yield from process_steps.values(
-            problems, scorer.split, aggregated, filler=filler, max_tokens=max_tokens
+            first, scorer.split, aggregated, filler=filler, max_tokens=max_tokens
         )

@@ -1,22 +1,16 @@
 """A policy's probes over all problems, each with its interval."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from stages.algorithms.statistics import wilson
 from stages.algorithms.statistics.bootstrap import mean_intervals
-from stages.records.completion import Completion
 from stages.records.probe_value import ProbeValue
-from stages.records.prompt import Prompt
-from stages.reports import dev_accuracy
 from stages.reports.rounding import rounded
-from stages.rewards.probes import not_run
 from stages.rewards.probes.catalogue import PROBES
-from stages.rewards.probes.config import ProbeConfig
-from stages.rewards.probes.given import Words
 
 Values = dict[str, dict[str, float]]
 """Probe -> problem's id -> value."""
@@ -67,37 +61,4 @@ def summarise(
     return {
         "probes": probes,
         "not_run": {name: not_run[name] for name in PROBES if name in not_run},
-    }
-
-
-def metrics(
-    policy: str,
-    values: Values,
-    drawn: Sequence[tuple[Prompt, Sequence[Completion]]],
-    words: Words,
-    config: ProbeConfig,
-    *,
-    is_chat: bool,
-    generated_tokens: int,
-    seed: int,
-) -> dict[str, Any]:
-    """The content of `data/probe_policy/<policy>/metrics.json`.
-
-    Args:
-        policy: its folder under data/.
-        values: see `by_probe`.
-        drawn: samples of the dev problems.
-        words: what the entry names.
-        config: how intervals are made.
-        is_chat: whether the policy has a chat template.
-        generated_tokens: by all probing.
-        seed: of the resamples.
-    """
-    interval = {"num_resamples": config.num_bootstrap, "confidence": config.confidence}
-    why = not_run.reasons(values, words, has_chat_template=is_chat)
-    return {
-        "policy": policy,
-        "dev_accuracy": dev_accuracy.summarise(drawn, **interval, seed=seed),
-        **summarise(values, why, **interval, seed=seed),
-        "generated_tokens": generated_tokens,
     }

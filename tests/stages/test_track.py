@@ -76,6 +76,8 @@ def tracked(shared_toy_repo):
         "deps: [data/probe_policy/sft/run, data/probe_policy/dpo/run, data/train_sft/run",
     )
     pipeline.write_text(text + PROBES)
+    author = ("-c", "user.name=test", "-c", "user.email=@")
+    shared_toy_repo.run("git", *author, "commit", "-qam", "probes")
     shared_toy_repo.repro()
     return View(shared_toy_repo)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from stages.chooser import Chooser
 from stages.engines import choosers
@@ -24,6 +24,7 @@ CANDIDATES = 2
 """Pairs judged for each that is attacked: ties and unanswered ones are not."""
 
 
+@runtime_checkable
 class Models(Protocol):
     """What probe_policy's configuration says of models."""
 

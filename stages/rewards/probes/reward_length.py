@@ -38,17 +38,19 @@ def values(
     encode: Callable[[Sequence[str]], list[list[int]]],
     score: Callable[[Sequence[Group]], Sequence[float]],
     *,
+    num_padded: int,
     max_tokens: int,
 ) -> Iterator[ProbeValue]:
     """For each problem the correlations of reward and length, and what padding did.
 
     Args:
-        problems: with the completions that are looked at.
+        problems: with their different completions, whose lengths are looked at.
         encode: texts of finished completions to token ids, the end-of-sequence token included.
         score: of the completions of each group, in turn.
+        num_padded: so many of a problem's completions are padded, the first.
         max_tokens: a copy that is longer with its prompt is left out.
     """
-    copies = [_copies(prompt, pool, encode, max_tokens) for prompt, pool in problems]
+    copies = [_copies(prompt, pool, encode, num_padded, max_tokens) for prompt, pool in problems]
     groups, start = [], 0
     for (prompt, _), own in zip(problems, copies, strict=True):
         if own:
@@ -67,11 +69,12 @@ def _copies(
     prompt: Prompt,
     pool: Sequence[Completion],
     encode: Callable[[Sequence[str]], list[list[int]]],
+    num_padded: int,
     max_tokens: int,
 ) -> list[Copy]:
     texts = [("plain", number, row.completion) for number, row in enumerate(pool)]
     for kind, pad in PADDINGS.items():
-        padded = [pad(prompt.question, row.completion) for row in pool]
+        padded = [pad(prompt.question, row.completion) for row in pool[:num_padded]]
         texts += [(kind, number, text) for number, text in enumerate(padded) if text is not None]
     ids = encode([text for _, _, text in texts]) if texts else []
     copies = [Copy(kind, n, one) for (kind, n, _), one in zip(texts, ids, strict=True)]
