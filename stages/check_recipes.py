@@ -10,7 +10,7 @@ from typing import Any
 
 import pydantic
 
-from stages import lineage, recipe_rewards, recipe_scores, recipe_words
+from stages import lineage, recipe_probes, recipe_rewards, recipe_scores, recipe_words
 from stages.models.start import BASE, NO_BASE
 from stages.recipe import ENSEMBLES, POLICY_STAGES, TABLES, Recipe
 from stages.recipe_words import (
@@ -59,6 +59,7 @@ def find_problems(content: dict[str, Any]) -> list[str]:
                 numbers_twice(checked),
                 names_twice(checked),
                 no_baseline(checked),
+                recipe_probes.problems(checked),
                 random_base(checked, content),
                 circles(checked),
             )
@@ -121,6 +122,7 @@ def wrong_splits(recipe: Recipe) -> Problems:
         ("score_candidates", "pool", None),
         ("choose_aggregation", "pool", "dev"),
         ("evaluate_policy", "pool", "test"),
+        ("probe_policy", "pool", "test"),
         ("select_demonstrations", "pool", None),
         ("label_steps", "pool", None),
     ):
@@ -201,6 +203,7 @@ def random_base(recipe: Recipe, content: dict[str, Any]) -> Problems:
         ("train_grpo", "start"),
         ("evaluate_checkpoints", "reference"),
         ("sample_candidates", "policy"),
+        ("probe_policy", "policy"),
     ):
         for name, entry in table(recipe, stage).items():
             if getattr(entry, word) == BASE:

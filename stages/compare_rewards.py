@@ -13,7 +13,7 @@ from typing import Any
 from stages import params, recipe, seeding
 from stages.params import Params
 from stages.recipe import Recipe
-from stages.recipe_entries import Evaluation
+from stages.recipe_evaluations import Evaluation
 from stages.records import lines, pools
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt

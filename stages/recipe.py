@@ -10,10 +10,7 @@ from pydantic import Field
 
 from stages.params import Params
 from stages.recipe_entries import (
-    Aggregations,
-    CheckpointEvaluation,
     Dpo,
-    Evaluation,
     Imported,
     JudgedPairs,
     Name,
@@ -21,16 +18,23 @@ from stages.recipe_entries import (
     OutcomeReward,
     Pairs,
     Pool,
-    ProcessEvaluation,
     ProcessReward,
     Reference,
     RevisedPairs,
     RewardModel,
-    Scores,
-    Search,
     Selection,
     Sft,
     Steps,
+)
+from stages.recipe_evaluations import (
+    Aggregations,
+    Card,
+    CheckpointEvaluation,
+    Evaluation,
+    Probing,
+    ProcessEvaluation,
+    Scores,
+    Search,
 )
 
 PREPARE_DATA = "prepare_data"
@@ -64,6 +68,8 @@ class Recipe(Params):
     search_solutions: dict[Name, Search]
     evaluate_checkpoints: dict[Name, CheckpointEvaluation]
     evaluate_policy: dict[Name, Evaluation] = Field(min_length=1)
+    probe_policy: dict[Name, Probing]
+    write_card: dict[Name, Card]
     baseline: Name
     """The entry of evaluate_policy which the others are compared with. A word, for DVC does not
     see the order of entries."""

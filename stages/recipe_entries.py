@@ -146,17 +146,6 @@ class ProcessReward(Params):
     """The folder of the labelled steps it is tested on."""
 
 
-class ProcessEvaluation(Params):
-    """An entry of evaluate_process_reward."""
-
-    model: Word
-    """A process reward model."""
-    dev: Word
-    """The folder of step labels that the threshold is chosen on."""
-    test: Word
-    """The folder of step labels whose truth is known."""
-
-
 class Reference(Params):
     """An entry of compute_ref_logprobs."""
 
@@ -194,69 +183,3 @@ class OnlineRl(Params):
     model, a policy that judges, or `no_model`."""
     own: Module
     """The file in stages/rewards/own/ that the reward asks; `none` where it asks none."""
-
-
-class Scores(Params):
-    """An entry of score_candidates: what scores one pool; each model may be `no_model`, not all."""
-
-    pool: Word
-    """An entry of sample_candidates."""
-    split: Word
-    """The split that it is of."""
-    ensemble: Word
-    """An ensemble of reward models."""
-    reward_model: Word
-    """A reward model."""
-    outcome: Word
-    """An outcome reward model."""
-    process: Word
-    """A process reward model."""
-
-
-class Aggregations(Params):
-    """An entry of choose_aggregation."""
-
-    pool: Word
-    """An entry of sample_candidates, of the split `dev`."""
-    scores: Word
-    """What a process model made of it: `score_candidates/<entry>/scores`."""
-
-
-class Search(Params):
-    """An entry of search_solutions."""
-
-    preset: Word
-    """An entry of the section `search`."""
-    policy: Word
-    """Who writes the steps."""
-    process: Word
-    """The process reward model that chooses among them."""
-    split: Word
-    """Whose problems."""
-
-
-class CheckpointEvaluation(Params):
-    """An entry of evaluate_checkpoints; its name is the run's in reports."""
-
-    run: Word
-    """The entry of train_dpo, train_ppo or train_grpo whose checkpoints they are."""
-    reference: Word
-    """The policy that it started from: step 0, and what the divergence is measured from."""
-    reward_model: Word
-    """A reward model, or `no_model`."""
-    ensemble: Word
-    """An ensemble, or `no_model`."""
-    split: Word
-    """Whose problems are answered: `dev` or `preference`, never `test`, by which no step may be
-    chosen."""
-
-
-class Evaluation(Params):
-    """An entry of evaluate_policy; its name is the policy's in reports."""
-
-    pool: Word
-    """An entry of sample_candidates, of the split `test`."""
-    scores: Word
-    """What can choose among it: `score_candidates/<entry>/scores`, or `no_scores`."""
-    aggregation: Word
-    """How scores of steps become one: `choose_aggregation/<entry>/choice`, or `no_choice`."""

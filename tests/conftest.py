@@ -36,8 +36,10 @@ def shrink(params: dict[str, Any]) -> None:
     params["report_overoptimization"]["num_bootstrap"] = 200
     for stage in ("train_dpo", "train_ppo", "train_grpo"):
         params[stage]["num_checkpoints"] = 1
-    params["evaluate_policy"] |= {"ks": [1, 2, 8], "num_bootstrap": 200}
     params["search_solutions"]["num_bootstrap"] = 200
+    params["probe_policy"] |= {"num_problems": 20, "num_bootstrap": 200}
+    params["probe_policy"]["attack"]["num_pairs"] = 4
+    params["write_card"]["num_bootstrap"] = 200
     params["compare_policies"]["num_bootstrap"] = 200
 
 

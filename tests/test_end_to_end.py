@@ -15,6 +15,8 @@ AFTER_GRPO = {
     "sample_candidates@grpo-test",
     "score_candidates@grpo-test",
     "evaluate_policy@grpo",
+    "probe_policy@grpo",
+    "write_card@grpo",
     "compare_policies",
     "compare_rewards",
     "compare_search",

@@ -29,6 +29,8 @@ def use_gsm8k(params: dict[str, Any]) -> None:
     params["train_ppo"]["loop"]["max_new_tokens"] = 48
     params["train_grpo"]["loop"]["max_new_tokens"] = 48
     params["evaluate_policy"]["ks"] = [1]
+    params["probe_policy"] |= {"num_problems": 20, "max_new_tokens": 48, "max_tokens": 2048}
+    params["probe_policy"]["dev"] |= {"num_samples": 1, "max_new_tokens": 48}
 
 
 @pytest.mark.slow
@@ -36,7 +38,7 @@ def use_gsm8k(params: dict[str, Any]) -> None:
 def test_the_whole_pipeline_runs_on_gsm8k(pipeline_copy: Callable[..., PipelineCopy]):
     copy = pipeline_copy(use_gsm8k)
     copy.run("-m", "flows.gather")
-    assert len(copy.repro()) == 27
+    assert len(copy.repro()) == 37
     card = copy.read("data/prepare_data/data_card.json")
     assert card["source_problems"] == {"train": 7473, "test": 1319}
     comparison = copy.read("data/compare_policies/metrics.json")

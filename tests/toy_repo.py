@@ -59,6 +59,12 @@ with runs.start(stage, output, gpu=True) as run:
         with outputs.replace(output / "pool.jsonl") as temporary:
             row = {"id": "a", "completion": "4 #### 4", "completion_ids": [1, 2], "drawn": drawn}
             temporary.write_text((json.dumps(row) + "\\n") * 60)
+    elif stage.startswith("probe"):
+        name = stage.partition("@")[2]
+        accuracy = {"sft": 0.25, "dpo": content["goal"]}[name]
+        probes = {"policy": f"train_{name}/policy", "dev_accuracy": {"value": accuracy}}
+        with outputs.replace(output / "metrics.json") as temporary:
+            temporary.write_text(json.dumps(probes))
     else:
         numbers = {
             "sft": {"stage": "train_sft", "mean_accuracy": 0.25},

@@ -47,7 +47,7 @@ def problems(config: Config, seed: int) -> Iterator[Problem]:
         # One stream a draw: problem k does not depend on how problem k - 1 was made.
         rng = random.Random(derive(seed, "word_problems", draw))
         draw += 1
-        start, moves, answer = _chain(rng, config.max_value)
+        start, moves, answer = chain(rng, config.max_value)
         question = word_problem_text.tell(rng, start, moves)
         if question in seen:
             continue
@@ -62,7 +62,7 @@ def problems(config: Config, seed: int) -> Iterator[Problem]:
         )
 
 
-def _chain(rng: random.Random, max_value: int) -> tuple[int, list[Move], int]:
+def chain(rng: random.Random, max_value: int) -> tuple[int, list[Move], int]:
     """A start value and two to four moves that stay within 0 to `max_value`."""
     start = value = rng.randint(2, 20)
     moves: list[Move] = []

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from stages.tracking import flat, models, stage_run
+from stages.tracking import best_policy, flat, models, stage_run
 from stages.tracking.lockfile import Entry, digest
 from stages.tracking.store import Store
 
@@ -52,7 +52,7 @@ def sync(store: Store, entries: list[Entry], runs: dict[str, tuple[str, dict[str
         tags["mlflow.source.git.commit"] = commit
     tags["mlflow.note.content"] = _note(headline)
     stage_run.log_tags(store, run_id, tags)
-    _mark_best(store, headline, runs)
+    _mark_best(store, entries, runs)
     store.client.set_tag(run_id, stage_run.COMPLETE, "true")
     store.client.set_terminated(run_id, "FINISHED", ended)
     return True
@@ -70,15 +70,11 @@ def _headline(entries: list[Entry], runs: dict[str, tuple[str, Any]]) -> dict[st
     return json.loads(Path(paths[0]).read_text(encoding="utf-8")) if paths else {}
 
 
-def _mark_best(store: Store, headline: dict[str, Any], runs: dict[str, tuple[str, Any]]) -> None:
-    accuracy = {
-        numbers["stage"]: numbers["mean_accuracy"]
-        for numbers in headline.get("policies", {}).values()
-        if numbers["stage"] in runs
-    }
-    if accuracy:
-        stage = max(accuracy, key=accuracy.__getitem__)
-        models.mark_best(store, runs[stage][0], stage)
+def _mark_best(store: Store, entries: list[Entry], runs: dict[str, tuple[str, Any]]) -> None:
+    """The alias is the best policy's by its dev problems; without probes nobody has it."""
+    chosen = best_policy.choose(entries, runs)
+    if chosen is not None:
+        models.mark_best(store, runs[chosen.stage][0], chosen)
 
 
 def _note(headline: dict[str, Any]) -> str:

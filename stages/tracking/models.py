@@ -10,6 +10,7 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from stages.tracking import files
+from stages.tracking.best_policy import Chosen
 from stages.tracking.lockfile import Entry
 from stages.tracking.store import Store
 
@@ -33,9 +34,9 @@ def log(store: Store, run_id: str, entry: Entry) -> None:
         store.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
 
 
-def mark_best(store: Store, run_id: str, stage: str) -> None:
-    """Register the policy that `run_id` of `stage` wrote, and let the alias `best` name it."""
-    model = _find(store, run_id, _name(stage, "policy"))
+def mark_best(store: Store, run_id: str, chosen: Chosen) -> None:
+    """Register the policy that `run_id` of its stage wrote, and let the alias `best` name it."""
+    model = _find(store, run_id, _name(chosen.stage, "policy"))
     if model is None:
         return
     client = store.client
@@ -51,6 +52,9 @@ def mark_best(store: Store, run_id: str, stage: str) -> None:
             model_id=model.model_id,
             tags={name: value for name, value in model.tags.items() if name.startswith("dvc.")},
         )
+    for key, value in chosen.tags.items():
+        if version.tags.get(key) != value:
+            client.set_model_version_tag(REGISTERED, str(version.version), key, value)
     current = _best(store)
     if current is None or str(current.version) != str(version.version):
         client.set_registered_model_alias(REGISTERED, ALIAS, str(version.version))

@@ -9,7 +9,24 @@ import mlflow
 import pytest
 from mlflow.entities import ViewType
 
-STAGES = {"train_sft", "train_dpo", "sample_candidates@dpo-test", "compare_policies"}
+STAGES = {
+    "train_sft",
+    "train_dpo",
+    "sample_candidates@dpo-test",
+    "compare_policies",
+    "probe_policy@sft",
+    "probe_policy@dpo",
+}
+PROBES = """
+  probe_policy:
+    foreach: [sft, dpo]
+    do:
+      cmd: python work.py probe_policy@${item}
+      deps: [work.py, 'data/train_${item}/policy']
+      params: [goal]
+      outs: ['data/probe_policy/${item}/run']
+      metrics: ['data/probe_policy/${item}/metrics.json': {cache: false}]
+"""
 
 
 class View:
@@ -53,13 +70,21 @@ class View:
 
 @pytest.fixture(scope="module")
 def tracked(shared_toy_repo):
+    pipeline = shared_toy_repo.path / "dvc.yaml"
+    text = pipeline.read_text().replace(
+        "deps: [data/train_sft/run",
+        "deps: [data/probe_policy/sft/run, data/probe_policy/dpo/run, data/train_sft/run",
+    )
+    pipeline.write_text(text + PROBES)
+    author = ("-c", "user.name=test", "-c", "user.email=@")
+    shared_toy_repo.run("git", *author, "commit", "-qam", "probes")
     shared_toy_repo.repro()
     return View(shared_toy_repo)
 
 
 def test_every_executed_stage_is_one_run_and_the_lock_one_more(tracked):
     names = [run.info.run_name for run in tracked.runs()]
-    assert len(names) == 5
+    assert len(names) == 7
     assert set(names) > STAGES
     assert {run.info.status for run in tracked.runs()} == {"FINISHED"}
 
@@ -132,10 +157,12 @@ def test_the_manifest_holds_all_parameters_headline_numbers_and_the_runs(tracked
     assert "| dpo | 0.500 | +0.250 |" in run.data.tags["mlflow.note.content"]
 
 
-def test_the_alias_best_names_the_policy_with_the_best_mean_accuracy(tracked):
+def test_the_alias_best_names_the_policy_that_is_best_on_dev_problems_and_says_so(tracked):
     best = tracked.client.get_model_version_by_alias("posttrain-policy", "best")
     assert best.run_id == tracked.run("train_dpo").info.run_id
     assert best.tags["dvc.path"] == "data/train_dpo/policy"
+    assert best.tags["posttrain.chosen_by"] == "dev_accuracy"
+    assert best.tags["posttrain.dev_accuracy"] == "0.5000"
 
 
 def test_a_second_call_adds_nothing(tracked):
@@ -181,7 +208,12 @@ def test_a_changed_parameter_adds_what_was_executed_and_its_reversal_adds_nothin
     tracked.repo.set_params(goal=0.125)
     tracked.repo.repro()
     added = [run for run in tracked.runs() if run.info.run_id not in before]
-    assert sorted(run.info.run_name.split()[0] for run in added) == ["compare_policies", "manifest"]
+    assert sorted(run.info.run_name.split()[0] for run in added) == [
+        "compare_policies",
+        "manifest",
+        "probe_policy@dpo",
+        "probe_policy@sft",
+    ]
     best = tracked.client.get_model_version_by_alias("posttrain-policy", "best")
     assert best.tags["dvc.path"] == "data/train_sft/policy"
     tracked.repo.set_params()
@@ -199,7 +231,7 @@ def test_four_calls_on_a_fresh_store_add_each_run_once_and_weights_where_asked(t
     ]
     told = [call.communicate(timeout=600)[0] for call in calls]
     assert [call.returncode for call in calls] == [0, 0, 0, 0], told
-    assert sum("MLflow: 5 runs added" in text for text in told) == 1, told
+    assert sum("MLflow: 7 runs added" in text for text in told) == 1, told
     assert sum("MLflow: 0 runs added" in text for text in told) == 3, told
     with_weights = View(tracked.repo, uri)
     run = with_weights.run("train_dpo")

@@ -1,0 +1,67 @@
+"""Which policy gets the registry's alias: the best on dev problems, never on the test's.
+
+Of several policies the one with the highest test accuracy is also the one that chance has favoured
+most there, so a name given by it would make its own test result too good. probe_policy measures
+each on dev problems, from which nothing is learned; the release gate's verdict goes with the name,
+but does not decide: what is worse than the baseline is said, and whoever deploys decides.
+"""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from stages.tracking.lockfile import Entry
+
+PROBES, CARDS = "probe_policy@", "write_card@"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
+    """The best policy."""
+
+    stage: str
+    """The DVC stage that made it."""
+    tags: dict[str, str]
+    """Why, for the registry."""
+
+
+def choose(entries: list[Entry], runs: Collection[str]) -> Chosen | None:
+    """The policy of the highest dev accuracy; of equals the first by stage.
+
+    None where no policy was probed.
+
+    Args:
+        entries: of dvc.lock.
+        runs: the stages whose outputs are those that dvc.lock names.
+    """
+    accuracy: dict[str, float] = {}
+    for metrics in _metrics(entries, runs, PROBES):
+        made_by = _maker(metrics)
+        if made_by in runs:
+            accuracy[made_by] = metrics["dev_accuracy"]["value"]
+    if not accuracy:
+        return None
+    best = max(sorted(accuracy), key=accuracy.__getitem__)
+    verdicts = {_maker(card): card["verdict"] for card in _metrics(entries, runs, CARDS)}
+    tags = {
+        "posttrain.chosen_by": "dev_accuracy",
+        "posttrain.dev_accuracy": f"{accuracy[best]:.4f}",
+    }
+    gate = verdicts.get(best)
+    return Chosen(stage=best, tags=tags | ({"posttrain.gate": gate} if gate else {}))
+
+
+def _maker(metrics: dict[str, Any]) -> str:
+    """`train_dpo@dpo` of `train_dpo/dpo/policy`."""
+    return metrics["policy"].removesuffix("/policy").replace("/", "@")
+
+
+def _metrics(entries: list[Entry], runs: Collection[str], stage: str) -> list[dict[str, Any]]:
+    return [
+        json.loads(out.path.read_text(encoding="utf-8"))
+        for entry in entries
+        if entry.stage.startswith(stage) and entry.stage in runs
+        for out in entry.outs
+        if out.path.name == "metrics.json"
+    ]
