@@ -13,11 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stages import params, seeding
 from stages.params import Params
-from stages.recipe import ENSEMBLES, Recipe
+from stages.recipe import Recipe
 from stages.records import lines, pools
 from stages.records.checkpoint_result import CheckpointResult
 from stages.records.completion import Completion
@@ -31,7 +29,6 @@ from stages.reports import (
     training_page,
 )
 from stages.reports.overoptimization import Curve, OveroptimizationConfig
-from stages.rewards import answer_checker
 from stages.runtime import outputs, process, progress, runs
 
 DATA = Path("data")
@@ -87,32 +84,16 @@ def best_of_n(plan: Recipe) -> Iterator[tuple[str, Curve | str]]:
     pool = plan.evaluate_policy[plan.baseline].pool
     completions = lines.read(DATA / f"sample_candidates/{pool}/pool.jsonl", Completion)
     problems = pools.by_problem(lines.read(PROMPTS, Prompt), completions)
-    verdicts = [
-        np.array([float(answer_checker.is_correct(row.completion, prompt.answer)) for row in rows])
-        for prompt, rows in problems
-    ]
-    for scorer, name in sorted(scorers(plan, pool).items()):
+    for scorer, name in overoptimization_curves.scorers(plan, pool).items():
         rows = lines.read(DATA / f"score_candidates/{name}/scores.jsonl", Score)
-        scores = [np.array(one) for one in pools.scores(problems, rows)]
-        trouble = overoptimization_curves.trouble(scores, verdicts)
-        yield scorer, trouble or overoptimization_curves.of_best_of_n(scorer, scores, verdicts)
+        scores = pools.scores(problems, rows)
+        yield scorer, overoptimization_curves.of_pool(scorer, problems, scores)
 
 
 def of_run(name: str, units: dict[str, dict[str, float]]) -> list[Curve]:
     """A run's curves, by each scorer that has a unit."""
     rows = list(lines.read(folder(name) / "rows.jsonl", CheckpointResult))
     return overoptimization_curves.of_run(name, rows, units)
-
-
-def scorers(plan: Recipe, pool: str) -> dict[str, str]:
-    """`reward_model` and `ensemble` -> the first entry of score_candidates that is of such."""
-    found: dict[str, str] = {}
-    for name, entry in sorted(plan.score_candidates.items()):
-        kinds = {"train_reward_model/": "reward_model", f"{ENSEMBLES}/": "ensemble"}
-        kind = [kinds[start] for start in kinds if entry.scorer.startswith(start)]
-        if entry.pool == pool and kind:
-            found.setdefault(kind[0], name)
-    return found
 
 
 def folder(name: str) -> Path:

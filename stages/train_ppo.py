@@ -15,14 +15,14 @@ Departure: no pretraining mix. The answer checker's verdict is logged.
 import json
 from pathlib import Path
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
 from stages.loops import checkpoints, critic, entry_reward, epochs, ppo
 from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig, PpoPreset
-from stages.loops.step import Step, token_totals
+from stages.loops.step import Step, totals
 from stages.models import lora, model_tokenizer, policy
 from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig, setup
@@ -41,12 +41,10 @@ PROMPTS = DATA / "prepare_data/prompts/train.jsonl"
 OUTPUT = DATA / "train_ppo"
 
 
-class TrainPpo(Params):
+class TrainPpo(checkpoints.Kept):
     """Section of params.yaml."""
 
     loop: PpoConfig
-    num_checkpoints: int = Field(ge=0)
-    """Policies kept along the way, evenly spaced, each as large as the policy; 0: none."""
 
 
 class Config(Params):
@@ -88,27 +86,25 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         value = critic.load(algorithm.value, model, paths, pad_id, compute, config.lora, seed)
         merged = lora.attach(model, config.lora, seed)
         prompts = list(lines.read(PROMPTS, Prompt))
-        longest = loop.max_new_tokens
         judge = entry_reward.load(
-            config.rewards, scorer, own, config.ensemble, actor, compute, longest
+            config.rewards, scorer, own, config.ensemble, actor, compute, loop.max_new_tokens
         )
         task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
         schedule = epochs.draws(len(prompts), loop.num_steps, loop.prompts_per_step, seed)
         steps = ppo.train(actor, value, task, schedule, loop, algorithm, compute, seed)
         history: list[Step] = []
-        kept = checkpoints.spaced(len(schedule), config.train_ppo.num_checkpoints)
+        total, number = len(schedule), config.train_ppo.num_checkpoints
         with outputs.replace(output / "checkpoints") as temporary:
-            steps = checkpoints.along(steps, kept, merged, tokenizer, temporary)
-            for step in progress.track(steps, total=len(schedule), label=f"train_ppo {name}"):
+            steps = checkpoints.along(steps, total, number, merged, tokenizer, temporary)
+            for step in progress.track(steps, total=total, label=f"train_ppo {name}"):
                 run.log(step.index, step.metrics)
                 history.append(step)
         with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
-        metrics = {"steps": len(history), **token_totals(history)}
         with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", "utf-8")
+            temporary.write_text(json.dumps(totals(history), indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
