@@ -14,15 +14,15 @@ The split is never `test`: which step is best is chosen here, and reported there
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 from stages import params
 from stages.engines import samplers
 from stages.engines.samplers import EngineName
-from stages.loops import candidates, checkpoint_measures, checkpoints
-from stages.loops.checkpoint_measures import CheckpointsConfig, Judges
-from stages.models import ensemble, model_tokenizer, policy
+from stages.loops import candidates, checkpoint_judges, checkpoint_measures, checkpoints
+from stages.loops.checkpoint_judges import Judges
+from stages.loops.checkpoint_measures import CheckpointsConfig
+from stages.models import model_tokenizer, policy
 from stages.models import start as models_start
 from stages.models.aggregate import Aggregate
 from stages.models.config import ModelConfig
@@ -38,7 +38,6 @@ from stages.seeding import derive
 DATA = Path("data")
 PROMPTS = DATA / "prepare_data/prompts"
 OUTPUT = DATA / "evaluate_checkpoints"
-NO_MODEL = "no_model"
 
 
 class Config(Params):
@@ -60,9 +59,12 @@ def main(
     with runs.start(f"evaluate_checkpoints@{name}", output, gpu=True) as run:
         config = params.load(Config)
         settings = config.evaluate_checkpoints
-        judges = load_judges(reference, reward_model, ensemble_of, config)
+        words, device = (reference, reward_model, ensemble_of), setup(config.compute)
+        judges = checkpoint_judges.load(
+            *words, config.ensemble, config.model, config.compute, device
+        )
         prompts = list(lines.read(PROMPTS / f"{split}.jsonl", Prompt))
-        policies = list(along(run_of, reference))
+        policies = list(checkpoints.policies(DATA, run_of, reference))
         rows: list[CheckpointResult] = []
         for index, (step, word) in enumerate(progress.track(policies, label=f"evaluate {name}")):
             found = evaluate(step, word, judges, prompts, config, split)
@@ -81,52 +83,23 @@ def main(
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
-def load_judges(reference: str, reward_model: str, ensemble_of: str, config: Config) -> Judges:
-    """The models that words name, in eval mode."""
-    compute, device = config.compute, setup(config.compute)
-    single, several = (
-        None if word == NO_MODEL else ensemble.load(DATA / word, config.ensemble, compute, device)
-        for word in (reward_model, ensemble_of)
-    )
-    start = models_start.load(reference, config.model, compute, device).eval()
-    return Judges(reference=start, reward_model=single, ensemble=several)
-
-
-def along(run_of: str, reference: str) -> Iterator[tuple[int, str]]:
-    """(steps taken, word) of the start, of each checkpoint and of the policy that the run wrote."""
-    folder = DATA / run_of
-    taken = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["steps"]
-    yield 0, reference
-    for step, path in checkpoints.numbered(folder / "checkpoints"):
-        yield step, str(path.relative_to(DATA))
-    yield taken, f"{run_of}/policy"
-
-
 def evaluate(
     step: int, word: str, judges: Judges, prompts: list[Prompt], config: Config, split: str
 ) -> list[CheckpointResult]:
     """Sample from one policy, and measure what it drew."""
     settings, compute = config.evaluate_checkpoints, config.compute
+    number, heat = settings.num_samples, settings.temperature
     longest = max(len(prompt.prompt_ids) for prompt in prompts) + settings.max_new_tokens
-    tokenizer = models_start.tokenizer(word)
+    tokenizer, shared = models_start.tokenizer(word), {"model": config.model, "compute": compute}
+    sampler = samplers.load(config.engine, word, max_length=longest, **shared)
+    decode, pad_id = policy.decoder(tokenizer), model_tokenizer.pad_id(tokenizer)
     drawn = candidates.draw(
-        samplers.load(config.engine, word, model=config.model, compute=compute, max_length=longest),
-        policy.decoder(tokenizer),
-        prompts,
-        settings,
-        config.seed,
-        split,
-        num_samples=settings.num_samples,
-        temperature=settings.temperature,
+        sampler, decode, prompts, settings, config.seed, split, num_samples=number, temperature=heat
     )
+    model = models_start.load(word, config.model, compute, setup(compute))
+    problems = pools.by_problem(prompts, drawn)
     return checkpoint_measures.measure(
-        models_start.load(word, config.model, compute, setup(compute)),
-        judges,
-        pools.by_problem(prompts, drawn),
-        compute,
-        model_tokenizer.pad_id(tokenizer),
-        step=step,
-        temperature=settings.temperature,
+        model, judges, problems, compute, pad_id, step=step, temperature=heat
     )
 
 

@@ -22,7 +22,6 @@ from stages.models import start as models_start
 from stages.models.aggregate import Aggregate
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
-from stages.models.process_scorer import ProcessScore
 from stages.params import Params
 from stages.records import lines
 from stages.reports import probe_metrics, probe_summary
@@ -52,7 +51,6 @@ class Config(Params):
     model: ModelConfig
     engine: EngineName
     ensemble: Aggregate
-    process_score: ProcessScore
     probe_policy: ProbePolicy
 
 
@@ -84,7 +82,7 @@ def main(name: str, policy: str, pool: str, *others: str) -> None:
         values = [
             *written.values(had.problems),
             *questions.values(had.test, had.plain, probe_replies.by_kind(replies), seed),
-            *probe_scores.values(had.first, words, config, **modified),
+            *probe_scores.values(had.first, words, config, kind=settings.process_score, **modified),
             *judge_injection.attack(had.first, words.judge, settings.attack, config, seed),
         ]
         metrics = probe_metrics.metrics(

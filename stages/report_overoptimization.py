@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stages import params, seeding
 from stages.params import Params
 from stages.recipe import Recipe
@@ -31,14 +29,11 @@ from stages.reports import (
     training_page,
 )
 from stages.reports.overoptimization import Curve, OveroptimizationConfig
-from stages.rewards import answer_checker
 from stages.runtime import outputs, process, progress, runs
 
 DATA = Path("data")
 PROMPTS = DATA / "prepare_data/prompts/test.jsonl"
 OUTPUT = DATA / "report_overoptimization"
-SCORERS = ("ensemble", "reward_model")
-"""Whose scores are followed."""
 
 
 class Config(Params):
@@ -89,18 +84,10 @@ def best_of_n(plan: Recipe) -> Iterator[tuple[str, Curve | str]]:
     pool = plan.evaluate_policy[plan.baseline].pool
     completions = lines.read(DATA / f"sample_candidates/{pool}/pool.jsonl", Completion)
     problems = pools.by_problem(lines.read(PROMPTS, Prompt), completions)
-    verdicts = [
-        np.array([float(answer_checker.is_correct(row.completion, prompt.answer)) for row in rows])
-        for prompt, rows in problems
-    ]
     rows = list(lines.read(DATA / f"{plan.evaluate_policy[plan.baseline].scores}.jsonl", Score))
-    for scorer in SCORERS if rows else ():
-        if scorer not in rows[0].scores:
-            continue
-        of_problem = pools.scores(problems, rows)
-        scores = [np.array([row.scores[scorer] for row in one]) for one in of_problem]
-        trouble = overoptimization_curves.trouble(scores, verdicts)
-        yield scorer, trouble or overoptimization_curves.of_best_of_n(scorer, scores, verdicts)
+    for scorer in overoptimization_curves.scorers(rows):
+        scores = [[row.scores[scorer] for row in one] for one in pools.scores(problems, rows)]
+        yield scorer, overoptimization_curves.of_pool(scorer, problems, scores)
 
 
 def of_run(name: str, units: dict[str, dict[str, float]]) -> list[Curve]:

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import Field
 from transformers import PreTrainedModel
 
 from stages import params
@@ -49,11 +48,8 @@ REFERENCE = DATA / "compute_ref_logprobs"
 OUTPUT = DATA / "train_dpo"
 
 
-class TrainDpo(PreferenceConfig):
+class TrainDpo(checkpoints.Kept, PreferenceConfig):
     """Section of params.yaml."""
-
-    num_checkpoints: int = Field(ge=0)
-    """Policies kept along the way, evenly spaced, each as large as the policy; 0: none."""
 
 
 class Config(Params):
@@ -71,20 +67,18 @@ def main(name: str, preset: str, start: str, pairs_of: str, reference: str) -> N
     output = OUTPUT / name
     with runs.start(f"train_dpo@{name}", output, gpu=True) as run:
         config = params.load(Config, pick={"preference": preset})
-        device = setup(config.compute)
         seed = derive(config.seed, "train_dpo")
         tokenizer = model_tokenizer.load(DATA / start)
-        model = policy.load(DATA / start, config.compute, device)
+        pad_id, number = model_tokenizer.pad_id(tokenizer), config.train_dpo.num_checkpoints
+        model = policy.load(DATA / start, config.compute, setup(config.compute))
         # Adapters start as no change, so the model with them is still the reference.
         merged = lora.attach(model, config.lora, seed)
         pairs = list(lines.read(DATA / pairs_of / "train.jsonl", Preference))
-        pad_id = model_tokenizer.pad_id(tokenizer)
         stored = lines.read(REFERENCE / reference / "ref_logprobs.jsonl", RefLogprob)
         num_steps, steps = learn(model, pairs, stored, config, seed, pad_id)
         history: list[dict[str, int | float]] = []
-        kept = checkpoints.spaced(num_steps, config.train_dpo.num_checkpoints)
         with outputs.replace(output / "checkpoints") as temporary:
-            steps = checkpoints.along(steps, kept, merged, tokenizer, temporary)
+            steps = checkpoints.along(steps, num_steps, number, merged, tokenizer, temporary)
             for step in progress.track(steps, total=num_steps, label=f"train_dpo {name}"):
                 run.log(step.index, step.metrics)
                 history.append(step.metrics)

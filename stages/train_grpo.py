@@ -13,10 +13,9 @@ Sources and departures of the presets: stages/README.md.
 """
 
 import json
-from functools import partial
 from pathlib import Path
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
@@ -43,12 +42,10 @@ PROMPTS = Path("data/prepare_data/prompts/train.jsonl")
 OUTPUT = Path("data/train_grpo")
 
 
-class TrainGrpo(Params):
+class TrainGrpo(checkpoints.Kept):
     """Section of params.yaml."""
 
     loop: GroupRlConfig
-    num_checkpoints: int = Field(ge=0)
-    """Policies kept along the way, evenly spaced, each as large as the policy; 0: none."""
 
 
 class Config(Params):
@@ -78,11 +75,10 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         device = setup(config.compute)
         seed = derive(config.seed, "train_grpo")
         tokenizer = models_start.tokenizer(start)
-        load = partial(models_start.load, start, config.model, config.compute, device)
-        model = load()
+        model = models_start.load(start, config.model, config.compute, device)
         actor = Actor(
             policy=model,
-            reference=load(),
+            reference=models_start.load(start, config.model, config.compute, device),
             sampler=engine.from_model(model, tokenizer, max_batch=config.compute.max_batch),
             decode=policy.decoder(tokenizer),
             pad_id=model_tokenizer.pad_id(tokenizer),
@@ -97,10 +93,10 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         schedule = epochs.draws(len(prompts), settings.num_steps, needed, seed)
         steps = group_rl.train(actor, task, schedule, settings, algorithm, config.compute, seed)
         history: list[Step] = []
-        kept = checkpoints.spaced(len(schedule), config.train_grpo.num_checkpoints)
+        total, number = len(schedule), config.train_grpo.num_checkpoints
         with outputs.replace(output / "checkpoints") as temporary:
-            steps = checkpoints.along(steps, kept, merged, tokenizer, temporary)
-            for step in progress.track(steps, total=len(schedule), label=f"train_grpo {name}"):
+            steps = checkpoints.along(steps, total, number, merged, tokenizer, temporary)
+            for step in progress.track(steps, total=total, label=f"train_grpo {name}"):
                 run.log(step.index, step.metrics)
                 history.append(step)
         metrics = rl_summary.summarise(history, actor, config.rewards, scorer)

@@ -15,7 +15,7 @@ Departure: no pretraining mix. The answer checker's verdict is logged.
 import json
 from pathlib import Path
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
@@ -41,12 +41,10 @@ PROMPTS = DATA / "prepare_data/prompts/train.jsonl"
 OUTPUT = DATA / "train_ppo"
 
 
-class TrainPpo(Params):
+class TrainPpo(checkpoints.Kept):
     """Section of params.yaml."""
 
     loop: PpoConfig
-    num_checkpoints: int = Field(ge=0)
-    """Policies kept along the way, evenly spaced, each as large as the policy; 0: none."""
 
 
 class Config(Params):
@@ -88,18 +86,17 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         value = critic.load(algorithm.value, model, paths, pad_id, compute, config.lora, seed)
         merged = lora.attach(model, config.lora, seed)
         prompts = list(lines.read(PROMPTS, Prompt))
-        longest = loop.max_new_tokens
         judge = entry_reward.load(
-            config.rewards, scorer, own, config.ensemble, actor, compute, longest
+            config.rewards, scorer, own, config.ensemble, actor, compute, loop.max_new_tokens
         )
         task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
         schedule = epochs.draws(len(prompts), loop.num_steps, loop.prompts_per_step, seed)
         steps = ppo.train(actor, value, task, schedule, loop, algorithm, compute, seed)
         history: list[Step] = []
-        kept = checkpoints.spaced(len(schedule), config.train_ppo.num_checkpoints)
+        total, number = len(schedule), config.train_ppo.num_checkpoints
         with outputs.replace(output / "checkpoints") as temporary:
-            steps = checkpoints.along(steps, kept, merged, tokenizer, temporary)
-            for step in progress.track(steps, total=len(schedule), label=f"train_ppo {name}"):
+            steps = checkpoints.along(steps, total, number, merged, tokenizer, temporary)
+            for step in progress.track(steps, total=total, label=f"train_ppo {name}"):
                 run.log(step.index, step.metrics)
                 history.append(step)
         metrics = rl_summary.summarise(history, actor, config.rewards, scorer, value)

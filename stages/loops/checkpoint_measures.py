@@ -5,8 +5,7 @@ completion, and counted as often as it was drawn.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -16,6 +15,7 @@ from transformers import PreTrainedModel
 
 from stages.algorithms import kl
 from stages.loops.candidates import CandidatesConfig
+from stages.loops.checkpoint_judges import Judges
 from stages.models.batch import Batch, Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
 from stages.models.ensemble import Scores
@@ -30,7 +30,6 @@ NGRAM = 4
 """Tokens in the runs whose repetition is counted."""
 DIGITS = 6
 """Decimals kept of a number: those below are rounding."""
-Scorer = Callable[[Batch], Scores]
 Pool = tuple[Prompt, Sequence[Completion]]
 
 
@@ -41,16 +40,6 @@ class CheckpointsConfig(CandidatesConfig):
     """Resamples of the problems for each interval."""
     confidence: float = Field(gt=0, lt=1)
     """Coverage of the intervals."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judges:
-    """What policies are compared with and scored by, all in eval mode."""
-
-    reference: PreTrainedModel
-    """What the divergence is measured from."""
-    reward_model: Scorer | None
-    ensemble: Scorer | None
 
 
 @torch.no_grad()

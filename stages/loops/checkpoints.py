@@ -5,16 +5,26 @@ which of its policies to keep. The policy after the last step is the run's own o
 none of them.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
+from pydantic import Field
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.loops.step import Step
 from stages.models import policy
 from stages.models.lora import Merge
+from stages.params import Params
 
 PREFIX = "step-"
+
+
+class Kept(Params):
+    """How many policies of a run are kept besides the last."""
+
+    num_checkpoints: int = Field(ge=0)
+    """Policies kept along the way, evenly spaced, each as large as the policy; 0: none."""
 
 
 def spaced(num_steps: int, num_checkpoints: int) -> list[int]:
@@ -36,26 +46,44 @@ def spaced(num_steps: int, num_checkpoints: int) -> list[int]:
 
 def along(
     steps: Iterator[Step],
-    kept: Sequence[int],
+    num_steps: int,
+    num_checkpoints: int,
     merged: Merge,
     tokenizer: PreTrainedTokenizerBase,
     folder: Path,
 ) -> Iterator[Step]:
-    """The same steps; after those in `kept` the model is saved before anything else happens.
+    """The same steps; after the `spaced` ones the model is saved before anything else happens.
 
     Args:
         steps: of a training loop, which changes the model as it is asked for the next.
-        kept: numbers of steps, from 1.
+        num_steps: how many there will be.
+        num_checkpoints: how many are saved.
         merged: gives the model to be saved, and leaves the one that is trained as it is.
         tokenizer: saved with each.
         folder: gets a folder `step-<number>` for each; made here, empty where there is none.
     """
+    kept = spaced(num_steps, num_checkpoints)
     folder.mkdir(parents=True)
     for step in steps:
         if step.index + 1 in kept:
             path = folder / f"{PREFIX}{step.index + 1:04d}"
             policy.save(merged(going_on=True), tokenizer, path)
         yield step
+
+
+def policies(data: Path, run: str, reference: str) -> Iterator[tuple[int, str]]:
+    """(steps taken, word) of the start, of each checkpoint and of the policy that the run wrote.
+
+    Args:
+        data: what words are folders of.
+        run: the run's word.
+        reference: the word of the policy that it started from.
+    """
+    taken = json.loads((data / run / "metrics.json").read_text(encoding="utf-8"))["steps"]
+    yield 0, reference
+    for step, path in numbered(data / run / "checkpoints"):
+        yield step, str(path.relative_to(data))
+    yield taken, f"{run}/policy"
 
 
 def numbered(folder: Path) -> list[tuple[int, Path]]:

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
-from stages.models import model_tokenizer, process_scorer, prompting
+from stages.algorithms.selection.step_scores import KINDS, Kind
+from stages.models import ensemble, model_tokenizer, process_scorer, prompting
 from stages.models import scorer as models_scorer
 from stages.models.aggregate import Aggregate
 from stages.models.batch import Group, split_group
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.models.process_head import Solution
-from stages.models.process_scorer import AGGREGATES, ProcessScore
 from stages.models.start import DATA
 from stages.records.completion import Completion
 from stages.records.probe_value import ProbeValue
@@ -43,15 +43,19 @@ class Models(Protocol):
     @property
     def ensemble(self) -> Aggregate: ...  # noqa: D102
     @property
-    def process_score(self) -> ProcessScore: ...  # noqa: D102
-    @property
     def model(self) -> ModelConfig: ...  # noqa: D102
     @property
     def compute(self) -> ComputeConfig: ...  # noqa: D102
 
 
 def values(
-    problems: Problems, words: Words, config: Models, *, num_modified: int, max_tokens: int
+    problems: Problems,
+    words: Words,
+    config: Models,
+    *,
+    num_modified: int,
+    max_tokens: int,
+    kind: Kind,
 ) -> Iterator[ProbeValue]:
     """See `rewards/probes/reward_length` and `process_steps`.
 
@@ -61,14 +65,15 @@ def values(
         config: how scores are made.
         num_modified: so many different completions of a problem are padded, or their steps edited.
         max_tokens: a modified completion that is longer with its prompt is left out.
+        kind: how the scores of steps become one.
     """
-    compute, aggregate, process_score = config.compute, config.ensemble, config.process_score
+    compute, aggregate = config.compute, config.ensemble
     problems = different(problems)
-    reward_model, process_model, model = words.reward_model, words.process, config.model
+    reward_model, process_model = words.reward_model, words.process
     device = setup(compute)
     if reward_model != NO_MODEL:
-        score = models_scorer.load(reward_model, aggregate, process_score, model, compute, device)
-        tokenizer = models_scorer.tokenizer(reward_model)
+        score = models_scorer.load(DATA / reward_model, aggregate, compute, device)
+        tokenizer = model_tokenizer.load(ensemble.folders(DATA / reward_model)[0])
         end = model_tokenizer.eos_id(tokenizer)
 
         def encode(texts: Sequence[str]) -> list[list[int]]:
@@ -88,7 +93,7 @@ def values(
         (filler,) = prompting.ids([FILLER + separator], own)
 
         def aggregated(solutions: Sequence[Solution]) -> Sequence[float]:
-            return [AGGREGATES[process_score.kind](steps) for steps in scorer(solutions)]
+            return [KINDS[kind](steps) for steps in scorer(solutions)]
 
         first = [(prompt, pool[:num_modified]) for prompt, pool in problems]
         yield from process_steps.values(

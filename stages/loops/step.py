@@ -17,9 +17,9 @@ class Step:
     """Records the step produced (rollouts); empty for loops that produce none."""
 
 
-def token_totals(steps: Sequence[Step]) -> dict[str, int]:
-    """Tokens sampled, and tokens that went through a backward pass, each time they did."""
-    return {
+def totals(steps: Sequence[Step]) -> dict[str, int]:
+    """Steps, tokens sampled, and tokens of backward passes, each time they went through one."""
+    return {"steps": len(steps)} | {
         f"{name}_tokens": sum(int(step.metrics[f"tokens/{name}"]) for step in steps)
         for name in ("generated", "trained")
     }

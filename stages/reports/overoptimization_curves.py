@@ -8,13 +8,36 @@ from jaxtyping import Float
 from stages.algorithms.selection import best_of_n_kl
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.records.checkpoint_result import CheckpointResult
+from stages.records.completion import Completion
+from stages.records.prompt import Prompt
+from stages.records.score import Score
 from stages.reports import checkpoint_summary
 from stages.reports.overoptimization import GOLD, PROXY, Curve, spread
+from stages.rewards import answer_checker
 
 BEST_OF_N = "best_of_n"
 SAMPLES_PER_CHOICE = 4
 """A pool holds at least so many times the largest n: nearer to N a single sample decides."""
 Problems = Sequence[Float[np.ndarray, " sample"]]
+
+
+def scorers(rows: Sequence[Score]) -> list[str]:
+    """`ensemble` and `reward_model`, those that scored a pool."""
+    return [kind for kind in ("ensemble", "reward_model") if rows and kind in rows[0].scores]
+
+
+def of_pool(
+    scorer: str,
+    problems: Sequence[tuple[Prompt, Sequence[Completion]]],
+    scores: Sequence[Sequence[float]],
+) -> Curve | str:
+    """The curve of best-of-n by one scorer on a pool, or why there is none."""
+    verdicts = [
+        np.array([float(answer_checker.is_correct(row.completion, prompt.answer)) for row in rows])
+        for prompt, rows in problems
+    ]
+    arrays = [np.array(one) for one in scores]
+    return trouble(arrays, verdicts) or of_best_of_n(scorer, arrays, verdicts)
 
 
 def trouble(scores: Problems, verdicts: Problems) -> str | None:

@@ -17,7 +17,7 @@ from stages.reports.overoptimization_report import SCORERS, named
 COLOURS = {PROXY: plot_style.RED, GOLD: plot_style.BLUE}
 LINES = {PROXY: "--", GOLD: "-"}
 LABELS = {PROXY: "proxy", GOLD: "true reward"}
-COLUMNS = (
+COLUMNS: tuple[str, ...] = (
     "policy", "method", "scorer", "place", "reward", "distance", "bound", "value", "low", "high",
 )  # fmt: skip
 Measured = Mapping[str, Any]
@@ -81,7 +81,7 @@ def _panel(axes: Axes, curve: Measured) -> None:
             _fit(axes, curve["fits"][reward], colour, LINES[reward])
     if curve["method"] == BEST_OF_N:
         axes.plot(
-            [_bound(curve, point) for point in curve["points"]],
+            [best_of_n_kl.bound(point["place"]) ** 0.5 for point in curve["points"]],
             [point[GOLD]["value"] for point in curve["points"]],
             color=plot_style.GREY,
             linestyle=":",

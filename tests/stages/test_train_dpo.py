@@ -30,7 +30,12 @@ PARAMS = {
     "seed": 0,
     "compute": COMPUTE,
     "lora": {"rank": 0, "alpha": 16},
-    "train_dpo": {"num_epochs": 4, "batch_size": 3, "optim": OPTIM | {"learning_rate": 3e-3}},
+    "train_dpo": {
+        "num_checkpoints": 1,
+        "num_epochs": 4,
+        "batch_size": 3,
+        "optim": OPTIM | {"learning_rate": 3e-3},
+    },
 }
 
 
@@ -80,6 +85,10 @@ def test_a_policy_is_written_and_the_steps_are_those_of_the_loop(loss, rows):
     metrics = run(loss)
     assert (OUTPUT / "policy/model.safetensors").exists()
     steps = journal()
+    (checkpoint,) = (OUTPUT / "checkpoints").iterdir()
+    assert checkpoint.name == f"step-{len(steps) // 2:04d}"
+    assert (checkpoint / "model.safetensors").exists()
+    assert metrics["steps"] == len(steps)
     # Batches of 3, the smaller last one of each of four epochs kept.
     assert len(steps) == 4 * -(-rows // 3)
     assert metrics["pairs"] == 5

@@ -25,10 +25,10 @@ def change_after_best(
     """
     num_problems, num_points = values.shape
     assert num_problems >= 2, "no halves of a single problem"
-    halves = np.arange(num_problems) % 2
+    rows = np.array(range(num_problems), dtype=np.int64)
+    halves = rows % 2
     best = np.empty(num_problems, dtype=np.int64)
     for half in (0, 1):
         means = values[halves != half].mean(axis=0)
         best[halves == half] = num_points - 1 - int(means[::-1].argmax())
-    rows = np.arange(num_problems)
     return [array[:, -1] - array[rows, best] for array in (values, *others)]

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from stages.algorithms.selection.step_scores import Kind
 from stages.engines.choosers import PolicyJudge
 from stages.params import Params
 from stages.rewards.feedback.label_rule import LabelRule
@@ -34,6 +35,8 @@ class ProbeConfig(Params):
     """Different completions of a problem that are padded, and whose steps are edited."""
     max_new_tokens: int = Field(ge=1)
     """Longest reply; that of `sample_candidates.test`, whose greedy replies are compared with."""
+    process_score: Kind
+    """How the scores of steps become one, as written and with other steps."""
     max_tokens: int = Field(ge=1)
     """A modified completion that is longer with its prompt is left out."""
     attack: AttackedJudge

@@ -7,7 +7,7 @@ import torch
 from tiny_checkpoints import EOS, PAD, compute, load
 
 from stages.loops import checkpoint_measures
-from stages.loops.checkpoint_measures import Judges
+from stages.loops.checkpoint_judges import Judges
 from stages.models.ensemble import Scores
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt

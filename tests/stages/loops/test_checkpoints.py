@@ -55,7 +55,7 @@ def test_a_checkpoint_is_the_policy_after_its_step_and_training_goes_on_the_same
         model = load("llama")
         merged = lora.attach(model, LoraConfig(rank=rank, alpha=8), 0)
         folder = tmp_path / str(len(kept))
-        steps = checkpoints.along(learn(model), kept, merged, TOKENIZER, folder)
+        steps = checkpoints.along(learn(model), 4, len(kept), merged, TOKENIZER, folder)
         for step in steps:
             seen[step.index + 1] = logits(model)
         finals.append(dict(merged().state_dict()))
@@ -74,6 +74,17 @@ def test_something_else_in_the_folder_is_refused(tmp_path):
     (tmp_path / "step-last").mkdir()
     with pytest.raises(ValueError, match="found 'step-last'"):
         checkpoints.numbered(tmp_path)
+
+
+def test_a_run_is_its_start_its_checkpoints_and_its_end(tmp_path):
+    run = tmp_path / "train_ppo/ppo"
+    (run / "checkpoints/step-0004").mkdir(parents=True)
+    (run / "metrics.json").write_text('{"steps": 9}')
+    assert list(checkpoints.policies(tmp_path, "train_ppo/ppo", "train_sft/sft/policy")) == [
+        (0, "train_sft/sft/policy"),
+        (4, "train_ppo/ppo/checkpoints/step-0004"),
+        (9, "train_ppo/ppo/policy"),
+    ]
 
 
 def test_of_many_steps_the_order_is_that_of_the_numbers(tmp_path):
