@@ -20,9 +20,10 @@ from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import entry_reward, epochs, group_preset, group_rl
+from stages.loops import entry_reward, group_preset, group_rl, pace
 from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
+from stages.loops.pace import TokenBudgets
 from stages.loops.step import Step, token_totals
 from stages.models import lora, model_tokenizer, policy
 from stages.models import start as models_start
@@ -46,6 +47,7 @@ OUTPUT = Path("data/train_grpo")
 class TrainGrpo(Params):
     """Section of params.yaml."""
 
+    token_budgets: TokenBudgets
     loop: GroupRlConfig
 
 
@@ -73,11 +75,9 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
     with runs.start(f"train_grpo@{name}", output, gpu=True) as run:
         config = params.load(Config, pick={"group_rl": preset, "rewards": reward})
         settings, algorithm = config.train_grpo.loop, config.group_rl
-        device = setup(config.compute)
-        seed = derive(config.seed, "train_grpo")
-        tokenizer = models_start.tokenizer(start)
+        device, seed = setup(config.compute), derive(config.seed, "train_grpo")
         load = partial(models_start.load, start, config.model, config.compute, device)
-        model = load()
+        tokenizer, model = models_start.tokenizer(start), load()
         actor = Actor(
             policy=model,
             reference=load(),
@@ -92,10 +92,11 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         )
         task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
         needed = algorithm.sampling.num_prompts(settings.prompts_per_step)
-        schedule = epochs.draws(len(prompts), settings.num_steps, needed, seed)
+        budget = config.train_grpo.token_budgets.get(name)
+        schedule = pace.draw(len(prompts), settings.num_steps, needed, seed, budget)
         steps = group_rl.train(actor, task, schedule, settings, algorithm, config.compute, seed)
         history: list[Step] = []
-        for step in progress.track(steps, total=len(schedule), label=f"train_grpo {name}"):
+        for step in progress.track(steps, total=pace.length(schedule), label=f"train_grpo {name}"):
             run.log(step.index, step.metrics)
             history.append(step)
         with outputs.replace(output / "policy") as temporary:

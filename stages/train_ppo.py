@@ -19,8 +19,9 @@ from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import critic, entry_reward, epochs, ppo
+from stages.loops import critic, entry_reward, pace, ppo
 from stages.loops.actor import Actor, Task
+from stages.loops.pace import TokenBudgets
 from stages.loops.ppo import PpoConfig, PpoPreset
 from stages.loops.step import Step, token_totals
 from stages.models import lora, model_tokenizer, policy
@@ -44,6 +45,7 @@ OUTPUT = DATA / "train_ppo"
 class TrainPpo(Params):
     """Section of params.yaml."""
 
+    token_budgets: TokenBudgets
     loop: PpoConfig
 
 
@@ -70,8 +72,7 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
     with runs.start(f"train_ppo@{name}", output, gpu=True) as run:
         config = params.load(Config, pick={"ppo": preset, "rewards": reward})
         loop, algorithm, compute = config.train_ppo.loop, config.ppo, config.compute
-        device = setup(compute)
-        seed = derive(config.seed, "train_ppo")
+        device, seed = setup(compute), derive(config.seed, "train_ppo")
         tokenizer = model_tokenizer.load(DATA / start)
         pad_id = model_tokenizer.pad_id(tokenizer)
         model = policy.load(DATA / start, compute, device)
@@ -85,16 +86,16 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         paths = (DATA / start, DATA / scorer)
         value = critic.load(algorithm.value, model, paths, pad_id, compute, config.lora, seed)
         merged = lora.attach(model, config.lora, seed)
-        prompts = list(lines.read(PROMPTS, Prompt))
-        longest = loop.max_new_tokens
+        prompts, longest = list(lines.read(PROMPTS, Prompt)), loop.max_new_tokens
         judge = entry_reward.load(
             config.rewards, scorer, own, config.ensemble, actor, compute, longest
         )
         task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
-        schedule = epochs.draws(len(prompts), loop.num_steps, loop.prompts_per_step, seed)
+        budget = config.train_ppo.token_budgets.get(name)
+        schedule = pace.draw(len(prompts), loop.num_steps, loop.prompts_per_step, seed, budget)
         steps = ppo.train(actor, value, task, schedule, loop, algorithm, compute, seed)
         history: list[Step] = []
-        for step in progress.track(steps, total=len(schedule), label=f"train_ppo {name}"):
+        for step in progress.track(steps, total=pace.length(schedule), label=f"train_ppo {name}"):
             run.log(step.index, step.metrics)
             history.append(step)
         with outputs.replace(output / "policy") as temporary:
