@@ -1,6 +1,5 @@
 """A copy of the repository for another seed: files of its own, the same cache."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -15,8 +14,6 @@ KEPT = (".dvc", ".pipe", "data", "dvc.lock")
 """What a copy holds of its own, and keeps when it is brought up to date."""
 LEFT_OUT = ("tests/", ".dvc/", "dvc.lock")
 """What no stage reads, or what is a copy's own."""
-NAMED = re.compile(r"^  (\w+): &\1\b", re.MULTILINE)
-PLAN = re.compile(r"^plan: .*$", re.MULTILINE)
 
 
 def prepare(root: Path, copy: Path, *, seed: int, recipe: str | None) -> None:
@@ -69,11 +66,13 @@ def plan(recipes: Path, name: str) -> None:
     Raises:
         ValueError: there is none.
     """
-    text = recipes.read_text(encoding="utf-8")
-    known = NAMED.findall(text)
-    if name not in known:
-        raise ValueError(f"recipes.yaml has no recipe '{name}'; it has {', '.join(known)}")
-    recipes.write_text(PLAN.sub(f"plan: *{name}", text), encoding="utf-8")
+    yaml = YAML()
+    content = yaml.load(recipes)
+    if name not in content["recipes"]:
+        known = ", ".join(content["recipes"])
+        raise ValueError(f"recipes.yaml has no recipe '{name}'; it has {known}")
+    content["plan"] = content["recipes"][name]
+    yaml.dump(content, recipes)
 
 
 def share(folder: Path, link: Path) -> None:

@@ -36,9 +36,9 @@ def render(verdict: Metrics) -> str:
         spent_table(verdict["spent"]),
         f"Tokens generated and trained on beyond what {verdict['baseline']} needed: `before` is "
         "what a policy's pairs, reward models and parents cost, each counted in full for every "
-        "policy that needs it. Training ends with the step that reaches the budget, so it ends above it. "
-        "Passes without a gradient (reference, scores) and the value model's own updates are no "
-        "tokens here; the seconds have them.",
+        "policy that needs it. Training ends with the step that reaches the budget, so it ends "
+        "above it. Passes without a gradient (reference, scores) and the value model's own updates "
+        "are no tokens here; the seconds have them.",
         "## How to read it",
         how_sure(verdict),
     ]
