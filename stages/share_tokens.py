@@ -19,12 +19,11 @@ from ruamel.yaml import YAML
 from stages import params, recipe
 from stages.params import PARAMS_PATH, Params
 from stages.recipe import Recipe
+from stages.recipe_budgets import BUDGETED
 from stages.reports import costs
 from stages.runtime import process
 
 DATA = Path("data")
-BUDGETED = ("train_dpo", "train_ppo", "train_grpo")
-"""Stages whose training a budget can end."""
 
 
 class Planned(Params):

@@ -70,7 +70,7 @@ def compare(
         "baseline": baseline,
         "policies": {
             name: {
-                measure: interval(crossed_means.estimate(values[..., None], confidence=confidence))
+                measure: level(crossed_means.estimate(values[..., None], confidence=confidence))
                 for measure, values in tables[name].items()
             }
             for name in tables
@@ -153,6 +153,11 @@ def design(
         "more_problems": None if problems is None else max(0, problems - num_problems),
         "more_seeds": None if seeds is None else max(0, seeds - num_seeds),
     }
+
+
+def level(mean: CrossedMeans) -> dict[str, float]:
+    """The interval of an accuracy, which is never below 0 or above 1."""
+    return {name: min(1.0, max(0.0, number)) for name, number in interval(mean).items()}
 
 
 def interval(mean: CrossedMeans) -> dict[str, float]:
