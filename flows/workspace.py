@@ -49,10 +49,10 @@ def prepare(root: Path, copy: Path, *, seed: int, recipe: str | None) -> None:
     (copy / ".dvc/config.local").write_text(local, encoding="utf-8")
     for shared in ("data/raw", ".pipe/gpu"):
         share(root / shared, copy / shared)
-    yaml = YAML()
-    params = yaml.load(copy / "params.yaml")
+    editor = YAML(typ="rt")
+    params = editor.load(copy / "params.yaml")
     params["seed"] = seed
-    yaml.dump(params, copy / "params.yaml")
+    editor.dump(params, copy / "params.yaml")
     if recipe is not None:
         plan(copy / "recipes.yaml", recipe)
     dvc_yaml = copy / "dvc.yaml"
@@ -66,13 +66,13 @@ def plan(recipes: Path, name: str) -> None:
     Raises:
         ValueError: there is none.
     """
-    yaml = YAML()
-    content = yaml.load(recipes)
+    editor = YAML(typ="rt")
+    content = editor.load(recipes)
     if name not in content["recipes"]:
         known = ", ".join(content["recipes"])
         raise ValueError(f"recipes.yaml has no recipe '{name}'; it has {known}")
     content["plan"] = content["recipes"][name]
-    yaml.dump(content, recipes)
+    editor.dump(content, recipes)
 
 
 def share(folder: Path, link: Path) -> None:

@@ -110,13 +110,13 @@ def total(metrics: dict[str, Any]) -> int:
 
 def write(plan: Recipe, budgets: dict[str, int]) -> None:
     """Write each policy's budget into the section of the stage that makes it."""
-    yaml = YAML()
-    content = yaml.load(PARAMS_PATH)
+    editor = YAML(typ="rt")
+    content = editor.load(PARAMS_PATH)
     for policy, made_by in recipe.evaluated(plan).items():
         if policy in budgets:
             stage, _, name = made_by.partition("/")
             content[stage]["token_budgets"][name] = budgets[policy]
-    yaml.dump(content, PARAMS_PATH)
+    editor.dump(content, PARAMS_PATH)
 
 
 if __name__ == "__main__":
