@@ -19,7 +19,7 @@ from typing import Any
 
 import pydantic
 
-from stages import check_recipes, params
+from stages import check_recipes, params, recipe_budgets
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     except ValueError as error:
         sys.exit(str(error))
     problems = find_problems(content, list(entry_points()))
-    problems += check_recipes.find_problems(content)
+    problems += [*check_recipes.find_problems(content), *recipe_budgets.find_problems(content)]
     if problems:
         sys.exit(f"{params.PARAMS_PATH} is not valid:\n" + "\n".join(f"  {p}" for p in problems))
 

@@ -32,7 +32,7 @@ OUTPUT = Path("data/prepare_data")
 class Config(Params):
     """What prepare_data reads of params.yaml."""
 
-    seed: int
+    data_seed: int
     model: ModelConfig
     prepare_data: PreparationConfig
 
@@ -50,13 +50,15 @@ def main() -> None:
         config = params.load(Config)
         section = config.prepare_data
         screened = screening.screen(
-            catalogue.problems(section.source, config.seed),
+            catalogue.problems(section.source, config.data_seed),
             read_answer=answer_checker.read_gold,
             file_of=partial(catalogue.file_of, section.source),
         )
         screened.check_share(section.max_bad_share)
         splits = splitting.split(screened.problems, section.shares)
-        other = catalogue.exchanges(section.source, section.mixture, splits["train"], config.seed)
+        other = catalogue.exchanges(
+            section.source, section.mixture, splits["train"], config.data_seed
+        )
         texts = prompting.training_texts(splits["train"], section.prompt_template, other)
         tokenizer = model_tokenizer.for_model(config.model, texts)
         encoded = prompting.encode(

@@ -11,25 +11,13 @@ https://arxiv.org/abs/2312.16682).
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
-from transformers import PreTrainedModel
-
 from stages import params
-from stages.loops import (
-    checkpoints,
-    epochs,
-    kto,
-    preference,
-    preference_summary,
-    stored_logprobs,
-    work,
-)
-from stages.loops.choices.preference_loss import KtoLoss, PreferenceLoss
-from stages.loops.judged_rows import judged_rows
+from stages.loops import checkpoints, preference_family, preference_summary, work
+from stages.loops.choices.preference_loss import PreferenceLoss
+from stages.loops.pace import TokenBudgets
 from stages.loops.preference import PreferenceConfig
-from stages.loops.step import Step
 from stages.models import lora, model_tokenizer, policy, size
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
@@ -50,6 +38,8 @@ OUTPUT = DATA / "train_dpo"
 
 class TrainDpo(checkpoints.Kept, PreferenceConfig):
     """Section of params.yaml."""
+
+    token_budgets: TokenBudgets
 
 
 class Config(Params):
@@ -75,7 +65,18 @@ def main(name: str, preset: str, start: str, pairs_of: str, reference: str) -> N
         merged = lora.attach(model, config.lora, seed)
         pairs = list(lines.read(DATA / pairs_of / "train.jsonl", Preference))
         stored = lines.read(REFERENCE / reference / "ref_logprobs.jsonl", RefLogprob)
-        num_steps, steps = learn(model, pairs, stored, config, seed, pad_id)
+        budget = config.train_dpo.token_budgets.get(name)
+        num_steps, steps = preference_family.learn(
+            model,
+            pairs,
+            stored,
+            config.preference,
+            config.train_dpo,
+            budget,
+            config.compute,
+            seed,
+            pad_id,
+        )
         history: list[dict[str, int | float]] = []
         with outputs.replace(output / "checkpoints") as temporary:
             steps = checkpoints.along(steps, num_steps, number, merged, tokenizer, temporary)
@@ -90,29 +91,6 @@ def main(name: str, preset: str, start: str, pairs_of: str, reference: str) -> N
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "metrics.json") as temporary:
             temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-
-
-def learn(
-    model: PreTrainedModel,
-    pairs: list[Preference],
-    stored: Iterator[RefLogprob],
-    config: Config,
-    seed: int,
-    pad_id: int,
-) -> tuple[int, Iterator[Step]]:
-    """The number of steps and the steps, of the loop that the loss needs."""
-    settings, compute = config.train_dpo, config.compute
-    match config.preference:
-        case KtoLoss() as loss:
-            rows = judged_rows(pairs)
-            schedule = epochs.batches(len(rows), settings.num_epochs, settings.batch_size, seed)
-            ref = kto.reference(model, rows, stored, schedule, compute, pad_id)
-            steps = kto.train(model, rows, ref, schedule, loss, settings, compute, pad_id)
-        case loss:
-            schedule = epochs.batches(len(pairs), settings.num_epochs, settings.batch_size, seed)
-            ref = stored_logprobs.of_pairs(pairs, stored)
-            steps = preference.train(model, pairs, ref, schedule, loss, settings, compute, pad_id)
-    return len(schedule), steps
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import checkpoints, entry_reward, epochs, group_preset, group_rl, rl_summary
+from stages.loops import checkpoints, entry_reward, group_preset, group_rl, pace, rl_summary
 from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
+from stages.loops.pace import TokenBudgets
 from stages.loops.step import Step
 from stages.models import lora, model_tokenizer, policy
 from stages.models import start as models_start
@@ -45,6 +46,7 @@ OUTPUT = Path("data/train_grpo")
 class TrainGrpo(checkpoints.Kept):
     """Section of params.yaml."""
 
+    token_budgets: TokenBudgets
     loop: GroupRlConfig
 
 
@@ -90,10 +92,11 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
         )
         task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
         needed = algorithm.sampling.num_prompts(settings.prompts_per_step)
-        schedule = epochs.draws(len(prompts), settings.num_steps, needed, seed)
+        budget = config.train_grpo.token_budgets.get(name)
+        schedule = pace.draw(len(prompts), settings.num_steps, needed, seed, budget)
         steps = group_rl.train(actor, task, schedule, settings, algorithm, config.compute, seed)
         history: list[Step] = []
-        total, number = len(schedule), config.train_grpo.num_checkpoints
+        total, number = pace.length(schedule), config.train_grpo.num_checkpoints
         with outputs.replace(output / "checkpoints") as temporary:
             steps = checkpoints.along(steps, total, number, merged, tokenizer, temporary)
             for step in progress.track(steps, total=total, label=f"train_grpo {name}"):

@@ -19,8 +19,9 @@ from pydantic import model_validator
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import checkpoints, critic, entry_reward, epochs, ppo, rl_summary
+from stages.loops import checkpoints, critic, entry_reward, pace, ppo, rl_summary
 from stages.loops.actor import Actor, Task
+from stages.loops.pace import TokenBudgets
 from stages.loops.ppo import PpoConfig, PpoPreset
 from stages.loops.step import Step
 from stages.models import lora, model_tokenizer, policy
@@ -44,6 +45,7 @@ OUTPUT = DATA / "train_ppo"
 class TrainPpo(checkpoints.Kept):
     """Section of params.yaml."""
 
+    token_budgets: TokenBudgets
     loop: PpoConfig
 
 
@@ -70,8 +72,7 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
     with runs.start(f"train_ppo@{name}", output, gpu=True) as run:
         config = params.load(Config, pick={"ppo": preset, "rewards": reward})
         loop, algorithm, compute = config.train_ppo.loop, config.ppo, config.compute
-        device = setup(compute)
-        seed = derive(config.seed, "train_ppo")
+        device, seed = setup(compute), derive(config.seed, "train_ppo")
         tokenizer = model_tokenizer.load(DATA / start)
         pad_id = model_tokenizer.pad_id(tokenizer)
         model = policy.load(DATA / start, compute, device)
@@ -90,10 +91,11 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
             config.rewards, scorer, own, config.ensemble, actor, compute, loop.max_new_tokens
         )
         task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
-        schedule = epochs.draws(len(prompts), loop.num_steps, loop.prompts_per_step, seed)
+        budget = config.train_ppo.token_budgets.get(name)
+        schedule = pace.draw(len(prompts), loop.num_steps, loop.prompts_per_step, seed, budget)
         steps = ppo.train(actor, value, task, schedule, loop, algorithm, compute, seed)
         history: list[Step] = []
-        total, number = len(schedule), config.train_ppo.num_checkpoints
+        total, number = pace.length(schedule), config.train_ppo.num_checkpoints
         with outputs.replace(output / "checkpoints") as temporary:
             steps = checkpoints.along(steps, total, number, merged, tokenizer, temporary)
             for step in progress.track(steps, total=total, label=f"train_ppo {name}"):

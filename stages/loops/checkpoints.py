@@ -46,7 +46,7 @@ def spaced(num_steps: int, num_checkpoints: int) -> list[int]:
 
 def along(
     steps: Iterator[Step],
-    num_steps: int,
+    num_steps: int | None,
     num_checkpoints: int,
     merged: Merge,
     tokenizer: PreTrainedTokenizerBase,
@@ -56,13 +56,14 @@ def along(
 
     Args:
         steps: of a training loop, which changes the model as it is asked for the next.
-        num_steps: how many there will be.
+        num_steps: how many there will be; None where a budget of tokens decides, then none is
+            saved.
         num_checkpoints: how many are saved.
         merged: gives the model to be saved, and leaves the one that is trained as it is.
         tokenizer: saved with each.
         folder: gets a folder `step-<number>` for each; made here, empty where there is none.
     """
-    kept = spaced(num_steps, num_checkpoints)
+    kept = spaced(num_steps or 0, num_checkpoints)
     folder.mkdir(parents=True)
     for step in steps:
         if step.index + 1 in kept:

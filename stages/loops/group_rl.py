@@ -4,7 +4,7 @@ GRPO and its relatives (DAPO, Dr. GRPO, GSPO, CISPO, RLOO, ReMax, REINFORCE++) d
 choices of a `GroupRlPreset` and in nothing else.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 
@@ -15,6 +15,7 @@ from stages.loops.group_experience import GroupExperience
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset, check
 from stages.loops.minibatches import Minibatch, partition, split
 from stages.loops.objective import Weights, accumulate, make_parts
+from stages.loops.pace import Pace, Schedule
 from stages.loops.step import Step
 from stages.models.device import ComputeConfig
 from stages.optim import adamw, update
@@ -24,7 +25,7 @@ from stages.seeding import derive
 def train(
     actor: Actor,
     task: Task,
-    schedule: Sequence[Sequence[int]],
+    schedule: Schedule,
     config: GroupRlConfig,
     preset: GroupRlPreset,
     compute: ComputeConfig,
@@ -33,7 +34,8 @@ def train(
     """One step for each list of prompt numbers in `schedule`; the policy is changed in place.
 
     Each list holds `preset.sampling.num_prompts(config.prompts_per_step)` prompts. The
-    gradient is that of `objective.accumulate`.
+    gradient is that of `objective.accumulate`. With a `token_budget`, training ends with the step
+    that reaches it (`pace`).
 
     Raises:
         ValueError: what `check` raises; the preset penalises a divergence and there is no
@@ -48,6 +50,7 @@ def train(
     optimizer = adamw(actor.policy, config.optim)
     weights, num_cut_steps = Weights.start(objective), 0
     per_step = preset.num_epochs * preset.num_minibatches
+    pace = Pace(schedule=schedule)
     for index, chosen in enumerate(schedule):
         experience = group_experience.gather(
             actor, task, config, preset, chosen, compute, kl_coef=weights.kl, step=index, seed=seed
@@ -68,6 +71,11 @@ def train(
             temperature=config.temperature,
             reuse=reuse,
         )
+        metrics["tokens/trained"] = preset.num_epochs * sum(
+            int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
+        )
+        pace.spend(metrics)
+        total = pace.num_updates(index, per_step)
         num_updates = preset.num_epochs * sum(1 for minibatch in parts if minibatch)
         for number in range(per_step):
             place = number % preset.num_minibatches
@@ -87,10 +95,7 @@ def train(
             for name, mean in found.items():
                 metrics[name] = metrics.get(name, 0.0) + mean / num_updates
             step = index * per_step + number
-            metrics |= update(optimizer, config.optim, step, len(schedule) * per_step)
-        metrics["tokens/trained"] = preset.num_epochs * sum(
-            int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
-        )
+            metrics |= update(optimizer, config.optim, step, total)
         metrics |= policy_work.of_step(
             parts,
             experience.rollouts,
@@ -113,7 +118,8 @@ def train(
                 experience.rollouts, index, experience.rewards, experience.correct
             ),
         )
-        if preset.kl_budget is not None and metrics["kl/sequence"] > preset.kl_budget:
+        far = preset.kl_budget is not None and metrics["kl/sequence"] > preset.kl_budget
+        if far or pace.over():
             return
 
 

@@ -1,6 +1,6 @@
 """Proximal policy optimisation with a value model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pydantic import Field
 from torch import nn
@@ -14,6 +14,7 @@ from stages.loops.choices.truncation import Truncation
 from stages.loops.critic import ValueConfig
 from stages.loops.experience import Plan
 from stages.loops.objective import ObjectiveConfig, Weights, accumulate, make_parts
+from stages.loops.pace import Pace, Schedule
 from stages.loops.step import Step
 from stages.models.device import ComputeConfig
 from stages.optim import OptimConfig, adamw, update
@@ -94,7 +95,7 @@ def train(
     actor: Actor,
     value: nn.Module,
     task: Task,
-    schedule: Sequence[Sequence[int]],
+    schedule: Schedule,
     config: PpoConfig,
     preset: PpoPreset,
     compute: ComputeConfig,
@@ -103,7 +104,8 @@ def train(
     """One step for each list of prompt numbers in `schedule`; policy and value model change.
 
     See `experience.gather` for rewards, advantages and returns, and `objective.accumulate`
-    for the policy's loss. The value loss is a token mean.
+    for the policy's loss. The value loss is a token mean. With a budget of tokens, training
+    ends with the step that reaches it (`pace`).
 
     Raises:
         ValueError: more mini-batches than prompts; no reference; all completions of several
@@ -128,9 +130,8 @@ def train(
     value.train()
     optimizer = adamw(actor.policy, config.optim)
     value_optimizer = adamw(value, config.value_optim)
-    weights, num_cut_steps = Weights.start(preset.objective), 0
+    weights, num_cut_steps, pace = Weights.start(preset.objective), 0, Pace(schedule=schedule)
     per_step = preset.num_epochs * preset.num_minibatches
-    total = len(schedule) * per_step
     for index, chosen in enumerate(schedule):
         gathered = ppo_experience.gather(
             actor, value, task, plan, chosen, compute, kl_coef=weights.kl, step=index, seed=seed
@@ -149,6 +150,11 @@ def train(
             temperature=config.temperature,
             reuse=reuse,
         )
+        metrics["tokens/trained"] = preset.num_epochs * sum(
+            int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
+        )
+        pace.spend(metrics)
+        total = pace.num_updates(index, per_step)
         num_updates = preset.num_epochs * sum(1 for minibatch in parts if minibatch)
         for number in range(per_step):
             place = number % preset.num_minibatches
@@ -176,9 +182,6 @@ def train(
             optimizer.zero_grad(set_to_none=True)
             updated = update(value_optimizer, config.value_optim, step, total)
             metrics["optim/value_grad_norm"] = updated["optim/grad_norm"]
-        metrics["tokens/trained"] = preset.num_epochs * sum(
-            int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
-        )
         metrics |= policy_work.of_step(
             parts,
             gathered.rollouts,
@@ -201,5 +204,6 @@ def train(
             metrics=metrics,
             rows=rollout_batch.rows(gathered.rollouts, index, gathered.rewards, gathered.correct),
         )
-        if preset.kl_budget is not None and metrics["kl/sequence"] > preset.kl_budget:
+        far = preset.kl_budget is not None and metrics["kl/sequence"] > preset.kl_budget
+        if far or pace.over():
             return

@@ -7,7 +7,7 @@ from torch import nn
 
 from stages.loops import entry_reward, work
 from stages.loops.actor import Actor
-from stages.loops.step import Step, token_totals
+from stages.loops.step import Step, totals
 from stages.models import size
 from stages.models.size import Size
 from stages.rewards.composition_config import Composition
@@ -20,9 +20,9 @@ def summarise(
     scorer: str,
     value: nn.Module | None = None,
 ) -> dict[str, Any]:
-    """The numbers of `metrics.json`: `steps`, `token_totals` and `work`; arguments as `sizes`."""
+    """The numbers of `metrics.json`: `step.totals` and `work`; arguments as `sizes`."""
     done = work.summary((step.metrics for step in history), sizes(actor, reward, scorer, value))
-    return {"steps": len(history), **token_totals(history), "work": done}
+    return {**totals(history), "work": done}
 
 
 def sizes(

@@ -47,7 +47,7 @@ def prepare(model: str | None = None, seed: int = 0, **changes: Any) -> dict[str
         "max_bad_share": 0.2,
     } | changes
     content = {
-        "seed": seed,
+        "data_seed": seed,
         "model": {"path": model, "revision": None, "tiny": TINY},
         "prepare_data": section,
     }

@@ -32,6 +32,7 @@ PARAMS = {
     "lora": {"rank": 0, "alpha": 16},
     "train_dpo": {
         "num_checkpoints": 1,
+        "token_budgets": {},
         "num_epochs": 4,
         "batch_size": 3,
         "optim": OPTIM | {"learning_rate": 3e-3},
@@ -137,3 +138,23 @@ def test_pairs_that_the_reference_has_not_seen_are_refused():
     for loss in (SIGMOID, KTO):
         with pytest.raises(ValueError, match="dvc repro compute_ref_logprobs"):
             run(loss)
+
+
+@pytest.mark.parametrize(("loss", "budget"), [(SIGMOID, 1), (SIGMOID, 300), (KTO, 200)])
+def test_a_budget_of_tokens_takes_the_place_of_epochs(loss, budget):
+    section = PARAMS["train_dpo"] | {"optim": PARAMS["train_dpo"]["optim"] | {"schedule": "linear"}}
+    whole = run(loss, train_dpo=section | {"num_epochs": 40})
+    spent = [metrics["tokens/trained"] for metrics in journal()]
+    metrics = run(loss, train_dpo=section | {"token_budgets": {"dpo": budget}})
+    steps = journal()
+    assert metrics["trained_tokens"] == sum(step["tokens/trained"] for step in steps)
+    assert metrics["trained_tokens"] - steps[-1]["tokens/trained"] < budget
+    assert budget <= metrics["trained_tokens"] < whole["trained_tokens"]
+    assert [step["tokens/trained"] for step in steps] == spent[: len(steps)]
+    # the rate falls to 0 over these steps, not over those of the epochs
+    assert steps[-1]["optim/learning_rate"] == pytest.approx(3e-3 / len(steps))
+
+
+def test_a_budget_of_another_entry_changes_nothing():
+    plain = run(SIGMOID)
+    assert run(SIGMOID, train_dpo=PARAMS["train_dpo"] | {"token_budgets": {"dpo-2": 1}}) == plain

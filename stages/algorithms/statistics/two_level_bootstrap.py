@@ -22,7 +22,9 @@ def mean_intervals(
 
     Davison and Hinkley, "Bootstrap Methods and their Application" (1997), section 3.8; crossed
     factors: Owen 2007 (https://arxiv.org/abs/0711.2373), who shows that resampling both is at worst
-    conservative, never too sure. With three to five seeds the part of the seeds is rough.
+    conservative, never too sure, with many levels of both. With few seeds that differ it is too
+    sure: at 95 %, three hold the truth 77 times of a hundred, five 86 (simulated in the tests);
+    `crossed_means` is for them.
 
     For a difference of two methods give the column of differences, paired by seed and problem.
 

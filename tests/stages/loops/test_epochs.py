@@ -1,4 +1,4 @@
-from itertools import chain
+from itertools import chain, islice
 
 import pytest
 
@@ -35,3 +35,18 @@ def test_no_row_is_twice_in_a_batch_even_where_two_passes_meet(seed):
 def test_fewer_rows_than_a_batch_are_refused():
     with pytest.raises(ValueError, match="a step needs 4 prompts, found 3: lower"):
         epochs.draws(3, num_steps=1, batch_size=4, seed=0)
+
+
+def test_a_budget_ends_with_the_step_that_reaches_it_in_whatever_epoch():
+    lengths = [5, 1, 1, 1, 4]
+    long = epochs.batches(5, 9, 2, seed=0)
+    for budget in (1, 6, 12, 13, 40):
+        steps = epochs.batches_within(lengths, budget, 2, seed=0)
+        spent = [sum(lengths[row] for row in step) for step in steps]
+        assert sum(spent[:-1]) < budget <= sum(spent)
+        assert steps == long[: len(steps)]
+
+
+def test_batches_without_an_end_begin_as_those_of_a_number_of_steps():
+    endless = epochs.endless(5, 3, seed=0)
+    assert list(islice(endless, 12)) == epochs.draws(5, 12, 3, seed=0)

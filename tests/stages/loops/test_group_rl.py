@@ -13,7 +13,7 @@ from tiny_rollouts import (
     weights,
 )
 
-from stages.loops import epochs, group_rl, rollouts
+from stages.loops import epochs, group_rl, pace, rollouts
 from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig
 from stages.rewards.judged import Judged
@@ -247,3 +247,15 @@ def test_the_same_training_twice_gives_the_same_bits_and_the_same_rollouts():
         found.append((weights(model), [row for step in steps for row in step.rows]))
     assert torch.equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
+
+
+def test_a_budget_ends_training_with_the_step_that_reaches_it():
+    def spent(step):
+        return step.metrics["tokens/generated"] + step.metrics["tokens/trained"]
+
+    fixed = train(load("llama"), epochs.draws(8, 6, 4, 0), prompts_per_step=4)
+    budget = int(sum(spent(step) for step in fixed[:3])) - 1
+    found = train(load("llama"), pace.draw(8, 6, 4, 0, budget), prompts_per_step=4)
+    assert len(found) == 3
+    # the same rate and batches, so the same steps
+    assert [spent(step) for step in found] == [spent(step) for step in fixed[:3]]

@@ -14,7 +14,7 @@ from tiny_rollouts import (
     weights,
 )
 
-from stages.loops import epochs, minibatches, model_reward, ppo, rollouts
+from stages.loops import epochs, minibatches, model_reward, pace, ppo, rollouts
 from stages.loops.actor import Actor, Task
 from stages.loops.ppo import PpoConfig
 from stages.models import scalar_head
@@ -183,3 +183,14 @@ def test_rewards_that_ppo_makes_nothing_of_are_refused():
     check("rule_model", samples_per_prompt=2)
     check("judge", samples_per_prompt=2)
     check("rule")
+
+
+def test_a_budget_ends_training_with_the_step_that_reaches_it():
+    def spent(step):
+        return step.metrics["tokens/generated"] + step.metrics["tokens/trained"]
+
+    fixed = train(Models(), epochs.draws(8, 4, 4, 0))
+    budget = int(sum(spent(step) for step in fixed[:2]))
+    found = train(Models(), pace.draw(8, 4, 4, 0, budget))
+    # the same rate and batches, so the same steps
+    assert [spent(step) for step in found] == [spent(step) for step in fixed[:2]]

@@ -2,6 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
+import synthetic_pools
 
 from stages.algorithms.statistics.bootstrap import Intervals, mean_intervals
 
@@ -58,17 +59,14 @@ def test_the_width_shrinks_with_the_square_root_of_the_number_of_problems():
     assert ratio[0] == pytest.approx(4.0, rel=0.1)
 
 
-def test_its_coverage_of_a_mean_and_of_a_paired_difference_is_nominal():
-    """1,000 synthetic pools: 150 problems of random difficulty, 8 samples each, two policies."""
-    stream = np.random.default_rng(7)
-    shape = (1000, 150, 8)
-    first = stream.beta(1.0, 1.5, shape[:2])
-    second = np.clip(first + 0.1 * (1 - first), 0, 1)  # true mean of second - first: 0.1 * 0.6
-    samples = [(stream.random(shape) < rate[..., None]).mean(axis=2) for rate in (first, second)]
-    covered = np.zeros(2)
-    for number, (one, other) in enumerate(zip(*samples, strict=True)):
-        columns = np.stack([one, other - one], axis=1)
-        found = interval(columns, num_resamples=300, seed=number)
-        covered += (found.low <= [0.4, 0.06]) & (found.high >= [0.4, 0.06])
-    assert (covered >= 930).all(), covered
-    assert (covered <= 970).all(), covered
+def test_95_of_100_intervals_of_a_mean_hold_the_truth():
+    stream = np.random.default_rng(0)
+    values = synthetic_pools.rates(stream, synthetic_pools.difficulties(stream, 200), 8)
+    found = mean_intervals(values, num_resamples=1000, confidence=0.95, seed=0)
+    assert 0.93 <= synthetic_pools.coverage(found.low, found.high, 0.5) <= 0.97
+
+
+def test_95_of_100_intervals_of_a_paired_difference_hold_the_truth():
+    values = synthetic_pools.differences(0, num_seeds=1, num_problems=200, seed_deviation=0.0)
+    found = mean_intervals(values[0], num_resamples=1000, confidence=0.95, seed=0)
+    assert 0.93 <= synthetic_pools.coverage(found.low, found.high, 0.0) <= 0.97

@@ -1,0 +1,196 @@
+"""The verdict on policies compared at equal tokens, in words and tables (Markdown)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stages.reports import markdown
+from stages.reports.markdown import percent
+from stages.reports.seed_verdict import MEASURES
+
+Metrics = Mapping[str, Any]
+
+
+def render(verdict: Metrics) -> str:
+    """The content of verdict.md.
+
+    Args:
+        verdict: the content of `data/compare/<name>/metrics.json`.
+    """
+    parts = [
+        "# " + " against ".join(verdict["budgets"]),
+        sizes(verdict),
+        "\n".join(f"- {sentence(row, verdict)}" for row in verdict["pairs"]["mean"]),
+        ranking(verdict),
+        "## The policies",
+        accuracy_table(verdict),
+        "## All differences",
+        "Points, the larger first; p adjusted by Holm within each family of comparisons (pairs of "
+        "policies, and policies with the baseline, each measure by itself). Detectable: the "
+        f"smallest true difference that this experiment shows with probability "
+        f"{verdict['power']:.0%}, at the level that Holm asks of the smallest p.",
+        *(
+            f"{name.capitalize()}:\n\n{difference_table(verdict, measure)}"
+            for measure, name in MEASURES.items()
+        ),
+        "## What was spent",
+        spent_table(verdict["spent"]),
+        f"Tokens generated and trained on beyond what {verdict['baseline']} needed: `before` is "
+        "what a policy's pairs, reward models and parents cost, each counted in full for every "
+        "policy that needs it. Training ends with the step that reaches the budget, so it ends "
+        "above it. Passes without a gradient (reference, scores) and the value model's own updates "
+        "are no tokens here; the seconds have them.",
+        "## How to read it",
+        how_sure(verdict),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def sizes(verdict: Metrics) -> str:
+    """What was compared, and how equal it is."""
+    totals = [row["total"] for row in verdict["spent"]]
+    seeds = f"{verdict['num_seeds']} seed" + ("s" if verdict["num_seeds"] > 1 else "")
+    return (
+        f"Budget: {verdict['tokens']:,} tokens for each policy and seed; spent: {min(totals):,} to "
+        f"{max(totals):,}. {seeds}, {verdict['num_problems']:,} test problems, paired by seed and "
+        f"problem. In brackets {verdict['confidence']:.0%} confidence intervals."
+    )
+
+
+def sentence(row: Metrics, verdict: Metrics) -> str:
+    """One pair: who is better and by how much, or what it would take to know."""
+    points = f"{100 * row['value']:.1f} points [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
+    p = f"p = {row['p_holm']:.2g} by Holm" if row["p_holm"] >= 1e-4 else "p < 0.0001 by Holm"
+    if row["resolved"]:
+        return f"**{row['first']} beats {row['second']}** by {points} at equal tokens ({p})."
+    alone = row["low"] > 0 or row["high"] < 0
+    why = "its interval by itself excludes 0, among so many comparisons it may be chance; "
+    return (
+        f"The difference between {row['first']} and {row['second']} is **not resolved**: {points} "
+        f"({why if alone else ''}{p}). {remedy(row, verdict)}"
+    )
+
+
+def remedy(row: Metrics, verdict: Metrics) -> str:
+    """What it would take to resolve a difference."""
+    if row["value"] == 0.0:
+        return "None was found, and no experiment shows that there is none."
+    if "more_problems" not in row:
+        return ""
+    size = f"a true difference of {100 * row['value']:.1f} points with {verdict['power']:.0%} power"
+    problems, seeds = row["more_problems"], row["more_seeds"]
+    now = f"{verdict['num_seeds']} seed" + ("s" if verdict["num_seeds"] > 1 else "")
+    if problems is None:
+        first = f"No number of problems would resolve {size} with {now}, which differ too much"
+    elif problems == 0:
+        first = f"An experiment of this size should resolve {size}, and this one did not"
+    else:
+        first = f"To resolve {size}, {problems:,} more problems would be needed with {now}"
+    if row["seed_deviation"] is None:
+        return f"{first}; for these checkpoints: of other seeds one seed says nothing."
+    if seeds is None:
+        return f"{first}; no number of seeds would do with these problems."
+    return f"{first}; with these problems, {seeds:,} more seeds." if seeds else f"{first}."
+
+
+def ranking(verdict: Metrics) -> str:
+    """All policies in order, where every two are resolved; else who beats whom."""
+    rows = verdict["pairs"]["mean"]
+    names = sorted(verdict["budgets"], key=lambda name: -verdict["policies"][name]["mean"]["value"])
+    if all(row["resolved"] for row in rows):
+        return f"Ranking: {' > '.join(names)}."
+    beaten = {
+        name: [row["second"] for row in rows if row["resolved"] and row["first"] == name]
+        for name in names
+    }
+    known = [f"{name} above {' and '.join(below)}" for name, below in beaten.items() if below]
+    return f"No full ranking: {'; '.join(known) if known else 'no pair is resolved'}."
+
+
+def accuracy_table(verdict: Metrics) -> str:
+    """Each policy's accuracies, and its gain over the baseline."""
+    gains = {
+        (row["first"] if row["second"] == verdict["baseline"] else row["second"]): row
+        for row in verdict["gains"]["mean"]
+    }
+    return markdown.table(
+        ["policy", *MEASURES.values(), f"mean above {verdict['baseline']}"],
+        (
+            [
+                name,
+                *(percent(one[measure]) for measure in MEASURES),
+                gain(gains[name], name) if name in gains else "",
+            ]
+            for name, one in verdict["policies"].items()
+        ),
+    )
+
+
+def gain(row: Metrics, policy: str) -> str:
+    """A difference from the baseline, whoever is ahead; bold where it is resolved."""
+    low, high = row["low"], row["high"]
+    value, low, high = (
+        (row["value"], low, high) if row["first"] == policy else (-row["value"], -high, -low)
+    )
+    text = f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+    return f"**{text}**" if row["resolved"] else text
+
+
+def difference_table(verdict: Metrics, measure: str) -> str:
+    """Both families of one measure."""
+    return markdown.table(
+        ["comparison", "points", "p", "p by Holm", "degrees of freedom", "seeds' spread",
+         "detectable"],
+        (
+            [
+                f"{row['first']} − {row['second']}",
+                gain(row, row["first"]),
+                f"{row['p']:.2g}",
+                f"{row['p_holm']:.2g}",
+                f"{row['degrees']:g}",
+                "unknown"
+                if row["seed_deviation"] is None
+                else f"{100 * row['seed_deviation']:.1f}",
+                f"{100 * row['detectable']:.1f}",
+            ]
+            for family in ("pairs", "gains")
+            for row in verdict[family][measure]
+        ),
+    )  # fmt: skip
+
+
+def spent_table(spent: Sequence[Metrics]) -> str:
+    """One row a policy and seed."""
+    return markdown.table(
+        ["policy, seed", "before", "generated", "trained", "total", "above the budget", "seconds"],
+        (
+            [
+                f"{row['policy']}, {row['seed']}",
+                *(f"{row[key]:,}" for key in ("before", "generated", "trained", "total")),
+                f"{100 * row['overshoot']:+.1f} %",
+                f"{row['seconds']:.0f}",
+            ]
+            for row in spent
+        ),
+    )
+
+
+def how_sure(verdict: Metrics) -> str:
+    """What the intervals are about."""
+    if verdict["num_seeds"] == 1:
+        return (
+            "One seed: the intervals are over problems only (t). They say how another set of such "
+            "problems would differ for these very checkpoints, and nothing of another training run."
+        )
+    few = (
+        "Two seeds leave one degree of freedom, and resolve next to nothing: train three or more. "
+        if verdict["num_seeds"] == 2
+        else ""
+    )
+    return (
+        "The intervals are over seeds and problems, both drawn anew: t, with the variance and the "
+        "degrees of freedom of a crossed design (Satterthwaite). With few seeds they are wide, as "
+        "they must be: at three seeds that differ, 95 % intervals hold the truth 93 to 97 times of "
+        f"a hundred in simulations, where a bootstrap over seeds holds it 77 times. {few}Every "
+        "seed trains all anew, what the policies start from too, on the same problems. The numbers "
+        "of the methods are those of params.yaml and presets.yaml, not tuned for this budget."
+    )

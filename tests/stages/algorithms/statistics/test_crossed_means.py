@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+import synthetic_pools
+
+from stages.algorithms.statistics.crossed_means import estimate
+
+
+def one(values, confidence=0.95):
+    found = estimate(np.array(values, dtype=np.float64)[..., None], confidence=confidence)
+    spread = found.spread
+    numbers = {name: float(column[0]) for name, column in found._asdict().items()
+               if name != "spread"}  # fmt: skip
+    return numbers | {name: float(column[0]) for name, column in spread._asdict().items()}
+
+
+def test_seeds_that_differ_and_nothing_else():
+    # mean squares: seeds 2 (4 + 0 + 4) / 2 = 8, problems 0, rest 0; 2 degrees of freedom
+    found = one([[0, 0], [2, 2], [4, 4]])
+    assert found["value"] == 2.0
+    assert found["standard_error"] == pytest.approx((8 / 6) ** 0.5)
+    assert found["degrees"] == pytest.approx(2.0)
+    assert found["high"] - 2.0 == pytest.approx(4.302653 * (8 / 6) ** 0.5, abs=1e-5)
+    # Student's t of 2 degrees in closed form: p = 1 - t / sqrt(2 + t²), t² = 3
+    assert found["p_value"] == pytest.approx(1 - (3 / 5) ** 0.5)
+    assert (found["seed"], found["problem"], found["rest"]) == (4.0, 0.0, 0.0)
+
+
+def test_two_seeds_that_agree_by_luck_keep_one_degree_of_freedom():
+    # seeds 0, problems 2 (1 + 1 + 4) / 2 = 6, rest 4 / 2 = 2, which takes the seeds' place
+    found = one([[1, 2, 6], [3, 2, 4]])
+    assert found["standard_error"] == pytest.approx(((2 + 6 - 2) / 6) ** 0.5)
+    assert found["degrees"] == pytest.approx(6**2 / (2**2 / 1 + 6**2 / 2 + 2**2 / 2))
+    assert (found["seed"], found["problem"], found["rest"]) == (0.0, 2.0, 2.0)
+
+
+def test_three_seeds_that_differ_less_than_the_rest_take_its_degrees():
+    # seeds 0, problems 3 (1 + 1 + 4) / 2 = 9, rest 4 / 4 = 1 with 4 degrees
+    found = one([[1, 2, 6], [3, 2, 4], [2, 2, 5]])
+    assert found["standard_error"] == pytest.approx(((1 + 9 - 1) / 9) ** 0.5)
+    assert found["degrees"] == pytest.approx(9**2 / (1 / 4 + 9**2 / 2 + 1 / 4))
+
+
+def test_one_seed_is_students_t_over_problems():
+    found = one([[0, 1, 2]])
+    assert (found["value"], found["degrees"]) == (1.0, 2.0)
+    assert found["standard_error"] == pytest.approx(3**-0.5)
+    assert found["high"] - 1.0 == pytest.approx(4.302653 * 3**-0.5, abs=1e-5)
+    assert np.isnan(found["seed"])
+
+
+def test_the_interval_leaves_0_out_exactly_where_p_is_small():
+    values = np.random.default_rng(0).normal(0.2, 1.0, (3, 30, 200))
+    found = estimate(values, confidence=0.9)
+    outside = (found.low > 0.0) | (found.high < 0.0)
+    assert 0 < outside.sum() < 200
+    np.testing.assert_array_equal(outside, found.p_value < 0.1)
+
+
+@pytest.mark.parametrize("num_seeds", [1, 2, 4])
+def test_exchanging_the_methods_mirrors_and_order_says_nothing(num_seeds):
+    stream = np.random.default_rng(0)
+    values = stream.normal(0.1, 1.0, (num_seeds, 20))
+    found, mirrored = one(values), one(-values)
+    assert mirrored["low"] == pytest.approx(-found["high"])
+    assert mirrored["p_value"] == pytest.approx(found["p_value"])
+    shuffled = stream.permutation(stream.permutation(values, axis=0), axis=1)
+    assert one(shuffled)["low"] == pytest.approx(found["low"])
+
+
+@pytest.mark.parametrize("num_seeds", [1, 3])
+def test_cells_that_are_all_the_same_have_no_width(num_seeds):
+    same = one(np.zeros((num_seeds, 5)))
+    assert (same["low"], same["high"], same["p_value"]) == (0.0, 0.0, 1.0)
+    always = one(np.ones((num_seeds, 5)))
+    assert (always["low"], always["high"], always["p_value"]) == (1.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("num_seeds", [3, 5])
+@pytest.mark.parametrize("seed_deviation", [0.02, 0.03, 0.08])
+def test_where_seeds_differ_95_of_100_intervals_hold_the_truth(num_seeds, seed_deviation):
+    values = synthetic_pools.differences(
+        0, num_seeds=num_seeds, num_problems=150, seed_deviation=seed_deviation
+    )
+    found = estimate(values, confidence=0.95)
+    assert 0.93 <= synthetic_pools.coverage(found.low, found.high, 0.0) <= 0.97
+
+
+@pytest.mark.parametrize(("num_seeds", "most"), [(1, 0.97), (2, 1.0), (3, 0.995), (5, 0.995)])
+def test_where_they_do_not_differ_the_intervals_are_on_the_safe_side(num_seeds, most):
+    values = synthetic_pools.differences(
+        0, num_seeds=num_seeds, num_problems=150, seed_deviation=0.0
+    )
+    found = estimate(values, confidence=0.95)
+    assert 0.94 <= synthetic_pools.coverage(found.low, found.high, 0.0) <= most
+
+
+@pytest.mark.parametrize("seed_deviation", [0.03, 0.08])
+def test_two_seeds_are_never_too_sure(seed_deviation):
+    values = synthetic_pools.differences(
+        0, num_seeds=2, num_problems=150, seed_deviation=seed_deviation
+    )
+    found = estimate(values, confidence=0.95)
+    assert synthetic_pools.coverage(found.low, found.high, 0.0) >= 0.94
+
+
+def test_the_variances_are_found_again_on_average():
+    values = synthetic_pools.differences(3, num_seeds=8, num_problems=150, seed_deviation=0.05)
+    spread = estimate(values, confidence=0.95).spread
+    # two methods: twice the variance of each
+    assert spread.seed.mean() == pytest.approx(2 * 0.05**2, rel=0.05)
+    assert spread.problem.mean() == pytest.approx(2 * 0.03**2, rel=0.1)
