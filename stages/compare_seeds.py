@@ -19,8 +19,8 @@ from stages.records import lines, pools
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
 from stages.records.seed_result import SeedResult
-from stages.reports import costs, seed_costs, seed_verdict, verdict_words
-from stages.reports.costs import Cost
+from stages.reports import costs, seed_costs, seed_verdict, stage_costs, verdict_words
+from stages.reports.stage_costs import StageCost
 from stages.rewards.answer_checker import is_correct
 from stages.runtime import outputs, process
 
@@ -86,15 +86,11 @@ def judge(copy: Path, plan: Recipe, policy: str, seed: int) -> list[SeedResult]:
     ]
 
 
-def cost(folder: Path) -> Cost:
-    """What one entry spent; sampling trains nothing."""
+def cost(folder: Path) -> StageCost:
+    """What one entry spent."""
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     record = json.loads((folder / "run/run.json").read_text(encoding="utf-8"))
-    return Cost(
-        generated_tokens=metrics["generated_tokens"],
-        trained_tokens=metrics.get("trained_tokens", 0),
-        seconds=record["seconds"],
-    )
+    return stage_costs.read(metrics, record)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def main(name: str, preset: str, start: str, process_model: str, split: str) -> 
         for step in progress.track(steps, total=len(parts), label=f"search {name}"):
             run.log(step.index, step.metrics)
             done.append(step)
-        sizes = [size.of_scorer(DATA / word)["body"] for word in (start, process_model)]
+        sizes = (size.of_scorer(DATA / start)["body"], size.of_scorer(DATA / process_model)["body"])
         solutions, costs = search_parts.by_problem(done)
         results = search_evaluation.evaluate_all(prompts, solutions, costs, *sizes)
         seed = seeding.derive(config.seed, "search_solutions", "bootstrap")

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stages.reports.costs import Cost
+from stages.reports.stage_costs import StageCost
 
 
 def row(
-    policy: str, seed: int, paid: Mapping[str, Cost], made_by: str, budget: int
+    policy: str, seed: int, paid: Mapping[str, StageCost], made_by: str, budget: int
 ) -> dict[str, Any]:
     """One of `spent` in `data/compare/<name>/metrics.json`.
 

@@ -1,9 +1,17 @@
 from stages.reports import seed_costs
-from stages.reports.costs import Cost
+from stages.reports.stage_costs import StageCost
 
 
 def cost(generated, trained, seconds):
-    return Cost(generated_tokens=generated, trained_tokens=trained, seconds=seconds)
+    return StageCost(
+        seconds=seconds,
+        peak_memory_bytes=None,
+        grown_memory_bytes=None,
+        peak_gpu_memory_bytes=None,
+        generated_tokens=generated,
+        trained_tokens=trained,
+        models={},
+    )
 
 
 def test_what_came_before_is_apart_and_the_overshoot_is_a_share_of_the_budget():
