@@ -10,7 +10,6 @@ and runs again when that folder changes, not when another ensemble does. This st
 reward models, though: none can be made from what an ensemble, any of them, had a part in.
 """
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -43,8 +42,7 @@ def main() -> None:
                     shutil.copytree(MODELS / entry / "reward_model", target, copy_function=link)
         sizes = {ensemble: len(entries) for ensemble, entries in ensembles.items()}
         run.log(0, {f"members/{ensemble}": size for ensemble, size in sizes.items()})
-        with outputs.replace(OUTPUT / "metrics.json") as temporary:
-            temporary.write_text(json.dumps({"members": sizes}, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(OUTPUT / "metrics.json", {"members": sizes})
 
 
 def members(entries: dict[str, RewardModel]) -> dict[str, dict[int, str]]:

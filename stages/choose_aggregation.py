@@ -9,7 +9,6 @@ follows what the labels mean (Zhang et al. 2025, https://arxiv.org/abs/2501.0730
 """
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pydantic
@@ -83,11 +82,8 @@ def main(name: str, pool: str, scores: str) -> None:
         run.log(
             0, {f"{use}/{kind}": v for use, found in accuracy.items() for kind, v in found.items()}
         )
-        with outputs.replace(output / "choice.json") as temporary:
-            text = json.dumps(dataclasses.asdict(choice), indent=2)
-            temporary.write_text(text + "\n", encoding="utf-8")
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "choice.json", dataclasses.asdict(choice))
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

@@ -88,8 +88,7 @@ def main() -> None:
         )
         with outputs.replace(OUTPUT / "report.md") as temporary:
             temporary.write_text(report, encoding="utf-8")
-        with outputs.replace(OUTPUT / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(comparison, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(OUTPUT / "metrics.json", comparison)
         for name, policy in comparison["policies"].items():
             run.log(0, {f"{name}/mean_accuracy": policy["mean_accuracy"]})
 

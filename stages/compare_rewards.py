@@ -62,8 +62,7 @@ def main() -> None:
         report = reward_report.render(comparison, images=[f"plots/{image}" for image in images])
         with outputs.replace(OUTPUT / "report.md") as temporary:
             temporary.write_text(report, encoding="utf-8")
-        with outputs.replace(OUTPUT / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(comparison, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(OUTPUT / "metrics.json", comparison)
         for policy, pool in comparison["pools"].items():
             for name, one in pool["scorers"].items():
                 run.log(0, {f"{policy}/{name}/best_of": one["best_of"]["value"]})

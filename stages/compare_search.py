@@ -9,7 +9,6 @@ reading steps (Snell et al. 2024, https://arxiv.org/abs/2408.03314). A plan with
 report that says so.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +74,7 @@ def main() -> None:
         )
         with outputs.replace(OUTPUT / "report.md") as temporary:
             temporary.write_text(report, encoding="utf-8")
-        with outputs.replace(OUTPUT / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(compared, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(OUTPUT / "metrics.json", compared)
         for name, one in compared["searches"].items():
             run.log(0, {f"{name}/{budget}": one[budget] for budget in equal_compute.BUDGETS})
 

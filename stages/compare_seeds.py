@@ -61,8 +61,7 @@ def main(name: str, policies: str, seeds: str, tokens: str, workspaces: str) -> 
             verdict["spent"].append(seed_costs.row(policy, seed, paid, made_by, int(tokens)))
     with outputs.replace(output / "per_problem.jsonl") as temporary:
         lines.write(temporary, (row for rows in results.values() for row in rows))
-    with outputs.replace(output / "metrics.json") as temporary:
-        temporary.write_text(json.dumps(verdict, indent=2) + "\n", encoding="utf-8")
+    outputs.write_json(output / "metrics.json", verdict)
     with outputs.replace(output / "verdict.md") as temporary:
         temporary.write_text(verdict_words.render(verdict), encoding="utf-8")
 

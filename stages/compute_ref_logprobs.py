@@ -5,7 +5,6 @@
 A stage of its own: no change of the preference loss or its numbers computes them again.
 """
 
-import json
 from pathlib import Path
 
 from stages import params
@@ -49,8 +48,7 @@ def main(name: str, policy_of: str, pairs_of: str) -> None:
         run.log(0, {"logprobs/ref": metrics["mean_logprob_sum"]})
         with outputs.replace(output / "ref_logprobs.jsonl") as temporary:
             lines.write(temporary, rows)
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

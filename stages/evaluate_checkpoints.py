@@ -13,7 +13,6 @@ under data/; `no_model` where there is no reward model or no ensemble.
 The split is never `test`: which step is best is chosen here, and reported there.
 """
 
-import json
 from pathlib import Path
 
 from stages import params
@@ -79,8 +78,7 @@ def main(
         )
         with outputs.replace(output / "rows.jsonl") as temporary:
             lines.write(temporary, rows)
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 def evaluate(

@@ -11,7 +11,6 @@ each scorer after Nakano et al. 2021, and votes weighted by each, over the same 
 Papers and formulas: stages/algorithms/selection.
 """
 
-import json
 import logging
 from pathlib import Path
 
@@ -81,8 +80,7 @@ def main(policy: str, pool: str, scores: str, aggregation_of: str) -> None:
         run.log(0, policy_metrics.flattened(metrics))
         with outputs.replace(output / "per_problem.jsonl") as temporary:
             lines.write(temporary, results)
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 def read(pool: str, scores: str, aggregation_of: str, ks: list[int]) -> Pools:

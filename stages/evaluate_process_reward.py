@@ -10,7 +10,6 @@ https://arxiv.org/abs/2412.06559; departure: for scalar models they choose the t
 the GSM8K part of the benchmark that they report.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +93,7 @@ def main(name: str, model_of: str, dev_of: str, test_of: str) -> None:
             lines.write(temporary, predictions)
         with outputs.replace(output / "plots") as temporary:
             step_scores_plot.write(temporary, predictions, chosen.threshold)
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ the first answer) and on nothing else: one prompt is never on both sides, and ne
 turns of one conversation. Rows that are too long are left out whole and counted apart.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +84,7 @@ def main(name: str, source: str, file: str) -> None:
                 lines.write(temporary, pairs)
         with outputs.replace(output / "quarantine.jsonl") as temporary:
             lines.write(temporary, sorted([*bad, *over_long], key=lambda row: row.line))
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ an error, is stated in stages/sources/steps. Solutions that are too long are lef
 counted apart. ProcessBench is for `dev` and `test` of evaluate_process_reward, not to train on.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +87,7 @@ def main(name: str, source: str, file: str) -> None:
             lines.write(temporary, encoded.rows)
         with outputs.replace(output / "quarantine.jsonl") as temporary:
             lines.write(temporary, sorted([*bad, *over_long], key=lambda row: row.line))
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

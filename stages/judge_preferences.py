@@ -8,7 +8,6 @@ https://arxiv.org/abs/2309.00267; principles drawn from a constitution: Bai et a
 https://arxiv.org/abs/2212.08073. The verifier is asked afterwards, to measure the judge only.
 """
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
@@ -86,8 +85,7 @@ def main(name: str, train: str, heldout: str, judge: str) -> None:
         metrics["judge"] = settings.judge.model_dump()
         with outputs.replace(output / "verdicts.jsonl") as temporary:
             lines.write(temporary, verdicts)
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 def draw(

@@ -10,7 +10,6 @@ https://arxiv.org/abs/1706.03741) it is never wrong about the final answer and
 says nothing about style.
 """
 
-import json
 import logging
 from pathlib import Path
 from typing import Literal
@@ -62,8 +61,7 @@ def main(name: str, train: str, heldout: str) -> None:
             with outputs.replace(output / f"{file}.jsonl") as temporary:
                 lines.write(temporary, (pair for one in labelled for pair in one.preferences))
             run.log(0, {f"{file}/{key}": float(value) for key, value in metrics[file].items()})
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 def label(config: Config, pool_name: str, split: str) -> list[preference_pairs.Labelled]:

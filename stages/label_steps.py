@@ -13,7 +13,6 @@ With `num_completions: 0` nothing is sampled, and the labels are the truth.
 What a kill interrupts goes on where it stopped: the counts of finished parts are kept.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,8 +94,7 @@ def main(name: str, pool_name: str, start: str, split: str) -> None:
                 lines.write(temporary, rows)
         with outputs.replace(output / "plots") as temporary:
             step_label_plot.write(temporary, metrics)
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 def count(kept: Path, config: Config, start: str, parts: Parts, decode: Decode) -> Iterator[Step]:

@@ -7,7 +7,6 @@ tokenizer; a data card; and every rejected row with its line and reason. A sourc
 too much is bad, or whose solutions the answer checker cannot read, is refused.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -97,8 +96,7 @@ def write(
     with outputs.replace(OUTPUT / "tokenizer") as temporary:
         tokenizer.save_pretrained(temporary)
     card["sha256"] = data_card.digests(OUTPUT, [*rows, "tokenizer"])
-    with outputs.replace(OUTPUT / "data_card.json") as temporary:
-        temporary.write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    outputs.write_json(OUTPUT / "data_card.json", card)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ not run, and the accuracy on dev problems, by which the best policy is chosen (`
 What the probes are: stages/rewards/probes/catalogue. write_card compares them with the baseline's.
 """
 
-import json
 from pathlib import Path
 
 from stages import params
@@ -97,8 +96,7 @@ def main(name: str, policy: str, pool: str, *others: str) -> None:
         )
         with outputs.replace(output / "probes.jsonl") as temporary:
             lines.write(temporary, values)
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

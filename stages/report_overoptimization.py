@@ -72,8 +72,7 @@ def main() -> None:
         paths = [f"plots/{image}" for image in images]
         with outputs.replace(OUTPUT / "report.md") as temporary:
             temporary.write_text(overoptimization_report.render(metrics, images=paths), "utf-8")
-        with outputs.replace(OUTPUT / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(OUTPUT / "metrics.json", metrics)
         for one in curves:
             name = f"{one['method']}/{one['scorer']}"
             run.log(0, {f"{name}/accuracy_after_best": one["accuracy_after_best"]["value"]})

@@ -10,7 +10,6 @@ policy that criticises and revises. Writes each round's original, critique and r
 https://arxiv.org/abs/2212.08073; stages/loops/revision.py says where we depart.
 """
 
-import json
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -91,8 +90,7 @@ def main(name: str, train: str, heldout: str, start: str) -> None:
         generated = sum(int(one["tokens/generated"]) for one in history)
         metrics |= {"generated_tokens": generated, "trained_tokens": 0}
         metrics["work"] = work.summary(history, {"policy": size.of_start(start, config.model)})
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 def write(path: Path, rows: Iterable[object]) -> None:

@@ -8,7 +8,6 @@ from these files, so that all methods see the same samples. The engine is a para
 completion's random stream depends on seed, problem and sample alone.
 """
 
-import json
 from pathlib import Path
 
 from stages import params
@@ -73,8 +72,7 @@ def main(name: str, start: str, split: str) -> None:
             "mean_tokens": candidates.num_tokens(pools["pool"]) / len(cut),
             "truncated": sum(cut) / len(cut),
         }
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

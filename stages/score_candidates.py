@@ -8,7 +8,6 @@ writes a row of scores a completion. Equal completions of a problem are read onc
 completions share a reading of its prompt.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +78,7 @@ def main(name: str, pool_name: str, split: str, *words: str) -> None:
         run.log(0, metrics)
         sizes = {kind: size.of_scorer(DATA / word) for kind, word in named.items()}
         metrics |= {"generated_tokens": 0, "work": work.summary(done, sizes)}
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ computing buys otherwise, not with as many samples.
 What a kill interrupts goes on where it stopped: finished parts are kept.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,8 +73,7 @@ def main(name: str, preset: str, start: str, process_model: str, split: str) -> 
         for file, table in {"solutions": found, "per_problem": results}.items():
             with outputs.replace(output / f"{file}.jsonl") as temporary:
                 lines.write(temporary, table)
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 def searched(

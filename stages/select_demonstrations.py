@@ -6,7 +6,6 @@ Reads a pool and the prompts it answers; writes `demonstrations.jsonl`, rows lik
 prepare_data. Rejection sampling: stages/rewards/rejection_sampling.py.
 """
 
-import json
 from pathlib import Path
 from typing import Literal
 
@@ -74,8 +73,7 @@ def main(name: str, pool_name: str, split: str) -> None:
         run.log(0, metrics)
         with outputs.replace(output / "demonstrations.jsonl") as temporary:
             lines.write(temporary, (row for rows in selected for row in rows))
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,12 @@ policy, on pairs of its samples, this is iterative DPO (Xu et al. 2023,
 https://arxiv.org/abs/2312.16682).
 """
 
-import json
 import logging
 from pathlib import Path
 
 from stages import params
-from stages.loops import checkpoints, preference_family, preference_summary, work
+from stages.loops import checkpoints, pace, preference_family, preference_summary, work
 from stages.loops.choices.preference_loss import PreferenceLoss
-from stages.loops.pace import TokenBudgets
 from stages.loops.preference import PreferenceConfig
 from stages.models import lora, model_tokenizer, policy, size
 from stages.models.device import ComputeConfig, setup
@@ -36,10 +34,8 @@ REFERENCE = DATA / "compute_ref_logprobs"
 OUTPUT = DATA / "train_dpo"
 
 
-class TrainDpo(checkpoints.Kept, PreferenceConfig):
+class TrainDpo(pace.Paced, PreferenceConfig):
     """Section of params.yaml."""
-
-    token_budgets: TokenBudgets
 
 
 class Config(Params):
@@ -89,8 +85,7 @@ def main(name: str, preset: str, start: str, pairs_of: str, reference: str) -> N
             logger.warning(preference_summary.BOTH_FELL, metrics)
         with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ https://arxiv.org/abs/2501.12948).
 Sources and departures of the presets: stages/README.md.
 """
 
-import json
 from pathlib import Path
 
 from pydantic import model_validator
@@ -22,7 +21,6 @@ from stages.engines import transformers as engine
 from stages.loops import checkpoints, entry_reward, group_preset, group_rl, pace, rl_summary
 from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
-from stages.loops.pace import TokenBudgets
 from stages.loops.step import Step
 from stages.models import lora, model_tokenizer, policy
 from stages.models import start as models_start
@@ -43,10 +41,9 @@ PROMPTS = Path("data/prepare_data/prompts/train.jsonl")
 OUTPUT = Path("data/train_grpo")
 
 
-class TrainGrpo(checkpoints.Kept):
+class TrainGrpo(pace.Paced):
     """Section of params.yaml."""
 
-    token_budgets: TokenBudgets
     loop: GroupRlConfig
 
 
@@ -74,8 +71,7 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
     with runs.start(f"train_grpo@{name}", output, gpu=True) as run:
         config = params.load(Config, pick={"group_rl": preset, "rewards": reward})
         settings, algorithm = config.train_grpo.loop, config.group_rl
-        device = setup(config.compute)
-        seed = derive(config.seed, "train_grpo")
+        device, seed = setup(config.compute), derive(config.seed, "train_grpo")
         tokenizer = models_start.tokenizer(start)
         model = models_start.load(start, config.model, config.compute, device)
         actor = Actor(
@@ -107,8 +103,7 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ language-modelling loss beside it; right and wrong weigh the same within each pr
 learned is P(right) had both been equally likely beforehand (`rewards/balanced_outcomes`).
 """
 
-import json
 from pathlib import Path
 
 from stages import params
@@ -87,8 +86,7 @@ def main(name: str, start: str, pool: str, heldout_pool: str) -> None:
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "plots") as temporary:
             outcome_model_plots.draw(temporary, outcome_model_quality.reliability(*tested))
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 def read(pool: str, split: str) -> list[JudgedPool]:

@@ -12,7 +12,6 @@ table `rewards`; `scorer` is the model that it asks and that the value model sta
 Departure: no pretraining mix. The answer checker's verdict is logged.
 """
 
-import json
 from pathlib import Path
 
 from pydantic import model_validator
@@ -21,7 +20,6 @@ from stages import params
 from stages.engines import transformers as engine
 from stages.loops import checkpoints, critic, entry_reward, pace, ppo, rl_summary
 from stages.loops.actor import Actor, Task
-from stages.loops.pace import TokenBudgets
 from stages.loops.ppo import PpoConfig, PpoPreset
 from stages.loops.step import Step
 from stages.models import lora, model_tokenizer, policy
@@ -42,10 +40,9 @@ PROMPTS = DATA / "prepare_data/prompts/train.jsonl"
 OUTPUT = DATA / "train_ppo"
 
 
-class TrainPpo(checkpoints.Kept):
+class TrainPpo(pace.Paced):
     """Section of params.yaml."""
 
-    token_budgets: TokenBudgets
     loop: PpoConfig
 
 
@@ -106,8 +103,7 @@ def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str)
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "rollouts.jsonl") as temporary:
             lines.write(temporary, (row for step in history for row in step.rows))
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

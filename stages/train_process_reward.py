@@ -10,7 +10,6 @@ a step token after each step, which its config names. Lightman et al., "Let's Ve
 vocabulary, which starts at zero; nothing is cut or left out in silence (`loops/process_reward`).
 """
 
-import json
 from pathlib import Path
 
 from pydantic import Field
@@ -85,8 +84,7 @@ def main(name: str, start: str, steps_of: str, heldout_of: str) -> None:
         }
         with outputs.replace(output / "process_model") as temporary:
             policy.save(merged(), tokenizer, temporary)
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

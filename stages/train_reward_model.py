@@ -11,7 +11,6 @@ with one word `ensemble` in the plan are an ensemble, which `assemble_ensembles`
 `flip` is the per cent of the training labels that are made wrong, the same ones for each member.
 """
 
-import json
 from pathlib import Path
 
 from stages import params
@@ -81,8 +80,7 @@ def main(name: str, start: str, pairs_of: str, heldout_of: str, member: str, fli
             policy.save(merged(), tokenizer, temporary)
         with outputs.replace(output / "plots") as temporary:
             reward_model_plots.draw(temporary, quality, reward_model_quality.reliability(*tested))
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

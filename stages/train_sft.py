@@ -9,7 +9,6 @@ models to follow instructions" (2022), step 1). Departure: every token of an opt
 step weighs the same, whatever its micro-batch.
 """
 
-import json
 from pathlib import Path
 
 from pydantic import model_validator
@@ -81,8 +80,7 @@ def main(name: str, preset: str, start: str, demonstrations: str) -> None:
         }
         with outputs.replace(output / "policy") as temporary:
             policy.save(merged(), tokenizer, temporary)
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

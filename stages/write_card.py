@@ -96,8 +96,7 @@ def main(name: str, made_by: str, against: str) -> None:
         )
         with outputs.replace(DATA / made_by / "model_card.md") as temporary:
             temporary.write_text(card, encoding="utf-8")
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        outputs.write_json(output / "metrics.json", metrics)
 
 
 def read_values(path: str) -> probe_summary.Values:

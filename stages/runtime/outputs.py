@@ -1,9 +1,11 @@
 """Whole outputs or none: written beside their place, then renamed into it."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -43,3 +45,9 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """The content as indented JSON, whole or not at all."""
+    with replace(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -92,3 +92,9 @@ def test_writing_nothing_is_an_error(tmp_path):
     nothing = pytest.raises(AssertionError, match="nothing was written")
     with nothing, outputs.replace(tmp_path / "rows.jsonl"):
         pass
+
+
+def test_json_is_indented_and_ends_with_a_line(tmp_path):
+    path = tmp_path / "deep" / "metrics.json"
+    outputs.write_json(path, {"b": 1, "a": [0.5, None]})
+    assert path.read_text() == '{\n  "b": 1,\n  "a": [\n    0.5,\n    null\n  ]\n}\n'
