@@ -34,7 +34,7 @@ def mean_intervals(
         confidence: for example 0.95.
         seed: of the draws.
     """
-    num_seeds, num_problems, num_columns = values.shape
+    num_seeds, num_problems, num_columns = len(values), len(values[0]), values.shape[2]
     assert num_seeds > 0 and num_problems > 0, values.shape  # noqa: PT018
     assert 0.0 < confidence < 1.0, confidence
     stream = np.random.default_rng(seed)
