@@ -133,7 +133,12 @@ def design(
     """
     num_seeds, num_problems = shape
     seed, problem, rest = (float(variance[0]) for variance in mean.spread)
-    known = Variances(seed=None if num_seeds == 1 else seed, problem=problem, rest=rest)
+    known = Variances(
+        seed=None if num_seeds == 1 else seed,
+        problem=problem,
+        rest=rest,
+        pooled=bool(mean.pooled[0]),
+    )
     found: dict[str, Any] = {
         "seed_deviation": None if known.seed is None else rounded([seed**0.5])[0],
         "detectable": rounded(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stages.algorithms.statistics.crossed_means import t_quantile
+from stages.algorithms.statistics.crossed_means import satterthwaite, t_quantile
 
 MOST = 10**9
 """Problems or seeds beyond which an experiment is called impossible."""
@@ -25,6 +25,9 @@ class Variances:
     """None: a single seed was trained, and of others nothing is known."""
     problem: float
     rest: float
+    pooled: bool
+    """Whether the seeds were found to differ so little that they have the rest's degrees of
+    freedom, which is then expected again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,17 +99,18 @@ def _expected(
 ) -> tuple[float, float]:
     """The mean's variance and its degrees of freedom, from the expected mean squares."""
     assert num_seeds > 1, "the spread of several seeds was estimated: plan with several"
-    seed = spread.rest + num_problems * of_seed
-    problem = spread.rest + num_seeds * spread.problem
-    rest_degrees = (num_seeds - 1) * (num_problems - 1)
-    total = seed + num_seeds * spread.problem
-    # Without a spread of the seeds, `crossed_means` takes the rest's degrees of freedom.
-    seed_degrees = num_seeds - 1 if of_seed > 0.0 or num_seeds == 2 else rest_degrees
-    unsure = (
-        seed**2 / seed_degrees + problem**2 / (num_problems - 1) + spread.rest**2 / rest_degrees
+    seed_degrees = num_seeds - 1
+    if spread.pooled and num_seeds > 2:
+        seed_degrees *= num_problems - 1
+    variance, degrees = satterthwaite(
+        np.array([spread.rest + num_problems * of_seed]),
+        np.array([spread.rest + num_seeds * spread.problem]),
+        np.array([spread.rest]),
+        np.array([float(seed_degrees)]),
+        num_seeds=num_seeds,
+        num_problems=num_problems,
     )
-    degrees = total**2 / unsure if unsure > 0.0 else float(rest_degrees)
-    return total / (num_seeds * num_problems), degrees
+    return float(variance[0]), float(degrees[0])
 
 
 def _fewest(detectable_with: Callable[[int], float], effect: float) -> int | None:

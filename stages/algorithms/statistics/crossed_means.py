@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy import special  # pyright: ignore[reportMissingTypeStubs]
 
 Columns = Float[np.ndarray, " column"]
@@ -32,6 +32,8 @@ class CrossedMeans(NamedTuple):
     p_value: Columns
     """Two-sided, of a true mean of 0: the interval leaves 0 out where it is at most
     1 - confidence."""
+    pooled: Bool[np.ndarray, " column"]
+    """Whether the seeds differ so little that they have the rest's degrees of freedom."""
     spread: Spread
 
 
@@ -84,14 +86,17 @@ def estimate(
     problem = num_seeds * np.square(by_problem - mean).sum(axis=0) / (num_problems - 1)
     if num_seeds == 1:
         variance, degrees = problem / num_problems, np.full_like(problem, num_problems - 1)
+        pooled = np.zeros(problem.shape, dtype=np.bool_)
         spread = Spread(np.full_like(problem, np.nan), problem, np.zeros_like(problem))
     else:
         seed = num_problems * np.square(by_seed - mean).sum(axis=0) / (num_seeds - 1)
         rest_degrees = (num_seeds - 1) * (num_problems - 1)
         left = values - by_seed[:, None] - by_problem + mean
         rest = np.square(left).sum(axis=(0, 1)) / rest_degrees
-        variance, degrees = _satterthwaite(
-            seed, problem, rest, num_seeds=num_seeds, num_problems=num_problems
+        pooled = (seed < rest / 2.0) & (num_seeds > 2)
+        seed_degrees = np.where(pooled, float(rest_degrees), float(num_seeds - 1))
+        variance, degrees = satterthwaite(
+            seed, problem, rest, seed_degrees, num_seeds=num_seeds, num_problems=num_problems
         )
         spread = Spread(
             np.maximum(seed - rest, 0.0) / num_problems,
@@ -104,7 +109,7 @@ def estimate(
         np.abs(mean), error, out=np.where(mean == 0.0, 0.0, np.inf), where=error > 0.0
     )
     p_value = 2.0 * special.stdtr(degrees, -ratio)
-    return CrossedMeans(mean, mean - half, mean + half, error, degrees, p_value, spread)
+    return CrossedMeans(mean, mean - half, mean + half, error, degrees, p_value, pooled, spread)
 
 
 def t_quantile(probability: float, degrees: Columns) -> Columns:
@@ -112,13 +117,20 @@ def t_quantile(probability: float, degrees: Columns) -> Columns:
     return np.asarray(special.stdtrit(degrees, probability))
 
 
-def _satterthwaite(
-    seed: Columns, problem: Columns, rest: Columns, *, num_seeds: int, num_problems: int
+def satterthwaite(
+    seed: Columns,
+    problem: Columns,
+    rest: Columns,
+    seed_degrees: Columns,
+    *,
+    num_seeds: int,
+    num_problems: int,
 ) -> tuple[Columns, Columns]:
-    """The mean's variance and its degrees of freedom, from the three mean squares."""
+    """The mean's variance and its degrees of freedom, from the mean squares A, B and R.
+
+    The formulas are those of `estimate`; `seed_degrees` are those of A, S - 1 or the rest's.
+    """
     rest_degrees = float((num_seeds - 1) * (num_problems - 1))
-    pooled = (seed < rest / 2.0) & (num_seeds > 2)
-    seed_degrees = np.where(pooled, rest_degrees, float(num_seeds - 1))
     of_seeds = np.maximum(seed, rest)
     total = of_seeds + np.maximum(problem - rest, 0.0)
     unsure = of_seeds**2 / seed_degrees + problem**2 / (num_problems - 1) + rest**2 / rest_degrees

@@ -34,16 +34,16 @@ def mean_intervals(
         confidence: for example 0.95.
         seed: of the draws.
     """
-    assert values.size, values.shape
-    num_seeds, num_problems, num_columns = len(values), len(values[0]), len(values[0, 0])
+    num_seeds, num_problems, num_columns = len(values), len(values[0]), values.shape[2]
+    assert num_seeds > 0 and num_problems > 0, values.shape  # noqa: PT018
     assert 0.0 < confidence < 1.0, confidence
     stream = np.random.default_rng(seed)
     means = np.empty((num_resamples, num_columns))
     for resample in range(num_resamples):
-        drawn_seeds = stream.integers(0, num_seeds, num_seeds)
-        drawn_problems = stream.integers(0, num_problems, num_problems)
-        seeds = np.bincount(drawn_seeds, minlength=num_seeds)
-        problems = np.bincount(drawn_problems, minlength=num_problems)
+        seeds = np.bincount(stream.integers(0, num_seeds, num_seeds), minlength=num_seeds)
+        problems = np.bincount(
+            stream.integers(0, num_problems, num_problems), minlength=num_problems
+        )
         means[resample] = np.einsum("s,p,spc->c", seeds, problems, values)
     means /= num_seeds * num_problems
     tail = (1.0 - confidence) / 2.0

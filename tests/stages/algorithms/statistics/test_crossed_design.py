@@ -6,8 +6,8 @@ from stages.algorithms.statistics.crossed_design import Variances, Wanted, detec
 from stages.algorithms.statistics.crossed_means import estimate
 
 WANTED = Wanted(significance=0.05, power=0.8)
-ONE = Variances(seed=None, problem=0.16, rest=0.0)
-SEVERAL = Variances(seed=0.0004, problem=0.01, rest=0.05)
+ONE = Variances(seed=None, problem=0.16, rest=0.0, pooled=False)
+SEVERAL = Variances(seed=0.0004, problem=0.01, rest=0.05, pooled=False)
 
 
 def test_of_one_seed_it_is_the_paired_t_test():
@@ -46,6 +46,25 @@ def test_no_number_of_problems_makes_up_for_seeds_that_differ():
     # with endless problems 3 seeds leave 0.02 / sqrt(3) times t of 2 degrees, 4.30 + 1.06
     assert crossed_design.problems_needed(SEVERAL, 0.05, WANTED, num_seeds=3) is None
     assert crossed_design.problems_needed(SEVERAL, 0.07, WANTED, num_seeds=3) is not None
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.5])
+def test_an_experiment_is_planned_as_it_is_estimated(offset):
+    # with and without a spread of the seeds: the same standard error and degrees of freedom
+    stream = np.random.default_rng(4)
+    values = stream.normal(0, 1, (3, 50)) + stream.normal(0, 1, (1, 50))
+    values = values - values.mean(axis=1, keepdims=True) + offset * np.arange(3)[:, None]
+    found = estimate(values[..., None], confidence=0.95)
+    assert found.pooled[0] == (offset == 0.0)
+    spread = Variances(
+        seed=float(found.spread.seed[0]),
+        problem=float(found.spread.problem[0]),
+        rest=float(found.spread.rest[0]),
+        pooled=bool(found.pooled[0]),
+    )
+    half = Wanted(significance=0.05, power=0.5)  # its quantile is 0
+    planned = detectable(spread, half, num_seeds=3, num_problems=50)
+    assert planned == pytest.approx(float(found.high[0] - found.value[0]))
 
 
 def test_one_seed_says_nothing_of_others():
