@@ -28,7 +28,7 @@ def track(items: Iterable[ItemT], *, total: int | None = None, label: str) -> It
     """Yield `items` unchanged and show how far they are.
 
     An item's `metrics` (a `Step` has them) are shown beside the count: the first four that
-    are not times.
+    are neither times nor counts of work.
     """
     if total is None and hasattr(items, "__len__"):
         total = len(items)  # pyright: ignore[reportArgumentType]
@@ -80,5 +80,5 @@ def _numbers(item: object) -> str:
     metrics = getattr(item, "metrics", None)
     if not isinstance(metrics, dict):
         return ""
-    names = [name for name in metrics if not name.startswith("time/")][:MAX_NUMBERS]
+    names = [name for name in metrics if not name.startswith(("time/", "work/"))][:MAX_NUMBERS]
     return "  ".join(f"{name} {metrics[name]:.4g}" for name in names)
