@@ -10,6 +10,7 @@ from pydantic import Field
 
 from stages.params import Params
 from stages.recipe_entries import (
+    BestOfN,
     CheckpointEvaluation,
     Dpo,
     Evaluation,
@@ -58,6 +59,7 @@ class Recipe(Params):
     train_ppo: dict[Name, OnlineRl]
     train_grpo: dict[Name, OnlineRl]
     score_candidates: dict[Name, Scores]
+    evaluate_best_of_n: dict[Name, BestOfN]
     evaluate_checkpoints: dict[Name, CheckpointEvaluation]
     evaluate_policy: dict[Name, Evaluation] = Field(min_length=1)
     baseline: Name
