@@ -103,9 +103,8 @@ def _panel(axes: Axes, curve: Measured) -> None:
     axes.set_xlabel("square root of KL from the start, nats")
     axes.set_ylabel("reward, standard deviations")
     axes.set_title(f"{_row(curve)}: {SCORERS[curve['scorer']]}")
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high + 0.35 * (high - low))  # room for the legend
-    axes.legend(fontsize=8, loc="upper left")
+    axes.margins(y=0.15)
+    axes.legend(fontsize=8)
 
 
 def _points(axes: Axes, curve: Measured, reward: str, colour: str) -> None:
