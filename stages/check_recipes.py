@@ -202,6 +202,7 @@ def random_base(recipe: Recipe, content: dict[str, Any]) -> Problems:
     for stage, word in (
         ("train_grpo", "start"),
         ("evaluate_checkpoints", "reference"),
+        ("evaluate_best_of_n", "policy"),
         ("sample_candidates", "policy"),
         ("probe_policy", "policy"),
     ):

@@ -28,6 +28,7 @@ from stages.recipe_entries import (
 )
 from stages.recipe_evaluations import (
     Aggregations,
+    BestOfN,
     Card,
     CheckpointEvaluation,
     Evaluation,
@@ -66,6 +67,7 @@ class Recipe(Params):
     score_candidates: dict[Name, Scores]
     choose_aggregation: dict[Name, Aggregations]
     search_solutions: dict[Name, Search]
+    evaluate_best_of_n: dict[Name, BestOfN]
     evaluate_checkpoints: dict[Name, CheckpointEvaluation]
     evaluate_policy: dict[Name, Evaluation] = Field(min_length=1)
     probe_policy: dict[Name, Probing]

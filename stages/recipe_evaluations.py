@@ -54,6 +54,20 @@ class Search(Params):
     """Whose problems."""
 
 
+class BestOfN(Params):
+    """An entry of evaluate_best_of_n."""
+
+    policy: Word
+    """Who answers."""
+    reward_model: Word
+    """A reward model, or `no_model`."""
+    ensemble: Word
+    """An ensemble, or `no_model`."""
+    split: Word
+    """Whose problems are answered: `dev` or `preference`, never `test`, by which no n may be
+    chosen."""
+
+
 class CheckpointEvaluation(Params):
     """An entry of evaluate_checkpoints; its name is the run's in reports."""
 

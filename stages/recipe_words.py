@@ -30,7 +30,7 @@ REWARD_MODEL_STAGES = ("train_reward_model", "train_outcome_reward")
 RUN_STAGES = ("train_dpo", "train_ppo", "train_grpo")
 """Those that write checkpoints along the way."""
 CHOSEN_ON = ("dev", "preference")
-"""Splits on which a checkpoint may be chosen: what is reported is measured on `test`."""
+"""Splits on which a checkpoint, or n, may be chosen: what is reported is measured on `test`."""
 STEP_STAGES = ("label_steps", "import_steps")
 
 
@@ -98,11 +98,6 @@ def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Coll
         ("evaluate_process_reward", "test"): steps,
     }
     allowed |= {
-        ("evaluate_checkpoints", "run"): list(folders(recipe, RUN_STAGES)),
-        ("evaluate_checkpoints", "reference"): [BASE, *policies],
-        ("evaluate_checkpoints", "reward_model"): [*singles, NO_MODEL],
-        ("evaluate_checkpoints", "ensemble"): [*ensembles, NO_MODEL],
-        ("evaluate_checkpoints", "split"): CHOSEN_ON,
         ("probe_policy", "policy"): [BASE, *policies],
         ("probe_policy", "reward_model"): [*scalars, NO_MODEL],
         ("probe_policy", "process"): [*processes, NO_MODEL],
@@ -113,6 +108,13 @@ def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Coll
             NO_FILE,
         ],
     }
+    for stage in ("evaluate_best_of_n", "evaluate_checkpoints"):
+        allowed[stage, "reward_model"] = [*singles, NO_MODEL]
+        allowed[stage, "ensemble"] = [*ensembles, NO_MODEL]
+        allowed[stage, "split"] = CHOSEN_ON
+    allowed["evaluate_best_of_n", "policy"] = [BASE, *policies]
+    allowed["evaluate_checkpoints", "run"] = list(folders(recipe, RUN_STAGES))
+    allowed["evaluate_checkpoints", "reference"] = [BASE, *policies]
     for stage in ONLINE_STAGES:
         allowed[stage, "reward"] = section(content, REWARDS)
         allowed[stage, "scorer"] = rl_scorers

@@ -2,10 +2,10 @@
 
     python -m stages.report_overoptimization
 
-Reads the baseline's test pool with the scores of a single reward model and of an ensemble
-(best-of-n), and what evaluate_checkpoints found along each run; writes `metrics.json`,
-`report.md` and `plots/` (PNG and CSV). Curves and forms: Gao et al. 2023,
-https://arxiv.org/abs/2210.10760. A plan without either has a report that says so.
+Reads the large scored pools of evaluate_best_of_n and what evaluate_checkpoints found along each
+run, by a single reward model and by an ensemble; writes `metrics.json`, `report.md` and `plots/`
+(PNG and CSV). Curves and forms: Gao et al. 2023, https://arxiv.org/abs/2210.10760. A plan without
+either has a report that says so.
 """
 
 import json
@@ -16,12 +16,11 @@ from typing import Any
 from stages import params, seeding
 from stages.params import Params
 from stages.recipe import Recipe
-from stages.records import lines, pools
+from stages.records import lines
 from stages.records.checkpoint_result import CheckpointResult
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.scored_pool import ScoredPool
 from stages.reports import (
+    ensemble_effect,
     overoptimization,
     overoptimization_curves,
     overoptimization_plot,
@@ -29,11 +28,13 @@ from stages.reports import (
     training_page,
 )
 from stages.reports.overoptimization import Curve, OveroptimizationConfig
+from stages.reports.overoptimization_curves import SCORERS
 from stages.runtime import outputs, process, progress, runs
 
 DATA = Path("data")
-PROMPTS = DATA / "prepare_data/prompts/test.jsonl"
 OUTPUT = DATA / "report_overoptimization"
+Key = tuple[str, str]
+"""An entry of evaluate_best_of_n, and a scorer."""
 
 
 class Config(Params):
@@ -48,21 +49,18 @@ def main() -> None:
     """Write `metrics.json`, `report.md` and `plots/`."""
     with runs.start("report_overoptimization", OUTPUT) as run:
         config = params.load(Config)
-        settings = config.report_overoptimization
-        seed = seeding.derive(config.seed, "report_overoptimization")
-        found = dict(best_of_n(config.plan))
-        chosen = [curve for curve in found.values() if isinstance(curve, Curve)]
-        units = {curve.scorer: curve.units for curve in chosen}
-        names = sorted(config.plan.evaluate_checkpoints)
-        along = [curve for name in names for curve in of_run(name, units)]
-        curves = [
-            overoptimization.measure(curve, settings, seed)
-            for curve in progress.track([*chosen, *along], label="fit")
-        ]
+        settings, seed = config.report_overoptimization, seeding.derive(config.seed, "fits")
+        plan, found = config.plan, dict(best_of_n(config.plan))
+        chosen = {key: curve for key, curve in found.items() if isinstance(curve, Curve)}
+        names = sorted(plan.evaluate_checkpoints)
+        along = [curve for name in names for curve in of_run(plan, name, chosen)]
+        tracked = progress.track([*chosen.values(), *along], label="fit")
+        curves = [overoptimization.measure(curve, settings, seed) for curve in tracked]
         metrics = {
             "confidence": settings.confidence,
             "curves": [overoptimization.without_bands(one) for one in curves],
-            "left_out": {name: one for name, one in found.items() if isinstance(one, str)},
+            "effects": ensemble_effect.every(chosen, settings, seed),
+            "left_out": {" ".join(key): one for key, one in found.items() if isinstance(one, str)},
             "runs": {name: read_metrics(name) for name in names},
         }
         with outputs.replace(OUTPUT / "plots") as temporary:
@@ -74,23 +72,28 @@ def main() -> None:
             temporary.write_text(overoptimization_report.render(metrics, images=paths), "utf-8")
         outputs.write_json(OUTPUT / "metrics.json", metrics)
         for one in curves:
-            name = f"{one['method']}/{one['scorer']}"
-            run.log(0, {f"{name}/accuracy_after_best": one["accuracy_after_best"]["value"]})
+            run.log(0, {f"{one['name']}/{one['scorer']}": one["accuracy_after_best"]["value"]})
 
 
-def best_of_n(plan: Recipe) -> Iterator[tuple[str, Curve | str]]:
-    """Each kind of scorer of the baseline's test pool: its curve, or why it has none."""
-    pool = plan.evaluate_policy[plan.baseline].pool
-    completions = lines.read(DATA / f"sample_candidates/{pool}/pool.jsonl", Completion)
-    problems = pools.by_problem(lines.read(PROMPTS, Prompt), completions)
-    rows = list(lines.read(DATA / f"{plan.evaluate_policy[plan.baseline].scores}.jsonl", Score))
-    for scorer in overoptimization_curves.scorers(rows):
-        scores = [[row.scores[scorer] for row in one] for one in pools.scores(problems, rows)]
-        yield scorer, overoptimization_curves.of_pool(scorer, problems, scores)
+def best_of_n(plan: Recipe) -> Iterator[tuple[Key, Curve | str]]:
+    """Each entry and scorer: its curve, or why it has none."""
+    for name in sorted(plan.evaluate_best_of_n):
+        rows = list(lines.read(DATA / f"evaluate_best_of_n/{name}/rows.jsonl", ScoredPool))
+        for scorer in SCORERS:
+            found = overoptimization_curves.of_pools(name, scorer, rows)
+            if found is not None:
+                yield (name, scorer), found
 
 
-def of_run(name: str, units: dict[str, dict[str, float]]) -> list[Curve]:
-    """A run's curves, by each scorer that has a unit."""
+def of_run(plan: Recipe, name: str, chosen: dict[Key, Curve]) -> list[Curve]:
+    """A run's curves, in the units of its start's own completions under the same scorer."""
+    entry = plan.evaluate_checkpoints[name]
+    units = {
+        scorer: curve.units
+        for (pool, scorer), curve in chosen.items()
+        if plan.evaluate_best_of_n[pool].policy == entry.reference
+        and getattr(plan.evaluate_best_of_n[pool], scorer) == getattr(entry, scorer)
+    }
     rows = list(lines.read(folder(name) / "rows.jsonl", CheckpointResult))
     return overoptimization_curves.of_run(name, rows, units)
 

@@ -32,6 +32,7 @@ def shrink(params: dict[str, Any]) -> None:
     params["train_grpo"]["loop"] |= {"num_steps": 2, "prompts_per_step": 8, "group_size": 4}
     params["evaluate_policy"] |= {"ks": [1, 2], "num_draws": 16, "num_bootstrap": 200}
     params["choose_aggregation"] |= {"n": 2, "num_draws": 16}
+    params["evaluate_best_of_n"] |= {"num_problems": 16, "num_samples": 16}
     params["evaluate_checkpoints"] |= {"num_samples": 2, "num_bootstrap": 200}
     params["report_overoptimization"]["num_bootstrap"] = 200
     for stage in ("train_dpo", "train_ppo", "train_grpo"):

@@ -47,12 +47,24 @@ def load(
         compute: precision.
         device: where all of them go.
     """
-    scorers = [
-        None if word == NO_MODEL else ensemble.load(start.DATA / word, aggregate, compute, device)
-        for word in (reward_model, several)
-    ]
+    single, ensemble_of = scorers(reward_model, several, aggregate, compute, device)
     return Judges(
         reference=start.load(reference, model, compute, device).eval(),
-        reward_model=scorers[0],
-        ensemble=scorers[1],
+        reward_model=single,
+        ensemble=ensemble_of,
     )
+
+
+def scorers(
+    reward_model: str,
+    several: str,
+    aggregate: Aggregate,
+    compute: ComputeConfig,
+    device: torch.device,
+) -> tuple[Scorer | None, Scorer | None]:
+    """The reward model and the ensemble that words name; None of `no_model`."""
+    single, ensemble_of = (
+        None if word == NO_MODEL else ensemble.load(start.DATA / word, aggregate, compute, device)
+        for word in (reward_model, several)
+    )
+    return single, ensemble_of

@@ -44,7 +44,9 @@ class Curve:
     """One way of optimising, as it goes away from the start policy."""
 
     method: str
-    """`best_of_n`, or the name of a run."""
+    """`best_of_n` or `run`."""
+    name: str
+    """The entry's."""
     scorer: str
     """The proxy: `reward_model` or `ensemble`."""
     places: Sequence[int]
@@ -83,6 +85,7 @@ def measure(curve: Curve, config: OveroptimizationConfig, seed: int) -> dict[str
     farthest = float(distance.max())
     return {
         "method": curve.method,
+        "name": curve.name,
         "scorer": curve.scorer,
         "units": {name: round(unit, 6) for name, unit in curve.units.items()},
         "points": _points(curve, rewards, config, seed),
@@ -173,6 +176,7 @@ def _fit(
     peak = float(reward_over_distance.peak_distance(found, form))
     return {
         "form": form,
+        "residual": round(_residual(found, distance, reward, form, near), 6),
         "alpha": round(float(found[0]), 6),
         "beta": round(float(found[1]), 6),
         "peak_distance": _finite(peak),
@@ -188,6 +192,18 @@ def _fit(
             "high": rounded(high.tolist()),
         },
     }
+
+
+def _residual(
+    found: Float[np.ndarray, " 2"],
+    distance: Float[np.ndarray, " point"],
+    reward: Float[np.ndarray, " point"],
+    form: Form,
+    near: float,
+) -> float:
+    """The root mean square of what the fit misses its points by."""
+    missed = (reward - reward_over_distance.curve(found, distance, form))[distance > near]
+    return float((missed**2).mean() ** 0.5)
 
 
 def _finite(number: float) -> float | None:

@@ -8,36 +8,31 @@ from jaxtyping import Float
 from stages.algorithms.selection import best_of_n_kl
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.records.checkpoint_result import CheckpointResult
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.scored_pool import ScoredPool
 from stages.reports import checkpoint_summary
 from stages.reports.overoptimization import GOLD, PROXY, Curve, spread
-from stages.rewards import answer_checker
 
-BEST_OF_N = "best_of_n"
+BEST_OF_N, RUN = "best_of_n", "run"
+SCORERS = ("reward_model", "ensemble")
 SAMPLES_PER_CHOICE = 4
 """A pool holds at least so many times the largest n: nearer to N a single sample decides."""
 Problems = Sequence[Float[np.ndarray, " sample"]]
 
 
-def scorers(rows: Sequence[Score]) -> list[str]:
-    """`ensemble` and `reward_model`, those that scored a pool."""
-    return [kind for kind in ("ensemble", "reward_model") if rows and kind in rows[0].scores]
+def of_pools(name: str, scorer: str, rows: Sequence[ScoredPool]) -> Curve | str | None:
+    """The curve of best-of-n by one scorer, why there is none, or None where it scored nothing.
 
-
-def of_pool(
-    scorer: str,
-    problems: Sequence[tuple[Prompt, Sequence[Completion]]],
-    scores: Sequence[Sequence[float]],
-) -> Curve | str:
-    """The curve of best-of-n by one scorer on a pool, or why there is none."""
-    verdicts = [
-        np.array([float(answer_checker.is_correct(row.completion, prompt.answer)) for row in rows])
-        for prompt, rows in problems
-    ]
-    arrays = [np.array(one) for one in scores]
-    return trouble(arrays, verdicts) or of_best_of_n(scorer, arrays, verdicts)
+    Args:
+        name: the entry's.
+        scorer: `reward_model` or `ensemble`.
+        rows: what evaluate_best_of_n wrote.
+    """
+    scores = [getattr(row, scorer) for row in rows]
+    if None in scores:
+        return None
+    verdicts = [np.array(row.correct, dtype=np.float64) for row in rows]
+    arrays = [np.array(one, dtype=np.float64) for one in scores]
+    return trouble(arrays, verdicts) or of_best_of_n(name, scorer, arrays, verdicts)
 
 
 def trouble(scores: Problems, verdicts: Problems) -> str | None:
@@ -46,7 +41,7 @@ def trouble(scores: Problems, verdicts: Problems) -> str | None:
     if smallest < 2 * SAMPLES_PER_CHOICE:
         return (
             f"the pool has {smallest} completions of a problem, and best-of-n needs "
-            f"{SAMPLES_PER_CHOICE} n: raise sample_candidates.test.num_samples to at least "
+            f"{SAMPLES_PER_CHOICE} n: raise evaluate_best_of_n.num_samples to at least "
             f"{2 * SAMPLES_PER_CHOICE}"
         )
     if spread(verdicts) == 0.0:
@@ -56,10 +51,11 @@ def trouble(scores: Problems, verdicts: Problems) -> str | None:
     return None
 
 
-def of_best_of_n(scorer: str, scores: Problems, verdicts: Problems) -> Curve:
+def of_best_of_n(name: str, scorer: str, scores: Problems, verdicts: Problems) -> Curve:
     """Every n from 1 to a quarter of the pool, each from the whole pool, without bias.
 
     Args:
+        name: the entry's.
         scorer: its name.
         scores: of each problem's completions, by the scorer.
         verdicts: 1.0 where the completion is right.
@@ -69,6 +65,7 @@ def of_best_of_n(scorer: str, scores: Problems, verdicts: Problems) -> Curve:
     pairs = list(zip(scores, verdicts, strict=True))
     return Curve(
         method=BEST_OF_N,
+        name=name,
         scorer=scorer,
         places=sizes,
         form="quadratic",
@@ -100,7 +97,8 @@ def of_run(
         if len(measured) == len(steps):
             found.append(
                 Curve(
-                    method=name,
+                    method=RUN,
+                    name=name,
                     scorer=scorer,
                     places=list(by_step),
                     form="logarithmic",

@@ -12,7 +12,7 @@ from stages.algorithms.selection import best_of_n_kl
 from stages.reports import plot_style
 from stages.reports.overoptimization import GOLD, PROXY
 from stages.reports.overoptimization_curves import BEST_OF_N
-from stages.reports.overoptimization_report import SCORERS, named
+from stages.reports.overoptimization_report import SCORERS, named, told
 
 COLOURS = {PROXY: plot_style.RED, GOLD: plot_style.BLUE}
 LINES = {PROXY: "--", GOLD: "-"}
@@ -58,7 +58,7 @@ def _bound(curve: Measured, point: Measured) -> float | None:
 
 def _draw(path: Path, curves: Sequence[Measured]) -> None:
     """A row of panels for each method, a column for each scorer."""
-    methods = list(dict.fromkeys(curve["method"] for curve in curves)) or [BEST_OF_N]
+    methods = list(dict.fromkeys(_row(curve) for curve in curves)) or [""]
     scorers = list(dict.fromkeys(curve["scorer"] for curve in curves)) or [PROXY]
     with plot_style.applied():
         figure = Figure(figsize=(4.6 * len(scorers), 3.1 * len(methods)))
@@ -66,12 +66,18 @@ def _draw(path: Path, curves: Sequence[Measured]) -> None:
         for axes in grid.flat:
             axes.set_visible(not curves)
         for curve in curves:
-            axes = grid[methods.index(curve["method"])][scorers.index(curve["scorer"])]
+            axes = grid[methods.index(_row(curve))][scorers.index(curve["scorer"])]
             axes.set_visible(True)
             _panel(axes, curve)
         if not curves:
             grid[0][0].text(0.5, 0.5, "no reward model in this plan", ha="center")
         plot_style.save(figure, path)
+
+
+def _row(curve: Measured) -> str:
+    """What a row of panels is of."""
+    is_best_of_n = curve["method"] == BEST_OF_N
+    return f"best-of-n from {curve['name']}" if is_best_of_n else curve["name"]
 
 
 def _panel(axes: Axes, curve: Measured) -> None:
@@ -96,12 +102,13 @@ def _panel(axes: Axes, curve: Measured) -> None:
     axes.axhline(0, color=plot_style.GREY, linewidth=0.8)
     axes.set_xlabel("square root of KL from the start, nats")
     axes.set_ylabel("reward, standard deviations")
-    axes.set_title(f"{curve['method'].replace('_', '-')}, {SCORERS[curve['scorer']]}")
+    axes.set_title(f"{_row(curve)}: {SCORERS[curve['scorer']]}")
+    axes.margins(y=0.15)
     axes.legend(fontsize=8)
 
 
 def _points(axes: Axes, curve: Measured, reward: str, colour: str) -> None:
-    found = curve["points"]
+    found = told(curve)
     values = [point[reward]["value"] for point in found]
     axes.errorbar(
         [point["distance"] for point in found],

@@ -11,7 +11,6 @@ from stages.reports.overoptimization import GOLD, PROXY
 from stages.reports.overoptimization_curves import BEST_OF_N
 
 NONE = "none"
-METHODS = {BEST_OF_N: "best-of-n"}
 SCORERS = {"reward_model": "one reward model", "ensemble": "the ensemble"}
 Measured = Mapping[str, Any]
 
@@ -26,7 +25,7 @@ def render(metrics: Measured, *, images: Sequence[str]) -> str:
     pages = [run_page(name, one) for name, one in metrics["runs"].items()]
     parts = [
         "# Overoptimization",
-        section(metrics["curves"], metrics["left_out"], metrics["confidence"]),
+        section(metrics),
         "## Training runs, step by step",
         "\n\n".join(pages) or NONE,
         "Samples of the dev problems, the same random streams at every step. KL: from the policy "
@@ -39,28 +38,34 @@ def render(metrics: Measured, *, images: Sequence[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def section(curves: Sequence[Measured], left_out: Mapping[str, str], confidence: float) -> str:
+def section(metrics: Measured) -> str:
     """Verdicts, the table of points and the table of fits, for this report or for another."""
-    missing = [f"Not shown of {SCORERS[name]}: {why}." for name, why in left_out.items()]
+    curves, left_out, effects = (metrics[name] for name in ("curves", "left_out", "effects"))
+    confidence = metrics["confidence"]
+    missing = [f"Not shown, {name}: {why}." for name, why in left_out.items()]
     if not curves:
-        return "\n\n".join(missing) or "No reward model scores the baseline's pool in this plan."
+        return "\n\n".join(missing) or "No entry of evaluate_best_of_n has a scorer in this plan."
     return "\n\n".join(
         [
             *missing,
             f"The true reward is the answer checker's verdict. In brackets {confidence:.0%} "
             f"intervals over problems.",
-            "\n".join(f"- {verdict(one)}" for one in curves),
+            "\n".join(
+                [*(f"- {verdict(one)}" for one in curves), *(f"- {effect(one)}" for one in effects)]
+            ),
             point_table(curves),
             "Distance: the square root of the KL divergence from the start policy in nats; of "
             "best-of-n by its pool of samples, and the bound log n - (n - 1)/n, which ties and "
             "repeated completions keep it below. Proxy: what the scorer says, relative to the "
             "start, in standard deviations of its scores among the start policy's completions of "
-            "a problem. Best-of-n is on the test problems, runs are on the dev problems. A scorer "
+            "a problem. All of it is on dev problems, those of best-of-n fewer. A scorer "
             "beside a run need not be what it was trained on.",
             fit_table(curves),
             "Forms: R = d (alpha - beta d) for best-of-n, R = d (alpha - beta log d) for runs "
             "(Gao et al. 2023). A peak that lies beyond the measured distances is a guess and "
-            "not printed. Peaks within: the share of resamples of the problems whose fit turns "
+            "not printed. Misses by: root mean square between the fit and its points, in standard "
+            "deviations; a peak of a fit that misses them by more than their intervals means "
+            "little. Peaks within: the share of resamples of the problems whose fit turns "
             "down within what was measured.",
         ]
     )
@@ -91,16 +96,24 @@ def verdict(curve: Measured) -> str:
     )
 
 
+def effect(one: Measured) -> str:
+    """Does the ensemble move the peak, or hold the end up? In a sentence."""
+    what = f"**the ensemble in place of one reward model, best-of-n from {one['name']}**"
+    end = f"at n {one['n']} it is right {points(one['accuracy_at_end'])} points more often"
+    if one["peak_shift"] is None:
+        return f"{what}: {end}; not every resample of both has a peak to compare."
+    low, high = one["peak_shift"]["low"], one["peak_shift"]["high"]
+    moved = "not resolved from none" if low <= 0 <= high else "resolved"
+    return f"{what}: the peak moves by {number(one['peak_shift'])} in distance, {moved}; {end}."
+
+
 def point_table(curves: Sequence[Measured]) -> str:
-    """A row a point; of best-of-n, the powers of two and the last."""
+    """A row a point."""
     rows = []
     for curve in curves:
         is_best_of_n = curve["method"] == BEST_OF_N
-        last = curve["points"][-1]["place"]
-        for point in curve["points"]:
+        for point in told(curve):
             place = point["place"]
-            if is_best_of_n and place & (place - 1) and place != last:
-                continue
             bound = f"{best_of_n_kl.bound(place) ** 0.5:.2f}" if is_best_of_n else ""
             rows.append(
                 [
@@ -116,6 +129,14 @@ def point_table(curves: Sequence[Measured]) -> str:
     return markdown.table(header, rows)
 
 
+def told(curve: Measured) -> list[Measured]:
+    """The points that are shown one by one: of best-of-n the powers of two and the last."""
+    found = curve["points"]
+    if curve["method"] != BEST_OF_N:
+        return list(found)
+    return [one for one in found if not one["place"] & (one["place"] - 1) or one is found[-1]]
+
+
 def fit_table(curves: Sequence[Measured]) -> str:
     """A row a curve and reward."""
     rows = []
@@ -123,28 +144,28 @@ def fit_table(curves: Sequence[Measured]) -> str:
         for name, told in ((PROXY, "proxy"), (GOLD, "true reward")):
             fit = curve["fits"][name]
             rows.append([f"{named(curve)}: {told}", *_fitted(fit)])
-    header = ["fitted", "alpha", "beta", "peak at distance", "peaks within"]
+    header = ["fitted", "alpha", "beta", "misses by", "peak at distance", "peaks within"]
     return markdown.table(header, rows)
 
 
 def _fitted(fit: Measured | None) -> list[str]:
     if fit is None:
-        return ["too few points", "", "", ""]
+        return ["too few points", "", "", "", ""]
     ends = [
         "none" if fit[key] is None else f"{fit[key]:.2f}"
         for key in ("peak_distance_low", "peak_distance_high")
     ]
     peak = f"{fit['peak_distance']:.2f} [{', '.join(ends)}]" if fit["peak_is_measured"] else "none"
     share = f"{100 * fit['peaks_measured']:.0f} %"
-    return [f"{fit['alpha']:.3f}", f"{fit['beta']:.3f}", peak, share]
+    return [f"{fit['alpha']:.3f}", f"{fit['beta']:.3f}", f"{fit['residual']:.3f}", peak, share]
 
 
 def named(curve: Measured) -> str:
-    """`best-of-n by the ensemble`, `ppo, scored by one reward model`."""
+    """`best-of-n from sft, by the ensemble`, `ppo, scored by one reward model`."""
     scorer = SCORERS[curve["scorer"]]
     if curve["method"] == BEST_OF_N:
-        return f"{METHODS[BEST_OF_N]} by {scorer}"
-    return f"{curve['method']}, scored by {scorer}"
+        return f"best-of-n from {curve['name']}, by {scorer}"
+    return f"{curve['name']}, scored by {scorer}"
 
 
 def run_page(name: str, run: Measured) -> str:

@@ -136,6 +136,10 @@ def test_every_recipe_of_this_repository_is_right_and_the_plan_is_one_of_them():
             "'train_sft/sft/policy': step 0 is that policy, write it here",
         ),
         (
+            "evaluate_best_of_n", "sft", {"split": "test"},
+            "evaluate_best_of_n.sft.split: there is no 'test'; there is dev, preference",
+        ),
+        (
             "evaluate_checkpoints", "ppo", {"split": "test"},
             "evaluate_checkpoints.ppo.split: there is no 'test'; there is dev, preference",
         ),

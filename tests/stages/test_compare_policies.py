@@ -49,6 +49,7 @@ plan:
   choose_aggregation: {}
   search_solutions: {}
   evaluate_checkpoints: {}
+  evaluate_best_of_n: {}
   probe_policy: {}
   write_card: {}
   evaluate_policy:

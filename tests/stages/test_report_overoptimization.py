@@ -13,18 +13,22 @@ import pytest
 from stages import report_overoptimization
 from stages.records import lines
 from stages.records.checkpoint_result import CheckpointResult
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.scored_pool import ScoredPool
 from stages.reports import checkpoint_summary
 
 DATA, OUTPUT = report_overoptimization.DATA, report_overoptimization.OUTPUT
 PROBLEMS = [f"p{number}" for number in range(60)]
 SAMPLES = 16
-SCORED = {
-    "sft": {"pool": "sft-test", "scores": "score_candidates/sft/scores", "aggregation": "no_choice"}
+POOL = DATA / "evaluate_best_of_n/sft/rows.jsonl"
+SINGLE = "train_reward_model/sft-0/reward_model"
+POOLS = {
+    "sft": {
+        "policy": "train_sft/sft/policy",
+        "reward_model": SINGLE,
+        "ensemble": "assemble_ensembles/ensembles/sft",
+        "split": "dev",
+    }
 }
-BARE = {"sft": {"pool": "sft-test", "scores": "no_scores", "aggregation": "no_choice"}}
 RUN = {
     "reference": "train_sft/sft/policy",
     "reward_model": "no_model",
@@ -59,28 +63,18 @@ def report():
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     stream = np.random.default_rng(0)
-    prompts, pool, scores = [], [], []
+    rows = []
     for name in PROBLEMS:
-        prompts.append(
-            Prompt(id=name, task="solve", question="", prompt="", prompt_ids=[1], answer="7")
-        )
-        for index in range(SAMPLES):
-            right = stream.random() < 0.5
-            row = {"id": name, "index": index}
-            pool.append(
-                Completion(
-                    completion=f"#### {7 if right else 8}", completion_ids=[1], logprob_sum=-1.0,
-                    finish_reason="stop", seed=0, **row,
-                )
-            )  # fmt: skip
-            # one scorer knows, the other prefers what is wrong
-            single = float(stream.normal()) - 2 * right
-            found = {"reward_model": single, "ensemble": float(right)}
-            scores.append(Score(scores=found, disagreement=0.1, steps=None, **row))
-    lines.write(report_overoptimization.PROMPTS, prompts)
-    lines.write(DATA / "sample_candidates/sft-test/pool.jsonl", pool)
-    lines.write(DATA / "score_candidates/sft/scores.jsonl", scores)
-    (DATA / "no_scores.jsonl").write_text("", encoding="utf-8")
+        correct = (stream.random(SAMPLES) < 0.5).tolist()
+        rows.append(
+            ScoredPool(
+                id=name, correct=correct, num_distinct=SAMPLES,
+                # one scorer knows, the other prefers what is wrong
+                reward_model=[float(stream.normal()) - 2 * right for right in correct],
+                ensemble=[float(right) for right in correct],
+            )
+        )  # fmt: skip
+    lines.write(POOL, rows)
     for name, steps in CURVES.items():
         rows = [
             CheckpointResult(
@@ -99,17 +93,17 @@ def folder(tmp_path, monkeypatch):
 
 def test_who_is_over_optimised_and_where_is_told():
     runs = {name: RUN | {"run": f"train_{name}/{name}"} for name in CURVES}
-    plan(evaluate_policy=SCORED, evaluate_checkpoints=runs)
+    plan(evaluate_best_of_n=POOLS, evaluate_checkpoints=runs)
     metrics, told = report()
-    found = {(one["method"], one["scorer"]): one for one in metrics["curves"]}
+    found = {(one["name"], one["scorer"]): one for one in metrics["curves"]}
     # no run was scored by the single reward model
     assert found.keys() == {
-        ("best_of_n", "reward_model"), ("best_of_n", "ensemble"), ("ppo", "ensemble"),
+        ("sft", "reward_model"), ("sft", "ensemble"), ("ppo", "ensemble"),
         ("grpo", "ensemble"),
     }  # fmt: skip
     overoptimised = {key for key, one in found.items() if one["overoptimised"]}
-    assert overoptimised == {("best_of_n", "reward_model"), ("ppo", "ensemble")}
-    ppo, knows = found["ppo", "ensemble"], found["best_of_n", "ensemble"]
+    assert overoptimised == {("sft", "reward_model"), ("ppo", "ensemble")}
+    ppo, knows = found["ppo", "ensemble"], found["sft", "ensemble"]
     assert ppo["best_place"] == 8
     assert 0.5 < ppo["fits"]["gold"]["peak_distance"] < 1.5
     assert ppo["accuracy_after_best"]["value"] == pytest.approx(-0.5, abs=0.06)
@@ -117,11 +111,17 @@ def test_who_is_over_optimised_and_where_is_told():
     assert knows["points"][3]["accuracy"]["value"] == pytest.approx(15 / 16, abs=0.03)
     # its scores are the verdicts: the same spread
     assert knows["units"]["proxy"] == knows["units"]["gold"]
-    assert found["best_of_n", "reward_model"]["best_place"] == 1
+    assert found["sft", "reward_model"]["best_place"] == 1
     assert "**ppo, scored by the ensemble**: over-optimised. The accuracy is best at step 8" in told
     assert "**grpo, scored by the ensemble**: no fall seen" in told
-    assert "**best-of-n by one reward model**: over-optimised. The accuracy is best at n 1" in told
+    assert (
+        "**best-of-n from sft, by one reward model**: over-optimised. The accuracy is best at n 1"
+        in told
+    )
     assert "band" not in json.dumps(metrics)
+    (effect,) = metrics["effects"]
+    assert effect["accuracy_at_end"]["low"] > 0.5
+    assert "**the ensemble in place of one reward model, best-of-n from sft**" in told
     images = {path.name for path in (OUTPUT / "plots").glob("*.png")}
     assert images == {
         "overoptimization.png", "training-grpo.png", "training-ppo.png", "disagreement.png",
@@ -135,33 +135,36 @@ def test_who_is_over_optimised_and_where_is_told():
 
 
 def test_a_plan_with_neither_has_a_report_that_says_so():
-    plan(evaluate_policy=BARE, evaluate_checkpoints={})
+    plan(evaluate_best_of_n={}, evaluate_checkpoints={})
     metrics, told = report()
     assert metrics["curves"] == []
     assert metrics["runs"] == {}
-    assert "No reward model scores the baseline's pool in this plan." in told
+    assert "No entry of evaluate_best_of_n has a scorer in this plan." in told
     assert (OUTPUT / "plots/overoptimization.png").is_file()
     assert (OUTPUT / "plots/training.csv").read_text().startswith("policy,step,")
 
 
 def test_a_scorer_that_tells_nothing_apart_is_left_out_with_its_curves_and_the_reason():
-    plan(evaluate_policy=SCORED, evaluate_checkpoints={"ppo": RUN | {"run": "train_ppo/ppo"}})
-    path = DATA / "score_candidates/sft/scores.jsonl"
-    rows = list(lines.read(path, Score))
-    lines.write(
-        path, [dataclasses.replace(row, scores=row.scores | {"ensemble": 0.0}) for row in rows]
-    )
+    plan(evaluate_best_of_n=POOLS, evaluate_checkpoints={"ppo": RUN | {"run": "train_ppo/ppo"}})
+    rows = list(lines.read(POOL, ScoredPool))
+    lines.write(POOL, [dataclasses.replace(row, ensemble=[0.0] * SAMPLES) for row in rows])
     metrics, told = report()
-    assert [(one["method"], one["scorer"]) for one in metrics["curves"]] == [
-        ("best_of_n", "reward_model")
-    ]
-    assert "Not shown of the ensemble: all completions of a problem have one score." in told
+    assert [(one["name"], one["scorer"]) for one in metrics["curves"]] == [("sft", "reward_model")]
+    assert "Not shown, sft ensemble: all completions of a problem have one score." in told
+    assert "### ppo" in told
+
+
+def test_a_run_from_another_policy_has_no_curve_but_its_page():
+    run = RUN | {"run": "train_ppo/ppo", "reference": "train_dpo/dpo/policy"}
+    plan(evaluate_best_of_n=POOLS, evaluate_checkpoints={"ppo": run})
+    metrics, told = report()
+    assert {one["name"] for one in metrics["curves"]} == {"sft"}
     assert "### ppo" in told
 
 
 def test_the_same_inputs_give_the_same_bytes():
     runs = {"ppo": RUN | {"run": "train_ppo/ppo"}}
-    plan(evaluate_policy=SCORED, evaluate_checkpoints=runs)
+    plan(evaluate_best_of_n=POOLS, evaluate_checkpoints=runs)
 
     def written():
         report()

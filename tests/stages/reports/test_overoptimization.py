@@ -20,7 +20,8 @@ def made(gold, proxy, form="quadratic", noise=0.0, units=None):
         return mean + noise * stream.normal(size=(100, len(DISTANCE)))
 
     return Curve(
-        method="ppo",
+        method="run",
+        name="ppo",
         scorer="ensemble",
         places=[0, 2, 4, 6, 8],
         form=form,
@@ -79,7 +80,8 @@ def test_too_few_points_fix_no_fit():
     curve = made((0.4, 0.2), (1.0, 0.1))
     short = {name: getattr(curve, name)[:, :2] for name in ("kl", "proxy", "gold")}
     two = Curve(
-        method="ppo",
+        method="run",
+        name="ppo",
         scorer="ensemble",
         places=[0, 8],
         form="logarithmic",

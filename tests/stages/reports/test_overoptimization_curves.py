@@ -4,7 +4,8 @@ import numpy as np
 
 from stages.algorithms.selection import best_of_n_kl
 from stages.records.checkpoint_result import CheckpointResult
-from stages.reports import overoptimization_curves
+from stages.records.scored_pool import ScoredPool
+from stages.reports import overoptimization, overoptimization_curves
 
 UNITS = {"proxy": 1.0, "gold": 1.0}
 
@@ -12,8 +13,12 @@ UNITS = {"proxy": 1.0, "gold": 1.0}
 def test_best_of_n_goes_to_a_quarter_of_the_pool():
     scores = [np.arange(12.0), np.zeros(12)]
     right = [np.array([0.0] * 11 + [1.0]), np.array([1.0, 0.0] * 6)]
-    curve = overoptimization_curves.of_best_of_n("ensemble", scores, right)
+    curve = overoptimization_curves.of_best_of_n("sft", "ensemble", scores, right)
     assert (curve.method, list(curve.places), curve.form) == ("best_of_n", [1, 2, 3], "quadratic")
+    assert curve.units == {
+        "proxy": overoptimization.spread(scores),
+        "gold": overoptimization.spread(right),
+    }
     # the best of twelve is in the draw 1/12, 2/12 and 3/12 of the time
     np.testing.assert_allclose(curve.gold, [[1 / 12, 2 / 12, 3 / 12], [0.5, 0.5, 0.5]])
     np.testing.assert_allclose(curve.proxy[0], [5.5, 23 / 3, 8.75])  # n (N + 1) / (n + 1) - 1
@@ -30,6 +35,21 @@ def test_what_can_show_nothing_is_told():
     assert "at least 8" in few
     assert "both right and wrong" in overoptimization_curves.trouble(many, [np.zeros(8)])
     assert "one score" in overoptimization_curves.trouble([np.zeros(8)], right)
+
+
+def test_a_scorer_that_scored_nothing_has_no_curve():
+    rows = [
+        ScoredPool(
+            id=name,
+            correct=[True, False] * 4,
+            reward_model=[0.0] * 8,
+            ensemble=None,
+            num_distinct=8,
+        )
+        for name in "ab"
+    ]
+    assert overoptimization_curves.of_pools("sft", "ensemble", rows) is None
+    assert "one score" in overoptimization_curves.of_pools("sft", "reward_model", rows)
 
 
 def row(step, name, **values):
@@ -50,7 +70,7 @@ def test_a_run_has_a_curve_for_each_scorer_that_scored_it():
     ]
     units = {"reward_model": UNITS, "ensemble": UNITS}
     (curve,) = overoptimization_curves.of_run("ppo", rows, units)
-    assert (curve.method, curve.scorer, curve.form) == ("ppo", "reward_model", "logarithmic")
+    assert (curve.name, curve.scorer, curve.form) == ("ppo", "reward_model", "logarithmic")
     assert curve.places == [0, 6]
     assert curve.gold.tolist() == [[0.5, 0.5], [0.0, 1.0]]
     assert curve.proxy.tolist() == [[1.0, 3.0], [1.0, 1.0]]

@@ -19,7 +19,10 @@ def test_items_come_through_unchanged(monkeypatch):
 
 
 def test_off_a_terminal_the_first_and_the_last_item_get_a_line(caplog):
-    steps = [Step(i, {"time/sample": 1.0, "work/policy/read": 9, "loss/policy": 0.5 * i}) for i in range(20)]
+    steps = [
+        Step(i, {"time/sample": 1.0, "work/policy/read": 9, "loss/policy": 0.5 * i})
+        for i in range(20)
+    ]
     with caplog.at_level(logging.INFO):
         list(progress.track(steps, label="train_grpo"))
     assert [record.message.strip() for record in caplog.records] == [
