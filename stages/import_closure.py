@@ -15,9 +15,11 @@ OWN_PACKAGE = "stages.rewards.own"
 """Files that an entry names and Python imports by that name."""
 EXEMPT_PACKAGE = "stages.runtime"
 """The declared exception: run records, checkpoints and progress cannot change an output."""
-EXEMPT_MODULES = frozenset({"stages.check_params", "stages.share_tokens", "stages.compare_seeds"})
+EXEMPT_MODULES = frozenset(
+    f"stages.{name}" for name in ("check_params", "plan_memory", "share_tokens", "compare_seeds")
+)
 """No stage's output passes through these: one reads every entry point's Config to validate
-params.yaml, the others are called by `flows.compare`."""
+params.yaml, one is asked by people alone, the others are called by `flows.compare`."""
 CONSTRAINTS = "constraints.txt"
 """The versions of everything that is not in this repository."""
 

@@ -97,7 +97,12 @@ def test_micro_batches_shared_prompts_and_order_change_nothing(name, data, row_t
     limits = {"row_tokens": row_tokens, "max_tokens": max_tokens}
     found, same = gradient(name, shuffled, order, **limits)
     assert_same(found, expected)
-    assert same == pytest.approx(metrics, rel=1e-9, abs=1e-9)
+    assert learned(same) == pytest.approx(learned(metrics), rel=1e-9, abs=1e-9)
+
+
+def learned(metrics):
+    """What a step found out, without what it took: a shared prompt is read once."""
+    return {name: value for name, value in metrics.items() if not name.startswith("work/")}
 
 
 @pytest.mark.parametrize("name", LOOPS)

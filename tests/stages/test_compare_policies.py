@@ -122,6 +122,8 @@ def folder(tmp_path, monkeypatch):
         record = data / stage / "run/run.json"
         if not record.exists():
             write_json(record, {"seconds": 0.25})
+        if not (data / stage / "metrics.json").exists():
+            write_json(data / stage / "metrics.json", {"generated_tokens": 0})
     for policy in ("ppo", "grpo"):
         rollouts = [
             Rollout(

@@ -36,7 +36,9 @@ PLAN = Recipe.model_validate(
             }
             for i in range(2)
         },
-        "evaluate_policy": {"sft": {"pool": "p", "scores": "p"}},
+        "evaluate_policy": {
+            "sft": {"pool": "p", "scores": "no_scores", "aggregation": "no_choice"}
+        },
         "baseline": "sft",
     }
 )  # fmt: skip
@@ -107,7 +109,7 @@ def test_a_job_lists_the_models_that_the_entry_point_loads(
         "seed": 0, "compute": COMPUTE, "lora": {"rank": rank, "alpha": 4},
         "model": presets.CONTENT["model"], table: {preset: chosen},
         "ensemble": {"kind": "mean"}, "rewards": presets.CONTENT["rewards"],
-        stage: {"loop": sizes | own},
+        stage: {"num_checkpoints": 0, "token_budgets": {}, "loop": sizes | own},
     }  # fmt: skip
     with Path("params.yaml").open("w", encoding="utf-8") as file:
         YAML(typ="safe").dump(content, file)
