@@ -41,21 +41,23 @@ def by_policy(paid: Mapping[str, Sequence[str]], costs: Mapping[str, StageCost])
     """A row for each policy: all entries that were trained or sampled for it, together.
 
     Args:
-        paid: policy -> its entries (`costs.paid`), the last of which made it.
+        paid: policy -> its entries (`costs.paid`), the last of which made it; none where the
+            baseline was made from the policy.
         costs: of every entry.
     """
-    header = ["policy", "tokens generated", "tokens trained", "GFLOPs", "seconds", "largest peak"]
+    header = ["policy and its stages", "tokens generated", "tokens trained", "GFLOPs", "seconds"]
+    header += ["largest peak"]
     rows = []
     for policy, entries in paid.items():
         found = stage_costs.together([costs[entry] for entry in entries])
         rows.append(
             [
-                policy,
+                f"{policy}: {', '.join(entries) or NONE}",
                 *(f"{found[name]:,}" for name in ("generated_tokens", "trained_tokens")),
                 f"{found['flops'] / 1e9:,.0f}",
                 f"{found['seconds']:,.1f}",
                 mebibytes(found["peak_memory_bytes"]),
-                resident(costs[entries[-1]]),
+                resident(costs[entries[-1]]) if entries else NONE,
             ]
         )
     return markdown.table([*header, "models in memory while it was trained"], rows)
