@@ -69,5 +69,5 @@ def test_methods_stand_side_by_side():
         {"ppo": "train_ppo/a"},
         costs,
     )
-    assert "| ppo | 120 | 120 |" in section
+    assert "| ppo: train_sft/s, train_ppo/a | 120 | 120 |" in section
     assert cost_tables.LEGEND in section
