@@ -47,7 +47,7 @@ def test_every_data_dependency_of_a_recipe_is_the_output_of_one_of_its_stages(
     missing = {dep for dep in read - made if str(Path(dep).parent) not in within}
     # Files that the user puts there.
     assert {dep for dep in missing if not dep.startswith("data/raw/")} <= {
-        "data/no_model", "data/no_scores.jsonl", "data/no_choice.json",
+        "data/no_model", "data/no_file", "data/no_scores.jsonl", "data/no_choice.json",
     }  # fmt: skip
     records = {out for out in made if out.endswith("/run")}
     assert records <= set(graph["track"].deps)

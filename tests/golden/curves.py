@@ -151,7 +151,13 @@ def actor_critic() -> Iterator[Step]:
 def curve(steps: Iterable[Step]) -> list[dict[str, str]]:
     """Every metric of every step, in hexadecimal: no bit is lost."""
     return [
-        {name: float(value).hex() for name, value in sorted(step.metrics.items())} for step in steps
+        # Counts of work are no part of a curve.
+        {
+            name: float(value).hex()
+            for name, value in sorted(step.metrics.items())
+            if not name.startswith("work/")
+        }
+        for step in steps
     ]
 
 
