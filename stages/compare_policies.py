@@ -6,8 +6,8 @@ the rollouts of the reinforcement-learning runs; writes
 `metrics.json`, `report.md` and `plots/` (PNG and CSV). Differences are paired by problem
 (Miller 2024, https://arxiv.org/abs/2411.00640).
 
-This is a leaf: it is the one stage that reads others' `run/` folders, for the seconds,
-and so the one stage outside `run/` whose output holds a time.
+This is a leaf: it reads others' `run/` folders, for the seconds and the memory, so its output
+holds times. Nothing but the report page reads it.
 """
 
 import json
