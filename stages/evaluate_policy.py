@@ -17,6 +17,7 @@ from pathlib import Path
 import pydantic
 
 from stages import params, seeding
+from stages.algorithms.selection.best_of_n import LEAST_POOL
 from stages.params import Params
 from stages.records import lines, pools
 from stages.records.completion import Completion
@@ -33,9 +34,6 @@ DATA = Path("data")
 PROMPTS = DATA / "prepare_data/prompts/test.jsonl"
 POOLS = DATA / "sample_candidates"
 OUTPUT = DATA / "evaluate_policy"
-LEAST_POOL = 4
-"""A pool holds at least so many times the largest n: an estimate of the best of all N hangs on one
-choice a problem (Coste et al. 2024 keep the same distance)."""
 
 
 class EvaluatePolicy(Params):

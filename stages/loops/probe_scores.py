@@ -12,10 +12,10 @@ from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.models.process_head import Solution
 from stages.models.start import DATA
+from stages.records import pools
 from stages.records.completion import Completion
 from stages.records.probe_value import ProbeValue
 from stages.records.prompt import Prompt
-from stages.rewards.preference_pairs import distinct
 from stages.rewards.probes import process_steps, reward_length
 from stages.rewards.probes.given import Words
 from stages.rewards.probes.not_run import NO_MODEL
@@ -30,8 +30,7 @@ def different(problems: Problems) -> list[tuple[Prompt, list[Completion]]]:
     """Of each problem the different completions that ended by themselves, as they were drawn."""
     found = []
     for prompt, pool in problems:
-        finished = distinct([row for row in pool if row.finish_reason == "stop"])
-        finished.sort(key=lambda row: row.index)
+        finished, _ = pools.distinct([row for row in pool if row.finish_reason == "stop"])
         found.append((prompt, finished))
     return found
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from stages.algorithms.selection import best_of_n_kl
-from stages.algorithms.selection.best_of_n import best_of_n
+from stages.algorithms.selection.best_of_n import LEAST_POOL, best_of_n
 from stages.records.checkpoint_result import CheckpointResult
 from stages.records.scored_pool import ScoredPool
 from stages.reports import checkpoint_summary
@@ -14,8 +14,6 @@ from stages.reports.overoptimization import GOLD, PROXY, Curve, spread
 
 BEST_OF_N, RUN = "best_of_n", "run"
 SCORERS = ("reward_model", "ensemble")
-SAMPLES_PER_CHOICE = 4
-"""A pool holds at least so many times the largest n: nearer to N a single sample decides."""
 Problems = Sequence[Float[np.ndarray, " sample"]]
 
 
@@ -38,11 +36,11 @@ def of_pools(name: str, scorer: str, rows: Sequence[ScoredPool]) -> Curve | str 
 def trouble(scores: Problems, verdicts: Problems) -> str | None:
     """Why a pool shows nothing of best-of-n, in words; None where it does."""
     smallest = min(len(one) for one in scores)
-    if smallest < 2 * SAMPLES_PER_CHOICE:
+    if smallest < 2 * LEAST_POOL:
         return (
             f"the pool has {smallest} completions of a problem, and best-of-n needs "
-            f"{SAMPLES_PER_CHOICE} n: raise evaluate_best_of_n.num_samples to at least "
-            f"{2 * SAMPLES_PER_CHOICE}"
+            f"{LEAST_POOL} n: raise evaluate_best_of_n.num_samples to at least "
+            f"{2 * LEAST_POOL}"
         )
     if spread(verdicts) == 0.0:
         return "no problem of the pool has both right and wrong completions"
@@ -61,7 +59,7 @@ def of_best_of_n(name: str, scorer: str, scores: Problems, verdicts: Problems) -
         verdicts: 1.0 where the completion is right.
     """
     assert trouble(scores, verdicts) is None, "nothing to choose from, or by"
-    sizes = range(1, min(len(one) for one in scores) // SAMPLES_PER_CHOICE + 1)
+    sizes = range(1, min(len(one) for one in scores) // LEAST_POOL + 1)
     pairs = list(zip(scores, verdicts, strict=True))
     return Curve(
         method=BEST_OF_N,

@@ -5,6 +5,9 @@ import math
 import numpy as np
 from jaxtyping import Float
 
+LEAST_POOL = 4
+"""A pool should hold at least so many times the largest n: towards N a single sample decides."""
+
 
 def best_of_n(
     scores: Float[np.ndarray, " sample"], quality: Float[np.ndarray, " sample"], *, n: int
