@@ -1,8 +1,10 @@
-"""Edit the `deps:` lists of dvc.yaml in place.
+"""Edit the lists of dvc.yaml's stages in place.
 
 All other text, comments included, stays as it is byte for byte, which a YAML round trip would
 not promise.
 """
+
+from collections.abc import Callable
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
@@ -27,39 +29,58 @@ def is_code(dep: object) -> bool:
 def write_gathered(lines: list[str], name: str, body: CommentedMap, wanted: set[str]) -> None:
     """Replace in `lines` all dependencies that are not code by `wanted`, sorted, below the code.
 
+    As `write_listed` does.
+    """
+    write_listed(lines, name, body, "deps", wanted, kept=is_code)
+
+
+def write_listed(
+    lines: list[str],
+    name: str,
+    body: CommentedMap,
+    key: str,
+    wanted: set[str],
+    *,
+    kept: Callable[[object], bool],
+) -> None:
+    """Replace in `lines` the items of one list that are not kept by `wanted`, sorted, below those.
+
     So that the same plan always gives the same text.
 
     Args:
         lines: of dvc.yaml; changed in place.
         name: of the stage.
-        body: of the stage, as `stage_bodies` of the same lines gives it.
-        wanted: all of its other dependencies.
+        body: of the stage, as `stage_bodies` of the same lines gives it; above the list, lines may
+            not have been added or taken away since.
+        key: of the list, `deps` or `outs`.
+        wanted: all items but the kept ones.
+        kept: whether an item stays as it is.
 
     Raises:
-        ValueError: the stage has no `deps:` list to fill.
+        ValueError: the stage has no such list to fill.
     """
-    header, listed = deps_of(name, body)
-    places = [(listed.lc.item(index)[0], dep) for index, dep in enumerate(listed)]
-    last = max((line for line, dep in places if is_code(dep)), default=header)
-    indent = " " * (listed.lc.item(0)[1] - 2 if places else body.lc.key("deps")[1] + 2)
-    others = {line for line, dep in places if not is_code(dep)}
-    kept = [line for number, line in enumerate(lines) if number not in others]
+    header, listed = list_of(name, body, key)
+    places = [(listed.lc.item(index)[0], item) for index, item in enumerate(listed)]
+    last = max((line for line, item in places if kept(item)), default=header)
+    indent = " " * (listed.lc.item(0)[1] - 2 if places else body.lc.key(key)[1] + 2)
+    others = {line for line, item in places if not kept(item)}
+    remaining = [line for number, line in enumerate(lines) if number not in others]
     below = last + 1 - sum(line < last for line in others)
-    kept[below:below] = [f"{indent}- {dep}\n" for dep in sorted(wanted)]
-    lines[:] = kept
+    remaining[below:below] = [f"{indent}- {item}\n" for item in sorted(wanted)]
+    lines[:] = remaining
 
 
-def deps_of(name: str, body: CommentedMap) -> tuple[int, CommentedSeq]:
-    """The line of a stage's `deps:` and the list below it.
+def list_of(name: str, body: CommentedMap, key: str) -> tuple[int, CommentedSeq]:
+    """The line of a stage's `deps:` or `outs:` and the list below it.
 
     Raises:
         ValueError: there is none, or not one item a line.
     """
-    deps = body.get("deps")
-    block = isinstance(deps, CommentedSeq) and not deps.fa.flow_style()
-    if "deps" not in body or not (deps is None or block):
+    listed = body.get(key)
+    block = isinstance(listed, CommentedSeq) and not listed.fa.flow_style()
+    if key not in body or not (listed is None or block):
         raise ValueError(
-            f"{DVC_YAML}: stage '{name}' has no `deps:` written as one item a line. "
-            f"Add a line `deps:` under its cmd."
+            f"{DVC_YAML}: stage '{name}' has no `{key}:` written as one item a line. "
+            f"Add a line `{key}:` under its cmd."
         )
-    return body.lc.key("deps")[0], deps if isinstance(deps, CommentedSeq) else CommentedSeq()
+    return body.lc.key(key)[0], listed if isinstance(listed, CommentedSeq) else CommentedSeq()

@@ -6,7 +6,8 @@ r"""Probe whether a policy gamed what it was trained for, and how well it does o
 Reads a policy, its pool of the test problems and the models and files that the entry names; writes
 for each probe and problem a value (`probes.jsonl`), their means with intervals, why a probe was
 not run, and the accuracy on dev problems, by which the best policy is chosen (`metrics.json`).
-What the probes are: stages/rewards/probes/catalogue. write_card compares them with the baseline's.
+What the probes are: stages/rewards/probes/catalogue. compare_probes compares them with the
+baseline's.
 """
 
 from pathlib import Path

@@ -29,7 +29,6 @@ from stages.recipe_entries import (
 from stages.recipe_evaluations import (
     Aggregations,
     BestOfN,
-    Card,
     CheckpointEvaluation,
     Evaluation,
     Probing,
@@ -71,7 +70,6 @@ class Recipe(Params):
     evaluate_checkpoints: dict[Name, CheckpointEvaluation]
     evaluate_policy: dict[Name, Evaluation] = Field(min_length=1)
     probe_policy: dict[Name, Probing]
-    write_card: dict[Name, Card]
     baseline: Name
     """The entry of evaluate_policy which the others are compared with. A word, for DVC does not
     see the order of entries."""

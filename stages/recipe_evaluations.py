@@ -112,12 +112,3 @@ class Probing(Params):
     """A file of other problems, as `probe_policy.transfer` says, or `data/no_file`."""
     refusals: FilePath
     """XSTest's file of requests, or `data/no_file`; asked of policies with a chat template."""
-
-
-class Card(Params):
-    """An entry of write_card; its name is that of the policy's entry of evaluate_policy."""
-
-    made_by: Word
-    """The entry that trained the policy."""
-    against: FilePath
-    """The baseline's probes, `probe_policy/<baseline>/probes.jsonl`; `no_file` for itself."""

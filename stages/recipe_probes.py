@@ -1,13 +1,12 @@
-"""Whether probes and model cards are of the right policy, pool and baseline."""
+"""Whether probes are of the right policy and pool, and have a baseline."""
 
 from collections.abc import Iterator
 
 from stages.recipe import Recipe
-from stages.recipe_words import NO_FILE
 
 
 def problems(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Probes and cards under the name of another policy, or against another than the baseline."""
+    """Probes under the name of another policy, twice of one, or without those of the baseline."""
     for name, probing in recipe.probe_policy.items():
         evaluation = recipe.evaluate_policy.get(name)
         pool = recipe.sample_candidates.get(probing.pool)
@@ -17,12 +16,11 @@ def problems(recipe: Recipe) -> Iterator[tuple[str, str]]:
         elif pool is not None and pool.policy != probing.policy:
             what = f"'{probing.pool}' is of {pool.policy}, not of {probing.policy}"
             yield f"probe_policy.{name}.policy", what
-    baseline = f"probe_policy/{recipe.baseline}/probes.jsonl"
-    for name, card in recipe.write_card.items():
-        probed = recipe.probe_policy.get(name)
-        if probed is None or probed.policy != f"{card.made_by}/policy":
-            what = f"expected the maker of the policy of probe_policy.{name}, found {card.made_by}"
-            yield f"write_card.{name}.made_by", what
-        if card.against != (NO_FILE if name == recipe.baseline else baseline):
-            what = f"expected {baseline}, of the baseline ({NO_FILE} for its own card)"
-            yield f"write_card.{name}.against", f"{what}, found {card.against}"
+    named: dict[str, str] = {}
+    for name, probing in recipe.probe_policy.items():
+        if (first := named.setdefault(probing.policy, name)) != name:
+            what = f"{probing.policy} is probed as '{first}' already, and has one model card"
+            yield f"probe_policy.{name}.policy", what
+    if recipe.probe_policy and recipe.baseline not in recipe.probe_policy:
+        what = f"expected an entry '{recipe.baseline}', the baseline that others are compared with"
+        yield "probe_policy", f"{what}; found {', '.join(recipe.probe_policy)}"

@@ -11,7 +11,6 @@ from stages.rewards import own_reward
 NO_MODEL = "no_model"
 NO_SCORES = "no_scores"
 NO_CHOICE = "no_choice"
-NO_FILE = "no_file"
 OWN = Path(__file__).parent / "rewards/own"
 """Users' own rewards; files with names that Python cannot import are none."""
 PRESETS = {
@@ -102,11 +101,6 @@ def known(recipe: Recipe, content: dict[str, Any]) -> dict[tuple[str, str], Coll
         ("probe_policy", "reward_model"): [*scalars, NO_MODEL],
         ("probe_policy", "process"): [*processes, NO_MODEL],
         ("probe_policy", "judge"): [*policies, NO_MODEL],
-        ("write_card", "made_by"): list(folders(recipe, POLICY_STAGES)),
-        ("write_card", "against"): [
-            *(f"{entry}/probes.jsonl" for entry in folders(recipe, ["probe_policy"])),
-            NO_FILE,
-        ],
     }
     for stage in ("evaluate_best_of_n", "evaluate_checkpoints"):
         allowed[stage, "reward_model"] = [*singles, NO_MODEL]

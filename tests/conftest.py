@@ -40,7 +40,7 @@ def shrink(params: dict[str, Any]) -> None:
     params["search_solutions"]["num_bootstrap"] = 200
     params["probe_policy"] |= {"num_problems": 20, "num_bootstrap": 200}
     params["probe_policy"]["attack"]["num_pairs"] = 4
-    params["write_card"]["num_bootstrap"] = 200
+    params["compare_probes"]["num_bootstrap"] = 200
     params["compare_policies"]["num_bootstrap"] = 200
 
 

@@ -16,7 +16,6 @@ AFTER_GRPO = {
     "score_candidates@grpo-test",
     "evaluate_policy@grpo",
     "probe_policy@grpo",
-    "write_card@grpo",
     "compare_policies",
     "compare_rewards",
     "compare_search",

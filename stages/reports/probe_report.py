@@ -18,8 +18,8 @@ def render(
 
     Args:
         summaries: policy -> the content of its `data/probe_policy/<policy>/metrics.json`.
-        gates: policy but the baseline -> `gate` of its `data/write_card/<policy>/metrics.json`.
-        verdicts: policy -> `verdict` there.
+        gates: policy but the baseline -> what `probe_gate.compare` found.
+        verdicts: policy -> `probe_gate.verdict`.
         baseline: its name.
     """
     parts = ["# Probes of reward hacking"]

@@ -22,7 +22,7 @@ def render(summaries: Mapping[str, Metrics], gates: Mapping[str, Metrics], basel
 
     Args:
         summaries: policy -> the content of its `data/probe_policy/<policy>/metrics.json`.
-        gates: policy but the baseline -> `gate` of its `data/write_card/<policy>/metrics.json`.
+        gates: policy but the baseline -> what `probe_gate.compare` found.
         baseline: its name; a policy without a gate has no differences.
     """
     policies = sorted(summaries, key=lambda name: (name != baseline, name))

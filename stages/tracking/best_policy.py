@@ -13,7 +13,7 @@ from typing import Any
 
 from stages.tracking.lockfile import Entry
 
-PROBES, CARDS = "probe_policy@", "write_card@"
+PROBES, GATES = "probe_policy@", "compare_probes"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,33 +35,32 @@ def choose(entries: list[Entry], runs: Collection[str]) -> Chosen | None:
         entries: of dvc.lock.
         runs: the stages whose outputs are those that dvc.lock names.
     """
+    named: dict[str, str] = {}
     accuracy: dict[str, float] = {}
-    for metrics in _metrics(entries, runs, PROBES):
-        made_by = _maker(metrics)
+    for name, metrics in _metrics(entries, runs, PROBES).items():
+        made_by = metrics["policy"].removesuffix("/policy").replace("/", "@")
         if made_by in runs:
+            named[made_by] = name.removeprefix(PROBES)
             accuracy[made_by] = metrics["dev_accuracy"]["value"]
     if not accuracy:
         return None
     best = max(sorted(accuracy), key=accuracy.__getitem__)
-    verdicts = {_maker(card): card["verdict"] for card in _metrics(entries, runs, CARDS)}
     tags = {
         "posttrain.chosen_by": "dev_accuracy",
         "posttrain.dev_accuracy": f"{accuracy[best]:.4f}",
     }
-    gate = verdicts.get(best)
-    return Chosen(stage=best, tags=tags | ({"posttrain.gate": gate} if gate else {}))
+    for gates in _metrics(entries, runs, GATES).values():
+        if verdict := gates["verdicts"].get(named[best]):
+            tags["posttrain.gate"] = verdict
+    return Chosen(stage=best, tags=tags)
 
 
-def _maker(metrics: dict[str, Any]) -> str:
-    """`train_dpo@dpo` of `train_dpo/dpo/policy`."""
-    return metrics["policy"].removesuffix("/policy").replace("/", "@")
-
-
-def _metrics(entries: list[Entry], runs: Collection[str], stage: str) -> list[dict[str, Any]]:
-    return [
-        json.loads(out.path.read_text(encoding="utf-8"))
+def _metrics(entries: list[Entry], runs: Collection[str], stage: str) -> dict[str, dict[str, Any]]:
+    """The metrics of every stage whose name starts so."""
+    return {
+        entry.stage: json.loads(out.path.read_text(encoding="utf-8"))
         for entry in entries
         if entry.stage.startswith(stage) and entry.stage in runs
         for out in entry.outs
         if out.path.name == "metrics.json"
-    ]
+    }

@@ -77,3 +77,22 @@ def test_it_needs_neither_grimp_nor_stages() -> None:
 )
 def test_a_star_stands_for_no_slash(path: str, pattern: str, expected: bool) -> None:
     assert gather.matches(path, pattern) is expected
+
+
+def test_outputs_beside_what_the_plan_names_follow_it(root: Path) -> None:
+    before = DVC_YAML.replace(
+        "    outs: [data/compare/run]\n", "    outs:\n      - data/compare/run\n"
+    )
+    before = before.replace("run]}", "run], beside: {train.policy: card.md}}")
+    (root / "dvc.yaml").write_text(before)
+    recipes = "plan: {train: {a: {policy: train/a/policy}, b: {policy: base/tokenizer}}}\n"
+    (root / "recipes.yaml").write_text(recipes)
+    assert run(root).returncode == 0
+    written = (root / "dvc.yaml").read_text()
+    assert "    outs:\n      - data/compare/run\n      - data/train/a/card.md\n" in written
+    assert run(root, "check").returncode == 0
+    (root / "recipes.yaml").write_text("plan: {train: {}}\n")
+    assert run(root).returncode == 0
+    assert "card.md\n" not in (root / "dvc.yaml").read_text()
+    (root / "recipes.yaml").write_text("plan: {train: {a: {}}}\n")
+    assert "expected a word `policy` in each entry of plan.train" in run(root).stderr

@@ -272,3 +272,19 @@ def test_a_stage_left_out_is_missing_and_a_plan_of_its_own_is_checked_too(conten
     assert check_recipes.find_problems(content)[0] == (
         "recipes: expected a table of recipes, found None"
     )
+
+
+def test_probes_are_of_a_policy_once_and_have_a_baseline(content):
+    plan = content["plan"]
+    entry = plan["probe_policy"].pop("sft")
+    plan["probe_policy"]["dpo-ai"] = plan["probe_policy"]["dpo"] | {"pool": "dpo-ai-test"}
+    plan["sample_candidates"]["dpo-ai-test"]["policy"] = "train_dpo/dpo/policy"
+    assert check_recipes.find_problems(content) == [
+        "recipes.mine.probe_policy.dpo-ai.policy: train_dpo/dpo/policy is probed as 'dpo' already, "
+        "and has one model card",
+        "recipes.mine.probe_policy: expected an entry 'sft', the baseline that others are compared "
+        "with; found dpo, dpo-ai, dpo-constitution, ppo, grpo",
+    ]
+    del plan["probe_policy"]["dpo-ai"]
+    plan["probe_policy"]["sft"] = entry
+    assert check_recipes.find_problems(content) == []

@@ -51,7 +51,6 @@ plan:
   evaluate_checkpoints: {}
   evaluate_best_of_n: {}
   probe_policy: {}
-  write_card: {}
   evaluate_policy:
     sft: {pool: sft-test, scores: no_scores, aggregation: no_choice}
     dpo: {pool: dpo-test, scores: no_scores, aggregation: no_choice}

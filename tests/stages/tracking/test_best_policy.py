@@ -31,13 +31,13 @@ def entries(tmp_path):
             f"probe_policy@{name}", {"policy": policy, "dev_accuracy": {"value": accuracy}}
         )
 
-    card = {"policy": "train_dpo/b/policy", "verdict": "Passed."}
+    gates = {"verdicts": {"a": "Worse.", "b": "Passed."}}
     test = {"policy": "train_dpo/a/policy", "dev_accuracy": {"value": 1.0}}
     return [
         probed("a", 0.5),
         probed("b", 0.75),
         probed("c", 0.75),
-        entry("write_card@b", card),
+        entry("compare_probes", gates),
         entry("evaluate_policy@a", test),
     ]
 
