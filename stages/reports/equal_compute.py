@@ -11,8 +11,11 @@ from stages.algorithms.statistics.bootstrap import mean_intervals
 from stages.reports.rounding import rounded
 
 Values = Float[np.ndarray, " problem"]
-BUDGETS: tuple[Literal["flops", "flops_once"], ...] = ("flops", "flops_once")
-"""What a search has spent, and what it would have with a prefix cache in both models."""
+Unit = Literal["flops", "tokens"]
+Budget = Literal["flops", "flops_once", "tokens"]
+BUDGETS: dict[Budget, Unit] = {"flops": "flops", "flops_once": "flops", "tokens": "tokens"}
+"""What a search has spent, what it would have with a prefix cache in both models, and the tokens
+that it generated; each with what it is counted in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,8 +24,8 @@ class Curve:
 
     accuracy: Mapping[int, Values]
     """By n, of each problem."""
-    flops: Mapping[int, float]
-    """By the same n, mean floating-point operations of a problem; rising."""
+    costs: Mapping[Unit, Mapping[int, float]]
+    """By the same n, mean of a problem: floating-point operations, generated tokens; rising."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,10 +34,9 @@ class Searched:
 
     accuracy: Mapping[str, Values]
     """By the way to choose among its solutions."""
-    flops: float
-    """Mean of a problem, as it was run."""
-    flops_once: float
-    """With a prefix cache; samples of a pool read each prompt once as it is."""
+    costs: Mapping[Budget, float]
+    """Mean of a problem. Samples of a pool read each prompt once as it is, so that their operations
+    are compared with a search's as it was run and with a prefix cache."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,17 +51,17 @@ class Place:
     """How far the budget is from the one to the other, from 0 to 1."""
 
 
-def place(flops: Mapping[int, float], budget: float) -> Place | None:
+def place(costs: Mapping[int, float], budget: float) -> Place | None:
     """Where `budget` lies; None where even the smallest n costs more."""
-    ns = sorted(flops)
-    costs = [flops[n] for n in ns]
-    assert costs == sorted(set(costs)), "the cost rises with n"
-    affordable = sum(cost <= budget for cost in costs)
+    ns = sorted(costs)
+    rising = [costs[n] for n in ns]
+    assert rising == sorted(set(rising)), "the cost rises with n"
+    affordable = sum(cost <= budget for cost in rising)
     if not affordable:
         return None
     low = affordable - 1
     high = min(affordable, len(ns) - 1)
-    share = 0.0 if high == low else (budget - costs[low]) / (costs[high] - costs[low])
+    share = 0.0 if high == low else (budget - rising[low]) / (rising[high] - rising[low])
     return Place(low=ns[low], high=ns[high], share=share)
 
 
@@ -85,10 +87,10 @@ def compare(
         seed: of the resamples.
 
     Returns:
-        `curves`: name -> n -> {value, low, high, flops}. `searches`: name -> {flops, flops_once,
-        accuracy: {way: {value, low, high}}, versus: {budget: {curve: {n, n_flops, at_end, ways:
-        {way: {at_n, interpolated}}}}}} with the differences search minus curve as {difference,
-        low, high}; a curve without an n that is cheap enough is null.
+        `curves`: name -> n -> {value, low, high, flops, tokens}. `searches`: name -> {flops,
+        flops_once, tokens, accuracy: {way: {value, low, high}}, versus: {budget: {curve: {n,
+        n_cost, at_end, ways: {way: {at_n, interpolated}}}}}} with the differences search minus
+        curve as {difference, low, high}; a curve without an n that is cheap enough is null.
     """
     columns: dict[tuple[str, ...], Values] = {}
     found: dict[str, Any] = {"curves": {}, "searches": {}}
@@ -98,9 +100,9 @@ def compare(
     for name, search in searches.items():
         for way, values in search.accuracy.items():
             columns["searches", name, way] = values
-            for budget in BUDGETS:
+            for budget, unit in BUDGETS.items():
                 for other, curve in curves.items():
-                    at = place(curve.flops, getattr(search, budget))
+                    at = place(curve.costs[unit], search.costs[budget])
                     if at is not None:
                         key = (name, budget, other, way)
                         below, above = curve.accuracy[at.low], curve.accuracy[at.high]
@@ -118,13 +120,13 @@ def compare(
     )
     for name, curve in curves.items():
         found["curves"][name] = {
-            str(n): _named(numbers["curves", name, str(n)]) | {"flops": curve.flops[n]}
+            str(n): _named(numbers["curves", name, str(n)])
+            | {unit: costs[n] for unit, costs in curve.costs.items()}
             for n in curve.accuracy
         }
     for name, search in searches.items():
         found["searches"][name] = {
-            "flops": search.flops,
-            "flops_once": search.flops_once,
+            **search.costs,
             "accuracy": {way: _named(numbers["searches", name, way]) for way in search.accuracy},
             "versus": {
                 budget: {
@@ -139,16 +141,17 @@ def compare(
 
 def _versus(
     numbers: Mapping[tuple[str, ...], Sequence[float]],
-    key: tuple[str, str, str],
+    key: tuple[str, Budget, str],
     search: Searched,
     curve: Curve,
 ) -> dict[str, Any] | None:
-    at = place(curve.flops, getattr(search, key[1]))
+    costs = curve.costs[BUDGETS[key[1]]]
+    at = place(costs, search.costs[key[1]])
     if at is None:
         return None
     return {
         "n": at.low,
-        "n_flops": curve.flops[at.low],
+        "n_cost": costs[at.low],
         "at_end": at.low == at.high,
         "ways": {
             way: {

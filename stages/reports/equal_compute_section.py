@@ -11,6 +11,7 @@ Way = Literal["best", "weighted", "majority"]
 BUDGETS = {
     "flops": "At what the search cost as it was run",
     "flops_once": "At what it would cost with a prefix cache in both models",
+    "tokens": "At as many generated tokens, whatever was read and scored",
 }
 
 
@@ -33,7 +34,7 @@ def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
             "model of P parameters (without embeddings and heads) reads or generates: the "
             "policy's prompts and prefixes, every sampled token, those of dropped candidates too, "
             "and all that the process model reads. A search reads its prefixes again at each "
-            "depth; a prefix cache would save that."
+            "depth; a prefix cache would save that. Tokens are those that the policy generated."
         ),
         f"![Accuracy against compute]({image})",
         _searches(compared),
@@ -78,11 +79,18 @@ def _searches(compared: Mapping[str, Any]) -> str:
             f"`{name}`",
             f"{one['flops'] / 1e9:.3g}",
             f"{one['flops_once'] / 1e9:.3g}",
+            f"{one['tokens']:.1f}",
             *(markdown.percent(one["accuracy"].get(way)) for way in ways),
         ]
         for name, one in searches
     ]
-    header = ["search", "GFLOP a problem", "with a cache", *(WAYS[way] for way in ways)]
+    header = [
+        "search",
+        "GFLOP a problem",
+        "with a cache",
+        "generated tokens",
+        *(WAYS[way] for way in ways),
+    ]
     return markdown.table(header, rows)
 
 

@@ -47,8 +47,11 @@ def searched(rows: Sequence[ProblemSearch]) -> Searched:
     """One search."""
     return Searched(
         accuracy={way: np.array([float(getattr(row, way)) for row in rows]) for way in WAYS},
-        flops=float(np.mean([row.flops for row in rows])),
-        flops_once=float(np.mean([row.flops_once for row in rows])),
+        costs={
+            "flops": float(np.mean([row.flops for row in rows])),
+            "flops_once": float(np.mean([row.flops_once for row in rows])),
+            "tokens": float(np.mean([row.generated_tokens for row in rows])),
+        },
     )
 
 
@@ -86,7 +89,12 @@ def curves(
             accuracy={
                 n: np.array([row.accuracy_at[method][str(n)] for row in results]) for n in ns
             },
-            flops={n: generation[n] + (scoring[n] if "process" in method else 0.0) for n in ns},
+            costs={
+                "flops": {
+                    n: generation[n] + (scoring[n] if "process" in method else 0.0) for n in ns
+                },
+                "tokens": {n: n * float(np.mean(means)) for n in ns},
+            },
         )
         for method, label in METHODS.items()
         if method in results[0].accuracy_at

@@ -90,6 +90,8 @@ def test_a_search_is_compared_where_samples_cost_as_much():
     assert {n: one["flops"] for n, one in curves["majority"].items()} == {"1": 280.0, "2": 360.0}
     process = {n: one["flops"] for n, one in curves["best-of-n, process"].items()}
     assert process == {"1": 280.0 + 160.0, "2": 360.0 + 220.0}
+    assert {n: one["tokens"] for n, one in curves["majority"].items()} == {"1": 4.0, "2": 8.0}
+    assert metrics["searches"]["beam"]["tokens"] == 8.0
     assert set(curves) == {"majority", "best-of-n, process", "weighted vote, process"}
     # With a cache it costs 300: more than one sample, less than two.
     once = metrics["searches"]["beam"]["versus"]["flops_once"]

@@ -16,12 +16,14 @@ def problems(*means, number=40):
 
 def curve(*means):
     values = [one.astype(float) for one in problems(*means)]
-    return Curve(accuracy=dict(zip(COSTS, values, strict=True)), flops=COSTS)
+    costs = {"flops": COSTS, "tokens": {n: cost / 10 for n, cost in COSTS.items()}}
+    return Curve(accuracy=dict(zip(COSTS, values, strict=True)), costs=costs)
 
 
-def searched(flops, flops_once=10.0, **accuracy):
+def searched(flops, flops_once=10.0, tokens=3.0, **accuracy):
     values = {way: problems(mean)[0].astype(float) for way, mean in accuracy.items()}
-    return Searched(accuracy=values, flops=flops, flops_once=flops_once)
+    costs = {"flops": flops, "flops_once": flops_once, "tokens": tokens}
+    return Searched(accuracy=values, costs=costs)
 
 
 def test_the_place_of_a_budget_on_a_curve():
@@ -40,13 +42,17 @@ def test_it_is_compared_where_both_cost_the_same_not_at_the_same_n():
     beam = found["searches"]["beam"]
     assert beam["accuracy"]["best"]["value"] == 0.6
     as_run = beam["versus"]["flops"]["majority"]
-    assert (as_run["n"], as_run["n_flops"], as_run["at_end"]) == (2, 20.0, False)
+    assert (as_run["n"], as_run["n_cost"], as_run["at_end"]) == (2, 20.0, False)
     assert as_run["ways"]["best"]["at_n"]["difference"] == pytest.approx(0.2)
     # a quarter of the way from 0.4 to 0.8
     assert as_run["ways"]["best"]["interpolated"]["difference"] == pytest.approx(0.1)
     cached = beam["versus"]["flops_once"]["majority"]
     assert cached["n"] == 1
     assert cached["ways"]["best"]["interpolated"]["difference"] == pytest.approx(0.4)
+    # three tokens are half way from two samples, 0.4, to four, 0.8
+    tokens = beam["versus"]["tokens"]["majority"]
+    assert (tokens["n"], tokens["n_cost"]) == (2, 2.0)
+    assert tokens["ways"]["best"]["interpolated"]["difference"] == pytest.approx(0.0)
 
 
 def test_differences_are_paired():
@@ -58,7 +64,8 @@ def test_differences_are_paired():
     assert gain == {"difference": 0.0, "low": 0.0, "high": 0.0}
     # Right on the others: the interval is that of the problems' differences.
     first, second = problems(0.5)[0].astype(float), 1.0 - problems(0.5)[0]
-    opposed = Searched(accuracy={"best": second}, flops=20.0, flops_once=20.0)
+    costs = {"flops": 20.0, "flops_once": 20.0, "tokens": 2.0}
+    opposed = Searched(accuracy={"best": second}, costs=costs)
     found = equal_compute.compare({"a": curve(0.5, 0.5, 0.5)}, {"beam": opposed}, **SETTINGS)
     gain = found["searches"]["beam"]["versus"]["flops"]["a"]["ways"]["best"]["at_n"]
     expected = mean_intervals((second - first)[:, None], **SETTINGS)
