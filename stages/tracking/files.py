@@ -29,8 +29,10 @@ def checkpoints(entry: Entry) -> Iterator[tuple[Path, str]]:
 def small(entry: Entry) -> Iterator[tuple[Path, str | None]]:
     """(file, folder in the run) of reports, plots, metrics and the run record.
 
-    Nothing of a model, nor of the models in the folders of an output.
+    Nothing of a model, nor of the models in the folders of an output. What lies in another stage's
+    folder, a model card, keeps the name of that folder.
     """
+    own = Path("data", *entry.stage.split("@"))
     for out in entry.outs:
         if out.path.name in ("policy", "tokenizer") or is_checkpoint(out.path):
             continue
@@ -45,7 +47,9 @@ def small(entry: Entry) -> Iterator[tuple[Path, str | None]]:
         for path in paths:
             record = out.path.name == "run"
             if record or (path.suffix in SUFFIXES and path.stat().st_size <= MAX_BYTES):
-                folder = path.parent.relative_to(out.path.parent).as_posix()
+                elsewhere = out.path.parts[0] == "data" and own not in out.path.parents
+                above = "data" if elsewhere else out.path.parent
+                folder = path.parent.relative_to(above).as_posix()
                 yield path, None if folder == "." else folder
 
 

@@ -47,3 +47,16 @@ def test_of_a_folder_of_ensembles_no_file_of_a_model_is_copied(tmp_path):
     }
     # The members are outputs, and models in MLflow, of the stages that trained them.
     assert list(files.checkpoints(entry(*outs))) == []
+
+
+def test_cards_beside_other_stages_outputs_do_not_overwrite_each_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cards = [Path("data/train_dpo", name, "model_card.md") for name in ("dpo", "ai")]
+    for path in (*cards, Path("data/a/report.md")):
+        write(path.parent, path.name)
+    found = dict(files.small(entry(*cards, Path("data/a/report.md"))))
+    assert found == {
+        cards[0]: "train_dpo/dpo",
+        cards[1]: "train_dpo/ai",
+        Path("data/a/report.md"): None,
+    }
