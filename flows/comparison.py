@@ -113,6 +113,8 @@ def run(root: Path, wanted: Comparison, run_stages: RunStages) -> Path:
         [wanted.name, policies, seeds, str(wanted.tokens), folder.as_posix()],
         root,
     )
+    if told := stage("stages.track_comparison", [wanted.name], root):
+        print(told)
     return root / "data/compare" / wanted.name
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import mlflow
 import pytest
 from pipeline_copy import PipelineCopy
 from ruamel.yaml import YAML
@@ -58,3 +59,8 @@ def test_the_verdict_is_written_and_rerunning_computes_nothing(repository: Pipel
     printed = repository.run(*COMMAND)
     assert "executed" not in printed
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    client = mlflow.MlflowClient(f"sqlite:///{repository.path}/mlflow.db")
+    experiment = client.get_experiment_by_name("posttrain")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.run_name == "compare tried"

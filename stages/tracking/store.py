@@ -4,8 +4,11 @@ A tracker must never cost a training run: requests are short (settings.py), ever
 one of `OUTAGES`, and nothing that is told contains a password.
 """
 
+import fcntl
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +17,8 @@ import mlflow
 import requests
 import sqlalchemy.exc
 from mlflow.exceptions import MlflowException
+
+from stages.runtime import identity
 
 OUTAGES = (
     MlflowException,
@@ -35,12 +40,23 @@ class Store:
     experiment_id: str
 
 
+@contextmanager
+def exclusive() -> Iterator[None]:
+    """Nobody else of this repository is at the store meanwhile.
+
+    Several processes that initialise one sqlite file break it.
+    """
+    identity.PIPE.mkdir(exist_ok=True)
+    with (identity.PIPE / "track.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def connect(root: Path) -> Store:
     """The experiment, created when it is new.
 
-    Call it under a file lock: several processes that initialise one sqlite file break it.
-    MLFLOW_TRACKING_URI names another store than the repository's own, and
-    MLFLOW_EXPERIMENT_NAME another experiment than `posttrain`.
+    Call it within `exclusive`. MLFLOW_TRACKING_URI names another store than the repository's own,
+    and MLFLOW_EXPERIMENT_NAME another experiment than `posttrain`.
     """
     local = f"sqlite:///{root.resolve()}/mlflow.db"
     uri = os.environ.get("MLFLOW_TRACKING_URI") or local

@@ -1,11 +1,10 @@
 """Bring MLflow up to date with the run records that dvc.lock names."""
 
-import fcntl
 import time
 from pathlib import Path
 from typing import Any
 
-from stages.runtime import identity, progress
+from stages.runtime import progress
 from stages.tracking import lockfile, manifest, stage_run, store
 
 MAX_SECONDS = 300.0
@@ -21,9 +20,7 @@ def sync(entries: list[lockfile.Entry]) -> int:
     deadline = time.monotonic() + MAX_SECONDS
     runs: dict[str, tuple[str, dict[str, Any]]] = {}
     added = 0
-    identity.PIPE.mkdir(exist_ok=True)
-    with (identity.PIPE / "track.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with store.exclusive():
         target = store.connect(Path.cwd())
         for entry in progress.track(entries, label="track"):
             if time.monotonic() > deadline:

@@ -1,0 +1,43 @@
+"""Show a comparison at equal tokens in MLflow: one run with its numbers and its verdict.
+
+    python -m stages.track_comparison <name>
+
+No stage of the pipeline: `flows.compare` calls it last. Reads `data/compare/<name>/`. As with
+`track`, a second call adds nothing, and a store that cannot be reached costs nothing but this view.
+The environment says which store: see `track`.
+"""
+
+import logging
+import sys
+from pathlib import Path
+
+from stages.runtime import process
+from stages.tracking import settings
+
+logger = logging.getLogger(__name__)
+
+COMPARISONS = Path("data/compare")
+
+
+def main(name: str) -> None:
+    """Add the run, if it is not there."""
+    # on standard output, which `flows.compare` passes on
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    settings.apply()
+    from stages.tracking import comparison_run, store  # they import MLflow, which reads these
+
+    try:
+        with store.exclusive():
+            comparison_run.sync(store.connect(Path.cwd()), name, COMPARISONS / name)
+    except store.OUTAGES as error:
+        reason = store.without_secrets(f"{type(error).__name__}: {error}")
+        logger.warning(
+            "MLflow was not brought up to date (%s). Nothing is lost: "
+            "run `python -m stages.track_comparison %s` when it can be reached.",
+            reason,
+            name,
+        )
+
+
+if __name__ == "__main__":
+    process.run(main)
