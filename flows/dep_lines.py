@@ -21,9 +21,9 @@ def stage_bodies(text: str) -> dict[str, CommentedMap]:
     return {name: stage.get("do", stage) for name, stage in stages.items()}
 
 
-def is_code(dep: object) -> bool:
+def is_code(dep: str) -> bool:
     """Whether a dependency is what trace_code wrote of the stage's code."""
-    return isinstance(dep, str) and dep.startswith(TRACED)
+    return dep.startswith(TRACED)
 
 
 def write_gathered(lines: list[str], name: str, body: CommentedMap, wanted: set[str]) -> None:
@@ -41,7 +41,7 @@ def write_listed(
     key: str,
     wanted: set[str],
     *,
-    kept: Callable[[object], bool],
+    kept: Callable[[str], bool],
 ) -> None:
     """Replace in `lines` the items of one list that are not kept by `wanted`, sorted, below those.
 
@@ -74,13 +74,14 @@ def list_of(name: str, body: CommentedMap, key: str) -> tuple[int, CommentedSeq]
     """The line of a stage's `deps:` or `outs:` and the list below it.
 
     Raises:
-        ValueError: there is none, or not one item a line.
+        ValueError: there is none, or not one path a line.
     """
     listed = body.get(key)
-    block = isinstance(listed, CommentedSeq) and not listed.fa.flow_style()
-    if key not in body or not (listed is None or block):
+    block = isinstance(listed, CommentedSeq) and bool(listed) and not listed.fa.flow_style()
+    plain = block and all(isinstance(item, str) for item in listed)
+    if key not in body or not (listed is None or plain):
         raise ValueError(
-            f"{DVC_YAML}: stage '{name}' has no `{key}:` written as one item a line. "
-            f"Add a line `{key}:` under its cmd."
+            f"{DVC_YAML}: stage '{name}' has no `{key}:` written as one path a line, without "
+            f"options. Add a line `{key}:` under its cmd."
         )
     return body.lc.key(key)[0], listed if isinstance(listed, CommentedSeq) else CommentedSeq()

@@ -4,27 +4,21 @@
     python -m flows.gather check    exit 1 and say what to do where they differ
 
 A stage says `meta: {gathers: [data/evaluate_policy/*/metrics.json]}`; each pattern stands for the
-outputs of other stages that it matches, part by part (`*` stands for no `/`). With
-`meta: {beside: {probe_policy.policy: model_card.md}}` it has an output `model_card.md` beside each
-folder of a trained policy that an entry of `plan.probe_policy` names. dvc.yaml itself has no way
-to say that: a template cannot be a list.
+outputs of other stages that it matches, part by part (`*` stands for no `/`). What `beside` there
+stands for: flows/beside.py. dvc.yaml itself has no way to say that: a template cannot be a list.
 """
 
 import sys
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from dvc.exceptions import DvcException
-from ruamel.yaml import YAML
 
-from flows import dep_lines
+from flows import beside, dep_lines
 from flows.dep_lines import DVC_YAML
 from flows.graph import StageNode, read_graph
-
-RECIPES = "recipes.yaml"
 
 
 def main() -> int:
@@ -50,64 +44,28 @@ def main() -> int:
 
 
 def synchronised(text: str, root: Path) -> str:
-    """The text of dvc.yaml with every gathering stage's data dependencies made exact.
+    """The text of dvc.yaml with what stages gather, and write beside others' outputs, made exact.
+
+    What is written beside others' outputs is itself never gathered.
 
     Raises:
-        ValueError: such a stage has no `deps:` list, or DVC cannot read the plan.
+        ValueError: such a stage has no list to fill, or DVC cannot read the plan.
     """
-    text = with_neighbours(text, root)
-    bodies = dep_lines.stage_bodies(text)
-    gathering = {name: body for name, body in bodies.items() if patterns(body)}
-    if not gathering:
+    metas = [body.get("meta") or {} for body in dep_lines.stage_bodies(text).values()]
+    if not any("gathers" in meta or "beside" in meta for meta in metas):
         return text
     try:
         graph = read_graph(root)
     except DvcException as error:
         cause = f" ({error.__cause__})" if error.__cause__ else ""
         raise ValueError(f"dvc cannot read the pipeline: {error}{cause}") from error
+    text = beside.written(text, root)
     lines = text.splitlines(keepends=True)
     # From the last stage to the first, so that line numbers above an edit stay valid.
-    for name, body in reversed(list(gathering.items())):
-        dep_lines.write_gathered(lines, name, body, expand(patterns(body), graph, name))
-    return "".join(lines)
-
-
-def with_neighbours(text: str, root: Path) -> str:
-    """The text with every output that lies beside another stage's.
-
-    Raises:
-        ValueError: such a stage has no `outs:` list, or recipes.yaml has no such table and word.
-    """
-    lines = text.splitlines(keepends=True)
     for name, body in reversed(list(dep_lines.stage_bodies(text).items())):
-        if beside := (body.get("meta") or {}).get("beside"):
-            own = partial(is_own, name)
-            dep_lines.write_listed(lines, name, body, "outs", neighbours(beside, root), kept=own)
+        if wanted := patterns(body):
+            dep_lines.write_gathered(lines, name, body, expand(wanted, graph, name))
     return "".join(lines)
-
-
-def is_own(name: str, out: object) -> bool:
-    """Whether an output lies in the folder of the stage `name`."""
-    return str(out).startswith(f"data/{name}/")
-
-
-def neighbours(beside: Mapping[str, str], root: Path) -> set[str]:
-    """The files beside the folders that the plan names, where they are of the word's kind.
-
-    `train_dpo/dpo/policy` is a policy; `prepare_data/tokenizer`, a base model, is not ours.
-
-    Raises:
-        ValueError: recipes.yaml has no such table, or an entry without that word.
-    """
-    plan = YAML(typ="safe").load(root / RECIPES)["plan"]
-    found = set()
-    for word, file in beside.items():
-        table, _, key = word.partition(".")
-        if table not in plan or any(key not in entry for entry in plan[table].values()):
-            raise ValueError(f"{RECIPES}: expected a word `{key}` in each entry of plan.{table}")
-        folders = [PurePosixPath("data", entry[key]) for entry in plan[table].values()]
-        found |= {str(folder.parent / file) for folder in folders if folder.name == key}
-    return found
 
 
 def patterns(body: Mapping[str, Any]) -> list[str]:

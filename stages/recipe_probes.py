@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from stages.recipe import Recipe
+from stages.recipe import PREPARE_DATA, Recipe, maker
 
 
 def problems(recipe: Recipe) -> Iterator[tuple[str, str]]:
@@ -18,6 +18,8 @@ def problems(recipe: Recipe) -> Iterator[tuple[str, str]]:
             yield f"probe_policy.{name}.policy", what
     named: dict[str, str] = {}
     for name, probing in recipe.probe_policy.items():
+        if maker(probing.policy) == PREPARE_DATA:
+            continue  # a base model, which has no card of ours
         if (first := named.setdefault(probing.policy, name)) != name:
             what = f"{probing.policy} is probed as '{first}' already, and has one model card"
             yield f"probe_policy.{name}.policy", what

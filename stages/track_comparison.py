@@ -26,9 +26,13 @@ def main(name: str) -> None:
     settings.apply()
     from stages.tracking import comparison_run, store  # they import MLflow, which reads these
 
+    folder = COMPARISONS / name
+    if not (folder / "metrics.json").is_file():
+        known = ", ".join(sorted(path.parent.name for path in COMPARISONS.glob("*/metrics.json")))
+        sys.exit(f"there is no comparison {folder}; there is {known or 'none'}")
     try:
         with store.exclusive():
-            comparison_run.sync(store.connect(Path.cwd()), name, COMPARISONS / name)
+            added = comparison_run.sync(store.connect(Path.cwd()), name, folder)
     except store.OUTAGES as error:
         reason = store.without_secrets(f"{type(error).__name__}: {error}")
         logger.warning(
@@ -37,6 +41,8 @@ def main(name: str) -> None:
             reason,
             name,
         )
+    else:
+        logger.info("MLflow: %s", f"added 'compare {name}'" if added else "nothing to add")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One MLflow run for one comparison at equal tokens, found again by the digest of its results."""
+"""One MLflow run for one comparison at equal tokens, found again by its name and results."""
 
 import hashlib
 import json
@@ -23,7 +23,8 @@ def sync(store: Store, name: str, folder: Path) -> bool:
         folder: of `verdict.md` and `metrics.json`.
     """
     content = (folder / "metrics.json").read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
+    verdict = (folder / "verdict.md").read_bytes()
+    digest = hashlib.sha256(b"\0".join([name.encode(), content, verdict])).hexdigest()
     run = stage_run.find(store, DIGEST, digest)
     if run is not None and (
         stage_run.COMPLETE in run.data.tags or run.info.lifecycle_stage != "active"

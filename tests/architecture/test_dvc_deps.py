@@ -7,6 +7,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from flows.graph import StageNode, downstream, read_graph
+from stages import params
+from stages.recipe import PREPARE_DATA, Recipe, maker
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRACED = "data/trace_code/imports/"
@@ -120,3 +122,13 @@ def test_stages_that_compute_on_a_gpu_say_so(bodies: dict[str, dict[str, Any]]) 
     for name, body in bodies.items():
         source = (REPOSITORY / "stages" / f"{name}.py").read_text(encoding="utf-8")
         assert ("gpu=True" in source) == (body.get("meta", {}).get("gpu", 0) > 0), name
+
+
+def test_the_cards_that_dvc_tracks_are_those_that_compare_probes_writes(
+    graph: dict[str, StageNode],
+) -> None:
+    plan = Recipe.model_validate(params.read(REPOSITORY / "params.yaml")["plan"])
+    made_by = {maker(probing.policy) for probing in plan.probe_policy.values()} - {PREPARE_DATA}
+    outs = {out for out in graph["compare_probes"].outs if out.endswith("/model_card.md")}
+    assert outs == {f"data/{entry}/model_card.md" for entry in made_by}
+    assert len(outs) > 1

@@ -96,3 +96,35 @@ def test_outputs_beside_what_the_plan_names_follow_it(root: Path) -> None:
     assert "card.md\n" not in (root / "dvc.yaml").read_text()
     (root / "recipes.yaml").write_text("plan: {train: {a: {}}}\n")
     assert "expected a word `policy` in each entry of plan.train" in run(root).stderr
+    (root / "recipes.yaml").write_text("plan: {train: {a: {policy: [x]}}}\n")
+    assert "expected a word `policy` in each entry of plan.train" in run(root).stderr
+
+
+@pytest.mark.parametrize("plan", ["plan: *typo", "plan: {a: {}, a: {}}", "plan:"])
+def test_a_plan_that_cannot_be_read_is_told_without_a_traceback(root: Path, plan: str) -> None:
+    (root / "params.yaml").write_text(f"{plan}\n")
+    told = run(root)
+    assert told.returncode == 2
+    assert "dvc cannot read the pipeline" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("outs", "told"),
+    [
+        ("    outs: []\n", "no `outs:` written as one path a line"),
+        (
+            "    outs:\n      - data/compare/run:\n          persist: true\n",
+            "without options",
+        ),
+    ],
+)
+def test_a_list_that_cannot_be_filled_is_told(root: Path, outs: str, told: str) -> None:
+    text = DVC_YAML.replace("    outs: [data/compare/run]\n", outs)
+    text = text.replace("run]}", "run], beside: {train.policy: card.md}}")
+    (root / "dvc.yaml").write_text(text)
+    (root / "recipes.yaml").write_text("plan: {train: {a: {policy: train/a/policy}}}\n")
+    found = run(root)
+    assert found.returncode == 2
+    assert told in found.stderr
+    assert (root / "dvc.yaml").read_text() == text

@@ -1,6 +1,7 @@
 """A comparison's run in a real sqlite store."""
 
 import json
+import shutil
 from pathlib import Path
 
 import mlflow
@@ -64,6 +65,19 @@ def test_a_comparison_is_one_run_however_often_it_is_told(folder):
     (folder / "metrics.json").write_text(json.dumps(FOUND | {"tokens": 2000}))
     track_comparison.main("mine")
     assert sorted(run.data.params["tokens"] for run in runs()[1]) == ["1000", "2000"]
+
+
+def test_the_same_comparison_under_another_name_is_another_run(folder):
+    shutil.copytree(folder, folder.parent / "yours")
+    for name in ("mine", "yours"):
+        track_comparison.main(name)
+    assert sorted(run.info.run_name for run in runs()[1]) == ["compare mine", "compare yours"]
+
+
+def test_a_name_of_no_comparison_is_an_error_not_an_outage():
+    with pytest.raises(SystemExit, match="no comparison data/compare/typo; there is mine"):
+        track_comparison.main("typo")
+    assert not Path("mlflow.db").exists()
 
 
 def test_a_store_that_cannot_be_reached_is_told_without_its_password(monkeypatch, caplog):
