@@ -16,7 +16,14 @@ OWN_PACKAGE = "stages.rewards.own"
 EXEMPT_PACKAGE = "stages.runtime"
 """The declared exception: run records, checkpoints and progress cannot change an output."""
 EXEMPT_MODULES = frozenset(
-    f"stages.{name}" for name in ("check_params", "plan_memory", "share_tokens", "compare_seeds")
+    f"stages.{name}"
+    for name in (
+        "check_params",
+        "plan_memory",
+        "share_tokens",
+        "compare_seeds",
+        "track_comparison",
+    )
 )
 """No stage's output passes through these: one reads every entry point's Config to validate
 params.yaml, one is asked by people alone, the others are called by `flows.compare`."""

@@ -38,7 +38,7 @@ def use_gsm8k(params: dict[str, Any]) -> None:
 def test_the_whole_pipeline_runs_on_gsm8k(pipeline_copy: Callable[..., PipelineCopy]):
     copy = pipeline_copy(use_gsm8k)
     copy.run("-m", "flows.gather")
-    assert len(copy.repro()) == 38
+    assert len(copy.repro()) == 34
     card = copy.read("data/prepare_data/data_card.json")
     assert card["source_problems"] == {"train": 7473, "test": 1319}
     comparison = copy.read("data/compare_policies/metrics.json")
