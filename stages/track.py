@@ -34,12 +34,7 @@ def main() -> None:
     try:
         added = view.sync(entries)
     except store.OUTAGES as error:
-        reason = store.without_secrets(f"{type(error).__name__}: {error}")
-        logger.warning(
-            "MLflow was not brought up to date (%s). Nothing is lost: "
-            "run `python -m stages.track` when it can be reached.",
-            reason,
-        )
+        logger.warning(store.outage(error, "stages.track"))
     else:
         logger.info("MLflow: %d runs added", added)
 

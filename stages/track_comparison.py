@@ -34,13 +34,7 @@ def main(name: str) -> None:
         with store.exclusive():
             added = comparison_run.sync(store.connect(Path.cwd()), name, folder)
     except store.OUTAGES as error:
-        reason = store.without_secrets(f"{type(error).__name__}: {error}")
-        logger.warning(
-            "MLflow was not brought up to date (%s). Nothing is lost: "
-            "run `python -m stages.track_comparison %s` when it can be reached.",
-            reason,
-            name,
-        )
+        logger.warning(store.outage(error, f"stages.track_comparison {name}"))
     else:
         logger.info("MLflow: %s", f"added 'compare {name}'" if added else "nothing to add")
 

@@ -73,6 +73,15 @@ def connect(root: Path) -> Store:
     return Store(client, client.create_experiment(name, artifact_location=folder))
 
 
+def outage(error: Exception, module: str) -> str:
+    """What to tell of an outage: why, and the module that makes up for it when it is over."""
+    reason = without_secrets(f"{type(error).__name__}: {error}")
+    return (
+        f"MLflow was not brought up to date ({reason}). Nothing is lost: "
+        f"run `python -m {module}` when it can be reached."
+    )
+
+
 def without_secrets(text: str) -> str:
     """`text` with the user and password of every address in it hidden."""
     return re.sub(r"//[^/@\s]+@", "//***@", text)
