@@ -1,5 +1,6 @@
 """The stage on random models: what it writes, and that a kill in the middle changes nothing."""
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tiny_checkpoints import COMPUTE, CPU, compute
 
 from stages import search_solutions
 from stages.loops import search
-from stages.models import policy, process_head, tiny
+from stages.models import policy, process_head, start, tiny
 from stages.models import tokenizer as tokenizers
 from stages.models.tiny import TinyConfig
 from stages.records import lines
@@ -21,7 +22,7 @@ from stages.records.search_solution import SearchSolution
 
 POLICY, PROCESS = "train_sft/sft/policy", "train_process_reward/sft/process_model"
 TINY = {
-    "hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_size": 16,
+    "hidden_size": 64, "num_layers": 1, "num_heads": 2, "intermediate_size": 16,
     "max_length": 64, "vocab_size": 700,
 }  # fmt: skip
 PRESET = {
@@ -39,6 +40,9 @@ stages:
       outs: ['data/search_solutions/${{item}}/solutions.jsonl']
 """
 FILES = ("solutions.jsonl", "per_problem.jsonl", "metrics.json")
+needs_vllm = pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed; CI runs this with it"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -60,15 +64,19 @@ def folder(tmp_path, monkeypatch):
         for n in range(5)
     ]  # fmt: skip
     lines.write(search_solutions.PROMPTS / "test.jsonl", prompts)
+    write_params("transformers")
+
+
+def write_params(engine: str):
     content = {
         "seed": 0,
         "compute": COMPUTE,
         "model": {"path": None, "revision": None, "tiny": TINY},
-        "engine": "transformers",
+        "engine": engine,
         "search": {"dvts": PRESET},
         "search_solutions": {"num_bootstrap": 100, "confidence": 0.95},
     }
-    with (tmp_path / "params.yaml").open("w", encoding="utf-8") as file:
+    with Path("params.yaml").open("w", encoding="utf-8") as file:
         YAML(typ="safe").dump(content, file)
 
 
@@ -77,8 +85,13 @@ def run():
     return {name: (search_solutions.OUTPUT / "x" / name).read_bytes() for name in FILES}
 
 
-def test_rows_and_metrics_fit_together():
-    metrics = json.loads(run()["metrics.json"])
+@pytest.mark.parametrize(
+    "engine", ["transformers", pytest.param("vllm", marks=[needs_vllm, pytest.mark.vllm])]
+)
+def test_rows_and_metrics_fit_together(engine: str):
+    write_params(engine)
+    written = run()
+    metrics = json.loads(written["metrics.json"])
     output = search_solutions.OUTPUT / "x"
     solutions = list(lines.read(output / "solutions.jsonl", SearchSolution))
     results = list(lines.read(output / "per_problem.jsonl", ProblemSearch))
@@ -99,6 +112,30 @@ def test_rows_and_metrics_fit_together():
         assert result.flops == 2 * (parameters[0] * read + parameters[1] * result.scored_tokens)
     assert metrics["generated_tokens"] == sum(row.generated_tokens for row in results)
     assert set(metrics["accuracies"]) >= {"best", "weighted", "majority", "any_right"}
+    assert run() == written
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_both_engines_search_alike_where_the_policy_leaves_nothing_to_chance():
+    path = search_solutions.DATA / POLICY
+    model, words = policy.load(path, compute(), CPU), start.tokenizer(POLICY)
+    # A few tokens alone, which of them by all that stands before, and by far.
+    few = [*words("1 2 3 + =\n4\n")["input_ids"], words.eos_token_id]
+    table = torch.zeros_like(model.get_output_embeddings().weight)
+    generator = torch.Generator().manual_seed(0)
+    half = 1e4 * torch.randn(len(few) // 2, table.shape[1], generator=generator)
+    table[few[: 2 * len(half)]] = torch.cat([half, -half])
+    model.config.tie_word_embeddings = False
+    model.set_output_embeddings(torch.nn.Linear(*table.T.shape, bias=False))
+    model.get_output_embeddings().weight.data = table
+    policy.save(model, words, path)
+    by_transformers = run()
+    write_params("vllm")
+    assert run() == by_transformers
+    solutions = list(lines.read(search_solutions.OUTPUT / "x/solutions.jsonl", SearchSolution))
+    assert len({tuple(row.completion_ids) for row in solutions}) > 1
+    assert any("\n" in row.completion[:-1] for row in solutions)  # gone on with after a step
 
 
 def test_an_interrupted_stage_goes_on_where_it_stopped_and_writes_the_same_bits(monkeypatch):
