@@ -52,7 +52,7 @@ def read(path: Path = PARAMS_PATH) -> dict[str, Any]:
 def read_file(path: Path) -> dict[str, Any]:
     """One of them."""
     try:
-        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
     except YAMLError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
