@@ -51,7 +51,7 @@ class ImportPreferences(Params):
 
 
 class Config(Params):
-    """What import_preferences reads of params.yaml."""
+    """What import_preferences reads of presets.yaml."""
 
     import_preferences: ImportPreferences
 

@@ -50,7 +50,7 @@ class ImportSteps(Params):
 
 
 class Config(Params):
-    """What import_steps reads of params.yaml."""
+    """What import_steps reads of presets.yaml."""
 
     import_steps: ImportSteps
 

@@ -18,7 +18,7 @@ from ruamel.yaml.error import YAMLError
 PARAMS_PATH = Path("params.yaml")
 """Numbers of the stages."""
 BESIDE = ("presets.yaml", "recipes.yaml")
-"""Methods; what is trained from what. A key may stand in any of the files, in one."""
+"""Methods and sources of data; what is trained from what. A key stands in any one of the files."""
 
 
 class Params(pydantic.BaseModel):

@@ -3,7 +3,7 @@
     python -m stages.train_dpo <name> <preset> <start> <pairs> <reference>
 
 Rafailov et al., "Direct Preference Optimization" (2023), https://arxiv.org/abs/2305.18290; the
-loss is the preset, an entry of the table `preference` in params.yaml. The reference is the
+loss is the preset, an entry of the table `preference` in presets.yaml. The reference is the
 policy as it starts, whose log-probs `compute_ref_logprobs` wrote. Started from another round's
 policy, on pairs of its samples, this is iterative DPO (Xu et al. 2023,
 https://arxiv.org/abs/2312.16682).

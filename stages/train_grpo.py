@@ -2,7 +2,7 @@
 
     python -m stages.train_grpo <name> <preset> <start> <reward> <scorer> <own>
 
-Which of them is the preset, an entry of the table `group_rl` in params.yaml: Shao et al.,
+Which of them is the preset, an entry of the table `group_rl` in presets.yaml: Shao et al.,
 "DeepSeekMath" (2024), https://arxiv.org/abs/2402.03300, is `grpo_deepseekmath`. Reads prompts
 and the model `start`, which is also the reference; writes a policy and every rollout it
 learned from. What is maximised is `reward`, an entry of the table `rewards`; `scorer` is the

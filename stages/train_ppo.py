@@ -4,7 +4,7 @@
 
 Schulman et al., "Proximal Policy Optimization Algorithms" (2017), applied as in Ouyang
 et al., "Training language models to follow instructions" (2022), step 3, is the preset
-`ppo_instructgpt`; others are entries of the table `ppo` in params.yaml. Reads prompts, the
+`ppo_instructgpt`; others are entries of the table `ppo` in presets.yaml. Reads prompts, the
 policy `start`, which is also the reference, and a model `scorer`, both as folders under data/;
 writes a policy and every rollout it learned from. What is maximised is `reward`, an entry of the
 table `rewards`; `scorer` is the model that it asks and that the value model starts from, or

@@ -33,7 +33,7 @@ OUTPUT = DATA / "train_sft"
 
 
 class Config(Params):
-    """What train_sft reads of params.yaml."""
+    """What train_sft reads of params.yaml and presets.yaml."""
 
     seed: int
     compute: ComputeConfig

@@ -43,7 +43,7 @@ def check_share(
         rows: those that are bad.
         num_rows: all that were read.
         max_share: the largest share that is allowed.
-        limit: where params.yaml says so.
+        limit: the key that says so.
 
     Raises:
         ValueError: more than `max_share` of the `num_rows` rows read are in `rows`, or no row
@@ -51,7 +51,7 @@ def check_share(
     """
     if num_rows == 0:
         section = limit.rpartition(".")[0]
-        raise ValueError(f"the source has no rows. Check `{section}` in params.yaml and its file.")
+        raise ValueError(f"the source has no rows. Check the section `{section}` and its file.")
     if len(rows) <= max_share * num_rows:
         return
     examples = "\n".join(

@@ -28,7 +28,7 @@ def read(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
     if not path.is_file():
         raise ValueError(
             f"{path}: expected a file of JSON lines, found none. Put it there or correct "
-            f"its path in params.yaml."
+            f"its path in params.yaml or recipes.yaml."
         )
     num_rows = 0
     opened = gzip.open if path.suffix == ".gz" else open
@@ -46,7 +46,7 @@ def read(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
     if num_rows == 0:
         raise ValueError(
             f"{path}: the file is empty; expected one JSON object a line. Fill it or correct "
-            f"its path in params.yaml."
+            f"its path in params.yaml or recipes.yaml."
         )
 
 

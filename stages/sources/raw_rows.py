@@ -32,7 +32,7 @@ def _array(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
     if not path.is_file():
         raise ValueError(
             f"{path}: expected a file with a JSON array, found none. Put it there or correct its "
-            f"path in params.yaml."
+            f"path in recipes.yaml."
         )
     try:
         content = path.read_bytes()

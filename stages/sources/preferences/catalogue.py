@@ -1,4 +1,4 @@
-"""Files of people's preferences, by their `format` in params.yaml."""
+"""Files of people's preferences, by their `format` in presets.yaml."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""Files of step labels, by the `format.kind` in params.yaml."""
+"""Files of step labels, by the `format.kind` in presets.yaml."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial

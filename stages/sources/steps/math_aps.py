@@ -101,7 +101,7 @@ def _label(node: Node, config: Config) -> float:
         if abs(hits - round(hits)) > 1e-6:
             raise RejectedError(
                 f"no share: mc_value {value} is no share of {config.num_completions} completions "
-                f"(num_completions in params.yaml)"
+                f"(num_completions in presets.yaml)"
             )
     mean = fmean(node.values)
     return mean if config.labels == "soft" else float(mean > config.hard_above)
