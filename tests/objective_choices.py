@@ -65,7 +65,7 @@ def make(
 
 
 def from_presets() -> dict[str, ObjectiveConfig]:
-    """The objective of every preset in params.yaml, by the preset's name."""
+    """The objective of every preset in presets.yaml, by the preset's name."""
     tables = ((table, name) for table in ("group_rl", "ppo") for name in presets.CONTENT[table])
     return {
         name: ObjectiveConfig(**presets.CONTENT[table][name]["objective"]) for table, name in tables

@@ -1,4 +1,4 @@
-"""The presets of params.yaml, with changes."""
+"""The presets of presets.yaml, with changes."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every preset of params.yaml learns a game of tokens; the embedded model has its own tests."""
+"""Every preset of presets.yaml learns a game of tokens; the embedded model has its own tests."""
 
 import presets
 import pytest
