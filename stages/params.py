@@ -1,13 +1,11 @@
-"""Read params.yaml and the two files beside it into typed, frozen configurations.
+"""Read params.yaml, and one preset of stages/presets.yaml, into typed, frozen configurations.
 
 They hold identity only: what can change an output. Each entry point declares one `Config(Params)`
-whose field names are exactly the top-level keys it reads, so the `params:` list of its DVC stage is
-that list of names. A section may be a table of entries (`sft`, `sample_candidates`), of which a
-stage reads the one that it is told. Three files, since DVC reads the whole of a file for each stage
-that depends on a key of it. Knows nothing of stages, devices or tracking.
+whose field names are exactly the top-level keys of params.yaml that it reads, so the `params:` list
+of its DVC stage is that list of names; a field `preset` is the entry of presets.yaml that its row
+names. Knows nothing of stages, devices or tracking.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,9 +14,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 PARAMS_PATH = Path("params.yaml")
-"""Numbers of the stages."""
-BESIDE = ("presets.yaml", "recipes.yaml")
-"""Methods and sources of data; what is trained from what. A key stands in any one of the files."""
+PRESETS_PATH = Path("stages/presets.yaml")
+PRESET = "preset"
+"""The field of a `Config` that is read from presets.yaml."""
 
 
 class Params(pydantic.BaseModel):
@@ -33,24 +31,11 @@ ConfigT = TypeVar("ConfigT", bound=Params)
 
 
 def read(path: Path = PARAMS_PATH) -> dict[str, Any]:
-    """All of params.yaml and of those beside it (YAML 1.2, so `1e-4` is a number).
+    """The content of a YAML file (YAML 1.2, so `1e-4` is a number).
 
     Raises:
-        ValueError: one is no YAML: a key twice, a `plan: *name` of no recipe.
+        ValueError: it is no YAML, or has a key twice.
     """
-    content = read_file(path)
-    for name in BESIDE:
-        other = path.with_name(name)
-        if other.is_file():
-            more = read_file(other)
-            if twice := sorted(content.keys() & more.keys()):
-                raise ValueError(f"{other}: {twice} stand in another file too. Keep one of them.")
-            content |= more
-    return content
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """One of them."""
     try:
         return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
     except YAMLError as error:
@@ -58,36 +43,46 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def load(
-    config: type[ConfigT], pick: Mapping[str, str] | None = None, path: Path = PARAMS_PATH
+    config: type[ConfigT],
+    preset: str | None = None,
+    *,
+    pick: dict[str, str] | None = None,
 ) -> ConfigT:
     """What `config` names, validated.
 
     Args:
-        config: its field names are the top-level keys to read.
-        pick: for a section that is a table of entries, the entry to read: the field `sft` of
-            `config` is then `<sft>.<pick["sft"]>`.
-        path: params.yaml; the others are beside it.
+        config: its field names are the top-level keys of params.yaml to read.
+        preset: the entry of presets.yaml that is its field `preset`.
+        pick: for a section that is a table of entries, the entry to read: with
+            `{"sampling": "test"}` the field `sampling` is `sampling.test`.
 
     Raises:
         ValueError: listing every missing, unknown or mistyped key at once.
     """
-    content = read_file(path)
-    if not config.model_fields.keys() <= content.keys():
-        content = read(path)
+    content = read()
     picked = {name: content[name] for name in config.model_fields if name in content}
     for section, entry in (pick or {}).items():
-        table = picked.get(section, {})
-        if entry not in table:
-            raise ValueError(
-                f"'{section}' of {path} (or {', '.join(BESIDE)}) has no entry '{entry}'; it has "
-                f"{sorted(table)}. "
-                f"Add '{section}.{entry}' or name one of these."
-            )
-        picked[section] = table[entry]
+        picked[section] = entry_of(content.get(section, {}), entry, f"section '{section}'")
+    if preset is not None:
+        picked[PRESET] = entry_of(read(PRESETS_PATH), preset, str(PRESETS_PATH))
     try:
         return config.model_validate(picked)
     except pydantic.ValidationError as error:
-        raise ValueError(f"{path} is not valid:\n" + describe(error)) from None
+        named = f" (preset '{preset}' of {PRESETS_PATH})" if preset is not None else ""
+        raise ValueError(f"{PARAMS_PATH}{named} is not valid:\n" + describe(error)) from None
+
+
+def entry_of(table: dict[str, Any], entry: str, where: str) -> Any:
+    """One entry of a table.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    if entry not in table:
+        raise ValueError(
+            f"{where} has no entry '{entry}'; it has {sorted(table)}. Add it, or name one of these."
+        )
+    return table[entry]
 
 
 def describe(error: pydantic.ValidationError) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import model_validator
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages import params
+from stages import params, rows
 from stages.models import model_tokenizer, prompting
 from stages.models.config import ModelConfig
 from stages.params import Params
@@ -25,7 +25,7 @@ from stages.runtime import outputs, process, runs
 from stages.sources import catalogue, data_card, screening, splitting
 from stages.sources.preparation import PreparationConfig
 
-OUTPUT = Path("data/prepare_data")
+PREPARED = rows.DATA / "prepared"
 
 
 class Config(Params):
@@ -33,11 +33,11 @@ class Config(Params):
 
     data_seed: int
     model: ModelConfig
-    prepare_data: PreparationConfig
+    data: PreparationConfig
 
     @model_validator(mode="after")
     def _rows_fit_the_model(self) -> "Config":
-        section = self.prepare_data
+        section = self.data
         longest = max(section.max_prompt_tokens, section.max_message_tokens)
         self.model.check_length(longest + section.max_completion_tokens)
         return self
@@ -45,9 +45,9 @@ class Config(Params):
 
 def main() -> None:
     """Write prompts, demonstrations, tokenizer, data card and quarantine."""
-    with runs.start("prepare_data", OUTPUT) as run:
+    with runs.start("prepare_data") as run:
         config = params.load(Config)
-        section = config.prepare_data
+        section = config.data
         screened = screening.screen(
             catalogue.problems(section.source, config.data_seed),
             read_answer=answer_checker.read_gold,
@@ -80,23 +80,28 @@ def main() -> None:
             **screened.describe(),
             **data_card.describe(encoded.prompts, demonstrations),
         }
-        rows = {f"prompts/{split}.jsonl": prompts for split, prompts in encoded.prompts.items()}
-        rows |= {"demonstrations.jsonl": demonstrations, "quarantine.jsonl": screened.bad}
-        write(tokenizer, rows, card)
+        written = {f"prompts/{split}.jsonl": prompts for split, prompts in encoded.prompts.items()}
+        written["demonstrations/demonstrations.jsonl"] = demonstrations
+        written["prepared/quarantine.jsonl"] = screened.bad
+        write(tokenizer, written, card)
         run.log(0, {f"rows/{name}": float(count) for name, count in card["counts"].items()})
 
 
 def write(
-    tokenizer: PreTrainedTokenizerBase, rows: Mapping[str, Sequence[Any]], card: dict[str, Any]
+    tokenizer: PreTrainedTokenizerBase, written: Mapping[str, Sequence[Any]], card: dict[str, Any]
 ) -> None:
     """Write every output; the data card, with the digests of the others, comes last."""
-    for name, content in rows.items():
-        with outputs.replace(OUTPUT / name) as temporary:
-            lines.write(temporary, content)
-    with outputs.replace(OUTPUT / "tokenizer") as temporary:
+    base = rows.model(rows.BASE, 0)
+    for folder in ("prompts", "demonstrations", "prepared"):
+        with outputs.replace(rows.DATA / folder) as temporary:
+            temporary.mkdir()
+            for name, content in written.items():
+                if Path(name).parent.name == folder:
+                    lines.write(temporary / Path(name).name, content)
+    with outputs.replace(base) as temporary:
         tokenizer.save_pretrained(temporary)
-    card["sha256"] = data_card.digests(OUTPUT, [*rows, "tokenizer"])
-    outputs.write_json(OUTPUT / "data_card.json", card)
+    card["sha256"] = data_card.digests(rows.DATA, [*written, str(base.relative_to(rows.DATA))])
+    outputs.write_json(PREPARED / "data_card.json", card)
 
 
 if __name__ == "__main__":

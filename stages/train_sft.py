@@ -1,22 +1,24 @@
 """Supervised fine-tuning on demonstrations.
 
-    python -m stages.train_sft <name> <preset> <start> <demonstrations>
+    python -m stages.train_sft <policy> --train sft --preset .. --from .. --on ..
 
-Reads a folder's demonstrations and the model `start`, a policy or the base model; writes a
-policy. With `model.path` null the base model is a small Llama with random weights. The loss is the
-mean - log p over the completion tokens of a step (Ouyang et al., "Training language
-models to follow instructions" (2022), step 1). Departure: every token of an optimizer
-step weighs the same, whatever its micro-batch.
+Reads the folder `on` of demonstrations and the policy `from`, or the base model; writes a policy of
+each seed. With `model.path` null the base model is a small Llama with random weights. The loss is
+the mean - log p over the completion tokens of a step (Ouyang et al., "Training language models to
+follow instructions" (2022), step 1). Departure: every token of an optimizer step weighs the same,
+whatever its micro-batch.
 """
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import model_validator
 
-from stages import params
-from stages.loops import epochs, sft, work
-from stages.loops.sft import SftConfig
-from stages.models import lora, model_tokenizer, policy, size
+from stages import params, rows
+from stages.loops import epochs, sft, training, work
+from stages.loops.sft import SftConfig, SftPreset
+from stages.models import lora, model_tokenizer, size
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
@@ -24,22 +26,21 @@ from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import lines
 from stages.records.demonstration import Demonstration
-from stages.runtime import outputs, process, progress, runs
+from stages.rows import Row
+from stages.runtime import process, runs, seeds
+from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
-
-TABLES = ("sft",)
-DATA = Path("data")
-OUTPUT = DATA / "train_sft"
 
 
 class Config(Params):
-    """What train_sft reads of params.yaml and presets.yaml."""
+    """What train_sft reads of params.yaml, and its preset."""
 
-    seed: int
+    seeds: list[int]
     compute: ComputeConfig
     model: ModelConfig
     lora: LoraConfig
     sft: SftConfig
+    preset: SftPreset
 
     @model_validator(mode="after")
     def _adapters_need_a_trained_model(self) -> "Config":
@@ -51,36 +52,40 @@ class Config(Params):
         return self
 
 
-def main(name: str, preset: str, start: str, demonstrations: str) -> None:
-    """Write `policy/` and `metrics.json`."""
-    output = OUTPUT / name
-    with runs.start(f"train_sft@{name}", output, gpu=True) as run:
-        config = params.load(Config, pick={"sft": preset})
-        device = setup(config.compute)
-        seed = derive(config.seed, "train_sft")
-        tokenizer = models_start.tokenizer(start)
-        pad_id = model_tokenizer.pad_id(tokenizer)
-        model = models_start.load(start, config.model, config.compute, device, seed=seed)
-        merged = lora.attach(model, config.lora, seed)
-        path = DATA / demonstrations / "demonstrations.jsonl"
-        rows = sft.choose(list(lines.read(path, Demonstration)), config.sft, seed)
-        schedule = epochs.batches(len(rows), config.sft.num_epochs, config.sft.batch_size, seed)
-        steps = sft.train(model, rows, schedule, config.sft, config.compute, pad_id)
-        history: list[dict[str, int | float]] = []
-        for step in progress.track(steps, total=len(schedule), label=f"train_sft {name}"):
-            run.log(step.index, step.metrics)
-            history.append(step.metrics)
-        last = [metrics["loss/nll"] for metrics in history[-max(1, len(history) // 20) :]]
-        metrics = {
-            "generated_tokens": 0,
-            "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
-            "work": work.summary(history, {"policy": size.measure(model)}),
-            "demonstrations": len(rows),
-            "final_loss": sum(last) / len(last),
-        }
-        with outputs.replace(output / "policy") as temporary:
-            policy.save(merged(), tokenizer, temporary)
-        outputs.write_json(output / "metrics.json", metrics)
+def main(*words: str) -> None:
+    """Write `model/` and `training/` of the row's policy."""
+    row = rows.parse(words)
+    with runs.start(f"train@{row.name}") as run:
+        config = params.load(Config, row.preset)
+        with training.outputs_of(row.name) as folders:
+            seeds.side_by_side(partial(train, config, row, folders), config.seeds, run, gpu=True)
+
+
+def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> dict[str, Any]:
+    """The policy of one seed; its metrics."""
+    settings = config.preset.over(config.sft)
+    device, seed = setup(config.compute), derive(run.seed, "train_sft")
+    tokenizer = models_start.tokenizer(row.policy, run.seed)
+    pad_id = model_tokenizer.pad_id(tokenizer)
+    model = models_start.load(
+        row.policy, run.seed, config.model, config.compute, device, weights_seed=seed
+    )
+    merged = lora.attach(model, config.lora, seed)
+    path = training.per_seed(row.source, run.seed) / "demonstrations.jsonl"
+    examples = sft.choose(list(lines.read(path, Demonstration)), config.preset, seed)
+    schedule = epochs.batches(len(examples), settings.num_epochs, settings.batch_size, seed)
+    steps = sft.train(model, examples, schedule, settings, config.compute, pad_id)
+    history = list(run.track(steps, total=len(schedule)))
+    last = [step.metrics["loss/nll"] for step in history[-max(1, len(history) // 20) :]]
+    metrics = {
+        "generated_tokens": 0,
+        "trained_tokens": sum(int(step.metrics["tokens/trained"]) for step in history),
+        "work": work.summary([step.metrics for step in history], {"policy": size.measure(model)}),
+        "demonstrations": len(examples),
+        "final_loss": sum(last) / len(last),
+    }
+    training.write(folders, run.seed, merged(), tokenizer, history, metrics)
+    return metrics
 
 
 if __name__ == "__main__":

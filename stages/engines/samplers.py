@@ -1,4 +1,4 @@
-"""The engine that params.yaml names, on a model that a word of a recipe names."""
+"""The engine that params.yaml names, on a policy that a row names."""
 
 from typing import Literal
 
@@ -12,7 +12,8 @@ EngineName = Literal["transformers", "vllm"]
 
 def load(
     engine: EngineName,
-    start: str,
+    policy: str,
+    seed: int,
     *,
     model: ModelConfig,
     compute: ComputeConfig,
@@ -23,7 +24,8 @@ def load(
 
     Args:
         engine: which implementation.
-        start: the policy's folder under data/, or the base model.
+        policy: a row of `policies`, or the base model.
+        seed: of the policy.
         model: says what the base model is.
         compute: precision, device and batch size.
         max_length: the longest prompt and completion together, in tokens.
@@ -35,14 +37,14 @@ def load(
             from stages.engines import transformers
 
             return transformers.from_model(
-                models_start.load(start, model, compute, setup(compute)),
-                models_start.tokenizer(start),
+                models_start.load(policy, seed, model, compute, setup(compute)),
+                models_start.tokenizer(policy, seed),
                 max_batch=compute.max_batch,
             )
         case "vllm":
             from stages.engines import vllm
 
-            path = models_start.folder(start, model)
+            path = models_start.folder(policy, seed, model)
             return vllm.load(
                 path, dtype=compute.dtype, max_model_len=max_length, gpu_share=gpu_share
             )

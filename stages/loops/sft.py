@@ -20,12 +20,22 @@ from stages.seeding import derive
 
 
 class SftConfig(Params):
-    """The supervised loop."""
+    """Sizes and rates, the same for every preset that says nothing else."""
 
     num_epochs: int = Field(gt=0)
     """Passes over the demonstrations."""
     batch_size: int = Field(gt=0)
     """Demonstrations in an optimizer step."""
+    optim: OptimConfig
+
+
+class SftPreset(Params):
+    """What is learned."""
+
+    num_epochs: int | None = Field(gt=0)
+    """In place of the section's; null: that."""
+    learning_rate: float | None = Field(gt=0)
+    """In place of the section's; null: that."""
     num_demonstrations: int | None = Field(gt=0)
     """Learn from so many of them, drawn once; null: from all."""
     tasks: list[str] | None = Field(min_length=1)
@@ -33,24 +43,31 @@ class SftConfig(Params):
     of all."""
     learn_prompt: bool
     """Whether the prompt is learned too: plain language modelling of documents."""
-    optim: OptimConfig
+
+    def over(self, config: SftConfig) -> SftConfig:
+        """The sizes and rates, with what this preset has in their place."""
+        optim = config.optim
+        if self.learning_rate is not None:
+            optim = optim.model_copy(update={"learning_rate": self.learning_rate})
+        epochs = config.num_epochs if self.num_epochs is None else self.num_epochs
+        return config.model_copy(update={"num_epochs": epochs, "optim": optim})
 
 
-def choose(rows: Sequence[Demonstration], config: SftConfig, seed: int) -> Sequence[Demonstration]:
-    """The rows that `config` asks for, with what is learned of them as their completion.
+def choose(rows: Sequence[Demonstration], preset: SftPreset, seed: int) -> Sequence[Demonstration]:
+    """The rows that `preset` asks for, with what is learned of them as their completion.
 
     Raises:
         ValueError: there are fewer, or none of its tasks.
     """
-    if config.tasks is not None:
+    if preset.tasks is not None:
         found = sorted({row.task for row in rows})
-        rows = [row for row in rows if row.task in config.tasks]
+        rows = [row for row in rows if row.task in preset.tasks]
         if not rows:
             raise ValueError(
-                f"tasks: expected demonstrations of {config.tasks}, found those of {found}. Name "
+                f"tasks: expected demonstrations of {preset.tasks}, found those of {found}. Name "
                 f"one of these, or set tasks to null."
             )
-    number = config.num_demonstrations
+    number = preset.num_demonstrations
     if number is not None:
         if number > len(rows):
             raise ValueError(
@@ -59,7 +76,7 @@ def choose(rows: Sequence[Demonstration], config: SftConfig, seed: int) -> Seque
             )
         order = np.random.default_rng(derive(seed, "demonstrations")).permutation(len(rows))
         rows = [rows[i] for i in order[:number]]
-    return [as_document(row) for row in rows] if config.learn_prompt else rows
+    return [as_document(row) for row in rows] if preset.learn_prompt else rows
 
 
 def as_document(row: Demonstration) -> Demonstration:

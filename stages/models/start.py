@@ -1,4 +1,4 @@
-"""The model that a word of a recipe names: a policy that a stage made, or the base model."""
+"""The policy that a row starts from: one that a stage made for this seed, or the base model."""
 
 from pathlib import Path
 
@@ -6,62 +6,64 @@ import torch
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from stages import rows
 from stages.models import model_tokenizer, policy, tiny
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
+from stages.rows import BASE
 
-DATA = Path("data")
-BASE = "prepare_data/tokenizer"
-"""Stands for the section `model` with this tokenizer; any other word is a policy's folder."""
 NO_BASE = (
-    "model.path is null, and a random model earns no reward: name a model.path, or start from an "
-    "entry of train_sft with the preset 'pretraining', which plays the base model"
+    "model.path is null, and a random model earns no reward: name a model.path, or start from a "
+    "policy of train: sft with the preset 'pretraining', which plays the base model"
 )
 
 
 def load(
-    start: str,
+    name: str,
+    seed: int,
     config: ModelConfig,
     compute: ComputeConfig,
     device: torch.device,
     *,
-    seed: int | None = None,
+    weights_seed: int | None = None,
 ) -> PreTrainedModel:
-    """The policy in `data/<start>`, or the base model.
+    """The policy `name` of a seed, or the base model.
 
     Args:
-        start: the policy's folder under data/, or `BASE`.
+        name: a row of `policies`, or `BASE`.
+        seed: of the policy.
         config: says what the base model is.
         compute: its precision.
         device: where it goes.
-        seed: of the random weights of the base model where `config` names no path; None: a
+        weights_seed: of the random weights of the base model where `config` names no path; None: a
             model that knows nothing is of no use here.
 
     Raises:
         ValueError: it is such a model.
     """
-    if start != BASE:
-        return policy.load(DATA / start, compute, device)
+    if name != BASE:
+        return policy.load(rows.model(name, seed), compute, device)
     if config.path is not None:
         return policy.load(config.path, compute, device, config.revision)
-    if seed is None:
+    if weights_seed is None:
         raise ValueError(NO_BASE)
-    return policy.prepare(tiny.build(config.tiny, tokenizer(start), seed), compute, device)
+    built = tiny.build(config.tiny, tokenizer(name, seed), weights_seed)
+    return policy.prepare(built, compute, device)
 
 
-def tokenizer(start: str) -> PreTrainedTokenizerBase:
+def tokenizer(name: str, seed: int) -> PreTrainedTokenizerBase:
     """Its tokenizer."""
-    return model_tokenizer.load(DATA / start)
+    return model_tokenizer.load(rows.model(name, seed))
 
 
-def folder(start: str, config: ModelConfig) -> Path:
+def folder(name: str, seed: int, config: ModelConfig) -> Path:
     """Where its files are, for an engine that reads them itself.
 
     Raises:
         ValueError: it has none here.
     """
-    if start != BASE:
-        return DATA / start
+    if name != BASE:
+        return rows.model(name, seed)
     if config.path is None:
         raise ValueError(NO_BASE)
     if not Path(config.path).is_dir():

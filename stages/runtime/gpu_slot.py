@@ -35,6 +35,16 @@ def devices(proc: Path = Path("/proc/driver/nvidia/gpus"), dev: Path = Path("/de
 
 
 @contextmanager
+def take_if(*, wanted: bool) -> Iterator[str | None]:
+    """`take` where a GPU is wanted; else nothing is held."""
+    if not wanted:
+        yield None
+        return
+    with take() as name:
+        yield name
+
+
+@contextmanager
 def take() -> Iterator[str | None]:
     """Wait for a free GPU, make it the only visible one, hold it; None where there is no GPU."""
     names = devices()

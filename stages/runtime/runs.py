@@ -7,6 +7,7 @@ number that a stage could see and hands nothing to the work but paths.
 import gc
 import json
 import logging
+import resource
 import shutil
 import sys
 import time
@@ -30,6 +31,9 @@ from stages.runtime import (
 
 logger = logging.getLogger(__name__)
 
+RUNS = Path("data/runs")
+"""Run records: the only outputs that hold times, host names and random ids."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
@@ -46,17 +50,18 @@ class Run:
 
 
 @contextmanager
-def start(stage: str, output: Path, *, gpu: bool = False) -> Iterator[Run]:
+def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
     """Run a stage.
 
-    On success `<output>/run/` holds run.json and journal.jsonl. On failure
+    On success the run record, `data/runs/<stage>/`, holds run.json and the journals: that of the
+    stage, and one for each seed where it works for several (`seeds.side_by_side`). On failure
     `.pipe/<stage>-<key>/` stays, with failed.json; the next start with the same inputs takes
     it over with the same execution id.
 
     Args:
-        stage: the DVC stage's name, variant included (`sample_candidates@sft-test`).
-        output: the folder that the stage writes.
-        gpu: hold a GPU while running, where there is one; enter before CUDA is used.
+        stage: the DVC stage's name, variant included (`sample@sft`).
+        gpu: hold a GPU while running, where there is one; enter before CUDA is used. A stage that
+            works for several seeds leaves it to them.
     """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
@@ -82,7 +87,7 @@ def start(stage: str, output: Path, *, gpu: bool = False) -> Iterator[Run]:
         try:
             with journal.Journal(folder / "journal.jsonl") as written:
                 yield Run(execution=execution, folder=folder, journal=written)
-            _write(output / "run", folder, record | _end(clock))
+            _write(RUNS / stage.replace("@", "/"), folder, record | _end(clock))
         except BaseException as error:
             reason = {"error": f"{type(error).__name__}: {error}"}
             _dump(failure, record | _end(clock) | reason)
@@ -95,6 +100,8 @@ def _end(clock: float) -> dict[str, Any]:
         "ended": datetime.now(UTC).isoformat(),
         "seconds": round(time.monotonic() - clock, 3),
         "peak_memory_bytes": surroundings.memory_bytes("VmHWM"),
+        # of the largest process of a seed, where there were any
+        "peak_memory_of_a_seed_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
         **surroundings.device(),
     }
 
@@ -103,7 +110,9 @@ def _write(path: Path, folder: Path, record: dict[str, Any]) -> None:
     with outputs.replace(path) as temporary:
         temporary.mkdir()
         _dump(temporary / "run.json", record)
-        shutil.copyfile(folder / "journal.jsonl", temporary / "journal.jsonl")
+        for path in [folder / "journal.jsonl", *sorted(folder.glob("seed-*/journal.jsonl"))]:
+            name = path.name if path.parent == folder else f"journal-{path.parent.name}.jsonl"
+            shutil.copyfile(path, temporary / name)
 
 
 def _dump(path: Path, record: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-IMPORTS = "data/trace_code/imports/"
+IMPORTS = "data/code/"
 
 
 def check(dependencies: Iterable[str]) -> None:

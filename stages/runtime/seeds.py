@@ -1,0 +1,226 @@
+"""The same work for several seeds, side by side: one process each.
+
+On a CPU each has one thread, so nothing waits for a spinning thread when other work takes a core,
+and three seeds on two cores take half again as long as one. Where there are GPUs, each takes one
+and waits for it. The processes are forked when everything is imported, so a stage starts once.
+"""
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from stages.runtime import gpu_slot, journal
+from stages.runtime.parent import PR_SET_PDEATHSIG
+
+if TYPE_CHECKING:
+    from stages.runtime.runs import Run
+
+logger = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_SIGNS = 1.0
+SECONDS_BETWEEN_LINES = 15.0
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(kw_only=True, slots=True)
+class SeedRun:
+    """What the work of one seed is told, and how it tells how far it is."""
+
+    seed: int
+    folder: Path
+    """Scratch that survives a kill, of this seed alone; never an output."""
+    journal: journal.Journal
+    say: Callable[[int, int | None, str], None]
+    _said: float = field(default=0.0)
+
+    def log(self, index: int, metrics: dict[str, int | float]) -> None:
+        """Write the metrics of step `index` to this seed's journal, at once."""
+        self.journal.log(index, metrics)
+
+    def track(
+        self, items: Iterable[ItemT], *, total: int | None = None, label: str = ""
+    ) -> Iterator[ItemT]:
+        """Yield `items` unchanged and tell how far they are; a `Step`'s metrics are logged."""
+        if total is None and hasattr(items, "__len__"):
+            total = len(items)  # pyright: ignore[reportArgumentType]
+        self.say(0, total, label)
+        for count, item in enumerate(items, start=1):
+            metrics = getattr(item, "metrics", None)
+            if isinstance(metrics, dict) and hasattr(item, "index"):
+                self.log(item.index, metrics)  # pyright: ignore[reportAttributeAccessIssue]
+            yield item
+            if time.monotonic() - self._said >= SECONDS_BETWEEN_SIGNS or count == total:
+                self._said = time.monotonic()
+                self.say(count, total, label)
+
+
+def side_by_side(
+    work: Callable[[SeedRun], ResultT], seeds: Sequence[int], run: "Run", *, gpu: bool = False
+) -> dict[int, ResultT]:
+    """`work` for each seed; what each returned, in the order of `seeds`.
+
+    A single seed works in this process. Otherwise each has a process of its own, and the first
+    error ends all and is raised here with the seed named. Results cross a pipe: small things only,
+    files are written where they belong.
+
+    Args:
+        work: a function of the seed and of what was read before; it may change nothing that
+            another seed sees.
+        seeds: at least one, each once.
+        run: the stage's run; its folder holds `seed-<seed>/`.
+        gpu: each process holds a GPU, where there is one.
+    """
+    display = _Display(run.execution.stage, seeds)
+    if len(seeds) == 1:
+        with gpu_slot.take_if(wanted=gpu):
+            return {seeds[0]: _work(work, seeds[0], run.folder, display.update)}
+    context = multiprocessing.get_context("fork")
+    pipes: dict[connection.Connection, int] = {}
+    processes = []
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for seed in seeds:
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_child, args=(work, seed, run.folder, theirs, gpu))
+        process.start()
+        theirs.close()
+        pipes[ours] = seed
+        processes.append(process)
+    results: dict[int, ResultT] = {}
+    try:
+        while pipes:
+            for pipe in connection.wait(list(pipes), timeout=SECONDS_BETWEEN_SIGNS):
+                assert isinstance(pipe, connection.Connection)
+                seed = pipes[pipe]
+                try:
+                    kind, content = pipe.recv()
+                except EOFError:
+                    raise RuntimeError(
+                        f"the process of seed {seed} ended without a word (killed, or out of "
+                        f"memory). Run the stage again; fewer `seeds` need less memory."
+                    ) from None
+                if kind == "progress":
+                    display.update(seed, *content)
+                elif kind == "result":
+                    results[seed] = content
+                    del pipes[pipe]
+                else:
+                    error, trace = content
+                    error.add_note(f"in the work of seed {seed}:\n{trace}")
+                    raise error
+            display.show()
+    finally:
+        for process in processes:
+            if pipes:
+                process.kill()
+            process.join()
+        display.end()
+    return {seed: results[seed] for seed in seeds}
+
+
+def _work(
+    work: Callable[[SeedRun], ResultT],
+    seed: int,
+    folder: Path,
+    update: Callable[[int, int, int | None, str], None],
+) -> ResultT:
+    own = folder / f"seed-{seed}"
+    own.mkdir(exist_ok=True)
+    with journal.Journal(own / "journal.jsonl") as written:
+        return work(
+            SeedRun(
+                seed=seed,
+                folder=own,
+                journal=written,
+                say=lambda count, total, label: update(seed, count, total, label),
+            )
+        )
+
+
+def _child(
+    work: Callable[[SeedRun], Any],
+    seed: int,
+    folder: Path,
+    pipe: connection.Connection,
+    gpu: bool,  # noqa: FBT001
+) -> None:
+    """The process of one seed: dies with its parent, sends signs of progress, then its result."""
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+    try:
+        with gpu_slot.take_if(wanted=gpu):
+            result = _work(work, seed, folder, lambda *sign: pipe.send(("progress", sign[1:])))
+        pipe.send(("result", result))
+    except BaseException as error:  # noqa: BLE001
+        trace = traceback.format_exc()
+        try:
+            pipe.send(("error", (error, trace)))
+        except Exception:  # noqa: BLE001
+            pipe.send(("error", (RuntimeError(f"{type(error).__name__}: {error}"), trace)))
+    finally:
+        pipe.close()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+class _Display:
+    """One line a stage: how far each seed is, and how long is left."""
+
+    def __init__(self, stage: str, seeds: Sequence[int]) -> None:
+        self._stage = stage
+        self._at: dict[int, tuple[int, int | None, str]] = {seed: (0, None, "") for seed in seeds}
+        self._begun = time.monotonic()
+        self._shown = self._begun - SECONDS_BETWEEN_LINES
+        self._terminal = sys.stderr.isatty()
+
+    def update(self, seed: int, count: int, total: int | None, label: str) -> None:
+        if label != self._at[seed][2]:
+            self._begun = time.monotonic() if len(self._at) == 1 else self._begun
+        self._at[seed] = (count, total, label)
+        if len(self._at) == 1:
+            self.show()
+
+    def show(self) -> None:
+        """Draw the line again on a terminal; elsewhere write one now and then."""
+        now = time.monotonic()
+        if now - self._shown < (SECONDS_BETWEEN_SIGNS if self._terminal else SECONDS_BETWEEN_LINES):
+            return
+        self._shown = now
+        if self._terminal:
+            sys.stderr.write(f"\r\x1b[2K{self._line(now)}")
+            sys.stderr.flush()
+        else:
+            logger.info("%s", self._line(now))
+
+    def end(self) -> None:
+        """Leave the last line as it is."""
+        if self._terminal:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+
+    def _line(self, now: float) -> str:
+        parts, shares = [], []
+        for seed, (count, total, label) in self._at.items():
+            of_total = f"/{total}" if total is not None else ""
+            parts.append(f"seed {seed}: {f'{label} ' if label else ''}{count}{of_total}")
+            shares.append(count / total if total else 0.0)
+        left = ""
+        if (slowest := min(shares)) > 0.0:
+            seconds = (now - self._begun) * (1.0 - slowest) / slowest
+            left = f"; about {seconds:.0f} s left" if slowest < 1.0 else ""
+        return f"{self._stage}  {', '.join(parts)}{left}"
