@@ -1,11 +1,70 @@
 """LLM post-training as reproducible, cached stages.
 
-This file runs before every import of a stage's process, which import torch and transformers; both
-of its parts make that faster, and `runtime.runs.start` takes both back.
+This file runs before every import of a stage's process, which import torch, numpy and transformers.
+It fixes the instructions with which they compute, and makes the start faster; `runtime.runs.start`
+takes the latter back.
 """
 
 import gc
+import os
 import sys
+from pathlib import Path
+
+ROUNDING = os.environ.get("POSTTRAIN_ROUNDING", "pinned")
+"""How results on a CPU are rounded. `pinned`: alike on every x86-64 processor with AVX2. `native`:
+with the widest instructions that there are, and `native-2` with those on two threads; both are for
+a study of what rounding does, which trains under several."""
+if ROUNDING not in ("pinned", "native", "native-2"):
+    raise ValueError(
+        f"POSTTRAIN_ROUNDING: expected pinned, native or native-2, found {ROUNDING!r}. Set one "
+        f"of these, or nothing, which is pinned."
+    )
+THREADS = 2 if ROUNDING == "native-2" else 1
+"""Threads of a CPU run: the order of a sum depends on them."""
+INSTRUCTIONS = {
+    # torch's own kernels, and its matrix products
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_CBWR": "AVX2",  # heeded on Intel's processors alone: see models/portable.py
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    # numpy's and scipy's matrix products, and numpy's functions
+    "OPENBLAS_CORETYPE": "Haswell",
+    "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_KNL AVX512_KNM AVX512_SKX AVX512_CLX "
+    "AVX512_CNL AVX512_ICL AVX512_SPR",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""The pinned instruction set: what these libraries read when they are loaded, or first compute.
+Wider vectors add in another order, and so do more threads."""
+NEEDED = frozenset({"avx2", "fma"})
+"""Flags of a processor that can compute so: Intel's since 2013, AMD's since 2015."""
+
+
+def processor() -> dict[str, str]:
+    """What the kernel tells of the first processor; empty where it has no /proc/cpuinfo."""
+    path = Path("/proc/cpuinfo")
+    if not path.exists():
+        return {}
+    with path.open(encoding="utf-8") as file:
+        first = file.read(8192).split("\n\n")[0]  # all of it is slow to tell where there are many
+    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def flags() -> frozenset[str]:
+    """The instructions that the processor knows, as Linux names them."""
+    return frozenset(processor().get("flags", "").split())
+
+
+def _fix_instructions() -> None:
+    if ROUNDING != "pinned":
+        for name in [name for name in INSTRUCTIONS if os.environ.get(name) == INSTRUCTIONS[name]]:
+            del os.environ[name]  # left by a pinned parent
+    elif flags() >= NEEDED:  # or numpy would end this process with an illegal instruction
+        os.environ.update(INSTRUCTIONS)
+
+
+_fix_instructions()
 
 COLLECTOR = gc.get_threshold()
 """The garbage collector's thresholds as the interpreter has them. The imports make a million

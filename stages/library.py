@@ -31,7 +31,6 @@ PRESETS = Path(__file__).parents[1] / params.PARAMS_PATH
 """The presets are those of the pipeline."""
 COMPUTE = ComputeConfig(
     dtype="float32",
-    cpu_threads=1,
     gradient_checkpointing=False,
     max_tokens=4096,
     row_tokens=512,
@@ -58,8 +57,8 @@ def grpo(
 ) -> Iterator[Step]:
     """Train `model` in place, a frozen copy of itself as the reference; one step a rollout batch.
 
-    Sets torch to deterministic algorithms and `compute.cpu_threads` threads, for the whole process,
-    and switches the model's dropout off.
+    Sets torch to deterministic algorithms and one thread, for the whole process, and switches the
+    model's dropout off.
 
     Args:
         model: a causal language model of transformers, its weights in float32.

@@ -10,8 +10,6 @@ from pipeline_copy import PipelineCopy
 
 def shrink(params: dict[str, Any]) -> None:
     """A model and data so small that a stage mostly starts up."""
-    # One thread: on a busy machine two wait for each other at every small matrix product.
-    params["compute"]["cpu_threads"] = 1
     params["model"]["tiny"] |= {"hidden_size": 64, "num_layers": 2, "num_heads": 2}
     params["model"]["tiny"] |= {"intermediate_size": 128}
     params["prepare_data"]["source"] |= {"num_problems": 900, "max_value": 20}

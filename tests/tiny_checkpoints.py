@@ -43,7 +43,6 @@ BLOCKS = SHAPE | {
 }
 COMPUTE = {
     "dtype": "float32",
-    "cpu_threads": 1,
     "gradient_checkpointing": False,
     "max_tokens": 4096,
     "row_tokens": 64,

