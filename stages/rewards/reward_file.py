@@ -1,0 +1,83 @@
+"""What a reward is: `reward.json` in its folder, written by the stage `reward`.
+
+    data/rewards/<name>/reward.json        this
+    data/rewards/<name>/<seed>/model/      the model that it asks, where it asks one; of an ensemble
+                                           model/0, model/1, ...
+
+PPO and GRPO build the reward from that folder alone, and evaluation finds there what can score.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import model_validator
+
+from stages.models.aggregate import Aggregate
+from stages.params import Params
+from stages.rewards.composition_config import Composition
+
+NAME = "reward.json"
+
+
+class RewardFile(Params):
+    """Everything about a reward but its model's weights."""
+
+    kind: Literal["rule", "preference", "outcome", "process"]
+    """The stage that made it: `reward_<kind>`."""
+    model: Literal["reward", "process", "policy"] | None
+    """What `<seed>/model/` holds: a model (or an ensemble) that scores completions, one that scores
+    their steps, or a policy that judges; null: nothing is asked."""
+    composition: Composition
+    """What is maximised; of a reward that is a model one component, of kind scorer or process."""
+    aggregate: Aggregate
+    """How the scores of an ensemble's members become one; one model alone is left as it is."""
+    own: str | None
+    """The user's file in stages/rewards/own/, without `.py`; null: none."""
+    own_digest: str | None
+    """Of that file and what it imports: an edit changes this file, so what maximises it reruns."""
+
+    @model_validator(mode="after")
+    def _has_what_it_asks(self) -> "RewardFile":
+        parts = self.composition
+        wanted = {"policy"} if parts.needs_judge() else {"reward", "process"}
+        if parts.needs_model() and self.model not in wanted:
+            raise ValueError(
+                f"components of kind {sorted(parts.kinds())} ask a model: expected model "
+                f"{' or '.join(sorted(wanted))}, found {self.model}"
+            )
+        if "process" in parts.kinds() and self.model != "process":
+            raise ValueError(
+                f"a component of kind process pays for steps: expected model process, found "
+                f"{self.model}"
+            )
+        if parts.needs_own() and self.own is None:
+            raise ValueError(
+                "a component of kind own calls a function of yours: name its file, as `on: own/..`"
+            )
+        return self
+
+
+def write(folder: Path, content: RewardFile) -> None:
+    """Write `reward.json` into a reward's folder."""
+    text = content.model_dump_json(indent=2)
+    (folder / NAME).write_text(text + "\n", encoding="utf-8")
+
+
+def read(folder: Path) -> RewardFile:
+    """The reward of a folder `data/rewards/<name>`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    path = folder / NAME
+    if not path.is_file():
+        raise ValueError(
+            f"expected a reward in {folder}, found no {NAME}: PPO and GRPO learn `on: "
+            f"rewards/<name>`, a row of the table `rewards`"
+        )
+    return RewardFile.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def model(folder: Path, seed: int) -> Path:
+    """Where the model of a seed is, or the folders of an ensemble's members."""
+    return folder / str(seed) / "model"
