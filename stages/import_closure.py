@@ -11,22 +11,14 @@ from pathlib import Path
 import grimp
 
 PACKAGE = "stages"
+STUDIES_PACKAGE = "stages.studies"
 OWN_PACKAGE = "stages.rewards.own"
-"""Files that an entry names and Python imports by that name."""
+"""Files that a row names and Python imports by that name."""
 EXEMPT_PACKAGE = "stages.runtime"
 """The declared exception: run records, checkpoints and progress cannot change an output."""
-EXEMPT_MODULES = frozenset(
-    f"stages.{name}"
-    for name in (
-        "check_params",
-        "plan_memory",
-        "share_tokens",
-        "compare_seeds",
-        "track_comparison",
-    )
-)
-"""No stage's output passes through these: one reads every entry point's Config to validate
-params.yaml, one is asked by people alone, the others are called by `flows.compare`."""
+EXEMPT_MODULES = frozenset({"stages.plan", "stages.trace_code"})
+"""Every stage's output is of the rows, parameters and code that these two look at, and of nothing
+that they do."""
 CONSTRAINTS = "constraints.txt"
 """The versions of everything that is not in this repository."""
 
@@ -42,15 +34,15 @@ def import_graph(root: Path) -> grimp.ImportGraph:
 
 
 def entries(root: Path) -> list[str]:
-    """Dotted names of what a stage's command or entry names, sorted."""
-    points = (
-        f"{PACKAGE}.{path.stem}"
-        for path in (root / PACKAGE).glob("*.py")
-        if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
-    )
-    own = (root / OWN_PACKAGE.replace(".", "/")).glob("[!_]*.py")
-    named = {*points, *(f"{OWN_PACKAGE}.{path.stem}" for path in own)}
-    return sorted(entry for entry in named if not exempt(entry))
+    """Dotted names of what a stage's command or row names, sorted."""
+    found = []
+    for package in (PACKAGE, STUDIES_PACKAGE):
+        for path in root.joinpath(*package.split(".")).glob("*.py"):
+            if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8"):
+                found.append(f"{package}.{path.stem}")
+    own = root.joinpath(*OWN_PACKAGE.split(".")).glob("[!_]*.py")
+    found += [f"{OWN_PACKAGE}.{path.stem}" for path in own]
+    return sorted(entry for entry in found if not exempt(entry))
 
 
 def import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:

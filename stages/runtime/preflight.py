@@ -1,8 +1,7 @@
-"""All parameters, and dvc.yaml, are checked before the first stage works.
+"""All tables and parameters are checked before the first stage works.
 
-The checks import every entry point (seconds) and are no part of the runtime, so each is a
-subprocess; their success is remembered under `.pipe/` for as long as the files and the code stay
-what they were.
+The check imports every entry point (seconds) and is no part of the runtime, so it is a subprocess;
+its success is remembered under `.pipe/` for as long as the files and the code stay what they were.
 """
 
 import fcntl
@@ -13,48 +12,47 @@ from pathlib import Path
 
 from stages.runtime.identity import PIPE
 
-FILES = tuple(map(Path, ("params.yaml", "presets.yaml", "recipes.yaml", "dvc.yaml")))
+FILES = (Path("params.yaml"), Path("dvc.yaml"))
 CODE = Path("stages")
-FLOWS = Path("flows")
-CHECKS = {
-    CODE / "check_params.py": ["stages.check_params"],
-    FLOWS / "gather.py": ["flows.gather", "check"],
-}
-"""Where a check is, and the module and arguments that run it."""
+CHECK = CODE / "plan.py"
+PASSED = PIPE / "preflight"
 
 
 def check() -> None:
-    """Raise one ValueError with everything that is wrong in params.yaml, or then in dvc.yaml.
+    """Raise one ValueError with everything that is wrong in params.yaml, presets or recipes.
 
-    Leaves out a check that is not in this folder. Stages that start together check once.
+    Does nothing where there is no plan to check. Stages that start together check once.
     """
-    checks = [command for path, command in CHECKS.items() if path.is_file()]
-    if not checks:
+    if not CHECK.is_file():
         return
-    passed = PIPE / "preflight" / digest()
+    passed = PASSED / digest()
     if passed.exists():
         return
-    passed.parent.mkdir(parents=True, exist_ok=True)
-    with (passed.parent / "lock").open("w") as lock:
+    PASSED.mkdir(parents=True, exist_ok=True)
+    with (PASSED / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if passed.exists():
             return
-        for command in checks:
-            result = subprocess.run(
-                [sys.executable, "-m", *command], capture_output=True, text=True, check=False
-            )
-            if result.returncode != 0:
-                raise ValueError(result.stderr.strip())
-        for stale in passed.parent.iterdir():
-            if stale.name != "lock":
-                stale.unlink()
-        passed.touch()
+        command = [sys.executable, "-m", "stages.plan", "--check"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise ValueError(result.stderr.strip())
+
+
+def remember() -> None:
+    """The check of these files by this code has passed."""
+    passed = PASSED / digest()
+    PASSED.mkdir(parents=True, exist_ok=True)
+    for stale in PASSED.iterdir():
+        if stale.name not in ("lock", passed.name):
+            stale.unlink(missing_ok=True)
+    passed.touch()
 
 
 def digest() -> str:
-    """A hash of these files and of every Python file of the stages and the flows."""
+    """A hash of these files and of every Python and YAML file of the stages."""
     content = hashlib.sha256()
-    for path in [*FILES, *sorted(CODE.rglob("*.py")), *sorted(FLOWS.rglob("*.py"))]:
+    for path in [*FILES, *sorted(CODE.rglob("*.yaml")), *sorted(CODE.rglob("*.py"))]:
         content.update(str(path).encode() + b"\0")
         if path.exists():
             content.update(hashlib.sha256(path.read_bytes()).digest())

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-IMPORTS = "data/code/"
+TRACED = ("data/code/", "data/own/")
 
 
 def check(dependencies: Iterable[str]) -> None:
@@ -22,7 +22,7 @@ def check(dependencies: Iterable[str]) -> None:
     Raises:
         ValueError: a source file is not what DVC takes it for.
     """
-    for traced in sorted(path for path in dependencies if path.startswith(IMPORTS)):
+    for traced in sorted(path for path in dependencies if path.startswith(TRACED)):
         for file, expected in json.loads(Path(traced).read_text(encoding="utf-8")).items():
             path = Path(file)
             found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"

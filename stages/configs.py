@@ -1,0 +1,177 @@
+"""Every entry point's `Config`, and whether params.yaml and the presets of the rows fit it."""
+
+import ast
+import importlib
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pydantic
+
+from stages import params, tables
+from stages.params import PRESET, PRESETS_PATH
+from stages.rows import BASE
+from stages.tables import POLICIES, POOLS, STAGES, Place, Tables, meant
+
+SOURCES = Path("stages")
+ANSWERING = ("train_dpo", "train_ppo", "train_grpo", "pool", "label_judge", "label_revision")
+"""Entry points that are of no use to a model that knows nothing."""
+NO_BASE = (
+    "model.path is null, and a random model knows nothing: name a model.path, or a policy of "
+    "`train: sft`, as the preset 'pretraining' makes one"
+)
+
+
+def entry_points(folder: Path = SOURCES) -> dict[str, ModuleType]:
+    """The modules of this folder that define a `Config`, by name."""
+    found: dict[str, ModuleType] = {}
+    for path in sorted(folder.glob("*.py")):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        if any(isinstance(node, ast.ClassDef) and node.name == "Config" for node in body):
+            found[path.stem] = importlib.import_module(f"stages.{path.stem}")
+    return found
+
+
+def find_problems(
+    content: Mapping[str, Any],
+    presets: Mapping[str, Any],
+    rows: Tables,
+    modules: Mapping[str, ModuleType],
+) -> list[str]:
+    """Everything in params.yaml and presets.yaml that the entry points do not take, each once.
+
+    Args:
+        content: of params.yaml.
+        presets: of presets.yaml.
+        rows: of all tables.
+        modules: entry point -> what defines its `Config`.
+    """
+    read = {name for module in modules.values() for name in module.Config.model_fields}
+    known = {*read, *rows, *tables.ABOVE} - {PRESET}
+    problems = list(tables.match(list(content), sorted(known), ""))
+    made: set[str] = set()
+    for place in tables.places(rows):
+        found = list(wrong_kind(place, content, modules))
+        if not found and place.table != POOLS:
+            found = list(wrong_preset(place, content, presets, modules))
+        problems += found
+        made.add(place.entry_point)
+    for name, module in modules.items():
+        if name not in made:
+            found = validate(module.Config, content)
+            problems += [f"{where or f'stages/{name}.py'}: {what}" for where, what in found]
+    return list(dict.fromkeys(problems))
+
+
+def wrong_kind(
+    place: Place, content: Mapping[str, Any], modules: Mapping[str, ModuleType]
+) -> Iterator[str]:
+    """No entry point makes the row, or it is asked for what a random model cannot do."""
+    if place.entry_point not in modules:
+        key, stage = ("train" if place.table == POLICIES else "by"), STAGES[place.table]
+        kinds = [name.removeprefix(f"{stage}_") for name in modules if name.startswith(f"{stage}_")]
+        yield (
+            f"{place}.{key}: there is no stages/{place.entry_point}.py"
+            f"{meant(place.words.get(key, ''), kinds)}"
+        )
+    model = content.get("model")
+    untrained = isinstance(model, dict) and model.get("path") is None
+    if place.entry_point in ANSWERING and place.words["from"] == BASE and untrained:
+        yield f"{place}.from: {NO_BASE}"
+
+
+def wrong_preset(
+    place: Place,
+    content: Mapping[str, Any],
+    presets: Mapping[str, Any],
+    modules: Mapping[str, ModuleType],
+) -> Iterator[str]:
+    """The preset is not there, is another kind's, or does not go with the sizes."""
+    config, name = modules[place.entry_point].Config, place.words[PRESET]
+    if name not in presets:
+        known = [one for one in presets if fits(config, presets[one])]
+        yield f"{place}.preset: {PRESETS_PATH} has no '{name}'{meant(name, known)}"
+        return
+    users = [other for other, one in modules.items() if fits(one.Config, presets[name])]
+    if users and place.entry_point not in users:
+        known = [one for one in presets if fits(config, presets[one])]
+        yield (
+            f"{place}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
+            f"{place.entry_point} are {', '.join(known) or 'none'}"
+        )
+        return
+    for where, what in validate(config, {**content, PRESET: presets[name]}):
+        inside = re.sub(rf"^{PRESET}(?=\.|$)", f"{PRESETS_PATH}: {name}", where)
+        yield f"{inside or place}: {what}"
+
+
+def fits(config: type[pydantic.BaseModel], preset: Any) -> bool:
+    """Whether `preset` is one of this configuration."""
+    field = config.model_fields.get(PRESET)
+    if field is None:
+        return False
+    try:
+        pydantic.TypeAdapter(field.annotation).validate_python(preset)
+    except pydantic.ValidationError:
+        return False
+    return True
+
+
+def validate(
+    config: type[pydantic.BaseModel], content: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """(place, what is wrong there); the place is empty of sections that do not go together."""
+    for picked in choices(config, content):
+        try:
+            config.model_validate(picked)
+        except pydantic.ValidationError as error:
+            yield from told(error)
+
+
+def told(error: pydantic.ValidationError) -> Iterator[tuple[str, str]]:
+    """Its messages, an unknown key and the missing one that it is meant for as one."""
+    unknown: dict[str, list[str]] = {}
+    missing: dict[str, list[str]] = {}
+    for item in error.errors():
+        *parents, name = (str(part) for part in item["loc"] or [""])
+        parent = "".join(f"{part}." for part in parents)
+        if item["type"] == "extra_forbidden":
+            unknown.setdefault(parent, []).append(name)
+        elif item["type"] == "missing":
+            # A whole section that is missing is told once, not by each of its readers.
+            if parents:
+                missing.setdefault(parent, []).append(name)
+        elif not item["loc"] or item["type"] == "value_error":
+            yield f"{parent}{name}", item["msg"].removeprefix("Value error, ")
+        else:
+            yield f"{parent}{name}", f"{item['msg']} (found {item['input']!r})"
+    for parent in sorted(unknown.keys() | missing.keys()):
+        for line in tables.match(unknown.get(parent, []), [*missing.get(parent, [])], parent):
+            where, _, what = line.partition(": ")
+            yield where, what
+
+
+def choices(
+    config: type[pydantic.BaseModel], content: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """What the configuration reads; once for each entry of a section that is a table of entries."""
+    picked = {name: content[name] for name in config.model_fields if name in content}
+    for name, field in config.model_fields.items():
+        section, kind = picked.get(name), field.annotation
+        if not (isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)):
+            continue
+        if isinstance(section, dict) and section and is_table(section, kind.model_fields):
+            for entry in section.values():
+                yield {**picked, name: entry}
+            return
+    yield picked
+
+
+def is_table(section: Mapping[str, Any], fields: Collection[str]) -> bool:
+    """Whether the section holds entries of which a configuration with these fields reads one."""
+    entries = section.values()
+    return not section.keys() & set(fields) and all(
+        isinstance(entry, dict) and entry.keys() & set(fields) for entry in entries
+    )

@@ -1,0 +1,113 @@
+"""Refuse wrong words and numbers before any work, and delete what no row makes any more.
+
+    python -m stages.plan --default params.yaml --iterative-dpo stages/recipes/iterative_dpo.yaml
+
+The words are those of `tables`: where rows are. Reads these files and presets.yaml, imports every
+entry point and validates its `Config`; says everything that is wrong at once, with what was meant.
+Then deletes the folders of rows that are gone, so that whoever gathers a table's folders finds
+those of its rows alone, and writes data/plan.json: the rows of every table.
+
+    python -m stages.plan --check
+
+only checks, the rows of the recipes that dvc.yaml names included; `runtime.preflight` does so
+before the first stage works.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from stages import configs, params, tables
+from stages.params import PARAMS_PATH, PRESETS_PATH
+from stages.rows import DATA, TABLES
+from stages.runtime import outputs, parent, preflight, process
+from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables
+
+PLAN = DATA / "plan.json"
+DVC_YAML = Path("dvc.yaml")
+FOLDERS = {table: table for table in TABLES} | {
+    "samples": POLICIES,
+    "evaluations": POLICIES,
+    "runs/train": POLICIES,
+    "runs/sample": POLICIES,
+    "runs/evaluate": POLICIES,
+    "runs/pool": POOLS,
+    "runs/label": PAIRS,
+    "runs/label_steps": STEPS,
+    "runs/reward": REWARDS,
+}
+"""Folder under data/ -> the table of which it holds a folder a row."""
+
+
+def main(*words: str) -> None:
+    """Check; then tidy and write plan.json, unless only a check is asked for."""
+    parent.die_with_dvc("plan")
+    paths, problems = switched_on()
+    if words != ("--check",):
+        paths = [Path(word) for word in words[1::2]]
+    rows, found = check(paths)
+    if problems := [*problems, *found]:
+        sys.exit("The plan is not valid:\n" + "\n".join(f"  {problem}" for problem in problems))
+    preflight.remember()
+    if words != ("--check",):
+        tidy(DATA, rows)
+        outputs.write_json(PLAN, rows)
+
+
+def check(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
+    """The rows of these files, and everything that is wrong with them and with params.yaml."""
+    rows, problems = tables.read(list(paths))
+    try:
+        content, presets = params.read(PARAMS_PATH), params.read(PRESETS_PATH)
+    except (OSError, ValueError) as error:
+        return rows, [*problems, str(error)]
+    problems += [*tables.wrong_names(rows), *wrong_claims(content, rows)]
+    return rows, problems + configs.find_problems(content, presets, rows, configs.entry_points())
+
+
+def wrong_claims(content: dict[str, Any], rows: Tables) -> Iterator[str]:
+    """A baseline that is no policy; seeds that are none, or not each once."""
+    baseline, seeds = content.get("baseline"), content.get("seeds")
+    if baseline not in rows[POLICIES]:
+        yield f"baseline: no row makes it{tables.meant(str(baseline), rows[POLICIES])}"
+    if not isinstance(seeds, list) or not seeds or not all(type(one) is int for one in seeds):
+        yield f"seeds: expected a list of at least one number, found {seeds!r}"
+    elif len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        yield f"seeds: expected each once, and none below 0, found {seeds}"
+
+
+def switched_on(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
+    """params.yaml and the recipes that dvc.yaml names, and which of those do not say where they are.
+
+    `tables` of a recipe is what tells `plan` of its rows.
+    """
+    paths, problems = [PARAMS_PATH], []
+    named = params.read(path).get("vars") or [] if path.exists() else []
+    for recipe in [Path(one) for one in named if isinstance(one, str)]:
+        try:
+            told = (params.read(recipe) or {}).get("tables")
+        except (OSError, ValueError) as error:
+            problems.append(f"{path}: vars: {error}")
+            continue
+        if not isinstance(told, dict) or str(recipe) not in told.values():
+            expected = f"tables: {{{recipe.stem.replace('_', '-')}: {recipe}}}"
+            problems.append(f"{recipe}: tables: expected `{expected}`, found {told!r}")
+        paths.append(recipe)
+    return paths, problems
+
+
+def tidy(data: Path, rows: Tables) -> None:
+    """Make the folder of every table, and delete what is in it that no row makes."""
+    for folder, table in FOLDERS.items():
+        kept = {*rows[table], *([tables.BASE] if folder == POLICIES else [])}
+        (data / folder).mkdir(parents=True, exist_ok=True)
+        for path in sorted((data / folder).iterdir()):
+            name = path.name.removeprefix(".").removesuffix(".partial").removesuffix(".old")
+            if path.name not in kept and name not in kept:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+if __name__ == "__main__":
+    process.run(main)

@@ -1,0 +1,230 @@
+"""The tables of params.yaml and of recipes, and everything in them that names nothing.
+
+Knows no entry point: which kinds there are, and what their presets may hold, is `configs`.
+"""
+
+import difflib
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stages import params
+from stages.rows import BASE, DATA, TABLES
+
+Tables = dict[str, dict[str, dict[str, str]]]
+"""Table -> name -> the words of the row, each in the order in which it is written."""
+POLICIES, POOLS, PAIRS, STEPS, REWARDS = TABLES
+WORDS = {
+    POLICIES: ("train", "preset", "from", "on"),
+    POOLS: ("from", "split"),
+    PAIRS: ("by", "preset", "from", "on"),
+    STEPS: ("by", "preset", "from", "on"),
+    REWARDS: ("by", "preset", "from", "on"),
+}
+STAGES = {POLICIES: "train", POOLS: "pool", PAIRS: "label", STEPS: "steps", REWARDS: "reward"}
+"""What the entry points of a table's kinds begin with; that of pools is the whole of it."""
+ABOVE = ("seeds", "baseline", "tables")
+"""Keys of params.yaml that `plan` itself reads."""
+SPLITS = ("train", "preference")
+"""Whose problems a pool may answer: what is learned from the others is known before the test."""
+PREPARED = ("prompts", "demonstrations")
+RAW, OWN = "raw", "own"
+OWN_SOURCES = Path("stages/rewards/own")
+READS = {
+    "train_sft": ("demonstrations", PAIRS),
+    "train_dpo": (PAIRS,),
+    "train_ppo": (REWARDS,),
+    "train_grpo": (REWARDS,),
+    "label_verifier": (POOLS,),
+    "label_judge": (POOLS,),
+    "label_revision": (POOLS,),
+    "label_selection": (POOLS,),
+    "label_people": (RAW,),
+    "steps_completions": (POOLS,),
+    "steps_people": (RAW,),
+    "reward_rule": ("prompts", REWARDS, OWN),
+    "reward_preference": (PAIRS,),
+    "reward_outcome": (POOLS,),
+    "reward_process": (STEPS,),
+}
+"""The first part of `on`, for each entry point; one that is not here may read anything."""
+DEMONSTRATING = ("selection", "revision")
+"""Pairs with demonstrations for `train: sft` beside them; those of `selection` are no pairs."""
+NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A row, and where it is."""
+
+    table: str
+    name: str
+    words: dict[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.table}.{self.name}"
+
+    @property
+    def entry_point(self) -> str:
+        """The module under stages/ that makes the row."""
+        if self.table == POOLS:
+            return STAGES[POOLS]
+        return f"{STAGES[self.table]}_{self.words['train' if self.table == POLICIES else 'by']}"
+
+
+def read(paths: Collection[Path]) -> tuple[Tables, list[str]]:
+    """The rows of these files together, and what is wrong with a file or with a row's words.
+
+    Rows with wrong words are told and left out.
+    """
+    tables: Tables = {table: {} for table in TABLES}
+    problems: list[str] = []
+    for path in paths:
+        try:
+            content = params.read(path)
+        except (OSError, ValueError) as error:
+            problems.append(f"{path}: {error}")
+            continue
+        if path != params.PARAMS_PATH:
+            others = [key for key in content if key not in (*TABLES, "tables")]
+            problems += [f"{path}: {key}: {unknown(key, TABLES)}" for key in others]
+        for table in TABLES:
+            rows = content.get(table)
+            if not isinstance(rows, dict):
+                if table in content or path == params.PARAMS_PATH:
+                    problems.append(f"{path}: {table}: expected rows, found {rows!r}")
+                continue
+            for name, words in rows.items():
+                found = list(wrong_words(table, str(name), words))
+                if tables[table].get(name, words) != words:
+                    found.append(f"{table}.{name}: has other words in another file than in {path}")
+                problems += found
+                if not found:
+                    tables[table][name] = words
+    return tables, problems
+
+
+def wrong_words(table: str, name: str, words: Any) -> Iterator[str]:
+    """Keys that a row of this table has not, or lacks; names and values that are no words."""
+    place = f"{table}.{name}"
+    if NAME.fullmatch(name) is None:
+        yield f"{place}: a row's name is that of a folder: letters, digits, `-`, `_` and `.`"
+    if table == POLICIES and name == BASE:
+        yield f"{place}: '{BASE}' is the model of section `model`; give the row another name"
+    if not isinstance(words, dict):
+        yield f"{place}: expected {{{', '.join(WORDS[table])}}}, found {words!r}"
+        return
+    expected = WORDS[table]
+    yield from match([str(key) for key in words], expected, f"{place}.")
+    for key, value in words.items():
+        if key in expected and not (isinstance(value, str) and value):
+            yield f"{place}.{key}: expected a word, found {value!r}"
+
+
+def wrong_names(tables: Tables, splits: Collection[str] = SPLITS) -> Iterator[str]:
+    """Words that name no policy, split, folder or file, and rows that need each other."""
+    for place in places(tables):
+        policies = [BASE, *tables[POLICIES]]
+        if place.words["from"] not in policies:
+            found = place.words["from"]
+            yield f"{place}.from: there is no policy '{found}'{meant(found, policies)}"
+        if place.table == POOLS:
+            if place.words["split"] not in splits:
+                found = place.words["split"]
+                yield f"{place}.split: expected one of {list(splits)}, found '{found}'"
+        elif problem := wrong_source(place, tables):
+            yield f"{place}.on: {problem}"
+    yield from circles(tables)
+
+
+def wrong_source(place: Place, tables: Tables) -> str | None:
+    """What is wrong with the word `on`, if anything is."""
+    on = place.words["on"]
+    kind, _, name = on.partition("/")
+    reads = READS.get(place.entry_point, (*PREPARED, *TABLES, RAW, OWN))
+    folders = sources(tables, reads)
+    if kind not in reads and on in sources(tables, (*PREPARED, *TABLES)):
+        return f"{place.entry_point} learns nothing from '{on}'; it reads {' or '.join(reads)}"
+    if kind == RAW and RAW in reads:
+        if not (DATA / on).exists():
+            return f"there is no {DATA / on}: put the file there, or correct its name"
+        return None
+    if on not in folders:
+        return f"no row makes '{on}'{meant(on, folders)}"
+    if kind == PAIRS:
+        by = tables[PAIRS][name]["by"]
+        if place.entry_point == "train_sft" and by not in DEMONSTRATING:
+            return f"'{on}', by {by}, holds no demonstrations; {' and '.join(DEMONSTRATING)} do"
+        if place.entry_point != "train_sft" and by == "selection":
+            return f"'{on}', by {by}, holds demonstrations and no pairs"
+    return None
+
+
+def sources(tables: Tables, kinds: Collection[str]) -> list[str]:
+    """Folders of these kinds that a word `on` can name."""
+    found = [kind for kind in kinds if kind in PREPARED]
+    found += [f"{table}/{name}" for table in TABLES if table in kinds for name in tables[table]]
+    if OWN in kinds:
+        own = sorted(OWN_SOURCES.glob("[!_]*.py"))
+        found += [f"{OWN}/{path.stem}" for path in own]
+    return found
+
+
+def circles(tables: Tables) -> Iterator[str]:
+    """Rows that need each other, each circle once."""
+    done: set[str] = set()
+
+    def visit(place: str, path: list[str]) -> Iterator[str]:
+        if place in path:
+            circle = [*path[path.index(place) :], place]
+            yield f"rows that need each other: {' -> '.join(circle)}"
+        if place in done or place in path:
+            return
+        for other in needs(tables, place):
+            yield from visit(other, [*path, place])
+        done.add(place)
+
+    for place in places(tables):
+        yield from visit(f"{place.table}/{place.name}", [])
+
+
+def needs(tables: Tables, place: str) -> list[str]:
+    """The rows, as `policies/sft`, that make what a row reads."""
+    table, _, name = place.partition("/")
+    words = tables[table].get(name, {})
+    named = [f"{POLICIES}/{words.get('from')}", words.get("on", "")]
+    return [one for one in named if one.partition("/")[2] in tables.get(one.partition("/")[0], {})]
+
+
+def places(tables: Tables) -> Iterator[Place]:
+    """Every row."""
+    for table, rows in tables.items():
+        for name, words in rows.items():
+            yield Place(table=table, name=name, words=words)
+
+
+def match(found: Collection[str], expected: Collection[str], parent: str) -> Iterator[str]:
+    """Unknown keys, each with the missing key that it may be meant for; then the other missing."""
+    missing = [key for key in expected if key not in found]
+    for key in found:
+        if key not in expected:
+            close = difflib.get_close_matches(key, missing, n=1)
+            missing = [other for other in missing if other not in close]
+            yield f"{parent}{key}: {unknown(key, close)}"
+    yield from (f"{parent}{key}: missing" for key in missing)
+
+
+def unknown(key: str, known: Collection[str]) -> str:
+    """`unknown key`, with a remedy."""
+    close = difflib.get_close_matches(key, known, n=1)
+    return "unknown key" + (f"; did you mean '{close[0]}'?" if close else "; remove it")
+
+
+def meant(word: str, known: Collection[str] | Mapping[str, Any]) -> str:
+    """A remedy: the closest of what there is, or all of it."""
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; there is {', '.join(known)}" if known else "; there is none at all"
