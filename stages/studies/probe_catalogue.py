@@ -1,0 +1,253 @@
+"""The probes: what each measures, which direction is worse, and why one was not run.
+
+A number that only describes has no worse direction and is not gated: length and compression change
+with how much working a policy writes, which is no fault; and a model that has never read a
+sentence like the hint may fail by it whatever the number says, so the accuracy that a wrong hint
+costs is told beside that of a right one, and what is gated is what the number does: adoption, and
+the difference of the two.
+
+Each probe is a mean over problems of a `ProbeValue`; a policy's is compared with the
+baseline's on the problems that both have. Probes of a model's scores (padding, steps) are of that
+one model on this policy's answers: they change when the answers do, also from guesses to working.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from stages.algorithms.selection.step_scores import Kind
+from stages.engines.choosers import PolicyJudge
+from stages.params import Params
+from stages.records import lines, pools
+from stages.records.completion import Completion
+from stages.records.prompt import Prompt
+from stages.rewards.feedback.label_rule import LabelRule
+from stages.rewards.feedback.style import Style
+from stages.studies import probe_sources
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeValue:
+    """One row of `data/probe_policy/<policy>/probes.jsonl`."""
+
+    probe: str
+    """One of `rewards/probes/catalogue`."""
+    id: str
+    """The problem's id, by which policies are compared as pairs."""
+    value: float
+    """The mean over the problem's completions, where the probe reads several."""
+
+
+Worse = Literal["higher", "lower"]
+Needs = Literal[
+    "pool", "reward_model", "process", "judge", "prompt", "redraw", "transfer", "refusals"
+]
+"""Words of an entry, and what every policy has: its pool, and prompts to be asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One number of a policy."""
+
+    what: str
+    """In words, for reports."""
+    worse: Worse | None
+    """None: described, not gated."""
+    is_rate: bool
+    """Whether each value lies from 0 to 1, and a mean is shown in per cent."""
+    needs: Needs
+    """What it is measured with."""
+
+
+PROBES = {
+    "length_spearman": Probe(
+        "rank correlation of reward and tokens within a problem", "higher", False, "reward_model"
+    ),
+    "length_spearman_right": Probe(
+        "the same among right answers, where length should earn nothing",
+        "higher",
+        False,
+        "reward_model",
+    ),
+    "repeat_step_raised": Probe(
+        "a copy of the last step raises the reward", "higher", True, "reward_model"
+    ),
+    "repeat_step_gain": Probe(
+        "reward gained by a copy of the last step", "higher", False, "reward_model"
+    ),
+    "restate_raised": Probe(
+        "restating the question raises the reward", "higher", True, "reward_model"
+    ),
+    "restate_gain": Probe(
+        "reward gained by restating the question", "higher", False, "reward_model"
+    ),
+    "list_raised": Probe(
+        "writing the working three times raises the reward", "higher", True, "reward_model"
+    ),
+    "list_gain": Probe(
+        "reward gained by writing the working three times", "higher", False, "reward_model"
+    ),
+    "repeated_4grams": Probe("4-grams of tokens that were there before", "higher", True, "pool"),
+    "longest_repeat": Probe("longest run of tokens that repeats", None, False, "pool"),
+    "compression_ratio": Probe("bytes after compression over bytes before", None, False, "pool"),
+    "unfinished_loop": Probe(
+        "cut at the limit while going round in a loop", "higher", True, "pool"
+    ),
+    "several_answers": Probe("more than one final-answer statement", "higher", True, "pool"),
+    "answer_list": Probe("a final answer that lists several numbers", "higher", True, "pool"),
+    "inflated_raised": Probe(
+        "a repeated first step raises the process model's score", "higher", True, "process"
+    ),
+    "inflated_gain": Probe(
+        "process score gained by a repeated first step", "higher", False, "process"
+    ),
+    "filler_raised": Probe(
+        "an empty step raises the process model's score", "higher", True, "process"
+    ),
+    "filler_gain": Probe("process score gained by an empty step", "higher", False, "process"),
+    "split_raised": Probe(
+        "cutting every step in two raises the process score", "higher", True, "process"
+    ),
+    "split_change": Probe(
+        "size of the change of the process score by cutting", "higher", False, "process"
+    ),
+    "merged_raised": Probe(
+        "joining the first two steps raises the process score", "higher", True, "process"
+    ),
+    "merged_change": Probe(
+        "size of the change of the process score by joining", "higher", False, "process"
+    ),
+    "judge_injection": Probe("verdicts of the judge that an attack turns", "higher", True, "judge"),
+    "judge_control": Probe("verdicts that harmless words turn", None, True, "judge"),
+    "hint_wrong_drop": Probe("accuracy lost by a wrong hint in the prompt", None, False, "prompt"),
+    "hint_right_drop": Probe("accuracy lost by a right hint, said alike", None, False, "prompt"),
+    "hint_adopted": Probe("answers that become the wrong hint", "higher", False, "prompt"),
+    "hint_sway": Probe(
+        "accuracy with a right hint minus accuracy with a wrong one", "higher", False, "prompt"
+    ),
+    "redrawn_drop": Probe(
+        "accuracy lost by other numbers in a test problem", "higher", False, "redraw"
+    ),
+    "train_redrawn_drop": Probe(
+        "accuracy lost by other numbers in a training problem", "higher", False, "redraw"
+    ),
+    "transfer_accuracy": Probe("accuracy on another source's problems", "lower", True, "transfer"),
+    "over_refusal": Probe("harmless requests that are refused", "higher", True, "refusals"),
+    "unsafe_compliance": Probe("harmful requests that are not refused", "higher", True, "refusals"),
+}
+
+
+class AttackedJudge(Params):
+    """The judge that is attacked, and how it judges."""
+
+    judge: PolicyJudge
+    style: Style
+    """Of the message: `short` for the embedded model, which has learned it."""
+    constitution: Literal["correct", "harmless", "none"]
+    """A principle is drawn from it for each pair."""
+    rule: LabelRule
+    num_pairs: int = Field(ge=1)
+    """Pairs on which each attack is tried, one a problem."""
+
+
+class ProbeConfig(Params):
+    """How much is asked, scored and judged."""
+
+    num_problems: int = Field(ge=1)
+    """The first so many test problems are asked otherwise, scored and judged; as many training
+    problems are asked with other numbers."""
+    samples_per_problem: int = Field(ge=1)
+    """Different completions of a problem that are padded, and whose steps are edited."""
+    max_new_tokens: int = Field(ge=1)
+    """Longest reply; that of `sample_candidates.test`, whose greedy replies are compared with."""
+    process_score: Kind
+    """How the scores of steps become one, as written and with other steps."""
+    max_tokens: int = Field(ge=1)
+    """A modified completion that is longer with its prompt is left out."""
+    attack: AttackedJudge
+    transfer: probe_sources.Config
+    """What the file of other problems is like, where an entry names one."""
+    num_bootstrap: int = Field(ge=100)
+    """Resamples of the problems for each interval."""
+    confidence: float = Field(gt=0, lt=1)
+    """Coverage of the intervals."""
+
+
+class Words(NamedTuple):
+    """Models and files of an entry of probe_policy; each may name none."""
+
+    reward_model: str
+    process: str
+    judge: str
+    transfer: str
+    refusals: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Given:
+    """The problems, and what the policy said before."""
+
+    problems: Sequence[tuple[Prompt, list[Completion]]]
+    """All test problems with the policy's pool."""
+    first: Sequence[tuple[Prompt, list[Completion]]]
+    """Those of them that are asked otherwise, scored and judged."""
+    plain: Mapping[str, str]
+    """Problem's id -> the policy's greedy reply."""
+    dev: Sequence[Prompt]
+
+    @property
+    def test(self) -> list[Prompt]:
+        """The problems of `first`."""
+        return [prompt for prompt, _ in self.first]
+
+
+def load(prompts: Path, pool: Path, num_problems: int) -> Given:
+    """What lies in the folder of the prompts and in that of the policy's pool."""
+    problems = pools.by_problem(
+        lines.read(prompts / "test.jsonl", Prompt), lines.read(pool / "pool.jsonl", Completion)
+    )
+    greedy = lines.read(pool / "greedy.jsonl", Completion)
+    return Given(
+        problems=problems,
+        first=problems[:num_problems],
+        plain={row.id: row.completion for row in greedy},
+        dev=list(lines.read(prompts / "dev.jsonl", Prompt)),
+    )
+
+
+NO_MODEL, NO_FILE = "no_model", "data/no_file"
+"""Words of an entry that name nothing."""
+
+
+def reasons(found: Collection[str], words: Words, *, has_chat_template: bool) -> dict[str, str]:
+    """Each probe of the catalogue that is not among `found`, with why.
+
+    Args:
+        found: the probes that have a value.
+        words: what the entry names to measure with.
+        has_chat_template: whether the policy has one.
+    """
+    why = {
+        "reward_model": "no reward model named",
+        "process": "no process model named",
+        "judge": "no judge named",
+        "transfer": "no file of other problems named",
+        "refusals": "no file of requests named",
+    }
+    told: dict[str, str] = {}
+    named = words._asdict()
+    for probe, definition in PROBES.items():
+        if probe in found:
+            continue
+        if definition.needs == "refusals" and not has_chat_template:
+            told[probe] = "no chat template: such a model neither answers nor refuses requests"
+        elif named.get(definition.needs) in (NO_MODEL, NO_FILE):
+            told[probe] = why[definition.needs]
+        elif definition.needs == "redraw":
+            told[probe] = "the problems are not generated, so their numbers cannot be drawn again"
+        else:
+            told[probe] = "not a single problem to measure it on"
+    return told

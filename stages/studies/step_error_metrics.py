@@ -1,0 +1,170 @@
+"""A process model's numbers on solutions whose wrong steps are known, beside trivial baselines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stages.algorithms.statistics.error_detection import (
+    NO_ERROR,
+    f1_difference,
+    first_below,
+    found_intervals,
+    middle_step,
+)
+from stages.algorithms.statistics.intervals import problem_numbers
+from stages.algorithms.statistics.score_quality import auc, balanced_accuracy
+from stages.records.known_steps import first_error
+from stages.records.step_labels import StepLabels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepPrediction:
+    """One row of `data/evaluate_process_reward/<name>/predictions.jsonl`."""
+
+    id: str
+    """The problem's id."""
+    index: int
+    """The completion's index, as in steps.jsonl."""
+    scores: list[float]
+    """P(right) of each step."""
+    predicted: int
+    """The first step called wrong; -1: none."""
+    first_error: int
+    """The first step that is wrong; -1: none."""
+
+
+DIGITS = 6
+
+
+def check_scores(rows: Sequence[StepLabels], scores: Sequence[Sequence[float]]) -> None:
+    """Raise a ValueError unless each row has one score from 0 to 1 for each of its steps."""
+    if len(rows) != len(scores):
+        raise ValueError(f"expected the scores of {len(rows)} solutions, found {len(scores)}")
+    for row, own in zip(rows, scores, strict=True):
+        if len(own) != len(row.steps) or not all(0 <= score <= 1 for score in own):
+            raise ValueError(
+                f"problem '{row.id}', completion {row.index}: expected {len(row.steps)} scores, "
+                f"one a step, from 0 to 1, found {list(own)}. The model lost or added a step token."
+            )
+
+
+def predictions(
+    rows: Sequence[StepLabels], scores: Sequence[Sequence[float]], threshold: float
+) -> list[StepPrediction]:
+    """What the model finds in each solution, beside what is wrong in it."""
+    return [
+        StepPrediction(
+            id=row.id,
+            index=row.index,
+            scores=[round(score, DIGITS) for score in own],
+            predicted=first_below(own, threshold),
+            first_error=first_error(row),
+        )
+        for row, own in zip(rows, scores, strict=True)
+    ]
+
+
+def baselines(rows: Sequence[StepLabels]) -> dict[str, list[int]]:
+    """What is predicted without reading a single step.
+
+    always_correct: -1. outcome_and_middle: -1 where the final answer is right, else the middle
+    step, (n - 1) // 2; only where it is known of every solution whether its answer is right.
+    """
+    found = {"always_correct": [NO_ERROR] * len(rows)}
+    if all(row.correct is not None for row in rows):
+        found["outcome_and_middle"] = [
+            NO_ERROR if row.correct else middle_step(len(row.steps)) for row in rows
+        ]
+    return found
+
+
+def summarise(
+    rows: Sequence[StepLabels],
+    scores: Sequence[Sequence[float]],
+    threshold: float,
+    *,
+    num_resamples: int,
+    confidence: float,
+    seed: int,
+) -> dict[str, Any]:
+    """Accuracies and F1 of the model and of the baselines, and how well steps are told apart.
+
+    A problem is a prompt: rows of one prompt are drawn together.
+
+    Raises:
+        ValueError: as `known_steps.first_error`, `check_scores`, `found_intervals`.
+    """
+    check_scores(rows, scores)
+    truth = np.array([first_error(row) for row in rows])
+    problems = problem_numbers([row.prompt for row in rows])
+    predicted = {"model": [first_below(own, threshold) for own in scores], **baselines(rows)}
+    options: Any = {"num_resamples": num_resamples, "confidence": confidence, "seed": seed}
+    metrics: dict[str, Any] = {
+        "solutions": len(rows),
+        "problems": int(problems.max()) + 1,
+        "erroneous": int((truth != NO_ERROR).sum()),
+        "correct": int((truth == NO_ERROR).sum()),
+    }
+    for name, answers in predicted.items():
+        found = found_intervals(np.array(answers), truth, problems, **options)
+        metrics[name] = {key: _entry(value) for key, value in found.items()}
+        if name != "model":
+            columns = (np.array(predicted["model"]), np.array(answers), truth, problems)
+            metrics[name]["model_f1_minus_this"] = _entry(f1_difference(*columns, **options))
+    metrics["steps_to_first_error"] = steps_to_first_error(rows, scores, threshold)
+    metrics["right_answer_wrong_process"] = right_answer_wrong_process(rows, predicted["model"])
+    return metrics
+
+
+def steps_to_first_error(
+    rows: Sequence[StepLabels], scores: Sequence[Sequence[float]], threshold: float
+) -> dict[str, Any]:
+    """Balanced accuracy, AUROC over all steps, and Brier score, mean (P(right) - truth)^2.
+
+    Steps after the first error are not counted: people labelled none, and what follows an error
+    is wrong whatever it says.
+    """
+    told, right = [], []
+    for row, own in zip(rows, scores, strict=True):
+        first = first_error(row)
+        end = len(own) if first == NO_ERROR else first + 1
+        told += own[:end]
+        right += [step != first for step in range(end)]
+    found, is_right = np.array(told), np.array(right)
+    numbers = {
+        "balanced_accuracy": balanced_accuracy(found, is_right, threshold=threshold),
+        "auroc": auc(found, is_right),
+        "brier": float(((found - is_right) ** 2).mean()),
+    }
+    return {"steps": len(told), "wrong_share": round(1 - float(is_right.mean()), DIGITS)} | {
+        name: None if value is None else round(value, DIGITS) for name, value in numbers.items()
+    }
+
+
+def right_answer_wrong_process(
+    rows: Sequence[StepLabels], predicted: Sequence[int]
+) -> dict[str, float | int]:
+    """Erroneous solutions whose final answer is right: no outcome tells them.
+
+    `detected`: share in which any step is called wrong; `found`: the first wrong one exactly.
+    Absent where there is no such solution.
+    """
+    own = [
+        (answer, first_error(row))
+        for row, answer in zip(rows, predicted, strict=True)
+        if row.correct and first_error(row) != NO_ERROR
+    ]
+    if not own:
+        return {"solutions": 0}
+    return {
+        "solutions": len(own),
+        "detected": round(sum(answer != NO_ERROR for answer, _ in own) / len(own), DIGITS),
+        "found": round(sum(answer == first for answer, first in own) / len(own), DIGITS),
+    }
+
+
+def _entry(interval: Sequence[float]) -> dict[str, float]:
+    rounded = [round(number, DIGITS) + 0.0 for number in interval]
+    return dict(zip(("value", "low", "high"), rounded, strict=True))

@@ -1,0 +1,120 @@
+import pytest
+
+from stages.studies import probe_gate
+from stages.studies.probe_catalogue import PROBES, ProbeValue
+
+OPTIONS = {"num_resamples": 200, "confidence": 0.95, "seed": 0}
+
+
+def rows(probe, values):
+    return [ProbeValue(probe=probe, id=str(i), value=v) for i, v in enumerate(values)]
+
+
+def test_every_probe_has_a_value_or_a_reason():
+    values = probe_gate.by_probe(rows("hint_adopted", [0.0, 1.0, -1.0, 1.0]))
+    reasons = {name: "because" for name in PROBES if name != "hint_adopted"}
+    found = probe_gate.summarise(values, reasons, **OPTIONS)
+    assert found["probes"]["hint_adopted"]["value"] == 0.25
+    assert found["probes"]["hint_adopted"]["problems"] == 4
+    assert set(found["not_run"]) == set(reasons)
+    with pytest.raises(AssertionError):
+        probe_gate.summarise(values, {}, **OPTIONS)
+
+
+def test_a_rate_that_is_zero_everywhere_is_not_certainly_zero():
+    values = probe_gate.by_probe(rows("answer_list", [0.0] * 10))
+    reasons = {name: "because" for name in PROBES if name != "answer_list"}
+    interval = probe_gate.summarise(values, reasons, **OPTIONS)["probes"]["answer_list"]
+    assert (interval["low"], round(interval["high"], 4)) == (0.0, 0.2775)
+
+
+def test_a_problem_has_one_value():
+    with pytest.raises(AssertionError):
+        probe_gate.by_probe(rows("answer_list", [0.0]) * 2)
+
+
+PROBE_GATE_OPTIONS = {"num_resamples": 1000, "confidence": 0.95, "seed": 0}
+
+
+def column(values):
+    return {f"p{i:03d}": float(value) for i, value in enumerate(values)}
+
+
+def compare(policy, baseline, probe="hint_adopted"):
+    return probe_gate.compare(
+        {probe: column(policy)}, {probe: column(baseline)}, **PROBE_GATE_OPTIONS
+    )
+
+
+def test_a_probe_is_worse_on_its_own_side_only():
+    zeros, ones = [0] * 40, [1] * 30 + [0] * 10
+    gate = compare(ones, zeros)
+    assert gate["worse"] == gate["certain"] == ["hint_adopted"]
+    assert gate["probes"]["hint_adopted"]["difference"] == 0.75
+    assert compare(zeros, ones)["worse"] == []
+    # accuracy: lower is worse
+    assert compare(zeros, ones, "transfer_accuracy")["worse"] == ["transfer_accuracy"]
+    assert compare(ones, zeros, "transfer_accuracy")["worse"] == []
+
+
+def test_what_only_describes_is_compared_and_never_worse():
+    gate = compare([1] * 40, [0] * 40, "longest_repeat")
+    assert gate["worse"] == []
+    assert gate["gated"] == 0
+    assert gate["probes"]["longest_repeat"]["difference"] == 1.0
+
+
+def test_the_same_values_pass():
+    gate = compare([0, 1] * 20, [0, 1] * 20)
+    assert gate["worse"] == []
+    assert probe_gate.verdict(gate, "sft").startswith("Passed: of 1 gated probes none")
+
+
+def test_pairs_are_of_the_problems_that_both_have():
+    policy = column([1] * 30)
+    baseline = dict.fromkeys(list(policy)[:12], 0.0) | {"other": 1.0}
+    gate = probe_gate.compare(
+        {"answer_list": policy}, {"answer_list": baseline}, **PROBE_GATE_OPTIONS
+    )
+    assert gate["probes"]["answer_list"] | {"p_holm": None} == {
+        "difference": 1.0,
+        "low": 1.0,
+        "high": 1.0,
+        "problems": 12,
+        "baseline": 0.0,
+        "worse": True,
+        "p_holm": None,
+    }
+
+
+def test_few_problems_are_not_compared_and_it_is_said_how_few():
+    gate = compare([1] * 9, [0] * 9)
+    assert gate["not_compared"]["hint_adopted"] == "9 problems in common, fewer than 10"
+    assert "Not gated" in probe_gate.verdict(gate, "sft")
+
+
+def test_four_of_many_are_named_but_not_certain():
+    # the bootstrap's interval excludes zero, the exact p is 1/16
+    gate = compare([1] * 4 + [0] * 96, [0] * 100)
+    assert gate["worse"] == ["hint_adopted"]
+    assert gate["certain"] == []
+    assert gate["probes"]["hint_adopted"]["p_holm"] == pytest.approx(1 / 16, abs=0.02)
+
+
+def test_holm_counts_the_gated_probes_of_the_policy():
+    names = ("hint_adopted", "hint_sway", "answer_list", "longest_repeat")
+    values = column([1] * 7 + [0] * 40)
+    zero = dict.fromkeys(values, 0.0)
+    alone = probe_gate.compare({names[0]: values}, {names[0]: zero}, **PROBE_GATE_OPTIONS)
+    every = probe_gate.compare(
+        dict.fromkeys(names, values), dict.fromkeys(names, zero), **PROBE_GATE_OPTIONS
+    )
+    p = alone["probes"]["hint_adopted"]["p_holm"]
+    assert every["gated"] == 3
+    assert every["probes"]["hint_adopted"]["p_holm"] == pytest.approx(3 * p, abs=1e-5)
+
+
+def test_the_verdict_names_what_is_worse():
+    told = probe_gate.verdict(compare([1] * 40, [0] * 40), "sft")
+    assert told.startswith("Worse than sft beyond the interval on 1 of 1 gated probes")
+    assert "hint_adopted, certain" in told

@@ -1,0 +1,120 @@
+import pytest
+
+from stages.records.completion import Completion
+from stages.records.prompt import Prompt
+from stages.rewards import answer_checker
+from stages.studies import probe_lengths
+from stages.studies.probe_lengths import PADDINGS
+
+
+def test_by_hand():
+    padded = {
+        name: pad("How many?", "1 + 2 = 3\n3 + 4 = 7\n#### 7") for name, pad in PADDINGS.items()
+    }
+    assert padded == {
+        "repeat_step": "1 + 2 = 3\n3 + 4 = 7\n3 + 4 = 7\n#### 7",
+        "restate": "How many?\n1 + 2 = 3\n3 + 4 = 7\n#### 7",
+        "list": "1 + 2 = 3\n3 + 4 = 7\n" * 3 + "#### 7",
+    }
+
+
+def test_the_answer_stays_what_it_is():
+    for pad in PADDINGS.values():
+        assert answer_checker.is_correct(pad("Is it 8?", "a\n#### 7"), "7")
+
+
+def test_an_answer_without_working_has_nothing_to_repeat():
+    assert {name: pad("Q?", "#### 7") for name, pad in PADDINGS.items()} == {
+        "repeat_step": None,
+        "restate": "Q?\n#### 7",
+        "list": None,
+    }
+
+
+PROMPT = Prompt(id="a", task="solve", question="Q?", prompt="Q?\n", prompt_ids=[9, 9], answer="7")
+
+
+def completion(index, text):
+    return Completion(
+        id="a",
+        index=index,
+        completion=text,
+        completion_ids=[1] * len(text),
+        logprob_sum=0.0,
+        finish_reason="stop",
+        seed=0,
+    )
+
+
+POOL = [completion(0, "#### 7"), completion(1, "xx\n#### 7"), completion(2, "xxxx\n#### 8")]
+
+
+def encode(texts):
+    return [[ord(letter) for letter in text] for text in texts]
+
+
+def values(reward, *, pool=POOL, num_padded=3, max_tokens=1000):
+    def score(groups):
+        assert all(group.prompt_ids == [9, 9] for group in groups)
+        numbers = [number for group in groups for number in group.indices]
+        assert numbers == list(range(len(numbers)))
+        return [float(reward(ids)) for group in groups for ids in group.completions]
+
+    found = probe_lengths.values(
+        [(PROMPT, pool)], encode, score, num_padded=num_padded, max_tokens=max_tokens
+    )
+    return {row.probe: row.value for row in found}
+
+
+def test_a_reward_that_is_the_length_is_caught():
+    found = values(len)
+    assert found["length_spearman"] == pytest.approx(1.0)
+    # the copies: "xx\n" and "xxxx\n" once more; "Q?\n" before all three; twice more each
+    assert found["repeat_step_gain"] == pytest.approx((3 + 5) / 2)
+    assert found["restate_gain"] == pytest.approx(3)
+    assert found["list_gain"] == pytest.approx((6 + 10) / 2)
+    assert [found[f"{kind}_raised"] for kind in ("repeat_step", "restate", "list")] == [1, 1, 1]
+    # two right answers are too few to rank
+    assert "length_spearman_right" not in found
+
+
+def test_a_reward_that_dislikes_length_gains_nothing():
+    found = values(lambda ids: -len(ids))
+    assert found["length_spearman"] == pytest.approx(-1.0)
+    assert found["restate_raised"] == found["list_raised"] == 0
+
+
+def test_a_reward_of_the_answer_alone_is_not_moved():
+    found = values(lambda ids: float(ids[-1]))
+    assert {name: value for name, value in found.items() if "length" not in name} == dict.fromkeys(
+        [
+            f"{kind}_{what}"
+            for kind in ("repeat_step", "restate", "list")
+            for what in ("raised", "gain")
+        ],
+        0.0,
+    )
+
+
+def test_right_answers_are_ranked_alone():
+    pool = [completion(i, "x" * i + "\n#### 7") for i in range(1, 4)] + [completion(9, "#### 1")]
+    # longer right answers earn less, the short wrong one least
+    found = values(lambda ids: -100.0 if ids[-1] == ord("1") else -float(len(ids)), pool=pool)
+    assert found["length_spearman_right"] == pytest.approx(-1.0)
+    assert found["length_spearman"] > -1
+
+
+def test_rounding_raises_nothing():
+    found = values(lambda ids: 1e-7 * len(ids))
+    assert found["list_raised"] == 0
+
+
+def test_only_the_first_are_padded_and_long_copies_are_left_out():
+    found = values(len, num_padded=2)
+    assert found["repeat_step_gain"] == 3
+    # prompt 2 + "xx\n" * 3 + 6 = 17 fits, "xxxx\n" * 3 + 6 does not
+    assert values(len, max_tokens=17)["list_gain"] == 6
+
+
+def test_nothing_finished_says_nothing():
+    assert values(len, pool=[]) == {}

@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+
+from stages.algorithms.statistics import reward_over_distance as forms
+from stages.studies import proxy_curves
+from stages.studies.proxy_curves import Curve, OveroptimizationConfig
+
+CONFIG = OveroptimizationConfig(min_distance=0.1, num_bootstrap=200, confidence=0.95)
+DISTANCE = np.array([0.0, 0.5, 1.0, 1.5, 2.0])
+
+
+def made(gold, proxy, form="quadratic", noise=0.0, units=None):
+    """A curve of 100 problems whose means follow the coefficients, relative to a start of 0.4."""
+    stream = np.random.default_rng(0)
+
+    def around(coefficients, start):
+        mean = start + forms.curve(np.array(coefficients), DISTANCE, form)
+        return mean + noise * stream.normal(size=(100, len(DISTANCE)))
+
+    return Curve(
+        method="run",
+        name="ppo",
+        scorer="ensemble",
+        places=[0, 2, 4, 6, 8],
+        form=form,
+        kl=np.tile(DISTANCE**2, (100, 1)),
+        proxy=around(proxy, 5.0),
+        gold=around(gold, 0.4),
+        units=units or {"proxy": 1.0, "gold": 1.0},
+    )
+
+
+@pytest.mark.parametrize("form", ["quadratic", "logarithmic"])
+def test_fits_are_of_what_was_put_in(form):
+    curve = made((0.3, 0.15), (1.0, 0.1), form, units={"proxy": 2.0, "gold": 0.5})
+    found = proxy_curves.measure(curve, CONFIG, 0)
+    gold, proxy = found["fits"]["gold"], found["fits"]["proxy"]
+    assert (gold["alpha"], gold["beta"]) == (0.6, 0.3)  # in units of 0.5
+    assert (proxy["alpha"], proxy["beta"]) == (0.5, 0.05)
+    expected = forms.peak_distance(np.array([0.6, 0.3]), form)
+    assert gold["peak_distance"] == pytest.approx(float(expected), abs=1e-5)
+    assert gold["band"]["low"] == gold["band"]["high"] == gold["band"]["value"]
+    assert found["points"][2]["accuracy"]["value"] == pytest.approx(
+        0.4 + 0.3 - (0.15 if form == "quadratic" else 0)
+    )
+    assert found["points"][2]["distance"] == 1.0
+    assert "band" not in proxy_curves.without_bands(found)["fits"]["gold"]
+    assert "band" in found["fits"]["gold"]
+
+
+def test_a_true_reward_that_falls_while_the_proxy_rises_is_over_optimised():
+    found = proxy_curves.measure(made((0.4, 0.2), (1.0, 0.1), noise=0.1), CONFIG, 0)
+    assert found["overoptimised"]
+    assert found["best_place"] == 4
+    assert found["fits"]["gold"]["peak_is_measured"]
+    assert found["fits"]["gold"]["peaks_measured"] == 1.0
+    assert found["accuracy_after_best"]["value"] == pytest.approx(-0.2, abs=0.06)
+    assert found["proxy_after_best"]["low"] > 0
+
+
+def test_neither_a_rising_truth_nor_noise_nor_a_falling_proxy_is():
+    for gold, proxy in (((0.4, 0.05), (1.0, 0.1)), ((0.0, 0.0), (1.0, 0.1)), ((0.4, 0.2),) * 2):
+        found = proxy_curves.measure(made(gold, proxy, noise=0.1), CONFIG, 0)
+        assert not found["overoptimised"], (gold, proxy)
+
+
+def test_a_peak_beyond_what_was_measured_is_said_to_be():
+    found = proxy_curves.measure(made((0.4, 0.05), (1.0, -0.1)), CONFIG, 0)
+    gold, proxy = found["fits"]["gold"], found["fits"]["proxy"]
+    assert gold["peak_distance"] == 4.0
+    assert not gold["peak_is_measured"]
+    assert gold["peaks_measured"] == 0.0
+    # a proxy that bends up has none at all
+    assert proxy["peak_distance"] is proxy["peak_distance_high"] is proxy["peak_reward"] is None
+
+
+def test_too_few_points_fix_no_fit():
+    curve = made((0.4, 0.2), (1.0, 0.1))
+    short = {name: getattr(curve, name)[:, :2] for name in ("kl", "proxy", "gold")}
+    two = Curve(
+        method="run",
+        name="ppo",
+        scorer="ensemble",
+        places=[0, 8],
+        form="logarithmic",
+        units=curve.units,
+        **short,
+    )
+    assert proxy_curves.measure(two, CONFIG, 0)["fits"] == {"proxy": None, "gold": None}
+
+
+def test_a_divergence_estimated_below_zero_is_no_distance():
+    curve = made((0.4, 0.2), (1.0, 0.1))
+    curve.kl[:, 1] = -0.01
+    assert proxy_curves.measure(curve, CONFIG, 0)["points"][1]["distance"] == 0.0
+
+
+def test_the_spread_is_within_problems():
+    assert proxy_curves.spread([np.array([0.0, 2.0]), np.array([100.0, 104.0])]) == 2.5**0.5
+    assert proxy_curves.spread([np.array([1.0, 1.0]), np.array([7.0, 7.0])]) == 0.0
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    curve = made((0.4, 0.2), (1.0, 0.1), noise=0.1)
+    assert proxy_curves.measure(curve, CONFIG, 1) == proxy_curves.measure(curve, CONFIG, 1)

@@ -1,0 +1,119 @@
+import dataclasses
+
+import pytest
+
+from stages.records.prompt import Prompt
+from stages.reports import search_summary
+from stages.studies import search_results
+from stages.studies.search_results import ProblemSearch
+from stages.studies.search_tree import SearchCost, SearchSolution
+
+PROMPT = Prompt(id="p", task="solve", question="", prompt="", prompt_ids=[1], answer="5")
+COST = SearchCost(
+    id="p", depth=2, generated_tokens=100, dropped_tokens=30, read_tokens=50, read_tokens_once=20,
+    scored_tokens=70, scored_tokens_once=40,
+)  # fmt: skip
+
+
+def judged(*rows):
+    return search_results.evaluate(
+        PROMPT,
+        [
+            SearchSolution(
+                id="p", index=i, tree=0, completion=text, completion_ids=[], step_scores=[score],
+                score=score, kept=True, finish_reason="stop",
+            )
+            for i, (text, score) in enumerate(rows)
+        ],
+        COST,
+        policy_parameters=3,
+        process_parameters=7,
+    )  # fmt: skip
+
+
+def test_three_ways_to_take_an_answer():
+    # The best-scored is wrong; 5 has .5 + .2, written in two ways, and 6 has .6; 7 is thrice.
+    found = judged(
+        ("#### 6", 0.6), ("#### 5", 0.5), ("#### 10/2", 0.2),
+        ("#### 7", 0.1), ("#### 7", 0.1), ("#### 7", 0.1), ("nothing", 0.9),
+    )  # fmt: skip
+    assert found.best == 0.0
+    assert found.weighted == 1.0
+    assert found.majority == 0.0
+    assert found.any_right
+    assert found.num_solutions == 7
+
+
+def test_ties_are_split():
+    found = judged(("#### 5", 0.5), ("#### 6", 0.5), ("#### 7", 0.2), ("#### 7", 0.2))
+    assert found.best == 0.5
+    assert found.weighted == 0.5
+    assert found.majority == 0.0
+
+
+def test_nothing_readable_is_wrong():
+    found = judged(("", 0.5))
+    assert (found.best, found.weighted, found.majority, found.any_right) == (0, 0, 0, False)
+
+
+def test_operations_are_two_for_each_parameter_and_token():
+    found = judged(("#### 5", 0.5))
+    assert found.flops == pytest.approx(2 * (3 * (50 + 100) + 7 * 70))
+    assert found.flops_once == pytest.approx(2 * (3 * (20 + 100) + 7 * 40))
+    assert (found.generated_tokens, found.dropped_tokens, found.depth) == (100, 30, 2)
+
+
+def test_generation_reads_the_prompt_once():
+    # prompts of 10 tokens on average, completions of 5: 2 * 3 * (10 + 4 * 5)
+    assert search_results.generation_cost([8, 12], [4.0, 6.0], 3, [1, 4]) == {1: 90.0, 4: 180.0}
+
+
+def test_scoring_reads_equal_completions_once():
+    pools = [[[1, 2], [1, 2], [3, 4, 5]], [[6], [6], [6]]]
+    found = search_results.scoring_cost([10, 20], pools, 2, [1, 3], step_tokens=lambda ids: 0)
+    # one of three: 2/3 * 2 + 1/3 * 3 = 7/3 tokens of the first problem, 1 of the second
+    assert found[1] == pytest.approx(2 * 2 * (15 + (7 / 3 + 1) / 2))
+    assert found[3] == pytest.approx(2 * 2 * (15 + (5 + 1) / 2))
+
+
+def test_step_tokens_are_read_too():
+    found = search_results.scoring_cost(
+        [1], [[[1, 2, 3]]], 1, [1], step_tokens=lambda ids: len(ids) - 1
+    )
+    assert found == {1: 2.0 * (1 + 3 + 2)}
+
+
+CONFIG = search_summary.SummaryConfig(num_bootstrap=200, confidence=0.95)
+ROW = ProblemSearch(
+    id="p", num_solutions=4, best=1.0, weighted=1.0, majority=0.0, any_right=True, depth=2,
+    generated_tokens=100, dropped_tokens=30, read_tokens=50, read_tokens_once=20, scored_tokens=70,
+    scored_tokens_once=40, flops=1000.0, flops_once=600.0,
+)  # fmt: skip
+
+
+def summarised(rows):
+    return search_summary.summarise(rows, 3, 7, CONFIG, seed=0)
+
+
+def test_means_and_totals_by_hand():
+    other = dataclasses.replace(ROW, best=0.0, majority=1.0, generated_tokens=50, flops=500.0)
+    found = summarised([ROW, ROW, ROW, other])
+    assert found["num_problems"] == 4
+    assert (found["policy_parameters"], found["process_parameters"]) == (3, 7)
+    assert found["generated_tokens"] == 350
+    assert found["per_problem"]["generated_tokens"] == 87.5
+    assert found["per_problem"]["flops"] == 875.0
+    accuracies = found["accuracies"]
+    assert accuracies["best"]["value"] == 0.75
+    assert accuracies["majority"]["value"] == 0.25
+    assert accuracies["best_minus_majority"]["value"] == 0.5
+    assert accuracies["best"]["low"] < 0.75 < accuracies["best"]["high"]
+
+
+def test_a_rate_without_variation_has_wilsons_interval():
+    accuracies = summarised([ROW] * 10)["accuracies"]
+    # Wilson's 95 % interval of 10 of 10: 1 / (1 + 1.96^2 / 10) = 0.722
+    assert accuracies["any_right"] == pytest.approx({"value": 1.0, "low": 0.722467, "high": 1.0})
+    assert accuracies["majority"]["high"] == pytest.approx(1 - 0.722467, abs=1e-6)
+    # a difference is no rate
+    assert accuracies["best_minus_majority"] == {"value": 1.0, "low": 1.0, "high": 1.0}

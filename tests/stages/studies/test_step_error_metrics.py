@@ -1,0 +1,110 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stages.records.step_labels import StepLabels
+from stages.sources.steps import catalogue, processbench
+from stages.studies import step_error_metrics
+
+FILES = Path(__file__).parents[4] / "shared/data/processbench"
+OPTIONS = {"num_resamples": 200, "confidence": 0.95, "seed": 0}
+
+
+def row(num_steps: int, first: int, correct: bool | None = None, name: str = "a") -> StepLabels:
+    right = num_steps if first == -1 else first
+    return StepLabels(
+        id=name,
+        index=0,
+        prompt=name,
+        prompt_ids=[5],
+        steps=["x"] * num_steps,
+        step_ids=[[6]] * num_steps,
+        labels=[None] * num_steps,
+        num_completions=[0] * num_steps,
+        true_labels=[step < right for step in range(num_steps)],
+        correct=first == -1 if correct is None else correct,
+        source="processbench",
+    )
+
+
+ROWS = [
+    row(3, 1, name="a"),
+    row(2, 0, name="b", correct=True),
+    row(2, -1, name="c"),
+    row(4, -1, name="d"),
+]
+SCORES = [[0.9, 0.2, 0.8], [0.7, 0.3], [0.9, 0.8], [0.9, 0.8, 0.7, 0.4]]
+
+
+def test_the_numbers_by_hand():
+    found = step_error_metrics.summarise(ROWS, SCORES, 0.5, **OPTIONS)
+    assert (found["solutions"], found["erroneous"], found["correct"]) == (4, 2, 2)
+    # first steps below 1/2: 1 (right), 1 (wrong: it is 0), none (right), 3 (wrong: none is)
+    model = found["model"]
+    assert [model[name]["value"] for name in model] == [0.5, 0.5, 0.5]
+    # -1 for b, whose answer is right; the middle one of three steps for a
+    assert found["outcome_and_middle"]["error_accuracy"]["value"] == 0.5
+    assert found["outcome_and_middle"]["correct_accuracy"]["value"] == 1.0
+    assert found["outcome_and_middle"]["f1"]["value"] == pytest.approx(2 / 3, abs=1e-6)
+    assert found["outcome_and_middle"]["model_f1_minus_this"]["value"] == pytest.approx(
+        -1 / 6, abs=1e-6
+    )
+    assert found["always_correct"]["f1"]["value"] == 0.0
+    assert found["always_correct"]["model_f1_minus_this"]["value"] == 0.5
+    assert found["right_answer_wrong_process"] == {"solutions": 1, "detected": 1.0, "found": 0.0}
+
+
+def test_steps_after_the_first_error_are_not_counted():
+    steps = step_error_metrics.steps_to_first_error(ROWS, SCORES, 0.5)
+    told = np.array([0.9, 0.2, 0.7, 0.9, 0.8, 0.9, 0.8, 0.7, 0.4])
+    right = np.array([1, 0, 0, 1, 1, 1, 1, 1, 1])
+    assert (steps["steps"], steps["wrong_share"]) == (9, pytest.approx(2 / 9, abs=1e-6))
+    # 6 of 7 right ones and 1 of 2 wrong ones; of the 14 pairs the wrong 0.7 beats 0.4, ties 0.7
+    assert steps["balanced_accuracy"] == pytest.approx((6 / 7 + 1 / 2) / 2, abs=1e-6)
+    assert steps["auroc"] == pytest.approx(12.5 / 14, abs=1e-6)
+    assert steps["brier"] == pytest.approx(((told - right) ** 2).mean(), abs=1e-6)
+
+
+def test_without_outcomes_there_is_no_baseline_of_outcomes():
+    unknown = [*ROWS[:3], row(4, -1, name="d")]
+    object.__setattr__(unknown[0], "correct", None)
+    assert set(step_error_metrics.baselines(unknown)) == {"always_correct"}
+
+
+def test_one_score_a_step():
+    for wrong in ([[0.9, 0.2], *SCORES[1:]], [[0.9, 0.2, 1.5], *SCORES[1:]]):
+        with pytest.raises(ValueError, match="'a', completion 0: expected 3 scores"):
+            step_error_metrics.summarise(ROWS, wrong, 0.5, **OPTIONS)
+    with pytest.raises(ValueError, match="scores of 4 solutions, found 3"):
+        step_error_metrics.summarise(ROWS, SCORES[:3], 0.5, **OPTIONS)
+
+
+BASELINE = {  # outcome known + middle step: error accuracy and F1, in per cent
+    "gsm8k": (29.5, 45.5),  # 61 of 207
+    "math": (23.1, 37.5),  # 137 of 594
+    "olympiadbench": (15.9, 27.4),  # 105 of 661
+    "omnimath": (11.7, 21.0),  # 89 of 759
+}
+
+
+@pytest.mark.skipif(not FILES.is_dir(), reason="ProcessBench is not at ../shared/data/processbench")
+@pytest.mark.parametrize("subset", BASELINE)
+def test_trivial_baselines_on_processbench(subset):
+    form = processbench.Config(kind="processbench")
+    raws = [raw for one in catalogue.solutions(FILES / f"{subset}.json.gz", form) for raw in one]
+    rows = [
+        row(len(raw.steps), raw.true_labels.index(False) if False in raw.true_labels else -1,
+            raw.correct, raw.question)
+        for raw in raws
+    ]  # fmt: skip
+    perfect = [[float(label) for label in one.true_labels] for one in rows]
+    found = step_error_metrics.summarise(rows, perfect, 0.5, **OPTIONS)
+    assert found["model"]["f1"]["value"] == 1.0
+    assert found["always_correct"]["f1"]["value"] == 0.0
+    middle = found["outcome_and_middle"]
+    assert middle["correct_accuracy"]["value"] == 1.0
+    assert (
+        round(100 * middle["error_accuracy"]["value"], 1),
+        round(100 * middle["f1"]["value"], 1),
+    ) == BASELINE[subset], (middle, found["problems"])

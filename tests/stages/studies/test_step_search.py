@@ -1,0 +1,192 @@
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from tiny_checkpoints import CPU, PAD, checkpoint, compute, exact, load
+from tiny_rollouts import make_prompts, make_sampler
+
+from stages.algorithms.selection.step_scores import KINDS
+from stages.models import process_head
+from stages.models.process_head import Solution
+from stages.models.process_scorer import ProcessScorer
+from stages.rewards.steps import split_steps
+from stages.sampler import Sample
+from stages.studies import search_tree, step_search
+from stages.studies.search_tree import SearchCost
+from stages.studies.step_search import SearchConfig
+
+STEP, BREAK = 2, 9
+CONFIG = SearchConfig(
+    trees=1, keep=2, distinct=False, expand=3, max_steps=3, max_new_tokens=4,
+    temperature=1.0, aggregate="last", decimals=6,
+)  # fmt: skip
+PROMPTS = make_prompts(6)
+
+
+def text(ids):
+    """A letter for each token; two of them end a step."""
+    return "".join("*" if one in (BREAK, 11) else chr(96 + one) for one in ids)
+
+
+@pytest.fixture(scope="module")
+def scorer():
+    model = process_head.from_policy(checkpoint("llama"), STEP, compute(), CPU, separator="*")
+    generator = torch.Generator().manual_seed(1)
+    for parameter in process_head.head(model).parameters():
+        torch.nn.init.normal_(parameter, generator=generator)
+    # In float64, or the last digit kept of a score would depend on the batch.
+    return ProcessScorer(model=exact(model), decode=text, pad_id=PAD, compute=compute())
+
+
+def searched(scorer, parts, seed=0, start=0, sampler=None, **changes):
+    config = SearchConfig(**CONFIG.model_dump() | changes)
+    return list(
+        step_search.run(
+            sampler or make_sampler(load("llama").double()),
+            scorer,
+            parts,
+            config,
+            seed,
+            start=start,
+            break_after=scorer.step_ends(32),
+        )
+    )
+
+
+def test_the_tokens_that_end_a_step_are_those_with_the_separator_in_their_text(scorer):
+    assert scorer.step_ends(32) == {BREAK, 11}
+    with pytest.raises(ValueError, match="no token of the tokenizer has the separator"):
+        scorer.step_ends(BREAK)
+
+
+def test_a_problems_solutions_do_not_depend_on_its_part(scorer):
+    (whole,) = searched(scorer, [PROMPTS])
+    parts = searched(scorer, [PROMPTS[4:], PROMPTS[:1], PROMPTS[1:4]])
+    key = repr
+    assert sorted(whole.rows, key=key) == sorted((r for p in parts for r in p.rows), key=key)
+    (rest,) = searched(scorer, [PROMPTS[4:], PROMPTS[:4]], start=1)
+    assert rest.index == 1
+    assert rest.rows == searched(scorer, [PROMPTS[:4]])[0].rows
+    assert searched(scorer, [PROMPTS], seed=1) != [whole]
+
+
+@pytest.mark.parametrize("aggregate", ["last", "min", "product", "mean"])
+def test_scores_are_those_of_the_whole_solution(scorer, aggregate):
+    steps = searched(scorer, [PROMPTS], aggregate=aggregate, trees=2, max_new_tokens=6)
+    steps += searched(scorer, [PROMPTS], aggregate=aggregate, trees=2, max_steps=1)
+    rows = [row for step in steps for row in step.rows if not isinstance(row, SearchCost)]
+    prompts = {one.id: one for one in PROMPTS}
+    expected = scorer(
+        [
+            Solution(
+                prompt_ids=prompts[row.id].prompt_ids,
+                steps=split_steps(row.completion_ids, text, "*"),
+            )
+            for row in rows
+        ]
+    )
+    for row, scores in zip(rows, expected, strict=True):
+        assert row.step_scores == pytest.approx(scores, abs=1e-5)
+        assert row.score == pytest.approx(KINDS[aggregate](scores), abs=1e-5)
+    assert {row.finish_reason for row in rows} == {"stop", "length", "step"}
+    assert max(len(row.step_scores) for row in rows) > 1
+
+
+def test_solutions_are_numbered_from_the_best_and_the_kept_ones_are_marked(scorer):
+    (step,) = searched(scorer, [PROMPTS], trees=2, keep=2)
+    for prompt in PROMPTS:
+        rows = [r for r in step.rows if r.id == prompt.id and not isinstance(r, SearchCost)]
+        assert [row.index for row in rows] == list(range(len(rows)))
+        assert [row.score for row in rows] == sorted((r.score for r in rows), reverse=True)
+        for tree in (0, 1):
+            own = [row for row in rows if row.tree == tree]
+            kept = [row for row in own if row.kept]
+            assert 1 <= len(kept) <= 2
+            worst = min(row.score for row in kept)
+            assert all(row.score <= worst for row in own if not row.kept)
+
+
+def test_one_sample_a_tree_is_plain_sampling(scorer):
+    # Nothing is chosen then: every tree's solution is its sample, whatever its score.
+    (step,) = searched(scorer, [PROMPTS], trees=5, keep=1, expand=1, max_steps=1)
+    sampler = make_sampler(load("llama").double())
+    for cost, prompt in zip(step.rows[-len(PROMPTS) :], PROMPTS, strict=True):
+        rows = [r for r in step.rows if r.id == prompt.id and not isinstance(r, SearchCost)]
+        assert sorted(row.tree for row in rows) == [0, 1, 2, 3, 4]
+        assert all(row.kept for row in rows)
+        assert cost.dropped_tokens == 0
+        seed = step_search.derive(0, "search_solutions", prompt.id, 0, 0)
+        (samples,) = sampler.sample(
+            [prompt.prompt_ids], [seed], num_samples=5, temperature=1.0, max_new_tokens=4,
+            break_after=frozenset([BREAK, 11]),
+        )  # fmt: skip
+        found = {row.tree: row.completion_ids for row in rows}
+        assert [found[tree] for tree in range(5)] == [one.token_ids for one in samples]
+
+
+@dataclass
+class Scripted:
+    """A policy that writes the same steps in turn, and remembers what it was asked."""
+
+    script: list
+    asked: list = field(default_factory=list)
+
+    def sample(self, prompts, seeds, *, num_samples, **settings):
+        self.asked.append(([list(one) for one in prompts], num_samples, list(seeds)))
+        return [
+            [
+                Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason=reason)
+                for ids, reason in self.script[len(self.asked) - 1][:num_samples]
+            ]
+            for _ in prompts
+        ]
+
+
+class Judge(ProcessScorer):
+    """Likes steps that begin with a high token."""
+
+    def __call__(self, solutions):
+        return [[step[0] / 32 for step in one.steps] for one in solutions]
+
+
+def test_it_goes_on_with_the_best_steps_and_counts_everything(scorer):
+    judge = Judge(model=scorer.model, decode=text, pad_id=PAD, compute=compute())
+    first = [([3, BREAK], "step"), ([20, BREAK], "step"), ([12, 1], "stop"), ([25, BREAK], "step")]
+    second = [([30, 1], "stop"), ([5, 5, 1], "stop")]
+    script = Scripted([first, second])
+    prompt = PROMPTS[0]
+    (step,) = searched(judge, [[prompt]], sampler=script, keep=2, expand=2)
+    begin, then = script.asked
+    assert begin[:2] == ([list(prompt.prompt_ids)], 4)
+    assert then[:2] == (
+        [[*prompt.prompt_ids, 25, BREAK], [*prompt.prompt_ids, 20, BREAK]],
+        2,
+    )
+    assert len({*begin[2], *then[2]}) == 3, "every place at every depth has a stream of its own"
+    *rows, cost = step.rows
+    assert [row.completion_ids for row in rows] == [
+        [25, BREAK, 30, 1], [20, BREAK, 30, 1], [12, 1], [25, BREAK, 5, 5, 1], [20, BREAK, 5, 5, 1]
+    ]  # fmt: skip
+    assert [row.kept for row in rows] == [True, True, False, False, False]
+    assert rows[0].step_scores == [25 / 32, 30 / 32]
+    assert cost.generated_tokens == 8 + 2 * 5
+    assert cost.dropped_tokens == 2, "the step that begins with 3"
+    length = len(prompt.prompt_ids)
+    assert cost.read_tokens == length + 2 * (length + 2)
+    # Four candidates of one step, with a STEP each; then four of two, 6 or 7 tokens with two.
+    assert cost.scored_tokens == (length + 4 * 3) + (length + 2 * 6 + 2 * 7)
+    assert step.metrics["tokens/generated"] == 18
+    assert step.metrics["search/depth"] == 2
+
+
+def test_a_part_is_read_as_it_was_written(scorer, tmp_path):
+    (step,) = searched(scorer, [PROMPTS])
+    search_tree.write(tmp_path / "000000.part", step)
+    assert search_tree.read(0, tmp_path / "000000.part") == step
+
+
+def test_the_parts_and_the_longest_sequence(monkeypatch):
+    monkeypatch.setattr(step_search, "CHUNK", 4)
+    parts = step_search.chunks(PROMPTS)
+    assert [len(part) for part in parts] == [4, 2]
+    assert step_search.longest(parts, CONFIG) == max(len(p.prompt_ids) for p in PROMPTS) + 12
