@@ -5,10 +5,11 @@ It fixes the instructions with which they compute, and makes the start faster; `
 takes the latter back.
 """
 
-import gc
 import os
 import sys
 from pathlib import Path
+
+from stages.runtime import start_up
 
 ROUNDING = os.environ.get("POSTTRAIN_ROUNDING", "pinned")
 """How results on a CPU are rounded. `pinned`: alike on every x86-64 processor with AVX2. `native`:
@@ -66,15 +67,5 @@ def _fix_instructions() -> None:
 
 _fix_instructions()
 
-COLLECTOR = gc.get_threshold()
-"""The garbage collector's thresholds as the interpreter has them. The imports make a million
-objects that live until the process ends; looking through them for garbage, again and again, takes
-a fifth of the start-up."""
-gc.set_threshold(50_000, 20, 50)
-
-HIDDEN = "sklearn"
-"""transformers imports it where it is installed (MLflow brings it), and pandas with it, for one
-function of assisted generation, which no stage uses: a sixth of the start-up. So it is not there
-while `python -m stages.<stage>` imports; in anybody else's process it is."""
 if sys.argv[0] == "-m":
-    sys.modules[HIDDEN] = None  # type: ignore[assignment]
+    start_up.lighten()

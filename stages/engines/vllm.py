@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
+from stages.runtime import start_up
 from stages.sampler import Sample
 
 # vLLM raises any lower temperature to this one, which would be another distribution.
@@ -196,6 +197,7 @@ def load(
     eos_ids = _end_of_sequence(model_path, config)
     for name, value in SURROUNDINGS.items():
         os.environ.setdefault(name, value)
+    start_up.give_back()
     import vllm
 
     llm = vllm.LLM(  # pyright: ignore[reportAttributeAccessIssue]

@@ -4,12 +4,10 @@ Contract: nothing in this package can change an output. It seeds nothing, draws 
 number that a stage could see and hands nothing to the work but paths.
 """
 
-import gc
 import json
 import logging
 import resource
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -18,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from stages import COLLECTOR, HIDDEN
 from stages.runtime import (
     gpu_slot,
     identity,
@@ -26,6 +23,7 @@ from stages.runtime import (
     outputs,
     parent,
     preflight,
+    start_up,
     surroundings,
 )
 
@@ -33,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 RUNS = Path("data/runs")
 """Run records: the only outputs that hold times, host names and random ids."""
+STUDIES = Path("data/studies")
+"""Each study's folder holds its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,23 +53,22 @@ class Run:
 def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
     """Run a stage.
 
-    On success the run record, `data/runs/<stage>/`, holds run.json and the journals: that of the
-    stage, and one for each seed where it works for several (`seeds.side_by_side`). On failure
+    On success the run record, `data/runs/<stage>/` or `data/studies/<study>/run/`, holds run.json
+    and the journals: that of the stage, and one for each seed where it works for several
+    (`seeds.side_by_side`). On failure
     `.pipe/<stage>-<key>/` stays, with failed.json; the next start with the same inputs takes
     it over with the same execution id.
 
     Args:
-        stage: the DVC stage's name, variant included (`sample@sft`).
+        stage: the DVC stage's name, variant included (`sample@sft`), and of a study with its file
+            before it (`stages/studies/dvc.yaml:search`).
         gpu: hold a GPU while running, where there is one; enter before CUDA is used. A stage that
             works for several seeds leaves it to them.
     """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
-    gc.freeze()  # what is imported by now lives as long as the process
-    gc.set_threshold(*COLLECTOR)
-    if sys.modules.get(HIDDEN, HIDDEN) is None:
-        del sys.modules[HIDDEN]
+    start_up.imported()
     parent.die_with_dvc(stage)
     preflight.check()
     with ExitStack() as stack:
@@ -87,12 +86,18 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
         try:
             with journal.Journal(folder / "journal.jsonl") as written:
                 yield Run(execution=execution, folder=folder, journal=written)
-            _write(RUNS / stage.replace("@", "/"), folder, record | _end(clock))
+            _write(record_of(stage), folder, record | _end(clock))
         except BaseException as error:
             reason = {"error": f"{type(error).__name__}: {error}"}
             _dump(failure, record | _end(clock) | reason)
             raise
         shutil.rmtree(folder)
+
+
+def record_of(stage: str) -> Path:
+    """The folder of a stage's run record."""
+    name = Path(identity.name_of(stage).replace("@", "/"))
+    return RUNS / name if ":" not in stage else STUDIES / name / "run"
 
 
 def _end(clock: float) -> dict[str, Any]:
@@ -101,7 +106,8 @@ def _end(clock: float) -> dict[str, Any]:
         "seconds": round(time.monotonic() - clock, 3),
         "peak_memory_bytes": surroundings.memory_bytes("VmHWM"),
         # of the largest process of a seed, where there were any
-        "peak_memory_of_a_seed_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+        "peak_memory_of_a_seed_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        * 1024,
         **surroundings.device(),
     }
 
@@ -110,9 +116,9 @@ def _write(path: Path, folder: Path, record: dict[str, Any]) -> None:
     with outputs.replace(path) as temporary:
         temporary.mkdir()
         _dump(temporary / "run.json", record)
-        for path in [folder / "journal.jsonl", *sorted(folder.glob("seed-*/journal.jsonl"))]:
-            name = path.name if path.parent == folder else f"journal-{path.parent.name}.jsonl"
-            shutil.copyfile(path, temporary / name)
+        shutil.copyfile(folder / "journal.jsonl", temporary / "journal.jsonl")
+        for one in sorted(folder.glob("seed-*/journal.jsonl")):
+            shutil.copyfile(one, temporary / f"journal-{one.parent.name}.jsonl")
 
 
 def _dump(path: Path, record: dict[str, Any]) -> None:

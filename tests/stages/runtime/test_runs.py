@@ -139,16 +139,3 @@ def test_an_interrupted_stage_keeps_its_folder(tmp_path, monkeypatch):
         raise KeyboardInterrupt
     assert (run.folder / "failed.json").exists()
     assert not Path("data/toy").exists()
-
-
-def test_what_was_kept_from_the_imports_is_given_back(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, stages.HIDDEN, None)
-    thresholds = gc.get_threshold()
-    try:
-        with runs.start("toy", Path("data/toy")):
-            assert stages.HIDDEN not in sys.modules
-            assert gc.get_threshold() == stages.COLLECTOR
-    finally:
-        gc.set_threshold(*thresholds)
-    monkeypatch.delitem(sys.modules, stages.HIDDEN, raising=False)

@@ -1,0 +1,120 @@
+"""A faster start of a stage's process: modules that are imported for nothing stay out.
+
+transformers imports, for parts that no stage uses, torch's compiler, its distributed tensors, paged
+attention for continuous batching, scipy's optimisers and, where MLflow brought it, scikit-learn:
+more than a third of the seconds before a stage works. `lighten`, which stages/__init__.py calls
+where the process is `python -m stages.<stage>`, puts empty modules in their place, whose every
+name is a class that does nothing, or for the compiler a decorator that returns its function. In
+anybody else's process nothing is changed.
+
+vLLM needs the real modules: its engine calls `give_back` before it imports.
+"""
+
+import gc
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+EMPTY = (
+    "torch._dynamo",
+    "torch.distributed.tensor",
+    "torch.nn.attention.flex_attention",
+    "transformers.generation.continuous_batching",
+)
+"""Modules without content, with all below them, for as long as the process lives."""
+ABSENT = ("sklearn", "scipy.optimize")
+"""Not there while the stage imports; transformers asks for them, and does without."""
+COLLECTOR = gc.get_threshold()
+"""The garbage collector's thresholds as the interpreter has them. The imports make a million
+objects that live until the process ends; looking through them for garbage, again and again, takes
+a fifth of the start-up."""
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds `EMPTY`, and for a time a stand-in of `scipy.optimize`."""
+
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = (*EMPTY, *(name for name in ABSENT if "." in name))
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> importlib.machinery.ModuleSpec | None:
+        if any(fullname == name or fullname.startswith(f"{name}.") for name in self.names):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        compiler = module.__name__.startswith("torch._dynamo")
+
+        def attribute(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            if compiler and name[0].islower():
+                return _Decorator()
+            made = type(name, (), {"__init__": lambda *_, **__: None})
+            setattr(module, name, made)
+            return made
+
+        module.__getattr__ = attribute  # type: ignore[method-assign]
+
+
+class _Decorator:
+    """A function or a module of the compiler, where nothing is compiled.
+
+    Called with a function it returns that, with arguments alone what does so; its classes have no
+    instances.
+    """
+
+    def __call__(self, function: Callable[..., Any] | None = None, *_: Any, **__: Any) -> Any:
+        return function if callable(function) else (lambda decorated: decorated)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+_finder = _Finder()
+
+
+def lighten() -> None:
+    """Leave out what no stage uses, and look for garbage seldom, while the stage imports."""
+    gc.set_threshold(50_000, 20, 50)
+    sys.meta_path.insert(0, _finder)
+    for name in ABSENT:
+        if "." not in name:
+            sys.modules[name] = None  # type: ignore[assignment]
+
+
+def imported() -> None:
+    """The stage has been imported: collect garbage as ever; `ABSENT` may be imported again."""
+    gc.freeze()  # what is imported by now lives as long as the process
+    gc.set_threshold(*COLLECTOR)
+    _finder.names = EMPTY
+    for name in ABSENT:
+        _forget(name)
+
+
+def give_back() -> None:
+    """Real modules from here on, where the empty ones stood."""
+    if _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+    for name in (*EMPTY, *ABSENT):
+        _forget(name)
+
+
+def _forget(name: str) -> None:
+    """Remove the stand-ins of a module and of those below it."""
+    for found in [one for one in sys.modules if one == name or one.startswith(f"{name}.")]:
+        module = sys.modules[found]
+        if module is None or getattr(module, "__loader__", None) is _finder:
+            del sys.modules[found]
+            parent, _, last = found.rpartition(".")
+            if parent in sys.modules:
+                vars(sys.modules[parent]).pop(last, None)

@@ -1,0 +1,66 @@
+"""What stays out of a stage's process, that it changes no number, and that it can come back."""
+
+import gc
+import subprocess
+import sys
+
+import pytest
+
+WORK = """
+import sys
+sys.argv[0] = {word!r}
+import torch
+import stages
+from stages.models import policy, scalar_head
+from stages import optim
+from stages.runtime import start_up
+from transformers import LlamaConfig, LlamaForCausalLM
+
+torch.manual_seed(0)
+config = LlamaConfig(vocab_size=40, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+                     num_attention_heads=2)
+model = LlamaForCausalLM(config)
+rates = optim.OptimConfig(learning_rate=1e-2, warmup_share=0.0, schedule="constant",
+                          weight_decay=0.1, max_grad_norm=1.0)
+optimizer = optim.adamw(model, rates)
+for step in range(3):
+    model(input_ids=torch.arange(8)[None], labels=torch.arange(8)[None]).loss.backward()
+    optim.update(optimizer, rates, step, 3)
+model.save_pretrained({folder!r})
+again = LlamaForCausalLM.from_pretrained({folder!r})
+print(sum(float(p.double().abs().sum()) for p in again.parameters()).hex())
+print("light" if hasattr(sys.modules.get("torch._dynamo"), "__path__")
+      and sys.modules["torch._dynamo"].__loader__ is start_up._finder else "full")
+start_up.imported()
+import sklearn, scipy.optimize
+assert scipy.optimize.linear_sum_assignment([[1.0]])
+start_up.give_back()
+import torch._dynamo, torch.distributed.tensor
+assert torch._dynamo.config.cache_size_limit > 0
+assert torch.distributed.tensor.DTensor.__init__
+"""
+
+
+@pytest.mark.slow
+def test_a_stage_starts_without_them_and_computes_the_same(tmp_path):
+    found = {}
+    for word in ("-m", "-c"):
+        code = WORK.format(word=word, folder=str(tmp_path / word))
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        found[word] = done.stdout.split()
+    assert found["-m"][0] == found["-c"][0]
+    assert [kind for _, kind in found.values()] == ["light", "full"]
+
+
+def test_the_collector_is_as_it_was():
+    from stages.runtime import start_up
+
+    before = gc.get_threshold()
+    try:
+        start_up.imported()
+        assert gc.get_threshold() == start_up.COLLECTOR
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
