@@ -8,7 +8,7 @@ import networkx
 
 @dataclass(frozen=True, kw_only=True)
 class StageNode:
-    """One DVC stage: `train_grpo`, or `evaluate_policy@grpo` for an element of a foreach."""
+    """One DVC stage: `compare`, or `train@grpo` for a row of a table."""
 
     name: str
     deps: tuple[str, ...]
@@ -16,7 +16,7 @@ class StageNode:
     outs: tuple[str, ...]
     """Paths of its outputs, relative to the repository."""
     params: tuple[str, ...]
-    """The keys of params.yaml, presets.yaml and recipes.yaml it reads, as dvc.yaml lists them."""
+    """The keys of params.yaml and presets.yaml it reads, as dvc.yaml lists them."""
     upstream: tuple[str, ...]
     """Stages whose outputs it reads, sorted."""
     gpu: int
@@ -24,11 +24,15 @@ class StageNode:
 
 
 def read_graph(root: Path) -> dict[str, StageNode]:
-    """Every stage of `<root>/dvc.yaml`, in an order in which they can run."""
+    """Every stage of `<root>/dvc.yaml`, in an order in which they can run.
+
+    The studies, in a dvc.yaml of their own, are not among them.
+    """
     from dvc.dependency import ParamsDependency
     from dvc.repo import Repo
     from dvc.stage import PipelineStage
 
+    path = root.resolve() / "dvc.yaml"
     with Repo(str(root)) as repo:
         graph = repo.index.graph
         # DVC's edges point from a stage to what it needs; reversed, sources come first.
@@ -37,7 +41,7 @@ def read_graph(root: Path) -> dict[str, StageNode]:
         )
         nodes: dict[str, StageNode] = {}
         for stage in ordered:
-            if not isinstance(stage, PipelineStage):
+            if not isinstance(stage, PipelineStage) or Path(stage.path) != path:
                 continue
             name = str(stage.name)  # .addressing would depend on the working directory
             parameters = [dep for dep in stage.deps if isinstance(dep, ParamsDependency)]

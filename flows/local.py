@@ -1,7 +1,7 @@
 """Run the pipeline with independent stages side by side, in this process and without Prefect.
 
     python -m flows.local -j 3                 everything
-    python -m flows.local -j 2 train_grpo      one stage and what it needs
+    python -m flows.local -j 2 train@grpo      one stage and what it needs
 
 The result is that of `dvc repro`. GPU slots are file locks that the stages take
 themselves, so `-j` may exceed the number of GPUs.

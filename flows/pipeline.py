@@ -1,7 +1,7 @@
 """The pipeline as a Prefect flow: one task a stage, named by the stage.
 
     python -m flows.pipeline                   everything
-    python -m flows.pipeline train_grpo -j 1   one stage and what it needs
+    python -m flows.pipeline train@grpo -j 1   one stage and what it needs
 
 The graph is dvc.yaml's, the cache is DVC's, and each stage runs as
 `dvc --wait-for-lock repro -s <stage>`, so the result is that of `dvc repro`. Prefect adds

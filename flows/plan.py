@@ -7,11 +7,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows import trace
 from flows.graph import StageNode, read_graph, with_ancestors
+from flows.process import child_environment
+
+FIRST = ("plan", "trace_code")
+"""Run before anything is planned: the one refuses wrong words, and on the other every stage depends,
+so an edit of one file would make each look stale."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,19 +40,18 @@ def make_plan(root: Path, targets: list[str] | None = None) -> dict[str, Planned
 
     Args:
         root: the repository; it holds dvc.yaml.
-        targets: stages (`train_grpo`, `evaluate_policy@grpo`) or all elements of a group
-            (`evaluate_policy`); their ancestors come along, as in `dvc repro`. None: all.
+        targets: stages (`compare`, `train@grpo`) or all rows of a table (`evaluate`); their ancestors come along, as in `dvc repro`. None: all.
 
     Raises:
-        ValueError: if there is no dvc.yaml or a target is not in it, or trace_code fails.
+        ValueError: if there is no dvc.yaml or a target is not in it, or the tables are wrong.
     """
     if not (root / "dvc.yaml").is_file():
         raise ValueError(f"no dvc.yaml in {root}: run this from the root of the repository")
     graph = read_graph(root)
     names = set(graph) if not targets else with_ancestors(graph, expand(graph, targets))
     changes = read_status(root)
-    if trace.STAGE in changes:
-        trace.refresh(root)
+    if stale := [name for name in FIRST if name in changes]:
+        refresh(root, stale)
         changes = read_status(root)
     planned: dict[str, PlannedStage] = {}
     for name, node in graph.items():
@@ -56,6 +60,21 @@ def make_plan(root: Path, targets: list[str] | None = None) -> dict[str, Planned
         stale = tuple(other for other in node.upstream if planned[other].stale)
         planned[name] = PlannedStage(node=node, changes=changes.get(name, ()), stale_upstream=stale)
     return planned
+
+
+def refresh(root: Path, names: Sequence[str]) -> None:
+    """Run stages that take a second or a few.
+
+    Raises:
+        ValueError: one failed.
+    """
+    command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "-q", "-s", *names]
+    environment = child_environment(Path(sys.executable))
+    result = subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
+    if result.returncode != 0:
+        raise ValueError(f"`dvc repro -s {' '.join(names)}` failed:\n{result.stderr.strip()}")
 
 
 def expand(graph: dict[str, StageNode], targets: list[str]) -> set[str]:
@@ -72,8 +91,11 @@ def expand(graph: dict[str, StageNode], targets: list[str]) -> set[str]:
 
 
 def read_status(root: Path) -> dict[str, tuple[str, ...]]:
-    """For each stage that differs from dvc.lock, one short sentence a difference."""
-    command = [sys.executable, "-m", "dvc", "--wait-for-lock", "status", "--json"]
+    """For each stage that differs from dvc.lock, one short sentence a difference.
+
+    Without the studies, which have a dvc.yaml of their own and run when asked for.
+    """
+    command = [sys.executable, "-m", "dvc", "--wait-for-lock", "status", "--json", "dvc.yaml"]
     result = subprocess.run(
         command,
         cwd=root,

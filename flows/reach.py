@@ -4,13 +4,16 @@ python -m flows.reach stages/algorithms/kl.py
 python -m flows.reach params.yaml               every key, and who reads it
 """
 
+import json
 import sys
 from pathlib import Path
 
-from flows import trace
 from flows.graph import downstream, read_graph
+from flows.plan import refresh
 
-PARAMETERS = ("params.yaml", "presets.yaml", "recipes.yaml")
+PARAMETERS = ("params.yaml", "stages/presets.yaml")
+TRACED = (Path("data/code"), Path("data/own"))
+"""Where trace_code writes which source files an entry point reads."""
 
 
 def main() -> int:
@@ -41,13 +44,13 @@ def describe(root: Path, file: str) -> str:
         keys = sorted({key for node in graph.values() for key in node.params})
         users = {key: [n.name for n in graph.values() if key in n.params] for key in keys}
         return "\n".join(f"{key}: {' '.join(names)}" for key, names in users.items())
-    if trace.STAGE in graph:
-        trace.refresh(root)
-    read = {path, *trace.readers(root, path)}
+    if "trace_code" in graph:
+        refresh(root, ["trace_code"])
+    read = {path, *readers(root, path)}
     direct = {
         node.name
         for node in graph.values()
-        if node.name != trace.STAGE and any(covers(dep, one) for dep in node.deps for one in read)
+        if node.name != "trace_code" and any(covers(dep, one) for dep in node.deps for one in read)
     }
     if not direct:
         return f"{path}: no stage's result depends on it"
@@ -56,6 +59,16 @@ def describe(root: Path, file: str) -> str:
         [f"{path}: {len(direct)} directly, {len(later)} downstream if their inputs change"]
         + [f"  {name}" for name in graph if name in direct]
         + [f"  {name} (downstream)" for name in graph if name in later]
+    )
+
+
+def readers(root: Path, file: str) -> list[str]:
+    """The traced files, relative to `root`, of every entry point that reads `file`."""
+    traced = (path for folder in TRACED for path in (root / folder).rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(root).as_posix()
+        for path in traced
+        if file in json.loads(path.read_text(encoding="utf-8"))
     )
 
 

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from flows import plan, reach, trace
+from flows import plan, reach
 
 DVC_YAML = """\
 stages:
   trace_code:
     cmd: python trace.py
     deps: [trace.py, stages]
-    outs: [data/trace_code/imports]
+    outs: [data/code]
   first:
     cmd: echo first > data/first
-    deps: [data/trace_code/imports/first.json]
+    deps: [data/code/first.json]
     params: [seed]
     outs: [data/first]
   second:
     foreach: [left, right]
     do:
       cmd: echo ${item} > data/second-${item}
-      deps: [data/trace_code/imports/second.json, data/first, raw.txt]
+      deps: [data/code/second.json, data/first, raw.txt]
       outs: ["data/second-${item}"]
 """
 READ = {
@@ -33,7 +33,7 @@ READ = {
 }
 TRACE = f"""\
 import json, pathlib
-folder = pathlib.Path("data/trace_code/imports")
+folder = pathlib.Path("data/code")
 folder.mkdir(parents=True, exist_ok=True)
 for entry, files in {READ!r}.items():
     read = {{file: pathlib.Path(file).read_text() for file in files}}
@@ -79,7 +79,7 @@ def test_the_trace_is_made_by_the_python_that_asks(
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # an environment that is not activated
     (root / "trace.py").write_text(TRACE + "import sys\nopen('who', 'w').write(sys.executable)\n")
-    trace.refresh(root)
+    plan.refresh(root, ["trace_code"])
     assert Path((root / "who").read_text()).parent == Path(sys.executable).parent
 
 
@@ -91,6 +91,6 @@ def test_an_edit_makes_the_plan_look_at_what_reads_it_only(root: Path) -> None:
     stale = [name for name, stage in plan.make_plan(root).items() if stage.stale]
     assert stale == ["second@left", "second@right"]
     assert (
-        json.loads((root / "data/trace_code/imports/second.json").read_text())["stages/second.py"]
+        json.loads((root / "data/code/second.json").read_text())["stages/second.py"]
         == "# edited\n"
     )
