@@ -47,8 +47,15 @@ def lock_key(entry: dict[str, Any]) -> str:
     return dict_sha256(dict(entry) | {"outs": paths}, exclude=["size", "nfiles"])
 
 
+def name_of(stage: str) -> str:
+    """A stage's name without the file that it is in: DVC calls a study `<file>:<name>`."""
+    return stage.rpartition(":")[2]
+
+
 def input_key(stage: str) -> str | None:
-    """The key of a stage of the dvc.yaml in the working directory; None when there is none.
+    """The key of a stage, of the dvc.yaml in the working directory or of the file that it names.
+
+    None where there is no such stage.
 
     Raises:
         ValueError: an input of the stage does not exist, or its code was edited meanwhile.
@@ -58,7 +65,7 @@ def input_key(stage: str) -> str | None:
     except NotDvcRepoError:
         return None
     try:
-        loaded = repo.stage.load_one(name=stage)
+        loaded = repo.stage.load_one(stage.rpartition(":")[0] or None, name_of(stage))
         loaded.save_deps()
         source_check.check(str(dep.def_path) for dep in loaded.deps)
         return lock_key(to_single_stage_lockfile(loaded))
@@ -83,7 +90,7 @@ def claim(stage: str) -> Iterator[tuple[Execution, Path]]:
         ValueError: another process is executing the same stage with the same inputs.
     """
     key = input_key(stage) or uuid.uuid4().hex * 2
-    folder = PIPE / f"{stage}-{key[:16]}"
+    folder = PIPE / f"{name_of(stage)}-{key[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
