@@ -14,7 +14,7 @@ from pathlib import Path
 import pydantic
 
 from stages import params, seeding
-from stages.algorithms.selection import subsets
+from stages.algorithms.selection import votes
 from stages.algorithms.selection.step_scores import KINDS
 from stages.params import Params
 from stages.records import lines, pools
@@ -72,7 +72,7 @@ def main(name: str, pool: str, scores: str) -> None:
                 f"as the `process` of that entry of score_candidates"
             )
         seed = seeding.derive(config.seed, "choose_aggregation")
-        orders = subsets.nested(num_samples, num_draws=section.num_draws, seed=seed)
+        orders = votes.nested_subsets(num_samples, num_draws=section.num_draws, seed=seed)
         accuracy = aggregation_choice.accuracies(problems, rows, orders[:, : section.n])
         choice = Aggregation(
             best_of=max(KINDS, key=accuracy["best_of"].__getitem__),

@@ -10,10 +10,8 @@ from tiny_checkpoints import CPU, EOS, PAD, compute
 from tiny_rollouts import OPTIM, decode
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
-from stages.algorithms.memory.activations import MicroBatch, Precision
-from stages.algorithms.memory.generation import Decoding
-from stages.algorithms.memory.prediction import Job, Prediction, predict
-from stages.algorithms.memory.resident import residents
+from stages.algorithms.memory.activations import Decoding, MicroBatch, Precision
+from stages.algorithms.memory.prediction import Job, Prediction, predict, residents
 from stages.algorithms.memory.shape import Shape
 from stages.engines.transformers import TransformersSampler
 from stages.loops import group_rl, ppo, preference, reward, sft

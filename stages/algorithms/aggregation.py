@@ -3,12 +3,52 @@
 A micro-batch contributes its *sum*, divided by a count taken over every micro-batch of
 the step before the first backward pass. So any split into micro-batches gives the same
 gradient, which dividing by each micro-batch's own count does not.
+
+Sums and means are over the entries that count: `mask` is True where an entry does.
 """
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from stages.algorithms.masking import masked_sum
+
+def masked_sum(
+    values: Float[Tensor, "batch token"], mask: Bool[Tensor, "batch token"]
+) -> Float[Tensor, ""]:
+    """Sum over counted entries. An uncounted entry has no effect, not even if NaN."""
+    return torch.where(mask, values, 0.0).sum()
+
+
+def masked_mean(
+    values: Float[Tensor, "batch token"], mask: Bool[Tensor, "batch token"]
+) -> Float[Tensor, ""]:
+    """Mean over counted entries; 0 when none counts."""
+    return masked_sum(values, mask) / mask.sum().clamp(min=1)
+
+
+def masked_whiten(
+    values: Float[Tensor, "batch token"],
+    mask: Bool[Tensor, "batch token"],
+    *,
+    eps: float,
+) -> Float[Tensor, "batch token"]:
+    """Shift and scale to mean 0 and variance 1 over counted entries; uncounted become 0.
+
+        (x - mean) / sqrt(var + eps),   var with divisor n (not n - 1)
+
+    Schulman et al., "Proximal Policy Optimization Algorithms" (2017) leave this to the
+    implementation; the divisor is ours to state. Equal values become exactly 0: their mean
+    is not always that value, and rounding over rounding would look like a signal.
+    """
+    # A NaN must not reach the backward pass either.
+    values = torch.where(mask, values, 0.0)
+    mean = masked_mean(values, mask)
+    variance = masked_mean((values - mean) ** 2, mask)
+    lowest = torch.where(mask, values, torch.inf).amin()
+    highest = torch.where(mask, values, -torch.inf).amax()
+    return torch.where(
+        mask & (lowest < highest), (values - mean) * torch.rsqrt(variance + eps), 0.0
+    )
 
 
 def token_mean(

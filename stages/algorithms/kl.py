@@ -1,4 +1,4 @@
-"""Estimators of the divergence KL(policy || reference) from sampled tokens.
+"""The divergence KL(policy || reference): estimators from sampled tokens, and a penalty's weight.
 
 With x drawn from the policy and log_ratio = log policy(x) - log reference(x).
 Schulman, "Approximating KL Divergence" (2020), http://joschu.net/blog/kl-approx.html
@@ -9,7 +9,12 @@ what it estimates. Each docstring says what it is, on policy. The divergence's o
 comes from `k1` as a cost in the *reward*, from `k2` in the loss, or from `k1` or `k3` with
 `importance_corrected`. Tang and Munos, "On a few pitfalls in KL divergence gradient
 estimation for RL" (2025), https://arxiv.org/abs/2506.09477
+
+The weight of a penalty is adjusted so that the measured divergence meets a target:
+`adaptive_coef`, `doubling_coef`.
 """
+
+import math
 
 import torch
 from jaxtyping import Float
@@ -74,3 +79,71 @@ def importance_corrected(
     """
     log_ratio = torch.clamp(logprobs - old_logprobs.detach(), max=MAX_LOG_RATIO)
     return torch.exp(log_ratio) * estimate
+
+
+MAX_ERROR = 0.2
+
+
+def adaptive_coef(
+    coef: float, measured: float, *, target: float, num_samples: int, horizon: int
+) -> float:
+    """A proportional controller in log space.
+
+        error = (measured - target) / target, within [-0.2, 0.2]
+        coef' = coef (1 + error num_samples / horizon)
+
+    Ziegler et al., "Fine-Tuning Language Models from Human Preferences" (2019), section
+    2.2, https://arxiv.org/abs/1909.08593, with K_beta = num_samples / horizon as in its
+    code (target 6, horizon 10,000).
+
+    Args:
+        coef: the weight so far.
+        measured: KL(policy || reference) a completion, in nats, averaged over the step.
+        target: the divergence wanted.
+        num_samples: completions since the last adjustment.
+        horizon: completions over which an error is made good.
+
+    Raises:
+        ValueError: a target or horizon that is not positive, a step so long that the
+            weight could change sign, a `measured` that is NaN.
+    """
+    _check_target(measured, target)
+    if not 0 <= num_samples * MAX_ERROR < horizon:
+        raise ValueError(
+            f"expected a horizon above {MAX_ERROR} x {num_samples} samples, found {horizon}: "
+            "one step could make the coefficient 0 or negative; raise the horizon"
+        )
+    error = min(max(measured / target - 1, -MAX_ERROR), MAX_ERROR)
+    return coef * (1 + error * num_samples / horizon)
+
+
+def doubling_coef(coef: float, measured: float, *, target: float) -> float:
+    """Half of `coef` if measured < target / 1.5, double if measured > 1.5 target.
+
+    Schulman et al., "Proximal Policy Optimization Algorithms" (2017), section 4,
+    https://arxiv.org/abs/1707.06347
+
+    Args:
+        coef: the weight so far.
+        measured: KL(old || new) a token, averaged over the step.
+        target: the divergence wanted.
+
+    Raises:
+        ValueError: a target that is not positive, a `measured` that is NaN.
+    """
+    _check_target(measured, target)
+    if measured < target / 1.5:
+        return coef / 2
+    return coef * 2 if measured > target * 1.5 else coef
+
+
+def _check_target(measured: float, target: float) -> None:
+    if not target > 0:
+        raise ValueError(
+            f"expected a KL target above 0, found {target}: for no penalty, set its weight to 0"
+        )
+    if math.isnan(measured):
+        raise ValueError(
+            "expected a measured KL, found NaN: the log-probabilities of this step are "
+            "not finite; look there first"
+        )

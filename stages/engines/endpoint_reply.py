@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.algorithms.option_probabilities import option_probabilities
+from stages.algorithms.judge_readings import option_probabilities
 from stages.chooser import Choice
 from stages.models.option_tokens import AROUND
 

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from stages.algorithms.aggregation import token_mean
-from stages.algorithms.losses.value import clipped_value_loss
+from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
 from stages.loops.experience import ValuePart
 from stages.models import ensemble, lora, scalar_head
 from stages.models.device import ComputeConfig

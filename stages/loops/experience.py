@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from stages.algorithms.gae import gae
-from stages.algorithms.masking import masked_mean, masked_whiten
+from stages.algorithms.aggregation import masked_mean, masked_whiten
+from stages.algorithms.token_advantages import gae
 from stages.loops import measured
 from stages.loops import rollouts as rollout_batch
 from stages.loops.actor import Actor, Task

@@ -6,7 +6,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms import kl
-from stages.algorithms.masking import masked_mean, masked_sum
+from stages.algorithms.aggregation import masked_mean, masked_sum
 from stages.loops import rollouts as rollout_batch
 from stages.loops.choices.kl_penalty import KlInReward, KlPenalty, estimate
 from stages.loops.old_logprobs import frozen_logprobs

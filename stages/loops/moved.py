@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from transformers import PreTrainedModel
 
 from stages.algorithms import kl
-from stages.algorithms.masking import masked_sum
+from stages.algorithms.aggregation import masked_sum
 from stages.loops.objective import Part
 from stages.loops.old_logprobs import frozen_logprobs
 

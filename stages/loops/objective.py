@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms import kl
-from stages.algorithms.masking import masked_sum
+from stages.algorithms.aggregation import masked_sum
 from stages.loops.choices.aggregation import Aggregation, Counts
 from stages.loops.choices.coefficient import Coefficient
 from stages.loops.choices.correction import Correction

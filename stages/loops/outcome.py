@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stages.algorithms.losses.outcome_label import outcome_label_loss
+from stages.algorithms.losses.reward_and_value_losses import outcome_label_loss
 from stages.loops import work
 from stages.loops.step import Step
 from stages.models.batch import Group, micro_batches, split_group

@@ -9,8 +9,7 @@ from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stages.algorithms.losses.class_weights import balanced_weights
-from stages.algorithms.losses.step_labels import soft_step_label_loss
+from stages.algorithms.losses.reward_and_value_losses import balanced_weights, soft_step_label_loss
 from stages.loops import epochs, step_targets, work
 from stages.loops.step import Step
 from stages.loops.step_targets import Targets

@@ -5,8 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stages.algorithms.statistics.auc import auc
-from stages.algorithms.statistics.binary_labels import balanced_accuracy, negative_log_likelihood
+from stages.algorithms.statistics.score_quality import (
+    auc,
+    balanced_accuracy,
+    negative_log_likelihood,
+)
 from stages.loops import step_targets
 from stages.loops.step_targets import Targets
 from stages.records.step_labels import StepLabels

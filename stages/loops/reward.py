@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stages.algorithms.losses.bradley_terry import bradley_terry_loss
+from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss
 from stages.loops import work
 from stages.loops.pairs import pair_groups
 from stages.loops.step import Step

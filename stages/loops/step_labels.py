@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from stages.algorithms.statistics import wilson
+from stages.algorithms.statistics import intervals
 from stages.loops.step import Step
 from stages.params import Params
 from stages.records import lines
@@ -118,7 +118,7 @@ def _count(prefix: Prefix, samples: Sequence[Sample], decode: Decode) -> PrefixC
     prompt, prefix_ids = prefix
     texts = [decode([*prefix_ids, *sample.token_ids]) for sample in samples]
     num_right = sum(answer_checker.is_correct(text, prompt.answer) for text in texts)
-    low, high = wilson.interval(num_right, len(samples), confidence=0.95)
+    low, high = intervals.wilson_interval(num_right, len(samples), confidence=0.95)
     return PrefixCount(
         id=prompt.id,
         prefix_ids=list(prefix_ids),

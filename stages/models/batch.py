@@ -17,8 +17,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from stages.algorithms.batching import token_budget_batches
-from stages.algorithms.packing import first_fit_decreasing
+from stages.algorithms.packing import first_fit_decreasing, token_budget_batches
 from stages.models.device import ComputeConfig
 
 

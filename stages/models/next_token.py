@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from stages.algorithms.batching import token_budget_batches
+from stages.algorithms.packing import token_budget_batches
 
 
 @dataclass(frozen=True, kw_only=True)

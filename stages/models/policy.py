@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.algorithms.full_kl import full_kl
-from stages.algorithms.logprobs import token_logprobs
+from stages.algorithms.logprobs import full_kl, token_logprobs
 from stages.models import checkpoint
 from stages.models.batch import Batch
 from stages.models.device import ComputeConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.algorithms.option_probabilities import option_probabilities
+from stages.algorithms.judge_readings import option_probabilities
 from stages.chooser import Choice, NextToken
 from stages.models import model_tokenizer, policy, prompting
 from stages.models.device import ComputeConfig

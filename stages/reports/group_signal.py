@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stages.algorithms.repeated_share import repeated_share
+from stages.algorithms.repetition import repeated_share
 from stages.records.rollout import Rollout
 
 NGRAM = 4

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from stages.algorithms import both_orders
-from stages.algorithms.statistics import judge_agreement
-from stages.algorithms.statistics.bootstrap import mean_intervals
+from stages.algorithms import judge_readings
 from stages.algorithms.statistics.calibration import equal_mass, expected_calibration_error
+from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.records.verdict import Verdict
 
 DIGITS = 6
@@ -50,7 +49,7 @@ def summarise(
         return metrics
     p12, p21, soft = _readings(read)
     consistent = [
-        both_orders.consistent(a, b) for a, b in zip(p12.tolist(), p21.tolist(), strict=True)
+        judge_readings.orders_agree(a, b) for a, b in zip(p12.tolist(), p21.tolist(), strict=True)
     ]
     lengths = np.array(
         [
@@ -59,10 +58,10 @@ def summarise(
         ]
     )
     uneven = lengths != 0
-    longer = judge_agreement.right(soft[uneven], lengths[uneven] > 0)
+    longer = judge_readings.judged_right(soft[uneven], lengths[uneven] > 0)
     metrics |= {
         "swap_consistency": _rate(consistent),
-        "first_position_rate": _mean(judge_agreement.first_position(p12, p21)),
+        "first_position_rate": _mean(judge_readings.first_position(p12, p21)),
         "first_position_probability": _mean((p12 + p21) / 2),
         "mean_gap": _mean(np.array([verdict.gap for verdict in read], dtype=float)),
         "mean_option_mass": _mean(np.array([verdict.option_mass for verdict in read], dtype=float)),
@@ -101,8 +100,8 @@ def against_truth(
     p12, p21, soft = _readings(verdicts)
     a_right = np.array([correct[verdict.id, verdict.index_a] for verdict in verdicts])
     problems = [verdict.id for verdict in verdicts]
-    single = judge_agreement.single_order_right(p12, p21, a_right)
-    averaged = judge_agreement.right(soft, a_right)
+    single = judge_readings.single_order_right(p12, p21, a_right)
+    averaged = judge_readings.judged_right(soft, a_right)
     metrics: dict[str, Any] = {"pairs": len(verdicts), "problems": len(set(problems))}
     longer = np.array(
         [
@@ -110,7 +109,7 @@ def against_truth(
             for verdict in verdicts
         ]
     )
-    by_length = judge_agreement.right(0.5 + 0.5 * np.sign(longer), a_right)
+    by_length = judge_readings.judged_right(0.5 + 0.5 * np.sign(longer), a_right)
     true = a_right.astype(float)
     columns = {
         "single_order": single,
@@ -133,7 +132,7 @@ def against_truth(
         metrics |= _intervals(of_equal, {"equal_length": averaged[equal]}, seed)
         metrics["equal_length_pairs"] = int(equal.sum())
     metrics["kappa"] = round(
-        judge_agreement.cohens_kappa(judge_agreement.wins(soft), a_right), DIGITS
+        judge_readings.cohens_kappa(judge_readings.wins(soft), a_right), DIGITS
     )
     metrics["ece"] = _calibration(problems, soft, averaged, seed)
     return metrics
@@ -169,8 +168,8 @@ def _readings(
 def _intervals(
     problems: Sequence[str], columns: Mapping[str, Float[np.ndarray, " pair"]], seed: int
 ) -> dict[str, dict[str, float]]:
-    means = judge_agreement.by_problem(problems, np.stack(list(columns.values()), axis=1))
-    found = mean_intervals(means, num_resamples=NUM_RESAMPLES, confidence=CONFIDENCE, seed=seed)
+    means = judge_readings.means_by_problem(problems, np.stack(list(columns.values()), axis=1))
+    found = bootstrap_means(means, num_resamples=NUM_RESAMPLES, confidence=CONFIDENCE, seed=seed)
     return {
         name: {
             "value": round(float(value), DIGITS),

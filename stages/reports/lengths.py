@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from stages.algorithms.statistics.auc import auc
+from stages.algorithms.statistics.score_quality import auc
 from stages.reports.policy_samples import PolicySamples
 from stages.reports.problem_interval import QualityConfig, over_problems
 from stages.reports.rounding import rounded

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float
 
 from stages.algorithms.statistics import calibration
-from stages.algorithms.statistics.auc import auc
 from stages.algorithms.statistics.calibration import ReliabilityBin
-from stages.algorithms.statistics.problem_means import problem_numbers
+from stages.algorithms.statistics.intervals import problem_numbers
+from stages.algorithms.statistics.score_quality import auc
 from stages.records.outcome import Outcome
 from stages.reports.problem_interval import QualityConfig, calibration_error, over_problems
 

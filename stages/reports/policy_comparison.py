@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from stages.algorithms.statistics import holm, mcnemar, paired_test
-from stages.algorithms.statistics.bootstrap import mean_intervals
-from stages.algorithms.statistics.detectable_effect import minimum_detectable
+from stages.algorithms.statistics import paired_tests
+from stages.algorithms.statistics.intervals import bootstrap_means
+from stages.algorithms.statistics.paired_tests import minimum_detectable
 from stages.records.problem_result import ProblemResult
 from stages.reports.policy_metrics import MAJORITY
 from stages.reports.rounding import rounded
@@ -121,7 +121,7 @@ def versus_baseline(
     """
     names = [name for name in ours if name in baseline]
     differences = {name: ours[name] - baseline[name] for name in names}
-    intervals = mean_intervals(
+    intervals = bootstrap_means(
         np.stack(list(differences.values()), axis=1),
         num_resamples=num_resamples,
         confidence=confidence,
@@ -135,10 +135,10 @@ def versus_baseline(
     found["greedy_accuracy"] |= {
         "only_this": only_this,
         "only_baseline": only_baseline,
-        "p": mcnemar.p_value(only_this, only_baseline),
+        "p": paired_tests.mcnemar_test(only_this, only_baseline),
     }
     for name in TESTED[1:]:
-        found[name]["p"] = paired_test.p_value(differences[name])
+        found[name]["p"] = paired_tests.z_test(differences[name])
     (found["mean_accuracy"]["detectable"],) = rounded(
         [
             minimum_detectable(
@@ -153,10 +153,10 @@ def difference(
     values: Float[np.ndarray, " problem"], *, num_resamples: int, confidence: float, seed: int
 ) -> dict[str, float]:
     """`{difference, low, high, p}` of one difference."""
-    found = mean_intervals(
+    found = bootstrap_means(
         values[:, None], num_resamples=num_resamples, confidence=confidence, seed=seed
     )
-    return named([float(column[0]) for column in found]) | {"p": paired_test.p_value(values)}
+    return named([float(column[0]) for column in found]) | {"p": paired_tests.z_test(values)}
 
 
 def named(interval: Sequence[float]) -> dict[str, float]:
@@ -167,7 +167,7 @@ def named(interval: Sequence[float]) -> dict[str, float]:
 
 def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
     """Add `p_holm` to each, adjusted over all of them."""
-    adjusted = holm.adjust([one["p"] for one in comparisons])
+    adjusted = paired_tests.holm_adjusted([one["p"] for one in comparisons])
     for one, p_holm in zip(comparisons, adjusted, strict=True):
         one["p_holm"] = p_holm
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from stages.algorithms.statistics import wilson
-from stages.algorithms.statistics.bootstrap import mean_intervals
+from stages.algorithms.statistics import intervals
+from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.records.problem_result import ProblemResult
 from stages.reports.rounding import rounded
 
@@ -36,7 +36,7 @@ def summarise(
     claim certainty.
     """
     columns = _columns(results)
-    found = mean_intervals(
+    found = bootstrap_means(
         np.stack(list(columns.values()), axis=1),
         num_resamples=num_resamples,
         confidence=confidence,
@@ -49,7 +49,9 @@ def summarise(
     for (path, values), value, low, high in zip(columns.items(), *found, strict=True):
         bounds = (low, high)
         if path[0].startswith("greedy") or (_is_rate(path) and _is_constant(values)):
-            bounds = wilson.interval(round(values.sum()), len(values), confidence=confidence)
+            bounds = intervals.wilson_interval(
+                round(values.sum()), len(values), confidence=confidence
+            )
         place = metrics
         for key in path[:-1]:
             place = place.setdefault(key, {})

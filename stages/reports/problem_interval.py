@@ -7,10 +7,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from pydantic import Field, field_validator
 
-from stages.algorithms.statistics import calibration, wilson
-from stages.algorithms.statistics.bootstrap import mean_intervals
+from stages.algorithms.statistics import calibration, intervals
 from stages.algorithms.statistics.calibration import Binning
-from stages.algorithms.statistics.problem_means import problem_means
+from stages.algorithms.statistics.intervals import bootstrap_means, problem_means
 from stages.params import Params
 from stages.reports.rounding import rounded
 
@@ -69,9 +68,9 @@ def over_problems(
     means = problem_means(values[:, None], problems)
     total = float(means.sum())
     if is_rate and (not means.any() or (means == 1.0).all()):
-        bounds = wilson.interval(round(total), len(means), confidence=config.confidence)
+        bounds = intervals.wilson_interval(round(total), len(means), confidence=config.confidence)
         return named(total / len(means), *bounds)
-    found = mean_intervals(
+    found = bootstrap_means(
         means, num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed
     )
     return named(*(float(column[0]) for column in found))

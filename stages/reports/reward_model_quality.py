@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from stages.algorithms.statistics import calibration, length_buckets
+from stages.algorithms.statistics import calibration, score_quality
 from stages.algorithms.statistics.calibration import ReliabilityBin
-from stages.algorithms.statistics.problem_means import problem_numbers
+from stages.algorithms.statistics.intervals import problem_numbers
 from stages.records.preference import Preference
 from stages.reports.problem_interval import (
     Interval,
@@ -65,7 +65,7 @@ def measure(
         kept = among & decided
         return over_problems(right[kept], problems[kept], config, seed)
 
-    buckets = length_buckets.buckets(longer, config.length_edges)
+    buckets = score_quality.length_buckets(longer, config.length_edges)
     likelihood, entropy = _cross_entropy(margins, labels), _entropy(labels)
     return {
         "pairs": len(pairs),
@@ -79,7 +79,8 @@ def measure(
             *calibration.preferred_side(margins, labels), problems, config, seed
         ),
         "length_matched_accuracy": _counted(
-            accuracy, length_buckets.matched(longer, tolerance=config.length_tolerance) & decided
+            accuracy,
+            score_quality.matched_lengths(longer, tolerance=config.length_tolerance) & decided,
         ),
         "accuracy_by_length_difference": {
             name: _counted(accuracy, inside & decided) for name, inside in buckets.items()
@@ -123,7 +124,7 @@ def _longer(pairs: Sequence[Preference]) -> Int[np.ndarray, " pair"]:
 def _cross_entropy(
     margins: Float[np.ndarray, " pair"], labels: Float[np.ndarray, " pair"]
 ) -> Float[np.ndarray, " pair"]:
-    """What `losses/bradley_terry` is, in float64 and without overflow."""
+    """What `losses/reward_and_value_losses` is, in float64 and without overflow."""
     return labels * np.logaddexp(0.0, -margins) + (1 - labels) * np.logaddexp(0.0, margins)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from stages.algorithms.statistics.auc import auc
+from stages.algorithms.statistics.score_quality import auc
 from stages.reports.problem_interval import QualityConfig, over_problems
 from stages.rewards.pool_scores import PoolScores
 

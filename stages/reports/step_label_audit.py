@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from stages.algorithms.statistics import ratio_bootstrap
+from stages.algorithms.statistics.intervals import Intervals, bootstrap_ratios
 from stages.algorithms.statistics.step_label_audit import (
     first_error_probability,
     min_right,
@@ -82,7 +82,7 @@ def audit(
             sums = np.zeros((2, len(problems), len(RATIOS)))
             for one in solutions:
                 sums[:, problems[one.id]] += _counts(one, num_completions, k, threshold)
-            intervals = ratio_bootstrap.ratio_intervals(
+            intervals = bootstrap_ratios(
                 sums[0],
                 sums[1],
                 num_resamples=config.num_bootstrap,
@@ -113,7 +113,7 @@ def _counts(one: Audited, num_completions: int, k: int, threshold: float) -> np.
     )
 
 
-def _named(intervals: ratio_bootstrap.Intervals) -> dict[str, Any]:
+def _named(intervals: Intervals) -> dict[str, Any]:
     columns = zip(RATIOS, *intervals, strict=True)
     named: dict[str, Any] = {
         name: None

@@ -7,7 +7,7 @@ from jaxtyping import Int
 
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.algorithms.selection.step_scores import KINDS, Kind
-from stages.algorithms.selection.weighted_vote import weighted_vote
+from stages.algorithms.selection.votes import weighted_vote
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
 from stages.records.score import Score

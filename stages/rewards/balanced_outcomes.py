@@ -2,7 +2,7 @@
 
 In a pool a problem is mostly right or mostly wrong. Taken as they are, completions teach how
 hard their problem is, which no choice among them needs (see
-`algorithms/statistics/auc.py`). So within a problem that has both, all right completions
+`algorithms/statistics/score_quality.py`). So within a problem that has both, all right completions
 together weigh 1/2 and all wrong ones 1/2: its base rate says nothing. A problem with one class
 only can teach nothing but its base rate; it is left out, or weighs `one_class_weight` in all.
 

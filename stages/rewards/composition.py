@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from stages.algorithms.advantages.reward_parts import normalised_sum, weighted_sum
+from stages.algorithms.group_advantages import normalised_sum, weighted_sum
 from stages.rewards.answered import Answered
 from stages.rewards.available import Available
 from stages.rewards.component import Component

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from stages.algorithms.advantages.group_zscore import group_zscore
+from stages.algorithms.group_advantages import group_zscore
 from stages.params import Params
 
 

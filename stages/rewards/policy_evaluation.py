@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stages.algorithms.selection import subsets
+from stages.algorithms.selection import votes
 from stages.records import pools
 from stages.records.completion import Completion
 from stages.records.problem_result import ProblemResult
@@ -34,7 +34,7 @@ def evaluate(of: Pools, *, ks: Sequence[int], num_draws: int, seed: int) -> Iter
         ValueError: scores of other completions, or of steps and nothing says how they become one.
     """
     scores = pools.scores(of.problems, of.scores) if of.scores else [None] * len(of.problems)
-    orders = subsets.nested(len(of.problems[0][1]), num_draws=num_draws, seed=seed)
+    orders = votes.nested_subsets(len(of.problems[0][1]), num_draws=num_draws, seed=seed)
     for (prompt, pool), (_, greedy), rows in zip(of.problems, of.greedy, scores, strict=True):
         views = pool_scores.by_scorer(pool, rows, of.aggregation)
         yield problem_evaluation.evaluate(prompt, pool, greedy[0], views, ks=ks, orders=orders)

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from stages.algorithms.selection.best_of_n import best_of_n
-from stages.algorithms.selection.majority_vote import majority_vote
-from stages.algorithms.selection.pass_at_k import pass_at_k
-from stages.algorithms.selection.weighted_vote import UNREADABLE, weighted_vote
+from stages.algorithms.selection.best_of_n import best_of_n, pass_at_k
+from stages.algorithms.selection.votes import UNREADABLE, majority_vote, weighted_vote
 from stages.records.completion import Completion
 from stages.records.problem_result import ProblemResult
 from stages.records.prompt import Prompt
@@ -59,7 +57,7 @@ def evaluate(
         scores: each scorer's view of `pool`.
         ks: how many samples are drawn from the pool, each at most N.
         orders: random orders of the pool, whose beginnings are the subsets that votes by weight
-            are averaged over (`selection/subsets.nested`).
+            are averaged over (`votes.nested_subsets`).
     """
     # Equal completions are common, and reading one is what takes the time.
     texts = [row.completion for row in [*pool, greedy]]

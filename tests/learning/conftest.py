@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import params
-from stages.algorithms.statistics.bootstrap import mean_intervals
+from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.engines import transformers as engine
 from stages.loops import rollouts
 from stages.loops.rollouts import Rollouts
@@ -73,5 +73,5 @@ def gain(after: list[float], before: list[float]) -> tuple[float, float, float]:
     """Mean difference and its 95 % interval, paired by prompt and resampled over prompts."""
     difference = np.array(after, dtype=float) - np.array(before, dtype=float)
     by_prompt = difference.reshape(-1, NUM_SAMPLES).mean(1, keepdims=True)
-    value, low, high = mean_intervals(by_prompt, num_resamples=2000, confidence=0.95, seed=0)
+    value, low, high = bootstrap_means(by_prompt, num_resamples=2000, confidence=0.95, seed=0)
     return float(value[0]), float(low[0]), float(high[0])

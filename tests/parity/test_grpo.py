@@ -15,13 +15,13 @@ from parity.surrogates import (
 )
 
 from stages.algorithms import kl
-from stages.algorithms.advantages.batch_std import batch_std
-from stages.algorithms.advantages.group_centred import group_centred
-from stages.algorithms.advantages.group_zscore import group_zscore
-from stages.algorithms.losses.cispo import cispo
-from stages.algorithms.losses.clipped_surrogate import clipped_surrogate
-from stages.algorithms.losses.dual_clip import dual_clip_surrogate
-from stages.algorithms.losses.sequence_ratio import sequence_ratio_surrogate
+from stages.algorithms.group_advantages import batch_std, group_centred, group_zscore
+from stages.algorithms.losses.surrogates import (
+    cispo,
+    clipped_surrogate,
+    dual_clip_surrogate,
+    sequence_ratio_surrogate,
+)
 
 NOTES = {
     "dr_grpo": "TRL's length is `max_completion_length`",

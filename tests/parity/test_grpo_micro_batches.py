@@ -10,7 +10,7 @@ from parity.surrogates import (
     train_grpo,
 )
 
-from stages.algorithms.losses.clipped_surrogate import clipped_surrogate
+from stages.algorithms.losses.surrogates import clipped_surrogate
 
 # The generation batch is the optimizer step's: two micro-batches, each learned from twice.
 SPLIT = {

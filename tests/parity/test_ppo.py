@@ -18,11 +18,10 @@ from safetensors.torch import load_file
 from tiny_checkpoints import load
 
 from stages.algorithms import kl
-from stages.algorithms.aggregation import token_mean
-from stages.algorithms.gae import gae
-from stages.algorithms.losses.clipped_surrogate import clipped_surrogate
-from stages.algorithms.losses.value import clipped_value_loss
-from stages.algorithms.masking import masked_whiten
+from stages.algorithms.aggregation import masked_whiten, token_mean
+from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
+from stages.algorithms.losses.surrogates import clipped_surrogate
+from stages.algorithms.token_advantages import gae
 from stages.loops.old_logprobs import frozen_logprobs
 from stages.models import scalar_head
 from stages.models.batch import Batch

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stages.algorithms.losses.step_labels import step_label_loss
+from stages.algorithms.losses.reward_and_value_losses import step_label_loss
 from stages.models.policy import hidden_states
 
 pytestmark = needs_trl_1_9
@@ -109,7 +109,7 @@ def test_one_step(found, agree):
     assert set(labels) == {0, 1}
     agree(
         "process reward model",
-        "`losses/step_labels`, one step, mean over labelled tokens",
+        "`losses/reward_and_value_losses`, one step, mean over labelled tokens",
         ours.computed(steps.step_model(), step.weights, lambda m: step_losses(m, rows).mean()),
         step.computed,
         note="TRL tokenizes prompt, steps and separator apart and puts the label on the "
@@ -127,7 +127,7 @@ def test_two_micro_batches(found, agree):
 
     agree(
         "process reward model",
-        "`losses/step_labels`, two micro-batches",
+        "`losses/reward_and_value_losses`, two micro-batches",
         ours.computed(
             steps.step_model(),
             step.weights,
@@ -148,7 +148,7 @@ def test_truncated(found, agree):
     assert sum(kept) < sum(len(row.steps) for row in rows)
     agree(
         "process reward model",
-        f"`losses/step_labels`, `max_length` {LONGEST}",
+        f"`losses/reward_and_value_losses`, `max_length` {LONGEST}",
         ours.computed(
             steps.step_model(), step.weights, lambda m: step_losses(m, rows, LONGEST).mean()
         ),

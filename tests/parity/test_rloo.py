@@ -6,9 +6,9 @@ from parity.rows import Row, relative
 from parity.surrogates import TokenLosses, our_steps, per_sequence, their_steps
 
 from stages.algorithms import kl
-from stages.algorithms.advantages.leave_one_out import leave_one_out
-from stages.algorithms.losses.sequence_ratio import sequence_ratio_surrogate
-from stages.algorithms.masking import masked_sum
+from stages.algorithms.aggregation import masked_sum
+from stages.algorithms.group_advantages import leave_one_out
+from stages.algorithms.losses.surrogates import sequence_ratio_surrogate
 
 BETA = 0.05
 # A whole completion's ratio moves much further than a token's: with more, every one is clipped.

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from random_grids import Grids, examples
 
-from stages.algorithms.gae import gae
-from stages.algorithms.losses.bradley_terry import bradley_terry_loss
-from stages.algorithms.losses.value import clipped_value_loss
-from stages.algorithms.masking import masked_whiten
+from stages.algorithms.aggregation import masked_whiten
+from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss, clipped_value_loss
+from stages.algorithms.token_advantages import gae
 from stages.loops.choices.advantage import Advantage
 from stages.loops.choices.pair_logprobs import PairLogprobs
 from stages.loops.choices.preference_loss import PreferenceLoss

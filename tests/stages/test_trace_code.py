@@ -25,7 +25,7 @@ def test_each_stage_has_the_digests_of_the_files_that_it_reads(imports: Path) ->
     assert {path.stem for path in imports.glob("*.json")} == stages
     read = json.loads((imports / "train_dpo.json").read_text())
     needed = {
-        "stages/train_dpo.py", "stages/params.py", "stages/algorithms/losses/preference/dpo.py",
+        "stages/train_dpo.py", "stages/params.py", "stages/algorithms/losses/preference_losses.py",
         "constraints.txt",
     }  # fmt: skip
     assert needed <= set(read)

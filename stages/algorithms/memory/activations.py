@@ -1,4 +1,4 @@
-"""Bytes that a pass of a transformer of Llama's kind keeps, tensor by tensor.
+"""Bytes that passes of a transformer of Llama's kind keep, tensor by tensor, and their sizes.
 
 Which tensors autograd keeps for the backward pass was read off transformers' Llama with its saved
 tensors listed (tests/stages/algorithms/memory), not taken from a rule of thumb: rules such as
@@ -15,7 +15,7 @@ from stages.algorithms.memory.shape import Shape, body_matrices, linears, widths
 FLOAT = 4
 """Bytes of float32, in which weights, gradients, moments, norms and log-probs are."""
 MAX_LOGITS = 2**24
-"""`algorithms/logprobs.MAX_LOGITS`, which imports torch."""
+"""`logprobs.MAX_LOGITS`, which imports torch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,3 +139,85 @@ def reading(shape: Shape, batch: MicroBatch, width: int, *, logits: bool) -> int
         last = batch.outputs * shape.hidden + 3 * at_once * shape.vocab
         largest = max(largest, FLOAT * (last + batch.positions * shape.hidden))
     return largest + (batch.positions * batch.row * FLOAT if batch.shared else 0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decoding:
+    """What the engine decodes side by side."""
+
+    rows: int
+    """Completions at once: at most `compute.max_batch`."""
+    samples: int
+    """Of each prompt."""
+    prompt: int
+    """Tokens of the longest prompt."""
+    new: int
+    """Tokens of the longest completion."""
+
+
+def decoding_cache(shape: Shape, batch: Decoding, width: int) -> int:
+    """Keys and values of every block, for as many positions as a completion may come to.
+
+    2 x layers x rows x (prompt + new) x key x b bytes, taken when decoding begins
+    (`engines/growing_cache`).
+    """
+    _, key = widths(shape)
+    return 2 * shape.layers * batch.rows * (batch.prompt + batch.new) * key * width
+
+
+def decoding_tensors(shape: Shape, batch: Decoding, width: int) -> int:
+    """What comes and goes: the larger of reading the prompts and choosing a token.
+
+    Prompts: rows / samples x prompt x (2 hidden x 4 + b (hidden + 3 intermediate)). A token: four
+    grids of rows x vocab float32 (logits, scaled, probabilities, sums), and where a block has
+    fewer keys than queries, its keys and values repeated for all heads. While rows are dropped,
+    one block's cache is there twice.
+    """
+    query, key = widths(shape)
+    positions = -(-batch.rows // batch.samples) * batch.prompt
+    inner = 2 * shape.hidden * FLOAT + width * (shape.hidden + 3 * shape.intermediate)
+    logits = 4 * batch.rows * shape.vocab * FLOAT
+    length = batch.prompt + batch.new
+    repeated = 2 * batch.rows * length * query * width if key < query else 0
+    return max(
+        positions * inner, logits, repeated, decoding_cache(shape, batch, width) // shape.layers
+    )
+
+
+def largest_micro_batch(
+    prompt: int,
+    completion: int,
+    *,
+    per_prompt: int,
+    num_prompts: int,
+    max_tokens: int,
+    row_tokens: int,
+    pack_tokens: int = 0,
+) -> MicroBatch:
+    """The most that `models/batch.micro_batches` puts together, everything as long as it may be.
+
+    Args:
+        prompt, completion: tokens of the longest.
+        per_prompt: completions of a prompt that are in a batch together.
+        num_prompts: in an optimizer step: not more are there to be put together.
+        max_tokens, row_tokens, pack_tokens: see `ComputeConfig`.
+    """
+    together = max(1, min(per_prompt, (row_tokens - prompt) // completion))
+    group = prompt + together * completion
+    packed = max(1, min(pack_tokens, max_tokens) // group)
+    rows = max(1, max_tokens // (packed * group))
+    rows = min(rows, -(-num_prompts * per_prompt // (together * packed)))
+    return MicroBatch(
+        positions=rows * packed * group,
+        row=packed * group,
+        outputs=rows * packed * together * completion,
+        shared=together * packed > 1,
+    )
+
+
+def fullest_decoding(
+    prompt: int, completion: int, *, samples: int, num_prompts: int, max_batch: int
+) -> Decoding:
+    """The most that the transformers engine decodes at once: whole groups, one at least."""
+    at_once = min(num_prompts, max(1, max_batch // samples))
+    return Decoding(rows=at_once * samples, samples=samples, prompt=prompt, new=completion)

@@ -1,12 +1,97 @@
-"""How much memory a stage will take: what it always holds, and the largest of its phases."""
+"""How much memory a stage will take: the models it always holds, and the largest of its phases."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from stages.algorithms.memory import activations, generation
-from stages.algorithms.memory.activations import MicroBatch, Precision
-from stages.algorithms.memory.generation import Decoding
-from stages.algorithms.memory.resident import Resident, numbers, states
-from stages.algorithms.memory.shape import Shape
+from stages.algorithms.memory import activations
+from stages.algorithms.memory.activations import Decoding, MicroBatch, Precision
+from stages.algorithms.memory.shape import Head, Shape, adapters, parameters
+
+Method = Literal["sft", "dpo", "reward_model", "process_reward", "ppo", "grpo"]
+Scorer = Literal["none", "reward_model", "process_model", "policy"]
+"""What a reward asks: nothing of a model; reward or outcome models; a process model; a judge."""
+FLOAT = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resident:
+    """A model in memory."""
+
+    role: Literal["policy", "reference", "value", "scorer", "reward"]
+    head: Head
+    trained: bool
+    count: int = 1
+    """Models of this kind: the members of an ensemble."""
+
+
+def residents(
+    method: Method,
+    *,
+    scorer: Scorer = "none",
+    members: int = 1,
+    value: Literal["own", "shared"] = "own",
+) -> list[Resident]:
+    """The models of a stage that trains.
+
+    PPO (Ouyang et al. 2022, step 3): policy, reference, value and reward model. GRPO (Shao et al.
+    2024, section 4.1) has no value model; its reference is loaded whatever the penalty, for the
+    divergence is always measured. DPO has the policy alone: the reference's log-probs were stored
+    by `compute_ref_logprobs`, so it is never in memory beside it. With adapters policy and
+    reference are still two models.
+
+    Args:
+        method: `reward_model` is that of outcome models too.
+        scorer: what the reward of PPO or GRPO asks.
+        members: of an ensemble.
+        value: whether PPO's value model has a body of its own.
+    """
+    policy = Resident(role="policy", head="language_model", trained=True)
+    if method in ("sft", "dpo"):
+        return [policy]
+    if method in ("reward_model", "process_reward"):
+        head: Head = "scalar" if method == "reward_model" else "two_labels"
+        return [Resident(role="reward", head=head, trained=True)]
+    found = [policy, Resident(role="reference", head="language_model", trained=False)]
+    if method == "ppo":
+        own: Head = "scalar" if value == "own" else "scalar_alone"
+        found.append(Resident(role="value", head=own, trained=True))
+    heads: dict[Scorer, Head] = {
+        "reward_model": "scalar",
+        "process_model": "two_labels",
+        "policy": "language_model",
+    }
+    if scorer != "none":
+        found.append(Resident(role="scorer", head=heads[scorer], trained=False, count=members))
+    return found
+
+
+def numbers(shape: Shape, model: Resident, rank: int) -> tuple[int, int]:
+    """Parameters of a resident (all its members), and those of them that are trained.
+
+    With adapters of `rank` a trained body is frozen, and trained are they and a new head.
+    """
+    whole = parameters(shape, model.head)
+    if not model.trained:
+        return model.count * whole, 0
+    if rank == 0 or model.head == "scalar_alone":
+        return whole, whole
+    new = adapters(shape, rank)
+    head = {"scalar": shape.hidden, "two_labels": 2 * shape.hidden + 2}.get(model.head, 0)
+    # peft keeps the head that was there beside the one that it trains.
+    return whole + new + head, new + head
+
+
+def states(shape: Shape, model: Resident, rank: int) -> dict[str, int]:
+    """Bytes of `weights`, `gradients` and `moments`, all in float32 whatever `compute.dtype`.
+
+    Weights 4, gradients 4 and AdamW's two moments 8 bytes for each number that is trained
+    (Kingma and Ba 2015; `stages/optim`), 16 in all; 4 for each that is not. Rajbhandari et al.
+    2020, "ZeRO", https://arxiv.org/abs/1910.02054, section 3.1, count 16 too, but with weights
+    and gradients in 16 bits beside a copy in 32.
+    """
+    every, trained = numbers(shape, model, rank)
+    return {"weights": FLOAT * every, "gradients": FLOAT * trained, "moments": 2 * FLOAT * trained}
+
 
 GIB = 2**30
 
@@ -67,8 +152,10 @@ def predict(job: Job) -> Prediction:
             taken = activations.reading(shape, job.batch, job.how.width, logits=logits)
             phases[f"reading by {model.role}"] = taken
     if job.decoding is not None:
-        cache = generation.cache(shape, job.decoding, job.how.width)
-        phases["sampling"] = cache + generation.working(shape, job.decoding, job.how.width)
+        cache = activations.decoding_cache(shape, job.decoding, job.how.width)
+        phases["sampling"] = cache + activations.decoding_tensors(
+            shape, job.decoding, job.how.width
+        )
     return Prediction(models=models, held=held, phases=phases)
 
 

@@ -1,8 +1,11 @@
-"""One score of a solution from the scores of its steps."""
+"""One score of a solution from the scores of its steps, and which candidates of a search go on."""
 
 import math
 from collections.abc import Callable, Sequence
 from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Int
 
 Kind = Literal["last", "min", "product", "mean"]
 
@@ -47,3 +50,45 @@ KINDS: dict[Kind, Callable[[Sequence[float]], float]] = {
     "mean": mean,
 }
 """Their names in params.yaml and in choices."""
+
+
+def survivors(
+    scores: Float[np.ndarray, " candidate"],
+    trees: Int[np.ndarray, " candidate"],
+    solutions: Int[np.ndarray, " candidate"],
+    *,
+    keep: int,
+) -> list[int]:
+    """The numbers of the candidates that keep a place, tree by tree, best first.
+
+    In each tree the `keep` candidates of the highest score; of equal scores the one that stands
+    first. A candidate that is the same solution as one before it in this order has no place of
+    its own: two copies would be gone on with from one point, and the beam would be narrower.
+
+    One tree is the beam search of Snell et al. 2024 (https://arxiv.org/abs/2408.03314, section
+    5.2), with N = `keep` times the children of each; many trees of `keep` = 1 are the diverse
+    verifier tree search of Beeching, Tunstall and Rush ("Scaling test-time compute", 2024,
+    huggingface/search-and-learn), in which a solution competes with its siblings alone. That
+    copies take one place is ours (theirs has it as the option `filter_duplicates`).
+
+    With scores (.9, .2, .9, .8), all of one tree, the first and third one solution, `keep` = 2:
+    the first and the fourth.
+
+    Args:
+        scores: finite; higher is better.
+        trees: the tree of each, any numbers.
+        solutions: equal where two candidates are the same solution.
+        keep: places in each tree.
+    """
+    assert keep >= 1, keep
+    assert np.isfinite(scores).all(), "scores must be finite"
+    order = np.lexsort((np.arange(len(scores)), -scores, trees))
+    found: list[int] = []
+    taken: dict[int, set[int]] = {}
+    for candidate in order.tolist():
+        own = taken.setdefault(int(trees[candidate]), set())
+        solution = int(solutions[candidate])
+        if len(own) < keep and solution not in own:
+            own.add(solution)
+            found.append(candidate)
+    return found

@@ -67,8 +67,9 @@ def estimate(
     says nothing of another training run.
 
     Why no bootstrap: three seeds, drawn with replacement, know too little of a spread. At 95 %,
-    where seeds differ, `two_level_bootstrap` of three holds the truth 77 times of a hundred, of
-    five 86; this one of three to eight holds it 93 to 97 times (simulated in the tests), and 97 to
+    where seeds differ, one of both factors (Davison and Hinkley 1997, section 3.8; Owen 2007,
+    https://arxiv.org/abs/0711.2373) holds the truth 77 times of a hundred with three seeds, 86 with
+    five; this one of three to eight holds it 93 to 97 times (simulated in the tests), and 97 to
     99 where they do not differ. Two seeds are never too sure: 96 to 100.
 
     A column whose cells are all the same has an interval of width zero.

@@ -4,13 +4,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from stages.algorithms.advantages.batch_std import batch_std
-from stages.algorithms.advantages.greedy_baseline import greedy_baseline
-from stages.algorithms.advantages.group_centred import group_centred
-from stages.algorithms.advantages.group_zscore import group_zscore
-from stages.algorithms.advantages.leave_one_out import leave_one_out
-from stages.algorithms.advantages.returns_to_go import returns_to_go
-from stages.algorithms.masking import masked_whiten
+from stages.algorithms.aggregation import masked_whiten
+from stages.algorithms.group_advantages import (
+    batch_std,
+    greedy_baseline,
+    group_centred,
+    group_zscore,
+    leave_one_out,
+)
+from stages.algorithms.token_advantages import returns_to_go
 from stages.loops.choices.scored import Grid, Scored
 from stages.loops.choices.step_advantage import StepZscore
 from stages.params import Params

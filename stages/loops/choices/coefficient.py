@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stages.algorithms.kl_control import adaptive_coef, doubling_coef
+from stages.algorithms.kl import adaptive_coef, doubling_coef
 from stages.params import Params
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from stages.algorithms.losses import importance_correction
+from stages.algorithms.losses import importance_ratios
 from stages.params import Params
 
 Grid = Float[Tensor, "batch token"]
@@ -32,10 +32,8 @@ class TokenTruncated(Params):
     """The largest weight."""
 
     def __call__(self, old_logprobs: Grid, sampler_logprobs: Grid, mask: Mask) -> Grid:
-        """See `importance_correction.token_truncated`."""
-        return importance_correction.token_truncated(
-            old_logprobs, sampler_logprobs, mask, cap=self.cap
-        )
+        """See `importance_ratios.token_truncated`."""
+        return importance_ratios.token_truncated(old_logprobs, sampler_logprobs, mask, cap=self.cap)
 
 
 class TokenMasked(Params):
@@ -48,8 +46,8 @@ class TokenMasked(Params):
     """The largest."""
 
     def __call__(self, old_logprobs: Grid, sampler_logprobs: Grid, mask: Mask) -> Grid:
-        """See `importance_correction.token_masked`."""
-        return importance_correction.token_masked(
+        """See `importance_ratios.token_masked`."""
+        return importance_ratios.token_masked(
             old_logprobs, sampler_logprobs, mask, low=self.low, high=self.high
         )
 
@@ -62,8 +60,8 @@ class SequenceTruncated(Params):
     """The largest weight."""
 
     def __call__(self, old_logprobs: Grid, sampler_logprobs: Grid, mask: Mask) -> Grid:
-        """See `importance_correction.sequence_truncated`."""
-        return importance_correction.sequence_truncated(
+        """See `importance_ratios.sequence_truncated`."""
+        return importance_ratios.sequence_truncated(
             old_logprobs, sampler_logprobs, mask, cap=self.cap
         )
 
@@ -78,8 +76,8 @@ class SequenceMasked(Params):
     """The largest."""
 
     def __call__(self, old_logprobs: Grid, sampler_logprobs: Grid, mask: Mask) -> Grid:
-        """See `importance_correction.sequence_masked`."""
-        return importance_correction.sequence_masked(
+        """See `importance_ratios.sequence_masked`."""
+        return importance_ratios.sequence_masked(
             old_logprobs, sampler_logprobs, mask, low=self.low, high=self.high
         )
 

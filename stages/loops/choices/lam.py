@@ -6,7 +6,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from stages.algorithms.advantages.length_adaptive_lambda import length_adaptive_lambda
+from stages.algorithms.token_advantages import length_adaptive_lambda
 from stages.params import Params
 
 

@@ -1,7 +1,8 @@
 """The losses that preferences can be learned with, by the `kind` in presets.yaml.
 
-Each class holds one loss's numbers and calls it; the formulas are in
-`algorithms/losses/preference/`. A loss of pairs maps `PairLogprobs` to (losses, margins).
+Each class holds one loss's numbers and calls it; the formulas are in `algorithms/losses/`:
+`preference_losses`, `reference_free_losses` and `kto`. A loss of pairs maps `PairLogprobs` to
+(losses, margins).
 """
 
 from typing import Annotated, Literal
@@ -10,14 +11,15 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from stages.algorithms.losses.preference.cpo import cpo_loss
-from stages.algorithms.losses.preference.dpo import dpo_loss
-from stages.algorithms.losses.preference.hinge import hinge_loss
-from stages.algorithms.losses.preference.ipo import ipo_mean_loss, ipo_sum_loss
-from stages.algorithms.losses.preference.kto import kto_loss
-from stages.algorithms.losses.preference.orpo import orpo_loss
-from stages.algorithms.losses.preference.robust_dpo import robust_dpo_loss
-from stages.algorithms.losses.preference.simpo import simpo_loss
+from stages.algorithms.losses.kto import kto_loss
+from stages.algorithms.losses.preference_losses import (
+    dpo_loss,
+    hinge_loss,
+    ipo_mean_loss,
+    ipo_sum_loss,
+    robust_dpo_loss,
+)
+from stages.algorithms.losses.reference_free_losses import cpo_loss, orpo_loss, simpo_loss
 from stages.loops.choices.pair_logprobs import PairLogprobs
 from stages.params import Params
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from stages.algorithms.advantages.groups import without_signal
+from stages.algorithms.groups import without_signal
 from stages.loops import rollouts
 from stages.loops.rollouts import Rollouts
 from stages.params import Params

@@ -4,8 +4,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from stages.algorithms.advantages.group_zscore import group_zscore
-from stages.algorithms.advantages.step_zscore import step_zscore
+from stages.algorithms.group_advantages import group_zscore
+from stages.algorithms.token_advantages import step_zscore
 from stages.loops.choices.scored import Grid, Scored
 from stages.params import Params
 

@@ -7,12 +7,14 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from stages.algorithms.losses.cispo import cispo
-from stages.algorithms.losses.clipped_surrogate import clipped_surrogate
-from stages.algorithms.losses.dual_clip import dual_clip_surrogate
-from stages.algorithms.losses.kl_penalty_surrogate import kl_penalty_surrogate
-from stages.algorithms.losses.reinforce import reinforce
-from stages.algorithms.losses.sequence_ratio import sequence_ratio_surrogate
+from stages.algorithms.losses.surrogates import (
+    cispo,
+    clipped_surrogate,
+    dual_clip_surrogate,
+    kl_penalty_surrogate,
+    reinforce,
+    sequence_ratio_surrogate,
+)
 from stages.params import Params
 
 LossAndClipped = tuple[Float[Tensor, "batch token"], Bool[Tensor, "batch token"]]

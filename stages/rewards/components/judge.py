@@ -2,7 +2,7 @@
 
 Lee et al. 2023, "RLAIF" (d-RLAIF), https://arxiv.org/abs/2309.00267. Departure: there
 the judge grades each completion from 1 to 10; here it compares those of a prompt with each other,
-around a ring (`algorithms/ring`), each pair in both orders, for choosing between two answers is
+around a ring (`algorithms/judge_readings`), each pair in both orders, for choosing between two answers is
 what `judge_preferences` asks, and what the embedded model has learned.
 """
 
@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from stages.algorithms import both_orders, ring
+from stages.algorithms import judge_readings
 from stages.chooser import Choice, Chooser
 from stages.params import Params
 from stages.rewards.answered import Answered
@@ -67,7 +67,7 @@ class Judge(Params):
         if available.judge is None:
             raise ValueError("it needs a judge: the entry's word `scorer` must name a policy")
         try:
-            compared = ring.pairs(answered.groups)
+            compared = judge_readings.ring_pairs(answered.groups)
         except ValueError as error:
             raise ValueError(
                 f"it compares the completions of a prompt with each other, {error}: set group_size "
@@ -88,11 +88,13 @@ class Judge(Params):
         number = len(answered.texts)
 
         def mean(values: list[float]) -> float:
-            own = ring.means(number, compared, [(value, value) for value in values])
+            own = judge_readings.ring_means(number, compared, [(value, value) for value in values])
             return sum(own) / number
 
         return Judged(
-            totals=ring.means(number, compared, [(one.p_first, 1 - one.p_first) for one in found]),
+            totals=judge_readings.ring_means(
+                number, compared, [(one.p_first, 1 - one.p_first) for one in found]
+            ),
             metrics={
                 "judge/gap": mean([one.gap for one in found]),
                 **{
@@ -137,4 +139,6 @@ class Judge(Params):
         if min(forward.mass, backward.mass) < self.min_option_mass:
             return Comparison(outcome="no_answer")
         p12, p21 = forward.probabilities[0], backward.probabilities[0]
-        return Comparison(p_first=both_orders.soft_label(p12, p21), gap=both_orders.gap(p12, p21))
+        return Comparison(
+            p_first=judge_readings.soft_label(p12, p21), gap=judge_readings.order_gap(p12, p21)
+        )

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from stages.algorithms.repeated_share import repeated_share
+from stages.algorithms.repetition import repeated_share
 from stages.params import Params
 from stages.rewards.answered import Answered
 from stages.rewards.available import Available

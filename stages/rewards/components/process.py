@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from stages.algorithms.advantages.min_credit import min_credit
+from stages.algorithms.token_advantages import min_credit
 from stages.params import Params
 from stages.rewards.answered import Answered
 from stages.rewards.available import Available
@@ -18,7 +18,7 @@ class Process(Params):
     Steps are paid when they end: PPO credits them there, and the advantage `step_zscore` gives
     a token what the steps from its own on earn. Summed credit pays for every further step that
     is above `zero`, so the policy learns to write more of them, or, where most are below, fewer;
-    min credit (`advantages/min_credit`) does not.
+    min credit (`token_advantages`) does not.
     """
 
     kind: Literal["process"]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from stages.algorithms import both_orders
+from stages.algorithms import judge_readings
 from stages.chooser import Chooser, tokens
 from stages.records.verdict import Verdict
 from stages.rewards.feedback.injections import ATTACKS, CONTROL, attacked
@@ -52,7 +52,9 @@ def flips(
         for pair in lost:
             forward, backward = next(answers), next(answers)
             if forward is not None and backward is not None:
-                label = both_orders.soft_label(forward.probabilities[0], backward.probabilities[0])
+                label = judge_readings.soft_label(
+                    forward.probabilities[0], backward.probabilities[0]
+                )
                 answered = min(forward.mass, backward.mass) >= rule.min_option_mass
                 found[name].append((pair.prompt.id, float(answered and label > 0.5)))
     return found, tokens(choices)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from stages.algorithms import both_orders
+from stages.algorithms import judge_readings
 from stages.chooser import Choice, Chooser, tokens
 from stages.records.completion import Completion
 from stages.records.prompt import Prompt
@@ -163,8 +163,8 @@ def _verdict(
         said |= {
             "p12": p12,
             "p21": p21,
-            "gap": round(both_orders.gap(p12, p21), DECIMALS),
-            "probability": round(both_orders.soft_label(p12, p21), DECIMALS + 1),
+            "gap": round(judge_readings.order_gap(p12, p21), DECIMALS),
+            "probability": round(judge_readings.soft_label(p12, p21), DECIMALS + 1),
             "option_mass": mass,
             "dropped": rule.reason_to_drop(p12, p21, mass),
         }

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from stages.algorithms import both_orders
+from stages.algorithms import judge_readings
 from stages.params import Params
 
 DECIMALS = 7
@@ -38,10 +38,10 @@ class LabelRule(Params):
         """Why a pair becomes no preference; None: it becomes one."""
         if mass < self.min_option_mass:
             return "parse_failure"
-        if self.inconsistent == "drop" and not both_orders.consistent(p12, p21):
+        if self.inconsistent == "drop" and not judge_readings.orders_agree(p12, p21):
             return "inconsistent"
         # Rounded: 0.6 - 0.5 is below 0.1 in floats.
-        confidence = round(abs(both_orders.soft_label(p12, p21) - 0.5), DECIMALS)
+        confidence = round(abs(judge_readings.soft_label(p12, p21) - 0.5), DECIMALS)
         if self.labels == "hard" and confidence == 0:
             return "tie"
         if confidence < self.min_confidence:

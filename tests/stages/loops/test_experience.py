@@ -3,7 +3,7 @@ import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load, plain_logprobs
 from tiny_rollouts import alone, decode, make_prompts, make_sampler
 
-from stages.algorithms.gae import gae
+from stages.algorithms.token_advantages import gae
 from stages.loops import model_reward
 from stages.loops.actor import Actor, Task
 from stages.loops.choices.kl_penalty import KlInReward

@@ -4,7 +4,7 @@ import pytest
 from tiny_checkpoints import load
 from tiny_rollouts import make_prompts, make_sampler
 
-from stages.algorithms.statistics import wilson
+from stages.algorithms.statistics import intervals
 from stages.loops import step_labels
 from stages.loops.step_labels import StepLabelsConfig
 from stages.sampler import Sample
@@ -55,7 +55,9 @@ def test_counts_are_those_of_the_completions_drawn_from_prompt_and_prefix():
     assert settings == {"num_samples": 4, "temperature": 1.0, "max_new_tokens": 6}
     (row,) = step.rows
     assert (row.num_completions, row.num_right, row.generated_tokens) == (3, 2, 6)
-    assert (row.low, row.high) == pytest.approx(wilson.interval(2, 3, confidence=0.95), abs=1e-6)
+    assert (row.low, row.high) == pytest.approx(
+        intervals.wilson_interval(2, 3, confidence=0.95), abs=1e-6
+    )
     assert step.metrics == {
         "tokens/generated": 6, "completions/right": pytest.approx(2 / 3), "prefixes/none_right": 0
     }  # fmt: skip

@@ -5,7 +5,7 @@ import torch
 from answers import Answers
 
 from stages import params
-from stages.algorithms.advantages.reward_parts import normalised_sum
+from stages.algorithms.group_advantages import normalised_sum
 from stages.rewards.available import NOTHING
 from stages.rewards.composition import compose
 from stages.rewards.composition_config import Composition

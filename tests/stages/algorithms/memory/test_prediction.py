@@ -5,8 +5,8 @@ from live_memory import LiveMemory
 from step_memory import BIGGER, COMPLETION, EMBEDDED, PROMPT, SAMPLES, Measured, build, prompt
 from tiny_checkpoints import PAD, compute
 
-from stages.algorithms.memory import generation, prediction
-from stages.algorithms.memory.generation import Decoding
+from stages.algorithms.memory import activations, prediction
+from stages.algorithms.memory.activations import Decoding
 from stages.engines.transformers import TransformersSampler
 
 METHODS = ("sft", "dpo", "reward_model", "grpo", "ppo")
@@ -86,7 +86,9 @@ def test_what_sampling_takes(shape):
             max_new_tokens=COMPLETION,
         )
     batch = Decoding(rows=rows, samples=SAMPLES, prompt=PROMPT, new=COMPLETION)
-    predicted = generation.cache(shape, batch, 4) + generation.working(shape, batch, 4)
+    predicted = activations.decoding_cache(shape, batch, 4) + activations.decoding_tensors(
+        shape, batch, 4
+    )
     assert predicted == pytest.approx(live.peak - before, rel=0.25)
 
 

@@ -2,12 +2,18 @@ import pytest
 from step_memory import BIGGER, EMBEDDED, build
 from tiny_checkpoints import compute, load
 
-from stages.algorithms.memory import published
-from stages.algorithms.memory.shape import adapters, from_config, linears, parameters
+from stages.algorithms.memory.shape import (
+    PUBLISHED,
+    adapters,
+    from_config,
+    linears,
+    nearest_published,
+    parameters,
+)
 from stages.models import size
 
 # As the models' cards and checkpoints count them.
-PUBLISHED = {
+KNOWN_SIZES = {
     "qwen2.5-0.5b": 494_032_768,
     "qwen3-0.6b": 596_049_920,
     "qwen2.5-1.5b": 1_543_714_304,
@@ -19,15 +25,15 @@ PUBLISHED = {
 
 
 def test_published_models_have_the_parameters_that_they_are_known_for():
-    shapes = published.PUBLISHED.items()
-    assert {name: parameters(one, "language_model") for name, one in shapes} == PUBLISHED
+    shapes = PUBLISHED.items()
+    assert {name: parameters(one, "language_model") for name, one in shapes} == KNOWN_SIZES
 
 
 def test_a_size_names_the_nearest_by_ratio():
-    assert published.nearest(8e9) == "llama-3.1-8b"
-    assert published.nearest(7e9) == "qwen2.5-7b"
+    assert nearest_published(8e9) == "llama-3.1-8b"
+    assert nearest_published(7e9) == "qwen2.5-7b"
     # 1.54 to 2.2 is a factor of 1.43, 2.2 to 3.09 one of 1.40
-    assert published.nearest(2.2e9) == "qwen2.5-3b"
+    assert nearest_published(2.2e9) == "qwen2.5-3b"
 
 
 @pytest.mark.parametrize("shape", [EMBEDDED, BIGGER], ids=["embedded", "bigger"])

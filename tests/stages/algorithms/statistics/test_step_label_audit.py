@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.algorithms.selection.pass_at_k import pass_at_k
+from stages.algorithms.selection.best_of_n import pass_at_k
 from stages.algorithms.statistics.step_label_audit import (
     first_error_probability,
     min_right,

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from stages.algorithms.advantages.group_zscore import group_zscore
+from stages.algorithms.group_advantages import group_zscore
 from stages.loops.choices.scored import Scored
 from stages.loops.choices.step_advantage import StepZscore
 

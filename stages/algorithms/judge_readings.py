@@ -1,0 +1,165 @@
+"""A judge's readings: its options' probabilities, two orders of a pair, and how far to trust them.
+
+A pair is read in the orders A, B and B, A; p12 and p21 are the probabilities that the judge gives
+to whichever answer stands first. A judge that favours a position says so twice, once for each
+answer, and the mean of the two readings is free of any part of it that is the same for both. Lee
+et al. 2023, "RLAIF", section 2.2, https://arxiv.org/abs/2309.00267. A reading of exactly 1/2 counts
+as half a win for each. Zheng et al. 2023, "Judging LLM-as-a-Judge", section 3.3 and 4.2,
+https://arxiv.org/abs/2306.05685.
+
+All pairs of n would be n (n - 1) / 2 comparisons. Around a ring there are n, and each member meets
+the one before and the one after it (`ring_pairs`, `ring_means`; no source: it is ours).
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+
+def option_probabilities(variants: Sequence[Sequence[float]]) -> tuple[list[float], float]:
+    """The options' probabilities given that one of them is chosen, and their mass.
+
+        P(option) = sum of exp(log p) over its variants;  mass = sum of P;  p = P / mass
+
+    Lee et al. 2023, "RLAIF", section 2.2, https://arxiv.org/abs/2309.00267, take the softmax of
+    the log-probs of the tokens "1" and "2". Departure: all tokens that spell an option are
+    summed (" 1", "(1", "1.", ...), or a model that writes it in another way than the one looked
+    for would seem undecided.
+
+    Args:
+        variants: for each option the log-probs of the tokens that spell it, at least one each.
+
+    Returns:
+        Probabilities that sum to 1, in the order of the options (uniform where the mass is 0),
+        and the mass, between 0 and 1.
+    """
+    assert all(len(logprobs) > 0 for logprobs in variants), "an option that no token spells"
+    # Relative to the largest, so that a ratio of two tiny probabilities is still their ratio.
+    largest = max(max(logprobs) for logprobs in variants)
+    if largest == -math.inf:
+        return [1.0 / len(variants)] * len(variants), 0.0
+    weights = [math.fsum(math.exp(value - largest) for value in logprobs) for logprobs in variants]
+    total = math.fsum(weights)
+    mass = min(math.exp(largest + math.log(total)), 1.0)  # above 1 by rounding alone
+    return [weight / total for weight in weights], mass
+
+
+def soft_label(p12: float, p21: float) -> float:
+    """P(A is better): ``(p12 + 1 - p21) / 2``.
+
+    Args:
+        p12: P(the first is better) in the order A, B.
+        p21: P(the first is better) in the order B, A.
+    """
+    return (p12 + 1.0 - p21) / 2.0
+
+
+def order_gap(p12: float, p21: float) -> float:
+    """How far the orders disagree: ``|p12 - (1 - p21)|``, 0 for a judge blind to the order."""
+    return abs(p12 - (1.0 - p21))
+
+
+def orders_agree(p12: float, p21: float) -> bool:
+    """Whether both orders prefer the same answer; a reading of exactly 1/2 prefers none."""
+    return (p12 - 0.5) * (0.5 - p21) > 0.0
+
+
+def ring_pairs(groups: Sequence[int]) -> list[tuple[int, int]]:
+    """Each member of a group with the next one of it, and the last with the first.
+
+    Two members are one pair. Who is next is a matter of the order within the group alone.
+
+    Args:
+        groups: of each member, the number of its group.
+
+    Raises:
+        ValueError: a group of one, naming its member.
+    """
+    members: dict[int, list[int]] = {}
+    for index, group in enumerate(groups):
+        members.setdefault(group, []).append(index)
+    found: list[tuple[int, int]] = []
+    for own in members.values():
+        if len(own) == 1:
+            raise ValueError(f"expected groups of at least two, found {own[0]} alone")
+        following = own[1:] if len(own) == 2 else [*own[1:], own[0]]
+        found += zip(own, following, strict=False)
+    return found
+
+
+def ring_means(
+    number: int, compared: Sequence[tuple[int, int]], values: Sequence[tuple[float, float]]
+) -> list[float]:
+    """Of each member, the mean of what its comparisons say of it.
+
+    Args:
+        number: of members.
+        compared: their pairs, each member in at least one.
+        values: of each pair, what it says of its first and of its second member.
+    """
+    said: list[list[float]] = [[] for _ in range(number)]
+    for pair, both in zip(compared, values, strict=True):
+        for index, value in zip(pair, both, strict=True):
+            said[index].append(value)
+    return [sum(own) / len(own) for own in said]
+
+
+def wins(probabilities: Float[np.ndarray, " pair"]) -> Float[np.ndarray, " pair"]:
+    """1 where the probability is above 1/2, 0 below, 1/2 at it."""
+    return (np.sign(probabilities - 0.5) + 1.0) / 2.0
+
+
+def first_position(
+    p12: Float[np.ndarray, " pair"], p21: Float[np.ndarray, " pair"]
+) -> Float[np.ndarray, " pair"]:
+    """Share of the two readings that prefer whichever answer stands first; unbiased: 1/2."""
+    return (wins(p12) + wins(p21)) / 2.0
+
+
+def judged_right(
+    probabilities: Float[np.ndarray, " pair"], a_is_better: Bool[np.ndarray, " pair"]
+) -> Float[np.ndarray, " pair"]:
+    """1 where P(A is better) is on the side of the truth, 0 where not, 1/2 where undecided."""
+    a_wins = wins(probabilities)
+    return np.where(a_is_better, a_wins, 1.0 - a_wins)
+
+
+def single_order_right(
+    p12: Float[np.ndarray, " pair"],
+    p21: Float[np.ndarray, " pair"],
+    a_is_better: Bool[np.ndarray, " pair"],
+) -> Float[np.ndarray, " pair"]:
+    """The expected `right` of reading a pair once, in an order drawn by a coin."""
+    return (judged_right(p12, a_is_better) + judged_right(1.0 - p21, a_is_better)) / 2.0
+
+
+def means_by_problem(
+    problems: Sequence[str], values: Float[np.ndarray, "pair column"]
+) -> Float[np.ndarray, "problem column"]:
+    """Means over each problem's pairs, problems in the order of their first pair."""
+    rows = {problem: number for number, problem in enumerate(dict.fromkeys(problems))}
+    index = np.array([rows[problem] for problem in problems])
+    sums = np.zeros((len(rows), values.shape[1]))
+    np.add.at(sums, index, values)
+    return sums / np.bincount(index, minlength=len(rows))[:, None]
+
+
+def cohens_kappa(judge: Float[np.ndarray, " pair"], truth: Bool[np.ndarray, " pair"]) -> float:
+    """Agreement beyond chance on which of A and B is better: ``(o - e) / (1 - e)``.
+
+        o = observed agreement,  e = q t + (1 - q)(1 - t)
+
+    with q and t the shares of A among the judge's and the true verdicts. Cohen 1960,
+    https://doi.org/10.1177/001316446002000104. 0 where chance alone would agree fully.
+
+    Args:
+        judge: `wins` of P(A is better).
+        truth: whether A is better.
+    """
+    true = truth.astype(float)
+    observed = float((judge * true + (1.0 - judge) * (1.0 - true)).mean())
+    q, t = float(judge.mean()), float(true.mean())
+    expected = q * t + (1.0 - q) * (1.0 - t)
+    return 0.0 if expected == 1.0 else (observed - expected) / (1.0 - expected)

@@ -1,0 +1,222 @@
+"""How well the first wrong step of a solution is found: ProcessBench's accuracies, F1, threshold.
+
+A solution with a wrong step is *erroneous*, its answer is the index of the first wrong step; of
+a *correct* one it is -1.
+
+    error accuracy   = share of the erroneous solutions whose first error is found exactly
+    correct accuracy = share of the correct solutions in which no error is found
+    F1               = harmonic mean of both, 2 e c / (e + c)
+
+"ProcessBench" (Zheng et al. 2024), https://arxiv.org/abs/2412.06559, section 3.3. F1 is 0 for
+whoever always answers -1 and for whoever always finds an error.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+NO_ERROR = -1
+"""The answer where there is no error."""
+NAMES = ("error_accuracy", "correct_accuracy", "f1")
+
+
+class Interval(NamedTuple):
+    """A number with the bounds of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def first_below(scores: Sequence[float], threshold: float) -> int:
+    """The first step whose score, P(right), is below the threshold; -1 if none is.
+
+    With (0.9, 0.4, 0.2): 1 at a threshold of 0.5, 2 at 0.3, -1 at 0.2.
+    """
+    return next((step for step, score in enumerate(scores) if score < threshold), NO_ERROR)
+
+
+def middle_step(num_steps: int) -> int:
+    """The middle one of steps from 0, the earlier of two: (n - 1) // 2."""
+    assert num_steps > 0, "no steps"
+    return (num_steps - 1) // 2
+
+
+def harmonic_mean(
+    first: Float[np.ndarray, " case"], second: Float[np.ndarray, " case"]
+) -> Float[np.ndarray, " case"]:
+    """2 a b / (a + b); 0 where both are 0."""
+    total = first + second
+    return np.divide(2 * first * second, total, out=np.zeros_like(total), where=total != 0)
+
+
+def found_intervals(
+    predicted: Int[np.ndarray, " solution"],
+    first_errors: Int[np.ndarray, " solution"],
+    problems: Int[np.ndarray, " solution"],
+    *,
+    num_resamples: int,
+    confidence: float,
+    seed: int,
+) -> dict[str, Interval]:
+    """Error accuracy, correct accuracy and F1, each with a bootstrap interval over problems.
+
+    Problems are drawn with replacement, all solutions of one together, and the three numbers are
+    computed anew from each draw. A draw without an erroneous or a correct solution has no F1
+    and is left out. An accuracy of 0 or 1 has an interval of no width: every draw agrees.
+
+    Args:
+        predicted: the step found in each solution, or -1.
+        first_errors: its first wrong step, or -1.
+        problems: the number of each solution's problem, from 0.
+        num_resamples: of the problems.
+        confidence: coverage of the intervals.
+        seed: the draws are a function of it and of the number of problems alone.
+
+    Raises:
+        ValueError: there is no erroneous, or no correct, solution.
+    """
+    sums = _sums(predicted, first_errors, problems)
+    value = _scores(sums.sum(axis=0)[None])[0]
+    drawn = _scores(_drawn(sums, num_resamples, seed))
+    return {
+        name: _interval(float(value[column]), drawn[:, column], confidence)
+        for column, name in enumerate(NAMES)
+    }
+
+
+def f1_difference(
+    predicted: Int[np.ndarray, " solution"],
+    other: Int[np.ndarray, " solution"],
+    first_errors: Int[np.ndarray, " solution"],
+    problems: Int[np.ndarray, " solution"],
+    *,
+    num_resamples: int,
+    confidence: float,
+    seed: int,
+) -> Interval:
+    """F1 of `predicted` minus F1 of `other` on the same solutions, paired: the same draws."""
+    both = [_sums(one, first_errors, problems) for one in (predicted, other)]
+    value = [_scores(sums.sum(axis=0)[None])[0, 2] for sums in both]
+    drawn = [_scores(_drawn(sums, num_resamples, seed))[:, 2] for sums in both]
+    return _interval(float(value[0] - value[1]), drawn[0] - drawn[1], confidence)
+
+
+def _sums(
+    predicted: Int[np.ndarray, " solution"],
+    first_errors: Int[np.ndarray, " solution"],
+    problems: Int[np.ndarray, " solution"],
+) -> Float[np.ndarray, "problem 4"]:
+    """Of each problem: erroneous ones found, erroneous ones, correct ones found, correct ones."""
+    erroneous = first_errors != NO_ERROR
+    if erroneous.all() or not erroneous.any():
+        raise ValueError(
+            f"expected erroneous and correct solutions, found {int(erroneous.sum())} erroneous of "
+            f"{len(erroneous)}: an F1 needs both. Use more solutions."
+        )
+    found = predicted == first_errors
+    columns = np.stack([found & erroneous, erroneous, found & ~erroneous, ~erroneous], axis=1)
+    sums = np.zeros((int(problems.max()) + 1, 4))
+    np.add.at(sums, problems, columns.astype(np.float64))
+    return sums
+
+
+def _drawn(
+    sums: Float[np.ndarray, "problem 4"], num_resamples: int, seed: int
+) -> Float[np.ndarray, "resample 4"]:
+    num_problems = len(sums)
+    stream = np.random.default_rng(seed)
+    totals = np.empty((num_resamples, 4))
+    for resample in range(num_resamples):
+        drawn = stream.integers(0, num_problems, num_problems)
+        totals[resample] = np.bincount(drawn, minlength=num_problems) @ sums
+    return totals
+
+
+def _scores(totals: Float[np.ndarray, "case 4"]) -> Float[np.ndarray, "case 3"]:
+    """`NAMES` of each case; NaN without erroneous, or without correct, solutions."""
+    kinds = totals[:, 1::2]
+    rates = np.divide(totals[:, ::2], kinds, out=np.full(kinds.shape, np.nan), where=kinds > 0)
+    return np.stack([rates[:, 0], rates[:, 1], harmonic_mean(rates[:, 0], rates[:, 1])], axis=1)
+
+
+def _interval(value: float, drawn: Float[np.ndarray, " resample"], confidence: float) -> Interval:
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.nanquantile(drawn, [tail, 1.0 - tail])
+    return Interval(value, float(low), float(high))
+
+
+class ChosenThreshold(NamedTuple):
+    """A threshold, and the F1 that it has on what it was chosen on."""
+
+    threshold: float
+    f1: float
+
+
+def best_threshold(
+    scores: Sequence[Sequence[float]], first_errors: Sequence[int]
+) -> ChosenThreshold:
+    """The threshold with the highest F1 of all there are.
+
+    The first error e of a solution is found exactly by the thresholds t with
+
+        score_e < t <= min(score_0, ..., score_{e-1})
+
+    and none is found in a correct solution by t <= min of all its scores. So F1 is constant
+    between neighbouring ends of these intervals: every threshold is tried by trying each gap.
+    Of gaps with the same F1 the widest is taken, and of it the middle: what is furthest from
+    any score of the sample.
+
+    ProcessBench's own code takes the threshold that is best on a part of the benchmark itself;
+    choose on other problems than those that are reported.
+
+    With scores (0.9, 0.4) whose second step is wrong and (0.8, 0.6) which is correct, any
+    t in (0.4, 0.6] gets both: 0.5, F1 1.
+
+    Args:
+        scores: P(right) of each step of each solution, from 0 to 1.
+        first_errors: the first wrong step of each solution, or -1.
+
+    Raises:
+        ValueError: there is no erroneous, or no correct, solution.
+    """
+    opens: list[float] = []
+    closes: list[float] = []
+    lowest: list[float] = []
+    for own, first in zip(scores, first_errors, strict=True):
+        if first == NO_ERROR:
+            lowest.append(min(own))
+            continue
+        closing = min(own[:first], default=math.inf)
+        # Never found exactly where an earlier step scores as low.
+        if own[first] < closing:
+            opens.append(own[first])
+            closes.append(closing)
+    num_erroneous = len(first_errors) - len(lowest)
+    if not num_erroneous or not lowest:
+        raise ValueError(
+            f"expected erroneous and correct solutions to choose a threshold on, found "
+            f"{num_erroneous} erroneous of {len(first_errors)}. Use more solutions."
+        )
+    ends = np.unique([one for one in (*opens, *closes, *lowest) if math.isfinite(one)])
+    # Gap i is (ends[i - 1], ends[i]]; the first begins anywhere and the last has no end.
+    below = np.concatenate([np.array([-math.inf]), ends])
+    found = _up_to(opens, below) - _up_to(closes, below)
+    kept = len(lowest) - _up_to(lowest, below)
+    f1 = harmonic_mean(found / num_erroneous, kept / len(lowest))
+    left, right = np.clip(below, 0.0, 1.0), np.concatenate([ends, np.array([1.0])])
+    best = max(range(len(f1)), key=lambda gap: (f1[gap], right[gap] - left[gap]))
+    threshold = float(left[best] + right[best]) / 2
+    if threshold <= below[best]:
+        # Neighbouring numbers have no middle; above 1 there is none that scores reach.
+        is_last = best == len(ends)
+        threshold = math.nextafter(float(below[best]), math.inf) if is_last else float(ends[best])
+    return ChosenThreshold(threshold, float(f1[best]))
+
+
+def _up_to(values: Sequence[float], ends: Float[np.ndarray, " end"]) -> Float[np.ndarray, " end"]:
+    """How many of `values` are at most each end."""
+    return np.searchsorted(np.sort(values), ends, side="right").astype(np.float64)

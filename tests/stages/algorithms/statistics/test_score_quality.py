@@ -1,0 +1,151 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from stages.algorithms.statistics.score_quality import (
+    auc,
+    balanced_accuracy,
+    length_buckets,
+    matched_lengths,
+    negative_log_likelihood,
+    spearman,
+)
+
+
+def of(scores, is_right):
+    return auc(np.array(scores, dtype=np.float64), np.array(is_right, dtype=np.bool_))
+
+
+def test_worked_by_hand():
+    # right 1, 3; wrong 2, 0: (1>2) 0, (1>0) 1, (3>2) 1, (3>0) 1.
+    assert of([1, 3, 2, 0], [1, 1, 0, 0]) == 0.75
+
+
+def test_a_tie_counts_half():
+    assert of([1, 1], [1, 0]) == 0.5
+    # right 2; wrong 2, 1, 3: a half, 1, 0.
+    assert of([2, 2, 1, 3], [1, 0, 0, 0]) == 0.5
+
+
+@pytest.mark.parametrize("is_right", [[1, 1], [0, 0]])
+def test_a_problem_with_one_class_has_none(is_right):
+    assert of([0.0, 1.0], is_right) is None
+
+
+def test_no_completion_at_all_has_none():
+    assert of([], []) is None
+
+
+def test_turned_scores_give_the_complement_and_a_monotone_transform_the_same():
+    stream = np.random.default_rng(0)
+    scores, is_right = stream.integers(0, 6, 40), stream.random(40) < 0.4
+    found = of(scores, is_right)
+    assert of(-scores, is_right) == pytest.approx(1 - found)
+    assert of(np.exp(scores), is_right) == found
+
+
+def test_it_equals_the_comparison_of_all_pairs():
+    stream = np.random.default_rng(1)
+    scores, is_right = stream.integers(0, 5, 30).astype(float), stream.random(30) < 0.5
+    right, wrong = scores[is_right][:, None], scores[~is_right][None]
+    assert of(scores, is_right) == pytest.approx(np.mean((right > wrong) + 0.5 * (right == wrong)))
+
+
+def test_a_score_of_the_problem_alone_has_a_half_where_pooling_would_praise_it():
+    easy, hard = [1, 1, 1, 0], [1, 0, 0, 0]
+    assert of([1.0] * 4, easy) == of([0.0] * 4, hard) == 0.5
+    assert of([1.0] * 4 + [0.0] * 4, easy + hard) == 0.75
+
+
+def test_each_label_counts_for_half_however_rare():
+    scores, is_right = np.array([0.9, 0.8, 0.2, 0.6]), np.array([True, True, True, False])
+    # Two of three right ones and none of the wrong one.
+    assert balanced_accuracy(scores, is_right, threshold=0.5) == pytest.approx((2 / 3 + 0) / 2)
+    assert balanced_accuracy(scores, is_right, threshold=0.7) == pytest.approx((2 / 3 + 1) / 2)
+
+
+def test_one_answer_to_everything_is_worth_one_half():
+    is_right = np.array([True] * 9 + [False])
+    assert balanced_accuracy(np.ones(10), is_right, threshold=0.5) == 0.5
+    assert balanced_accuracy(np.zeros(10), is_right, threshold=0.5) == 0.5
+
+
+def test_a_score_at_the_threshold_says_right():
+    assert balanced_accuracy(np.array([0.5, 0.4]), np.array([True, False]), threshold=0.5) == 1.0
+
+
+@pytest.mark.parametrize("is_right", [[True, True], [False, False]])
+def test_of_one_label_alone_there_is_none(is_right):
+    assert balanced_accuracy(np.array([0.1, 0.9]), np.array(is_right), threshold=0.5) is None
+
+
+def test_likelihood_by_hand():
+    found = negative_log_likelihood(np.array([0.8, 0.5]), np.array([1.0, 0.25]))
+    assert found == pytest.approx((-math.log(0.8) + math.log(2)) / 2)
+
+
+def test_certainty_that_was_wrong_costs_a_finite_amount():
+    found = negative_log_likelihood(np.array([0.0]), np.array([1.0]))
+    assert found == pytest.approx(-math.log(1e-7))
+    assert negative_log_likelihood(np.array([1.0]), np.array([1.0])) < 1e-6
+
+
+def rank_correlation_of(first, second):
+    return spearman(np.array(first, dtype=float), np.array(second, dtype=float))
+
+
+def test_rank_correlation_worked_by_hand():
+    assert rank_correlation_of([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)
+
+
+def test_it_is_scipys_with_and_without_ties():
+    stream = np.random.default_rng(0)
+    for _ in range(20):
+        a, b = stream.integers(0, 5, (2, 9)).astype(float)
+        assert rank_correlation_of(a, b) == pytest.approx(stats.spearmanr(a, b).statistic)
+
+
+def test_only_order_counts():
+    a, b = [0.3, 2.0, 1.0, 7.0], [5, 1, 2, 3]
+    assert (
+        rank_correlation_of(np.exp(a), b)
+        == rank_correlation_of(a, b)
+        == pytest.approx(-rank_correlation_of(a, -np.array(b)))
+    )
+
+
+@pytest.mark.parametrize("constant", [[2, 2, 2], [1]])
+def test_without_spread_there_is_none(constant):
+    assert rank_correlation_of(constant, range(len(constant))) is None
+
+
+def test_lengths_match_up_to_the_tolerance_on_both_sides():
+    assert matched_lengths(np.array([-3, -2, 0, 2, 3]), tolerance=2).tolist() == [
+        False, True, True, True, False,
+    ]  # fmt: skip
+
+
+def test_an_edge_begins_its_bucket_and_every_pair_is_in_one():
+    differences = np.array([-9, -6, -5, -1, 0, 4, 5, 30])
+    found = length_buckets(differences, [-5, 0, 5])
+    assert {name: differences[inside].tolist() for name, inside in found.items()} == {
+        "<= -6": [-9, -6],
+        "-5 .. -1": [-5, -1],
+        "0 .. 4": [0, 4],
+        ">= 5": [5, 30],
+    }
+
+
+def test_an_empty_bucket_is_there_and_holds_no_pair():
+    found = length_buckets(np.array([7]), [0, 5])
+    assert {name: int(inside.sum()) for name, inside in found.items()} == {
+        "<= -1": 0, "0 .. 4": 0, ">= 5": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("edges", [[], [2, 1], [1, 1]])
+def test_edges_must_ascend(edges):
+    with pytest.raises(AssertionError):
+        length_buckets(np.array([0]), edges)
