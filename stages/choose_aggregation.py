@@ -18,9 +18,8 @@ from stages.algorithms.selection import votes
 from stages.algorithms.selection.step_scores import KINDS
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
 from stages.rewards import aggregation_choice
 from stages.rewards.aggregation import Aggregation
 from stages.runtime import outputs, process, runs

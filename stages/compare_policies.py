@@ -20,8 +20,8 @@ from stages import params, recipe, seeding
 from stages.params import Params
 from stages.recipe import Recipe
 from stages.records import lines
-from stages.records.problem_result import ProblemResult
-from stages.records.rollout import Rollout
+from stages.records.pools import Rollout
+from stages.records.results import ProblemResult
 from stages.reports import (
     comparison_plots,
     comparison_report,

@@ -15,9 +15,8 @@ from stages.params import Params
 from stages.recipe import Recipe
 from stages.recipe_evaluations import Evaluation
 from stages.records import lines, pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
 from stages.reports import (
     reward_comparison,
     reward_comparison_plots,

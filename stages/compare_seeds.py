@@ -16,9 +16,9 @@ from stages import params
 from stages.params import Params
 from stages.recipe import Recipe, evaluated
 from stages.records import lines, pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.seed_result import SeedResult
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.records.results import SeedResult
 from stages.reports import costs, seed_costs, seed_verdict, stage_costs, verdict_words
 from stages.reports.stage_costs import StageCost
 from stages.rewards.answer_checker import is_correct

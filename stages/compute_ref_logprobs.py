@@ -13,7 +13,7 @@ from stages.models import model_tokenizer, policy, size
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import lines
-from stages.records.preference import Preference
+from stages.records.preferences import Preference
 from stages.runtime import outputs, process, runs
 
 DATA = Path("data")

@@ -20,9 +20,8 @@ from stages import params, seeding
 from stages.algorithms.selection.best_of_n import LEAST_POOL
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
 from stages.reports import policy_metrics
 from stages.rewards import aggregation, policy_evaluation
 from stages.rewards.policy_evaluation import Pools

@@ -19,7 +19,7 @@ from stages import params
 from stages.models import model_tokenizer, preference_prompting
 from stages.params import Params
 from stages.records import lines
-from stages.records.bad_row import BadRow
+from stages.records.problems import BadRow
 from stages.runtime import outputs, process, runs
 from stages.sources import quarantine
 from stages.sources.preferences import catalogue, splitting, summary

@@ -19,8 +19,8 @@ from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.reports import judge_quality, policy_metrics
 from stages.rewards.feedback import injection_rate, judged_preferences, judging, verified
 from stages.rewards.feedback.judge_prompt import OPTIONS

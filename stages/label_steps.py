@@ -28,9 +28,9 @@ from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.completion import Completion
-from stages.records.prefix_count import PrefixCount
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.records.steps import PrefixCount
 from stages.reports import step_label_plot, step_label_summary
 from stages.reports.step_label_audit import AuditConfig
 from stages.rewards import monte_carlo_labels, step_solutions

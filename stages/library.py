@@ -24,7 +24,7 @@ from stages.loops.step import Step
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.optim import OptimConfig
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.rewards.judged import Judged
 
 PRESETS = Path(__file__).parents[1] / params.PARAMS_PATH

@@ -25,9 +25,9 @@ from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.revision import Revision
+from stages.records.pools import Completion
+from stages.records.preferences import Revision
+from stages.records.problems import Prompt
 from stages.rewards.feedback import revised_answers, revision_quality
 from stages.runtime import outputs, process, progress, runs
 from stages.seeding import derive

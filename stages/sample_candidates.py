@@ -21,8 +21,8 @@ from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
 from stages.params import Params
 from stages.records import lines
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.runtime import outputs, process, progress, runs
 
 TABLES = ("sample_candidates",)

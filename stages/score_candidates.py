@@ -20,8 +20,8 @@ from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.runtime import outputs, process, progress, runs
 
 DATA = Path("data")

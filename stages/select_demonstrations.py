@@ -14,8 +14,8 @@ import pydantic
 from stages import params, seeding
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards import rejection_sampling
 from stages.runtime import outputs, process, progress, runs
 

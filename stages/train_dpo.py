@@ -21,7 +21,7 @@ from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import lines
-from stages.records.preference import Preference
+from stages.records.preferences import Preference
 from stages.records.ref_logprob import RefLogprob
 from stages.runtime import outputs, process, progress, runs
 from stages.seeding import derive

@@ -21,8 +21,8 @@ from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.reports import outcome_model_plots, outcome_model_quality
 from stages.reports.problem_interval import QualityConfig
 from stages.rewards import balanced_outcomes

@@ -28,7 +28,7 @@ from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import lines
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.rewards import rollout_rewards
 from stages.rewards.composition_config import Composition
 from stages.runtime import outputs, process, progress, runs

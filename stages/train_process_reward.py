@@ -21,7 +21,7 @@ from stages.models import lora, model_tokenizer, policy, process_head, size
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
-from stages.records import training_steps
+from stages.records.steps import read_training_steps
 from stages.runtime import outputs, process, progress, runs
 from stages.seeding import derive
 
@@ -54,7 +54,7 @@ def main(name: str, start: str, steps_of: str, heldout_of: str) -> None:
         config = params.load(Config)
         settings, compute = config.train_process_reward, config.compute
         folders = (DATA / steps_of, DATA / heldout_of)
-        rows, heldout = training_steps.read(*(folder / "steps.jsonl" for folder in folders))
+        rows, heldout = read_training_steps(*(folder / "steps.jsonl" for folder in folders))
         device = setup(compute)
         seed = derive(config.seed, "train_process_reward")
         tokenizer = model_tokenizer.load(DATA / start)

@@ -21,7 +21,7 @@ from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import lines
-from stages.records.preference import Preference
+from stages.records.preferences import Preference
 from stages.reports import reward_model_plots, reward_model_quality
 from stages.reports.problem_interval import QualityConfig
 from stages.rewards import label_noise

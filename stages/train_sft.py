@@ -10,7 +10,6 @@ whatever its micro-batch.
 """
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pydantic import model_validator
@@ -25,7 +24,7 @@ from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import lines
-from stages.records.demonstration import Demonstration
+from stages.records.problems import Demonstration
 from stages.rows import Row
 from stages.runtime import process, runs, seeds
 from stages.runtime.seeds import SeedRun

@@ -19,7 +19,7 @@ from stages.params import Params
 from stages.recipe import Recipe
 from stages.recipe_entries import Name
 from stages.records import lines
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.reports import report_sections
 from stages.reports.page import document, inputs
 from stages.reports.problem_interval import QualityConfig

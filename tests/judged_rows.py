@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from stages.chooser import Choice
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards.feedback.judging import Pair
 
 

@@ -7,8 +7,8 @@ from ruamel.yaml import YAML
 
 from stages import params
 from stages.records import lines
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 
 ROOT = Path(__file__).parents[1]
 TOKENS = {

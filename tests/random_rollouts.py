@@ -11,7 +11,7 @@ from torch import Tensor
 from stages.loops.old_logprobs import frozen_logprobs
 from stages.loops.rollouts import Rollouts, batch_groups
 from stages.models.batch import collate
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.sampler import Sample
 
 NEW = language_model()

@@ -6,13 +6,11 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 from ruamel.yaml import YAML
-
 from stages.recipe import TABLES
+
 from stages.records import lines
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.rollout import Rollout
-from stages.records.score import Score
+from stages.records.pools import Completion, Rollout, Score
+from stages.records.problems import Prompt
 
 ATTACK = '<script>document.title = "run"</script>\n# big\n![x](http://127.0.0.1:9/x.png)\n#### 7'
 """A right answer to the first problem: what a model could write to get out of its card."""

@@ -29,9 +29,8 @@ from stages.models.aggregate import Mean
 from stages.models.device import ComputeConfig
 from stages.models.ensemble import Ensemble
 from stages.models.lora import LoraConfig
-from stages.records.demonstration import Demonstration
-from stages.records.preference import Preference
-from stages.records.prompt import Prompt
+from stages.records.preferences import Preference
+from stages.records.problems import Demonstration, Prompt
 from stages.rewards.judged import Judged
 
 EMBEDDED = Shape(

@@ -10,9 +10,8 @@ from transformers import PreTrainedModel
 from stages.engines.transformers import TransformersSampler
 from stages.models.aggregate import Mean
 from stages.models.ensemble import Ensemble
-from stages.records.demonstration import Demonstration
-from stages.records.preference import Preference
-from stages.records.prompt import Prompt
+from stages.records.preferences import Preference
+from stages.records.problems import Demonstration, Prompt
 
 OPTIM = {
     "learning_rate": 1e-2,

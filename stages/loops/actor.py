@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedModel
 
 from stages.loops.rollouts import Rollouts
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.rewards.judged import Judged
 from stages.sampler import Sampler
 

@@ -7,8 +7,8 @@ from pydantic import Field
 from stages.loops import work
 from stages.loops.step import Step
 from stages.params import Params
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.sampler import Sampler
 from stages.seeding import derive
 

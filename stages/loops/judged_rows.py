@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from stages.records.judged import Judged
-from stages.records.preference import Preference
+from stages.records.preferences import Judged, Preference
 
 
 def judged_rows(pairs: Iterable[Preference]) -> list[Judged]:

@@ -17,7 +17,7 @@ from stages.loops.step import Step
 from stages.models.batch import Group, micro_batches
 from stages.models.device import ComputeConfig
 from stages.optim import adamw, update
-from stages.records.judged import Judged
+from stages.records.preferences import Judged
 from stages.records.ref_logprob import RefLogprob
 
 

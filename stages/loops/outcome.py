@@ -16,7 +16,7 @@ from stages.models.device import ComputeConfig
 from stages.models.scalar_head import rewards
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
-from stages.records.outcome import Outcome
+from stages.records.preferences import Outcome
 
 
 class OutcomeConfig(Params):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from stages.models.batch import Group
-from stages.records.preference import Preference
+from stages.records.preferences import Preference
 
 
 def pair_groups(pairs: Sequence[Preference], numbers: Sequence[int]) -> list[Group]:

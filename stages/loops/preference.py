@@ -19,7 +19,7 @@ from stages.models.batch import Batch, micro_batches
 from stages.models.device import ComputeConfig
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
-from stages.records.preference import Preference
+from stages.records.preferences import Preference
 
 
 class PreferenceConfig(Params):

@@ -10,7 +10,7 @@ from stages.loops.judged_rows import judged_rows
 from stages.loops.preference import PreferenceConfig
 from stages.loops.step import Step
 from stages.models.device import ComputeConfig
-from stages.records.preference import Preference
+from stages.records.preferences import Preference
 from stages.records.ref_logprob import RefLogprob
 
 

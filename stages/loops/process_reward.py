@@ -18,7 +18,7 @@ from stages.models.batch import Batch, micro_batches
 from stages.models.device import ComputeConfig
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
-from stages.records.step_labels import StepLabels
+from stages.records.steps import StepLabels
 
 Goals = Sequence[Sequence[float | None]]
 """Of each solution, the target of each step."""

@@ -12,7 +12,7 @@ from stages.algorithms.statistics.score_quality import (
 )
 from stages.loops import step_targets
 from stages.loops.step_targets import Targets
-from stages.records.step_labels import StepLabels
+from stages.records.steps import StepLabels
 
 THRESHOLD = 0.5
 

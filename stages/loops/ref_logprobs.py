@@ -15,7 +15,7 @@ from stages.loops import work
 from stages.models.batch import Batch, Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
 from stages.models.policy import completion_logprobs
-from stages.records.preference import Preference
+from stages.records.preferences import Preference
 from stages.records.ref_logprob import RefLogprob
 
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from stages.loops import work
 from stages.loops.step import Step
 from stages.params import Params
-from stages.records.revision import Revision
+from stages.records.preferences import Revision
 from stages.rewards.feedback import revision_prompt
 from stages.rewards.feedback.constitution import CONSTITUTIONS, Principle
 from stages.rewards.feedback.revised_answers import Answer

@@ -17,7 +17,7 @@ from stages.models.device import ComputeConfig
 from stages.models.scalar_head import rewards
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
-from stages.records.preference import Preference
+from stages.records.preferences import Preference
 
 
 class RewardConfig(Params):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from stages.loops import work
 from stages.models.batch import Group, split_group
-from stages.records.prompt import Prompt
-from stages.records.rollout import Rollout
+from stages.records.pools import Rollout
+from stages.records.problems import Prompt
 from stages.rewards.judged import Judged
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive

@@ -15,7 +15,7 @@ from stages.models.device import ComputeConfig
 from stages.models.policy import completion_logprobs
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
-from stages.records.demonstration import Demonstration
+from stages.records.problems import Demonstration
 from stages.seeding import derive
 
 

@@ -7,7 +7,7 @@ from stages.loops import work
 from stages.loops.step_labels import Parts
 from stages.models import size
 from stages.models.config import ModelConfig
-from stages.records.prefix_count import PrefixCount
+from stages.records.steps import PrefixCount
 
 
 def summary(

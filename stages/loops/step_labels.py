@@ -19,8 +19,8 @@ from stages.algorithms.statistics import intervals
 from stages.loops.step import Step
 from stages.params import Params
 from stages.records import lines
-from stages.records.prefix_count import PrefixCount
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
+from stages.records.steps import PrefixCount
 from stages.rewards import answer_checker
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive

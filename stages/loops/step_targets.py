@@ -8,7 +8,7 @@ from pydantic import Field
 
 from stages.models.process_head import Solution
 from stages.params import Params
-from stages.records.step_labels import StepLabels
+from stages.records.steps import StepLabels
 
 
 class HardTargets(Params):

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from stages.records.judged import Judged
-from stages.records.preference import Preference
+from stages.records.preferences import Judged, Preference
 from stages.records.ref_logprob import RefLogprob
 
 

@@ -11,9 +11,8 @@ from stages.models.aggregate import Aggregate
 from stages.models.batch import Group, split_group
 from stages.models.device import ComputeConfig
 from stages.records import pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
 
 ENSEMBLE, PROCESS = "ensemble", "process"
 Pool = tuple[Prompt, list[Completion]]

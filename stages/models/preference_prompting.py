@@ -14,8 +14,7 @@ from jinja2 import TemplateError
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models import model_tokenizer, prompting
-from stages.records.preference import Preference
-from stages.records.raw_preference import RawPreference
+from stages.records.preferences import Preference, RawPreference
 
 SOURCE = "human"
 

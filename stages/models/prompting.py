@@ -11,10 +11,7 @@ from typing import Any
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models.model_tokenizer import eos_id
-from stages.records.demonstration import Demonstration
-from stages.records.exchange import Exchange
-from stages.records.problem import Problem
-from stages.records.prompt import Prompt
+from stages.records.problems import Demonstration, Exchange, Problem, Prompt
 
 TASK = "solve"
 PLACEHOLDER = "{question}"

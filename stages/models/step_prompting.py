@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models import model_tokenizer, preference_prompting, prompting
-from stages.records.raw_steps import RawSteps
-from stages.records.step_labels import StepLabels
+from stages.records.steps import RawSteps, StepLabels
 
 
 @dataclass(kw_only=True, slots=True)

@@ -1,12 +1,94 @@
-"""Pools of completions joined with the prompts they answer, and with their scores."""
+"""Completions: rows of pools, of their scores and of rollouts; pools joined with their prompts."""
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records import lines
+from stages.records.problems import Prompt
+from stages.rows import PROMPTS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Completion:
+    """One row of a candidate pool."""
+
+    id: str
+    """The problem's id."""
+    index: int
+    """0 to N-1 among the samples of the problem; 0 for the greedy completion."""
+    completion: str
+    """Decoded text without special tokens."""
+    completion_ids: list[int]
+    logprob_sum: float
+    """Sum of the sampler's log-probs of `completion_ids`."""
+    finish_reason: Literal["stop", "length"]
+    seed: int
+    """The seed of the request (one for each problem)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """One row of `data/evaluations/<policy>/<seed>/scores.jsonl`; rewards by their names."""
+
+    id: str
+    """The problem's id."""
+    index: int
+    """The completion's index among the problem's samples."""
+    scores: dict[str, float]
+    """Logits of reward models, their ensembles and outcome models: comparable within a problem
+    only."""
+    disagreement: dict[str, float]
+    """Of each ensemble, the standard deviation of its members."""
+    steps: dict[str, list[float]]
+    """Of each process model, P(right so far) after each step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rollout:
+    """One row of `data/train_{ppo,grpo}/<policy>/rollouts.jsonl`."""
+
+    step: int
+    """The optimizer step's rollout batch, from 0."""
+    id: str
+    """The problem's id."""
+    index: int
+    """Sample number among the completions of the problem in this step."""
+    completion: str
+    completion_ids: list[int]
+    finish_reason: Literal["stop", "length"]
+    reward: float
+    """What the algorithm maximises, before any KL term."""
+    correct: bool
+    """The answer checker's verdict (the true reward)."""
+
+
+Side = Literal["train", "heldout"]
+SIDES: tuple[Side, Side] = ("train", "heldout")
+"""What is learned from, of the problems of the pool's split; what is tested on, of dev problems."""
+
+
+def read(folder: Path, seed: int, side: Side) -> list[tuple[Prompt, list[Completion]]]:
+    """A seed's completions of the pool `folder`, each problem with its own.
+
+    Raises:
+        ValueError: the folder is no pool, or as `by_problem`.
+    """
+    path = folder / "pool.json"
+    if not path.is_file():
+        raise ValueError(
+            f"expected a pool in {folder}, found no pool.json: completions are labelled "
+            f"`on: pools/<name>`, a row of the table `pools`"
+        )
+    split = json.loads(path.read_text(encoding="utf-8"))["split"] if side == "train" else "dev"
+    return by_problem(
+        lines.read(PROMPTS / f"{split}.jsonl", Prompt),
+        lines.read(folder / str(seed) / f"{side}.jsonl", Completion),
+    )
 
 
 def by_problem(
@@ -50,7 +132,8 @@ def scores(
         kind = "no score" if key in expected else "a score of no completion"
         _refuse(f"{kind} at problem '{key[0]}', index {key[1]}")
     for key, row in of_completion.items():
-        for name, score in [*row.scores.items(), *(("process", one) for one in row.steps or [])]:
+        steps = [(name, score) for name, of_steps in row.steps.items() for score in of_steps]
+        for name, score in [*row.scores.items(), *steps]:
             if not math.isfinite(score):
                 raise ValueError(
                     f"Expected finite scores, found {score} by '{name}' at problem '{key[0]}', "

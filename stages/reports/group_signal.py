@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stages.algorithms.repetition import repeated_share
-from stages.records.rollout import Rollout
+from stages.records.pools import Rollout
 
 NGRAM = 4
 

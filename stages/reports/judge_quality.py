@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from stages.algorithms import judge_readings
 from stages.algorithms.statistics.calibration import equal_mass, expected_calibration_error
 from stages.algorithms.statistics.intervals import bootstrap_means
-from stages.records.verdict import Verdict
+from stages.records.preferences import Verdict
 
 DIGITS = 6
 NUM_RESAMPLES, CONFIDENCE, NUM_BINS = 2000, 0.95, 10

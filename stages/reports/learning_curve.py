@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stages.records.rollout import Rollout
+from stages.records.pools import Rollout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from stages.algorithms.statistics import calibration
 from stages.algorithms.statistics.calibration import ReliabilityBin
 from stages.algorithms.statistics.intervals import problem_numbers
 from stages.algorithms.statistics.score_quality import auc
-from stages.records.outcome import Outcome
+from stages.records.preferences import Outcome
 from stages.reports.problem_interval import QualityConfig, calibration_error, over_problems
 
 

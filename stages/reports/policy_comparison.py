@@ -10,7 +10,7 @@ from jaxtyping import Float
 from stages.algorithms.statistics import paired_tests
 from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.algorithms.statistics.paired_tests import minimum_detectable
-from stages.records.problem_result import ProblemResult
+from stages.records.results import ProblemResult
 from stages.reports.policy_metrics import MAJORITY
 from stages.reports.rounding import rounded
 

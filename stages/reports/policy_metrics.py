@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from stages.algorithms.statistics import intervals
 from stages.algorithms.statistics.intervals import bootstrap_means
-from stages.records.problem_result import ProblemResult
+from stages.records.results import ProblemResult
 from stages.reports.rounding import rounded
 
 GREEDY = ("greedy_correct", "greedy_strict", "greedy_lenient")

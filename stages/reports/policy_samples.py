@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from stages.records import pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stages import seeding
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.reports import (
     difficulty,
     difficulty_plot,

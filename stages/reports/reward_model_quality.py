@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from stages.algorithms.statistics import calibration, score_quality
 from stages.algorithms.statistics.calibration import ReliabilityBin
 from stages.algorithms.statistics.intervals import problem_numbers
-from stages.records.preference import Preference
+from stages.records.preferences import Preference
 from stages.reports.problem_interval import (
     Interval,
     QualityConfig,

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from stages.algorithms.statistics import crossed_design, crossed_means, paired_tests
 from stages.algorithms.statistics.crossed_design import Variances, Wanted
 from stages.algorithms.statistics.crossed_means import CrossedMeans
-from stages.records.seed_result import SeedResult
+from stages.records.results import SeedResult
 from stages.reports.rounding import rounded
 
 MEASURES = {"mean": "mean accuracy of the samples", "greedy": "greedy accuracy"}

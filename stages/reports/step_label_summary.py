@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stages.records.prefix_count import PrefixCount
-from stages.records.step_labels import StepLabels
+from stages.records.steps import PrefixCount, StepLabels
 from stages.reports import step_label_audit
 from stages.reports.step_label_audit import AuditConfig, Audited
 

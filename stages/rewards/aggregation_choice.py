@@ -8,9 +8,8 @@ from jaxtyping import Int
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.algorithms.selection.step_scores import KINDS, Kind
 from stages.algorithms.selection.votes import weighted_vote
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
 from stages.rewards import answer_checker, pool_scores
 from stages.rewards.problem_evaluation import answer_of, numbered
 

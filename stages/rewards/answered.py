@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.sampler import Sample
 
 

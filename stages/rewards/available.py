@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stages.chooser import Chooser
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.rewards.judged import Judged
 
 

@@ -15,9 +15,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stages.records.completion import Completion
-from stages.records.outcome import Outcome
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.preferences import Outcome
+from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rewards.preference_pairs import distinct
 from stages.seeding import derive

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.rewards.answered import Answered
 from stages.rewards.judged import Judged
 

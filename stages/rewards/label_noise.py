@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stages.records.preference import Preference
+from stages.records.preferences import Preference
 
 
 def flip(pairs: Sequence[Preference], percent: int, seed: int) -> list[Preference]:

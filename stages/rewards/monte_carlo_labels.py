@@ -13,8 +13,7 @@ checker's verdict itself, which costs nothing and is no estimate.
 from collections.abc import Iterable
 from typing import Literal
 
-from stages.records.prefix_count import PrefixCount
-from stages.records.step_labels import StepLabels
+from stages.records.steps import PrefixCount, StepLabels
 from stages.rewards.step_solutions import Solution
 
 Kind = Literal["hard", "soft"]

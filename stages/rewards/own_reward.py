@@ -4,7 +4,7 @@ import importlib
 import re
 from collections.abc import Callable
 
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 
 PACKAGE = "stages.rewards.own"
 NONE = "none"

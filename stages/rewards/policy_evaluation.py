@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from stages.algorithms.selection import votes
 from stages.records import pools
-from stages.records.completion import Completion
-from stages.records.problem_result import ProblemResult
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
+from stages.records.results import ProblemResult
 from stages.rewards import pool_scores, problem_evaluation
 from stages.rewards.aggregation import Aggregation
 

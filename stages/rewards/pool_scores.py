@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from stages.algorithms.selection.step_scores import KINDS
-from stages.records.completion import Completion
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
 from stages.rewards import format_reward
 from stages.rewards.aggregation import Aggregation
 

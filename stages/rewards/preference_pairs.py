@@ -9,9 +9,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stages.records.completion import Completion
-from stages.records.preference import Preference
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.preferences import Preference
+from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 
 

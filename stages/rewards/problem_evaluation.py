@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float, Int
 
 from stages.algorithms.selection.best_of_n import best_of_n, pass_at_k
 from stages.algorithms.selection.votes import UNREADABLE, majority_vote, weighted_vote
-from stages.records.completion import Completion
-from stages.records.problem_result import ProblemResult
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.records.results import ProblemResult
 from stages.rewards import answer_checker, answer_readings, format_reward
 from stages.rewards.pool_scores import PoolScores
 

@@ -9,9 +9,8 @@ completions than are kept, which ones is drawn, so that short ones are not prefe
 import random
 from collections.abc import Sequence
 
-from stages.records.completion import Completion
-from stages.records.demonstration import Demonstration
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Demonstration, Prompt
 from stages.rewards import answer_checker
 from stages.rewards.preference_pairs import distinct
 

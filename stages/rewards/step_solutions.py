@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards import answer_checker, word_problem_steps
 from stages.rewards.preference_pairs import distinct
 from stages.rewards.steps import split_steps
@@ -44,11 +44,25 @@ def choose(
     """
     chosen = []
     for prompt, pool in problems:
-        finished = distinct([row for row in pool if row.finish_reason == "stop"])
+        different = distinct([row for row in pool if row.finish_reason == "stop"])
         # In the order of the draws: any other would favour the rare ones or the common ones.
-        finished.sort(key=lambda row: row.index)
-        chosen += [solution(prompt, row, decode, separator) for row in finished[:max_per_problem]]
+        different.sort(key=lambda row: row.index)
+        chosen += [solution(prompt, row, decode, separator) for row in different[:max_per_problem]]
     return chosen
+
+
+def finished(
+    problems: Iterable[tuple[Prompt, Sequence[Completion]]],
+    decode: Callable[[Sequence[int]], str],
+    separator: str,
+) -> list[Solution]:
+    """Every completion that ended by itself, equal ones each for itself: as the policy samples."""
+    return [
+        solution(prompt, row, decode, separator)
+        for prompt, pool in problems
+        for row in pool
+        if row.finish_reason == "stop"
+    ]
 
 
 def prefixes(solutions: Iterable[Solution]) -> Iterator[tuple[Prompt, tuple[int, ...]]]:

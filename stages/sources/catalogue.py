@@ -5,9 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from stages.records.bad_row import BadRow
-from stages.records.exchange import Exchange
-from stages.records.problem import Problem
+from stages.records.problems import BadRow, Exchange, Problem
 from stages.sources import feedback_tasks, gsm8k, hub, json_lines, word_problems
 from stages.sources.feedback_tasks import MixtureConfig
 

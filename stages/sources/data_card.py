@@ -7,8 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from stages.records.demonstration import Demonstration
-from stages.records.prompt import Prompt
+from stages.records.problems import Demonstration, Prompt
 from stages.sources.splitting import normalise
 
 

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import Field
 
 from stages.params import Params
-from stages.records.exchange import Exchange
-from stages.records.problem import Problem
+from stages.records.problems import Exchange, Problem
 from stages.rewards.feedback.judge_prompt import OPTIONS, judge_message
 from stages.rewards.feedback.principles_of_correctness import CORRECT
 from stages.rewards.feedback.revision_prompt import critique_message, revision_message

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stages.params import Params
-from stages.records.bad_row import BadRow
-from stages.records.problem import Problem
+from stages.records.problems import BadRow, Problem
 from stages.sources import row_fields
 
 

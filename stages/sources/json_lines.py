@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stages.params import Params
-from stages.records.bad_row import BadRow
-from stages.records.problem import Problem
+from stages.records.problems import BadRow, Problem
 from stages.sources import raw_lines, row_fields
 from stages.sources.quarantine import RejectedError
 

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from stages.records.bad_row import BadRow
-from stages.records.problem import Problem
+from stages.records.problems import BadRow, Problem
 
 MAX_CONTENT = 500
 NUM_EXAMPLES = 3

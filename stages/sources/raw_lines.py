@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stages.records.bad_row import BadRow
+from stages.records.problems import BadRow
 from stages.sources.quarantine import bad_row
 
 MAX_LINE_BYTES = 2**20

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stages.records.bad_row import BadRow
+from stages.records.problems import BadRow
 from stages.sources import raw_lines
 from stages.sources.quarantine import bad_row
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from stages.records.bad_row import BadRow
+from stages.records.problems import BadRow
 from stages.sources.quarantine import RejectedError, bad_row
 
 BuiltT = TypeVar("BuiltT")

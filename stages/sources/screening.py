@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stages.records.bad_row import BadRow
-from stages.records.problem import Problem
+from stages.records.problems import BadRow, Problem
 from stages.sources.quarantine import check_share, count_by_kind, reject
 from stages.sources.splitting import normalise
 

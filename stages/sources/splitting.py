@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pydantic import Field
 
 from stages.params import Params
-from stages.records.problem import Problem
+from stages.records.problems import Problem
 from stages.seeding import derive
 
 SPLITS = ("train", "preference", "dev", "test")

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from stages.params import Params
-from stages.records.problem import Problem
+from stages.records.problems import Problem
 from stages.seeding import derive
 from stages.sources import word_problem_text
 from stages.sources import word_problem_working as working

@@ -26,8 +26,8 @@ from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
 from stages.models.ensemble import Scores
 from stages.models.policy import completion_logprobs
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.reports.problem_interval import named
 from stages.rewards import answer_checker
 from stages.rewards.components.ngram_repetition import repeated_share

@@ -22,8 +22,8 @@ from stages.algorithms.selection.step_scores import Kind
 from stages.engines.choosers import PolicyJudge
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards.feedback.label_rule import LabelRule
 from stages.rewards.feedback.style import Style
 from stages.studies import probe_sources

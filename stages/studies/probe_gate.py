@@ -16,8 +16,8 @@ import numpy as np
 
 from stages.algorithms.statistics import intervals, paired_tests
 from stages.algorithms.statistics.intervals import bootstrap_means
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.reports.rounding import rounded
 from stages.rewards import answer_checker
 from stages.studies.probe_catalogue import PROBES, ProbeValue

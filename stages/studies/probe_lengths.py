@@ -15,8 +15,8 @@ import numpy as np
 
 from stages.algorithms.statistics.score_quality import spearman
 from stages.models.batch import Group
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.studies.probe_catalogue import ProbeValue
 

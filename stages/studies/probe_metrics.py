@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.studies import probe_catalogue, probe_gate
 from stages.studies.probe_catalogue import ProbeConfig, Words
 from stages.studies.probe_gate import Values

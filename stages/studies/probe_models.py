@@ -17,8 +17,8 @@ from stages.models.device import ComputeConfig, setup
 from stages.models.process_head import Solution
 from stages.models.start import DATA
 from stages.records import pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards.feedback import injection_rate, judging
 from stages.rewards.feedback.judge_prompt import OPTIONS
 from stages.rewards.feedback.label_rule import LabelRule

@@ -13,9 +13,8 @@ from stages.loops.candidates import CandidatesConfig
 from stages.loops.step import Step
 from stages.models import prompting
 from stages.records import lines, pools
-from stages.records.completion import Completion
-from stages.records.problem import Problem
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Problem, Prompt
 from stages.sampler import Sampler
 from stages.seeding import derive
 from stages.studies import probe_sources, probe_wordings

@@ -15,9 +15,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models import prompting
 from stages.params import Params
-from stages.records.bad_row import BadRow
-from stages.records.problem import Problem
-from stages.records.prompt import Prompt
+from stages.records.problems import BadRow, Problem, Prompt
 from stages.rewards import answer_checker
 from stages.rewards.feedback.untrusted_text import defuse
 from stages.seeding import derive

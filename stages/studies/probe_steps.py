@@ -8,8 +8,8 @@ content.
 from collections.abc import Callable, Iterator, Sequence
 
 from stages.models.process_head import Solution
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.studies.probe_catalogue import ProbeValue
 
 Steps = list[list[int]]

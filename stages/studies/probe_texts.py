@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from stages.algorithms import length_and_repetition
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rewards.answer_extraction import extract, statements
 from stages.rewards.components.ngram_repetition import repeated_share

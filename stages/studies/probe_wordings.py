@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rewards.number_parsing import number
 from stages.seeding import derive

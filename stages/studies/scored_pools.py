@@ -14,8 +14,8 @@ from stages.models import model_tokenizer, policy
 from stages.models.batch import Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
 from stages.records import pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.sampler import Sampler
 from stages.studies.checkpoint_measures import Scorer

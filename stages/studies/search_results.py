@@ -12,10 +12,9 @@ from stages.algorithms.selection.best_of_n import best_of_n, distinct_cost
 from stages.algorithms.selection.votes import UNREADABLE, weighted_vote
 from stages.recipe import Recipe
 from stages.records import pools
-from stages.records.completion import Completion
-from stages.records.problem_result import ProblemResult
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
+from stages.records.results import ProblemResult
 from stages.rewards import answer_checker
 from stages.rewards.problem_evaluation import answer_of, majority
 from stages.studies.equal_compute import Curve, Searched

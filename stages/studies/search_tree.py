@@ -10,7 +10,7 @@ import numpy as np
 from stages.algorithms.selection.step_scores import survivors
 from stages.loops.step import Step
 from stages.records import lines
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

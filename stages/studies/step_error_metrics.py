@@ -15,8 +15,7 @@ from stages.algorithms.statistics.error_detection import (
 )
 from stages.algorithms.statistics.intervals import problem_numbers
 from stages.algorithms.statistics.score_quality import auc, balanced_accuracy
-from stages.records.known_steps import first_error
-from stages.records.step_labels import StepLabels
+from stages.records.steps import StepLabels, first_error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +93,7 @@ def summarise(
     A problem is a prompt: rows of one prompt are drawn together.
 
     Raises:
-        ValueError: as `known_steps.first_error`, `check_scores`, `found_intervals`.
+        ValueError: as `steps.first_error`, `check_scores`, `found_intervals`.
     """
     check_scores(rows, scores)
     truth = np.array([first_error(row) for row in rows])

@@ -22,7 +22,7 @@ from stages.loops.step import Step
 from stages.models.process_head import Solution
 from stages.models.process_scorer import ProcessScorer
 from stages.params import Params
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive
 from stages.studies import search_tree

@@ -17,7 +17,7 @@ from stages.loops.rollouts import Rollouts
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.records import lines
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 
 REPOSITORY = Path(__file__).parents[2]
 DATA = REPOSITORY / "data"

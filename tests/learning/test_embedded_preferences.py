@@ -6,6 +6,7 @@ import presets
 import pytest
 from learning.conftest import DATA, Embedded, gain
 from pydantic import TypeAdapter
+from stages.records.ref_logprob import RefLogprob
 
 from stages.loops import epochs, kto, preference, stored_logprobs
 from stages.loops.choices.preference_loss import KtoLoss, PreferenceLoss
@@ -13,8 +14,7 @@ from stages.loops.judged_rows import judged_rows
 from stages.loops.preference import PreferenceConfig
 from stages.models import model_tokenizer
 from stages.records import lines
-from stages.records.preference import Preference
-from stages.records.ref_logprob import RefLogprob
+from stages.records.preferences import Preference
 from stages.rewards import rollout_rewards
 
 pytestmark = pytest.mark.learning

@@ -4,6 +4,7 @@ import pytest
 from parity import ours, reference
 from parity.characters import text, tokenizer
 from parity.reference import Computed
+from stages.records.ref_logprob import RefLogprob
 from tiny_checkpoints import PAD, compute, load
 from tiny_rollouts import OPTIM, make_pairs
 
@@ -13,8 +14,7 @@ from stages.loops.preference import PreferenceConfig
 from stages.loops.ref_logprobs import frozen_sums
 from stages.models.batch import Group
 from stages.optim import OptimConfig
-from stages.records.judged import Judged
-from stages.records.ref_logprob import RefLogprob
+from stages.records.preferences import Judged
 
 ROWS = [
     (pair.prompt_ids, ids, desirable)

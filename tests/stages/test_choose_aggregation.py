@@ -5,9 +5,8 @@ import pytest
 
 from stages import choose_aggregation
 from stages.records import lines
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
 from stages.rewards import aggregation
 from stages.rewards.aggregation import Aggregation
 

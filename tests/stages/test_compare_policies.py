@@ -6,8 +6,8 @@ import pytest
 
 from stages import compare_policies, params
 from stages.records import lines
-from stages.records.problem_result import ProblemResult
-from stages.records.rollout import Rollout
+from stages.records.pools import Rollout
+from stages.records.results import ProblemResult
 from stages.reports import policy_metrics, stage_times
 
 PARAMS = """

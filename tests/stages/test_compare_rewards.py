@@ -8,9 +8,8 @@ import pytest
 
 from stages import compare_rewards
 from stages.records import lines
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
 
 RM = "train_reward_model/sft-0/reward_model"
 MODEL = {

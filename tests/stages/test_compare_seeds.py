@@ -5,7 +5,7 @@ import pytest
 
 from stages import compare_seeds
 from stages.records import lines
-from stages.records.seed_result import SeedResult
+from stages.records.results import SeedResult
 
 RIGHT = {"sft": [0, 1, 2, 0], "dpo": [1, 2, 3, 1], "ppo": [2, 1, 0, 4], "grpo": [2, 3, 4, 2]}
 

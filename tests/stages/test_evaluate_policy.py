@@ -7,10 +7,9 @@ import pytest
 
 from stages import evaluate_policy
 from stages.records import lines
-from stages.records.completion import Completion
-from stages.records.problem_result import ProblemResult
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
+from stages.records.results import ProblemResult
 
 PARAMS = """
 seed: 0

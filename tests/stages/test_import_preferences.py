@@ -8,8 +8,8 @@ from ruamel.yaml import YAML
 from stages import import_preferences
 from stages.models import tokenizer
 from stages.records import lines
-from stages.records.bad_row import BadRow
-from stages.records.preference import Preference
+from stages.records.preferences import Preference
+from stages.records.problems import BadRow
 
 HH = Path(__file__).parents[3] / "shared/data/hh_rlhf_harmless/test.jsonl.gz"
 SOURCE = {

@@ -7,8 +7,8 @@ from ruamel.yaml import YAML
 from stages import import_steps
 from stages.models import tokenizer
 from stages.records import lines
-from stages.records.bad_row import BadRow
-from stages.records.step_labels import StepLabels
+from stages.records.problems import BadRow
+from stages.records.steps import StepLabels
 
 SHARED = Path(__file__).parents[3] / "shared/data"
 SOURCE = {

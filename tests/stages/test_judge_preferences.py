@@ -10,10 +10,9 @@ from ruamel.yaml import YAML
 from stages import judge_preferences
 from stages.engines import openai_endpoint
 from stages.records import lines
-from stages.records.completion import Completion
-from stages.records.preference import Preference
-from stages.records.prompt import Prompt
-from stages.records.verdict import Verdict
+from stages.records.pools import Completion
+from stages.records.preferences import Preference, Verdict
+from stages.records.problems import Prompt
 
 PARAMS = Path(__file__).parents[2] / "params.yaml"
 JUDGE = "train_sft/sft/policy"

@@ -5,9 +5,9 @@ import pytest
 
 from stages import label_preferences
 from stages.records import lines
-from stages.records.completion import Completion
-from stages.records.preference import Preference
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.preferences import Preference
+from stages.records.problems import Prompt
 
 PARAMS = "seed: 3\nlabel_preferences:\n  source: verifier\n  max_pairs_per_problem: 2\n"
 

@@ -17,10 +17,9 @@ from stages.models import policy, tiny
 from stages.models import tokenizer as tokenizers
 from stages.models.tiny import TinyConfig
 from stages.records import lines
-from stages.records.completion import Completion
-from stages.records.prefix_count import PrefixCount
-from stages.records.prompt import Prompt
-from stages.records.step_labels import StepLabels
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.records.steps import PrefixCount, StepLabels
 
 ROOT = Path(__file__).parents[2]
 NAME, POOL, POLICY, SPLIT = "x", "sft-dev", "train_sft/sft/policy", "dev"

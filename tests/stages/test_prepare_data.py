@@ -10,9 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from stages import prepare_data
 from stages.records import lines
-from stages.records.bad_row import BadRow
-from stages.records.demonstration import Demonstration
-from stages.records.prompt import Prompt
+from stages.records.problems import BadRow, Demonstration, Prompt
 from stages.sources.splitting import SPLITS
 
 GSM8K = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k"

@@ -12,11 +12,9 @@ from stages import revise_answers
 from stages.models import tiny, tokenizer
 from stages.models.tiny import TinyConfig
 from stages.records import lines
-from stages.records.completion import Completion
-from stages.records.demonstration import Demonstration
-from stages.records.preference import Preference
-from stages.records.prompt import Prompt
-from stages.records.revision import Revision
+from stages.records.pools import Completion
+from stages.records.preferences import Preference, Revision
+from stages.records.problems import Demonstration, Prompt
 
 WORDS = tokenizer.train(["Check result: Anna has 3 apples.\n> #### 3\nCritique:\n"] * 2, 700)
 SHAPE = {

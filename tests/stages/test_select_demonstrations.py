@@ -5,9 +5,8 @@ import pytest
 
 from stages import select_demonstrations
 from stages.records import lines
-from stages.records.completion import Completion
-from stages.records.demonstration import Demonstration
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Demonstration, Prompt
 
 PARAMS = "seed: 3\nselect_demonstrations: {source: verifier, max_per_problem: 2}\n"
 

@@ -16,8 +16,8 @@ from stages import train_outcome_reward
 from stages.models import scalar_head
 from stages.models.batch import Group, collate
 from stages.records import lines
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 
 START = "train_sft/sft/policy"
 OUTPUT = train_outcome_reward.OUTPUT / "sft"

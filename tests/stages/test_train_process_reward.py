@@ -14,7 +14,7 @@ from stages.models import tokenizer as tokenizers
 from stages.models.process_head import Solution
 from stages.models.tiny import TinyConfig
 from stages.records import lines
-from stages.records.step_labels import StepLabels
+from stages.records.steps import StepLabels
 
 TINY = {
     "hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_size": 16,

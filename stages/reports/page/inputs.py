@@ -9,10 +9,8 @@ from jaxtyping import Float
 from stages import recipe
 from stages.recipe import TABLES, Recipe
 from stages.records import lines, pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.rollout import Rollout
-from stages.records.score import Score
+from stages.records.pools import Completion, Rollout, Score
+from stages.records.problems import Prompt
 from stages.reports import group_signal, learning_curve, policy_samples, training_series
 from stages.reports.page import markdown_section
 from stages.reports.page.section import Section

@@ -6,7 +6,7 @@ What a model wrote is escaped and nothing else: it is neither read as Markdown n
 import html
 from collections.abc import Mapping, Sequence
 
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.reports.policy_samples import PolicySamples
 from stages.reports.transcript_choice import Chosen
 

@@ -4,7 +4,7 @@ import itertools
 import random
 from collections.abc import Sequence
 
-from stages.records.completion import Completion
+from stages.records.pools import Completion
 
 
 def draw(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from stages.algorithms import judge_readings
 from stages.chooser import Chooser, tokens
-from stages.records.verdict import Verdict
+from stages.records.preferences import Verdict
 from stages.rewards.feedback.injections import ATTACKS, CONTROL, attacked
 from stages.rewards.feedback.judge_prompt import OPTIONS
 from stages.rewards.feedback.judging import Pair, Prompts

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from stages.records.preference import Preference
-from stages.records.verdict import Verdict
+from stages.records.preferences import Preference, Verdict
 from stages.rewards.feedback.judging import Pair
 from stages.rewards.feedback.label_rule import LabelRule
 

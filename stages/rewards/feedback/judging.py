@@ -8,9 +8,9 @@ from typing import Literal
 
 from stages.algorithms import judge_readings
 from stages.chooser import Choice, Chooser, tokens
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.verdict import Verdict
+from stages.records.pools import Completion
+from stages.records.preferences import Verdict
+from stages.records.problems import Prompt
 from stages.rewards.feedback import candidate_pairs
 from stages.rewards.feedback.constitution import CONSTITUTIONS
 from stages.rewards.feedback.judge_prompt import judge_message, version

@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from stages.records.completion import Completion
-from stages.records.demonstration import Demonstration
-from stages.records.preference import Preference
-from stages.records.prompt import Prompt
-from stages.records.revision import Revision
+from stages.records.pools import Completion
+from stages.records.preferences import Preference, Revision
+from stages.records.problems import Demonstration, Prompt
 from stages.rewards.preference_pairs import distinct
 
 SOURCE = "constitution"

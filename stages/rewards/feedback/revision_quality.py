@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from stages.records.preference import Preference
+from stages.records.preferences import Preference
 from stages.rewards import answer_checker
 from stages.rewards.feedback.revised_answers import Revised
 

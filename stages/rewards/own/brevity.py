@@ -1,6 +1,6 @@
 """An example of a reward of one's own: the shorter the answer, the better."""
 
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 
 
 def reward(prompt: Prompt, completion: str) -> float:

@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from stages.records.bad_row import BadRow
-from stages.records.raw_preference import RawPreference
+from stages.records.preferences import RawPreference
+from stages.records.problems import BadRow
 from stages.sources import raw_rows, row_fields
 from stages.sources.preferences import chat, text, transcript
 from stages.sources.preferences.columns import Columns, better_first, check_answers

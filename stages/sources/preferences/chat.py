@@ -10,7 +10,7 @@ Either both lists hold the whole conversation and share all but the last message
 from collections.abc import Mapping
 from typing import Any
 
-from stages.records.raw_preference import RawPreference, Turn
+from stages.records.preferences import RawPreference, Turn
 from stages.sources import row_fields
 from stages.sources.preferences import transcript
 from stages.sources.preferences.columns import Columns, probability

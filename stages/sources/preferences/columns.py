@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from stages.params import Params
-from stages.records.raw_preference import RawPreference
+from stages.records.preferences import RawPreference
 from stages.sources.quarantine import RejectedError
 
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from stages.records.preference import Preference
-from stages.records.raw_preference import RawPreference
+from stages.records.preferences import Preference, RawPreference
 from stages.seeding import derive
 from stages.sources.splitting import normalise
 

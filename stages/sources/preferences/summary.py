@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from stages.records.bad_row import BadRow
-from stages.records.preference import Preference
-from stages.records.raw_preference import RawPreference
+from stages.records.preferences import Preference, RawPreference
+from stages.records.problems import BadRow
 from stages.sources.quarantine import bad_row
 
 

@@ -9,7 +9,7 @@ answers follow it directly: what a file of this project's own prompts needs.
 from collections.abc import Mapping
 from typing import Any
 
-from stages.records.raw_preference import RawPreference, Turn
+from stages.records.preferences import RawPreference, Turn
 from stages.sources import row_fields
 from stages.sources.preferences.columns import Columns, probability
 from stages.sources.quarantine import RejectedError

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stages.records.raw_preference import RawPreference, Turn
+from stages.records.preferences import RawPreference, Turn
 from stages.sources import row_fields
 from stages.sources.preferences.columns import Columns, probability
 from stages.sources.quarantine import RejectedError

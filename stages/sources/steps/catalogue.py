@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from stages.records.bad_row import BadRow
-from stages.records.raw_steps import RawSteps
+from stages.records.problems import BadRow
+from stages.records.steps import RawSteps
 from stages.sources import raw_rows, row_fields
 from stages.sources.steps import math_aps, math_shepherd, prm800k, processbench
 

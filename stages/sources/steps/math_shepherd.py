@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from stages.params import Params
-from stages.records.raw_steps import RawSteps
+from stages.records.steps import RawSteps
 from stages.sources import row_fields
 from stages.sources.quarantine import RejectedError
 

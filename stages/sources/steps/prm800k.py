@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from stages.params import Params
-from stages.records.raw_steps import RawSteps
+from stages.records.steps import RawSteps
 from stages.sources import row_fields
 from stages.sources.quarantine import RejectedError
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from stages.params import Params
-from stages.records.raw_steps import RawSteps
+from stages.records.steps import RawSteps
 from stages.sources import row_fields
 from stages.sources.quarantine import RejectedError
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from stages.records.bad_row import BadRow
-from stages.records.raw_steps import RawSteps
-from stages.records.step_labels import StepLabels
+from stages.records.problems import BadRow
+from stages.records.steps import RawSteps, StepLabels
 from stages.sources.quarantine import bad_row
 
 

@@ -14,7 +14,7 @@ from stages.loops.group_preset import GroupRlConfig
 from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.aggregate import Mean, Minimum
 from stages.models.option_tokens import option_tokens
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.rewards.composition_config import Composition
 from stages.rewards.feedback.judge_prompt import judge_message
 from stages.sampler import Sample

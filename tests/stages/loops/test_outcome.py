@@ -8,7 +8,7 @@ from tiny_rollouts import OPTIM, assert_same_gradients, watch_gradients, weights
 from stages.loops import epochs, outcome
 from stages.loops.outcome import OutcomeConfig
 from stages.models import scalar_head
-from stages.records.outcome import Outcome
+from stages.records.preferences import Outcome
 
 
 def make_problems(number):

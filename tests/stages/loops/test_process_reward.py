@@ -9,7 +9,7 @@ from stages.loops import process_reward
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.models import process_head
 from stages.models.process_head import Solution
-from stages.records.step_labels import StepLabels
+from stages.records.steps import StepLabels
 
 STEP = 2
 LABELS = [[1.0, 0.5], [0.0], [1.0, None, 0.25], [None], [0.75, 0.0, 0.0, 1.0]]

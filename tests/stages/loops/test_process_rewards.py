@@ -8,7 +8,7 @@ from stages.loops import process_rewards
 from stages.loops.rollouts import Rollouts
 from stages.models import process_head
 from stages.models.process_scorer import ProcessScorer
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.rewards.available import NOTHING
 from stages.rewards.composition import compose
 from stages.rewards.composition_config import Composition

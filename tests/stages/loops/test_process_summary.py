@@ -5,7 +5,7 @@ import pytest
 
 from stages.loops.process_summary import lowest_is_last, summary
 from stages.loops.step_targets import HardTargets, SoftTargets
-from stages.records.step_labels import StepLabels
+from stages.records.steps import StepLabels
 
 
 def row(problem, labels, truth=None):

@@ -8,8 +8,8 @@ from stages.loops import revision
 from stages.loops.revision import RevisionConfig
 from stages.models import messages, policy, tiny, tokenizer
 from stages.models.tiny import TinyConfig
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards.feedback import revision_prompt
 from stages.rewards.feedback.constitution import CONSTITUTIONS
 from stages.rewards.feedback.revised_answers import Answer

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from stages.loops.step_targets import HardTargets, SoftTargets, targets
-from stages.records.step_labels import StepLabels
+from stages.records.steps import StepLabels
 
 ROW = StepLabels(
     id="a",

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from stages.models import preference_prompting, tokenizer
-from stages.records.raw_preference import RawPreference, Turn
+from stages.records.preferences import RawPreference, Turn
 
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}"

@@ -1,8 +1,7 @@
 import pytest
 
 from stages.models import prompting, tokenizer
-from stages.records.exchange import Exchange
-from stages.records.problem import Problem
+from stages.records.problems import Exchange, Problem
 
 TEMPLATE = "Solve: {question}\n"
 WORDS = tokenizer.train(["Solve: What is 2 plus 2?\n2 + 2 = 4\n#### 4"] * 2, 800)

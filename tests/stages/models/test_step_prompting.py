@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from stages.models import step_prompting, tokenizer
-from stages.records.raw_steps import RawSteps
+from stages.records.steps import RawSteps
 
 RAW = RawSteps(
     id=None,

@@ -3,8 +3,7 @@ import json
 import pytest
 
 from stages.records import lines
-from stages.records.completion import Completion
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
 
 ROWS = [
     Score(id="a", index=0, scores={"b": 0.1 + 0.2, "a": 1.0}, disagreement=None, steps=[0.5]),

@@ -4,9 +4,8 @@ import math
 import pytest
 
 from stages.records import pools
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
 
 
 def prompt(name: str) -> Prompt:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stages.records.rollout import Rollout
+from stages.records.pools import Rollout
 from stages.reports import group_signal
 
 

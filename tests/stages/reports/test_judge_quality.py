@@ -1,6 +1,6 @@
 import pytest
 
-from stages.records.verdict import Verdict
+from stages.records.preferences import Verdict
 from stages.reports import judge_quality
 
 

@@ -1,4 +1,4 @@
-from stages.records.rollout import Rollout
+from stages.records.pools import Rollout
 from stages.reports import learning_curve, learning_curves_plot
 
 

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from stages.records.outcome import Outcome
+from stages.records.preferences import Outcome
 from stages.reports import outcome_model_quality
 from stages.reports.problem_interval import QualityConfig
 

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from stages.records.problem_result import ProblemResult
+from stages.records.results import ProblemResult
 from stages.reports import policy_comparison
 
 OPTIONS = {"num_resamples": 400, "confidence": 0.95, "seed": 0}

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from stages.records.seed_result import SeedResult
+from stages.records.results import SeedResult
 from stages.reports import seed_verdict
 
 

@@ -1,5 +1,4 @@
-from stages.records.prefix_count import PrefixCount
-from stages.records.step_labels import StepLabels
+from stages.records.steps import PrefixCount, StepLabels
 from stages.reports import step_label_summary
 from stages.reports.step_label_audit import AuditConfig
 

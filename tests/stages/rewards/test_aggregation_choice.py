@@ -1,9 +1,8 @@
 import pytest
 from numpy import array
 
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
 from stages.rewards import aggregation_choice
 
 PROMPT = Prompt(id="p", task="solve", question="", prompt="", prompt_ids=[1], answer="7")

@@ -1,7 +1,7 @@
 import pytest
 
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards import balanced_outcomes
 
 PROMPT = Prompt(id="a", task="solve", question="", prompt="", prompt_ids=[5], answer="7")

@@ -2,8 +2,8 @@ import dataclasses
 
 import pytest
 
-from stages.records.prefix_count import PrefixCount
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
+from stages.records.steps import PrefixCount
 from stages.rewards import monte_carlo_labels
 from stages.rewards.step_solutions import Solution
 

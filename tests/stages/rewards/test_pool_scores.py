@@ -3,8 +3,7 @@ import math
 
 import pytest
 
-from stages.records.completion import Completion
-from stages.records.score import Score
+from stages.records.pools import Completion, Score
 from stages.rewards import pool_scores
 from stages.rewards.aggregation import Aggregation
 

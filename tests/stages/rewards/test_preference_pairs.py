@@ -1,5 +1,5 @@
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards import preference_pairs
 
 PROMPT = Prompt(id="p", task="solve", question="", prompt="q", prompt_ids=[1, 2], answer="42")

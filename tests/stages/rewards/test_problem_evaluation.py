@@ -3,8 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards import problem_evaluation
 from stages.rewards.pool_scores import PoolScores
 

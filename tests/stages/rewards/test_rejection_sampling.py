@@ -1,5 +1,5 @@
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards import rejection_sampling
 
 PROMPT = Prompt(id="a", task="solve", question="q", prompt="Q", prompt_ids=[1], answer="4")

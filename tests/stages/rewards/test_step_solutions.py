@@ -1,5 +1,5 @@
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards import step_solutions
 
 QUESTION = "Anna has 3 apples. She buys 4 more. She finds 2 more. How many apples now?"

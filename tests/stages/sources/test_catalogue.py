@@ -3,7 +3,7 @@ from itertools import islice
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from stages.records.problem import Problem
+from stages.records.problems import Problem
 from stages.sources import catalogue
 from stages.sources.feedback_tasks import MixtureConfig
 

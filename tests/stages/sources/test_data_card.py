@@ -1,7 +1,6 @@
 import hashlib
 
-from stages.records.demonstration import Demonstration
-from stages.records.prompt import Prompt
+from stages.records.problems import Demonstration, Prompt
 from stages.sources import data_card
 
 

@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.records.bad_row import BadRow
-from stages.records.problem import Problem
+from stages.records.problems import BadRow, Problem
 from stages.sources import gsm8k
 
 

@@ -4,8 +4,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from stages.records.bad_row import BadRow
-from stages.records.problem import Problem
+from stages.records.problems import BadRow, Problem
 from stages.sources import hub
 
 COLUMNS = {"question": "text", "answer": "label", "solution": "why", "id": None}

@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from stages.records.bad_row import BadRow
-from stages.records.problem import Problem
+from stages.records.problems import BadRow, Problem
 from stages.sources import json_lines
 
 ROW = {"question": " 2+2? ", "answer": "4"}

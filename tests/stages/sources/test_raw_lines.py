@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.records.bad_row import BadRow
+from stages.records.problems import BadRow
 from stages.sources import raw_lines
 
 

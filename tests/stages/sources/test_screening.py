@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from stages.records.bad_row import BadRow
-from stages.records.problem import Problem
+from stages.records.problems import BadRow, Problem
 from stages.rewards.answer_checker import read_gold
 from stages.sources.screening import Screened, screen
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from stages.records.problem import Problem
+from stages.records.problems import Problem
 from stages.sources.splitting import Shares, normalise, split
 
 SHARES = Shares(preference=0.2, dev=0.1, test=0.1)

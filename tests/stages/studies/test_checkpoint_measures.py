@@ -5,8 +5,8 @@ import torch
 from tiny_checkpoints import EOS, PAD, compute, load
 
 from stages.models.ensemble import Scores
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.studies import checkpoint_measures
 from stages.studies.checkpoint_measures import CheckpointResult, Judges
 

@@ -1,7 +1,7 @@
 import pytest
 
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.studies import probe_lengths
 from stages.studies.probe_lengths import PADDINGS

@@ -3,8 +3,8 @@ import itertools
 
 import pytest
 
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.studies import probe_steps
 
 STEPS = [[1, 2, 3], [4], [5, 6]]

@@ -1,6 +1,6 @@
 import pytest
 
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.studies import probe_wordings
 
 

@@ -1,8 +1,8 @@
 from tiny_checkpoints import CPU, PAD, compute
 
 from stages.models.ensemble import Scores
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
 from stages.studies import scored_pools
 
 PROMPT = Prompt(id="a", task="solve", question="", prompt="", prompt_ids=[3, 4], answer="7")

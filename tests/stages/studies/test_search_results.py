@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.reports import search_summary
 from stages.studies import search_results
 from stages.studies.search_results import ProblemSearch

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages.records.step_labels import StepLabels
+from stages.records.steps import StepLabels
 from stages.sources.steps import catalogue, processbench
 from stages.studies import step_error_metrics
 

@@ -5,7 +5,7 @@ import torch
 
 from stages.loops.choices.sampling import AdaptiveGroupSize, DynamicSampling, FixedSampling, Shaped
 from stages.loops.rollouts import Rollouts
-from stages.records.prompt import Prompt
+from stages.records.problems import Prompt
 from stages.rewards.judged import Judged
 from stages.sampler import Sample
 

@@ -1,4 +1,4 @@
-from stages.records.completion import Completion
+from stages.records.pools import Completion
 from stages.rewards.feedback import candidate_pairs
 
 

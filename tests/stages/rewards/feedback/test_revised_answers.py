@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from stages.records.completion import Completion
-from stages.records.prompt import Prompt
-from stages.records.revision import Revision
+from stages.records.pools import Completion
+from stages.records.preferences import Revision
+from stages.records.problems import Prompt
 from stages.rewards.feedback import revised_answers
 from stages.rewards.feedback.revised_answers import Answer, Revised
 

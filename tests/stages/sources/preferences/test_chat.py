@@ -1,6 +1,6 @@
 import pytest
 
-from stages.records.raw_preference import Turn
+from stages.records.preferences import Turn
 from stages.sources.preferences import chat
 from stages.sources.preferences.columns import Columns
 from stages.sources.quarantine import RejectedError

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from stages.records.raw_preference import RawPreference, Turn
+from stages.records.preferences import RawPreference, Turn
 from stages.sources.preferences.columns import better_first, check_answers
 from stages.sources.quarantine import RejectedError
 

@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from stages.records.preference import Preference
-from stages.records.raw_preference import RawPreference, Turn
+from stages.records.preferences import Preference, RawPreference, Turn
 from stages.sources.preferences.splitting import opening, split
 
 

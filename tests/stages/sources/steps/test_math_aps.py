@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.records.raw_steps import RawSteps
+from stages.records.steps import RawSteps
 from stages.sources.quarantine import RejectedError
 from stages.sources.steps import catalogue, math_aps
 

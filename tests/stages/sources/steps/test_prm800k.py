@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.records.raw_steps import RawSteps
+from stages.records.steps import RawSteps
 from stages.sources.quarantine import RejectedError
 from stages.sources.steps import catalogue, prm800k
 

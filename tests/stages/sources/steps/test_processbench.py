@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.records.bad_row import BadRow
-from stages.records.raw_steps import RawSteps
+from stages.records.problems import BadRow
+from stages.records.steps import RawSteps
 from stages.sources.quarantine import RejectedError
 from stages.sources.steps import catalogue, processbench
 

@@ -1,0 +1,137 @@
+"""Rows of judgements: preferences, raw and in tokens, verdicts, revisions and outcomes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a conversation."""
+
+    role: str
+    """`system`, `user` or `assistant`."""
+    content: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RawPreference:
+    """What came before both answers, and the answers."""
+
+    turns: tuple[Turn, ...]
+    """The prompt as a conversation; the last turn is the user's."""
+    plain_prompt: str
+    """The prompt as text, for a tokenizer without a chat template."""
+    plain_lead: str
+    """What stands between `plain_prompt` and an answer: a space after `Assistant:`, or nothing."""
+    chosen: str
+    rejected: str
+    probability: float
+    """Probability that `chosen` is the better one."""
+    line: int
+    """Where the row stood, from 1."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preference:
+    """One row of `data/label_preferences/<split>.jsonl` (the chosen/rejected shape)."""
+
+    id: str
+    """The problem's id."""
+    prompt: str
+    prompt_ids: list[int]
+    chosen: str
+    chosen_ids: list[int]
+    """As sampled, the end-of-sequence token included: never tokenised again."""
+    rejected: str
+    rejected_ids: list[int]
+    probability: float
+    """Probability that `chosen` is the better one: 1.0 for a verifier's label."""
+    source: str
+    """Who labelled it: `verifier`, `ai` (a judge), `constitution` (a revision over what it revised)
+    or `human`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """One row of what unpaired preference learning reads."""
+
+    id: str
+    """The problem's id."""
+    prompt: str
+    prompt_ids: list[int]
+    completion: str
+    completion_ids: list[int]
+    """As sampled, the end-of-sequence token included."""
+    desirable: bool
+    """Whether the completion should become more likely, or less."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What an outcome reward model learns from, or is tested on."""
+
+    id: str
+    """The problem's id."""
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    """As sampled, the end-of-sequence token included."""
+    right: bool
+    """Whether its final answer is right."""
+    weight: float
+    """Of its loss; what a problem's outcomes weigh together does not depend on their number."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """One row of `data/judge_preferences/<name>/verdicts.jsonl`: a pair that was asked about."""
+
+    split: str
+    """`train` or `heldout`: the file that its preference is in, if it became one."""
+    id: str
+    """The problem's id."""
+    index_a: int
+    """Index in the pool of completion A, which stands first in the first order."""
+    index_b: int
+    p12: float | None
+    """P(the one standing first is better) in the order A, B; None: not read."""
+    p21: float | None
+    """P(the one standing first is better) in the order B, A."""
+    gap: float | None
+    """|p12 - (1 - p21)|: 0 for a judge that does not look at the order."""
+    probability: float | None
+    """P(A is better): (p12 + 1 - p21) / 2."""
+    option_mass: float | None
+    """The smaller of the two orders' probabilities that an option is answered at all."""
+    principle: int | None
+    """Number of the principle drawn from the constitution; None without one."""
+    prompt_version: str
+    """Of the message (`short-1`)."""
+    dropped: str | None
+    """Why it became no preference: `too_long`, `parse_failure`, `inconsistent`,
+    `tie`, `low_confidence`; None: it became one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Revision:
+    """One row of `data/revise_answers/<name>/triples.jsonl`: one round on one answer."""
+
+    id: str
+    """The problem's id."""
+    index: int
+    """The first answer's index in its pool."""
+    split: str
+    """`train` or `heldout`: which of the two files its pair is for."""
+    round: int
+    """From 1; the next round's `original` is this one's `revision`."""
+    principle: str
+    """The name of the principle that both requests were about."""
+    version: str
+    """Names the texts of the requests."""
+    original: str
+    critique: str
+    critique_ids: list[int]
+    critique_finish: Literal["stop", "length"]
+    revision: str
+    revision_ids: list[int]
+    """As sampled, the end-of-sequence token included: never tokenised again."""
+    revision_finish: Literal["stop", "length"]
