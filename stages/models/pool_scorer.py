@@ -1,125 +1,142 @@
-"""Pools of completions as models score them: equal ones once, each model in turn."""
+"""A policy's samples as rewards score them: equal completions once, one reward after the other."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from stages.models import process_scorer, scorer
-from stages.models.aggregate import Aggregate
 from stages.models.batch import Group, split_group
 from stages.models.device import ComputeConfig
 from stages.records import pools
 from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
+from stages.rewards import reward_file
+from stages.rewards.reward_file import RewardFile
 
-ENSEMBLE, PROCESS = "ensemble", "process"
+CHUNK = 64
+"""Groups that are scored at a time."""
 Pool = tuple[Prompt, list[Completion]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class View:
-    """What one model makes of some completions, in turn."""
+class Samples:
+    """Distinct completions in groups, which share a reading of their prompt."""
 
-    kind: str
-    scores: list[float] | None
-    """None of a process model."""
-    disagreement: list[float] | None
+    chunks: list[list[Group]]
+    rows: list[tuple[Completion, int]]
+    """Every completion with the number of the distinct one that it equals."""
+    positions: int
+    """Tokens that a model reads of all groups."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns:
+    """What one reward makes of the distinct completions, in the order of their numbers."""
+
+    scores: list[float] = field(default_factory=list)
+    disagreement: list[float] = field(default_factory=list)
     """Of an ensemble alone."""
-    steps: list[list[float]] | None
-    """Of a process model alone."""
+    steps: list[list[float]] = field(default_factory=list)
+    """Of a process model, which has no `scores`."""
+
+    def extend(self, other: "Columns") -> None:
+        """Add the next completions."""
+        self.scores.extend(other.scores)
+        self.disagreement.extend(other.disagreement)
+        self.steps.extend(other.steps)
 
 
-def groups(
-    problems: Sequence[Pool], row_tokens: int
-) -> tuple[list[Group], list[tuple[Completion, int]]]:
-    """Each problem's distinct completions in groups that fit a row, numbered in reading order.
-
-    Returns:
-        The groups, and every completion with the number of the one that it equals.
-    """
+def group(problems: Sequence[Pool], row_tokens: int) -> Samples:
+    """Each problem's distinct completions in groups that fit a row."""
     parts: list[Group] = []
     rows: list[tuple[Completion, int]] = []
     start = 0
     for prompt, pool in problems:
         firsts, places = pools.distinct(pool)
-        group = Group(
+        one = Group(
             prompt_ids=prompt.prompt_ids,
             completions=[row.completion_ids for row in firsts],
             indices=range(start, start + len(firsts)),
         )
-        parts += split_group(group, row_tokens)
+        parts += split_group(one, row_tokens)
         rows += [(row, start + place) for row, place in zip(pool, places, strict=True)]
         start += len(firsts)
-    return parts, rows
+    return Samples(
+        chunks=[parts[first : first + CHUNK] for first in range(0, len(parts), CHUNK)],
+        rows=rows,
+        positions=sum(part.length() for part in parts),
+    )
 
 
-def load(
-    kind: str, path: Path, aggregate: Aggregate, compute: ComputeConfig, device: torch.device
-) -> Callable[[Sequence[Group]], View]:
-    """A model's view of groups of completions.
+def score(
+    folder: Path,
+    reward: RewardFile,
+    seed: int,
+    chunks: Iterable[Sequence[Group]],
+    compute: ComputeConfig,
+    device: torch.device,
+) -> Columns:
+    """What the model of a reward makes of the groups; it is in memory only meanwhile.
 
     Args:
-        kind: the entry's word: `process`, or one whose model has a head of one scalar.
-        path: the model's folder.
-        aggregate: how an ensemble's scores become one.
+        folder: the reward's.
+        reward: a reward that is a model.
+        seed: of the model.
+        chunks: of groups; their numbers rise.
         compute: precision.
         device: where it computes.
     """
-    if kind == PROCESS:
-        reader = process_scorer.load(path, compute, device)
-        return lambda chunk: View(
-            kind=kind,
-            scores=None,
-            disagreement=None,
-            steps=process_scorer.completion_steps(reader, chunk),
-        )
-    score = scorer.load(path, aggregate, compute, device)
+    view, found = _load(folder, reward, seed, compute, device), Columns()
+    for chunk in chunks:
+        found.extend(view(chunk))
+    return found
 
-    def view(chunk: Sequence[Group]) -> View:
-        found = score(chunk)
-        return View(
-            kind=kind,
+
+def _load(
+    folder: Path, reward: RewardFile, seed: int, compute: ComputeConfig, device: torch.device
+) -> Callable[[Sequence[Group]], Columns]:
+    path = reward_file.model(folder, seed)
+    if reward.model == "process":
+        reader = process_scorer.load(path, compute, device)
+        return lambda chunk: Columns(steps=process_scorer.completion_steps(reader, chunk))
+    model = scorer.load(path, reward.aggregate, compute, device)
+    several = (path / "0").is_dir()
+
+    def view(chunk: Sequence[Group]) -> Columns:
+        found = model(chunk)
+        return Columns(
             scores=found.values.tolist(),
-            disagreement=found.disagreement.tolist() if kind == ENSEMBLE else None,
-            steps=None,
+            disagreement=found.disagreement.tolist() if several else [],
         )
 
     return view
 
 
-def rows(
-    completions: Sequence[tuple[Completion, int]],
-    views: Sequence[Sequence[View]],
-    *,
-    decimals: int,
-) -> list[Score]:
+def rows(samples: Samples, columns: Mapping[str, Columns], *, decimals: int) -> list[Score]:
     """The row of each completion.
 
     Args:
-        completions: with the number of its group of equals, as `groups` numbers them.
-        views: of each model, its views of all groups in turn.
+        samples: as they were scored.
+        columns: of each reward.
         decimals: digits kept.
     """
-    scores: dict[str, list[float]] = {}
-    disagreement: list[float] | None = None
-    steps: list[list[float]] | None = None
-    for of_model in views:
-        kind = of_model[0].kind
-        if kind == PROCESS:
-            steps = [one for view in of_model for one in view.steps or []]
-        else:
-            scores[kind] = [one for view in of_model for one in view.scores or []]
-        if kind == ENSEMBLE:
-            disagreement = [one for view in of_model for one in view.disagreement or []]
     return [
         Score(
             id=row.id,
             index=row.index,
-            scores={kind: round(column[place], decimals) for kind, column in scores.items()},
-            disagreement=None if disagreement is None else round(disagreement[place], decimals),
-            steps=None if steps is None else [round(one, decimals) for one in steps[place]],
+            scores={n: round(one.scores[at], decimals) for n, one in columns.items() if one.scores},
+            disagreement={
+                name: round(one.disagreement[at], decimals)
+                for name, one in columns.items()
+                if one.disagreement
+            },
+            steps={
+                name: [round(step, decimals) for step in one.steps[at]]
+                for name, one in columns.items()
+                if one.steps
+            },
         )
-        for row, place in completions
+        for row, at in samples.rows
     ]

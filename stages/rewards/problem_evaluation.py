@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from stages.algorithms.selection.best_of_n import best_of_n, pass_at_k
 from stages.algorithms.selection.votes import UNREADABLE, majority_vote, weighted_vote
+from stages.algorithms.statistics.score_quality import auc
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.records.results import ProblemResult
@@ -54,7 +55,7 @@ def evaluate(
         prompt: the problem with its gold answer.
         pool: its N sampled completions.
         greedy: its greedy completion.
-        scores: each scorer's view of `pool`.
+        scores: what `pool` can be chosen by.
         ks: how many samples are drawn from the pool, each at most N.
         orders: random orders of the pool, whose beginnings are the subsets that votes by weight
             are averaged over (`votes.nested_subsets`).
@@ -79,10 +80,12 @@ def evaluate(
                 str(n): weighted_vote(numbers, one.weights, answer_is_right, subsets=orders[:, :n])
                 for n in ks
             }
+    verdicts, in_format = np.array(right), np.array([one.has_format for one in found])
     return ProblemResult(
         id=prompt.id,
         num_samples=len(pool),
         num_correct=sum(right),
+        even_correct=sum(right[::2]),
         greedy_correct=of_greedy.right,
         greedy_strict=of_greedy.strictly_right,
         greedy_lenient=of_greedy.leniently_right,
@@ -90,6 +93,10 @@ def evaluate(
         mean_strict=sum(one.strictly_right for one in found) / len(pool),
         mean_lenient=sum(one.leniently_right for one in found) / len(pool),
         accuracy_at=at,
+        auc={name: auc(one.values, verdicts) for name, one in scores.items()},
+        auc_in_format={
+            name: auc(one.values[in_format], verdicts[in_format]) for name, one in scores.items()
+        },
         readable_rate=sum(answer is not None for answer in answers) / len(pool),
         format_rate=sum(one.has_format for one in found) / len(pool),
         truncation_rate=sum(row.finish_reason == "length" for row in pool) / len(pool),

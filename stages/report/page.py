@@ -1,0 +1,204 @@
+"""The report as one HTML page, which opens from disk, and as Markdown: both by Jinja2.
+
+The page fetches nothing and runs nothing: plots are inside it, and what a model wrote is escaped.
+"""
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from stages.report.sections import Block, Folded, Image, Section
+from stages.report.transcripts import Transcript
+
+STYLE = """\
+:root {
+  color-scheme: light dark;
+  --paper: #ffffff; --ink: #1c1e21; --faint: #5b6169; --line: #d9dce1; --card: #f6f7f9;
+  --right: #0a6b3d; --wrong: #b3261e; --head: #eceef2;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --paper: #16181c; --ink: #e6e8eb; --faint: #a3aab3; --line: #3a3f47; --card: #1f2227;
+    --right: #6bd49b; --wrong: #ff938a; --head: #2a2e35;
+  }
+}
+* { box-sizing: border-box; }
+body {
+  margin: 0 auto; padding: 12px 24px 60px; max-width: 1080px; background: var(--paper);
+  color: var(--ink); overflow-wrap: break-word;
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif;
+}
+h1 { font-size: 1.6rem; margin: .8rem 0; }
+h2 { font-size: 1.25rem; margin: 2.2rem 0 .6rem; padding-top: .9rem;
+  border-top: 1px solid var(--line); }
+p { max-width: 80ch; }
+.verdict { font-size: 1.06rem; }
+.note { color: var(--faint); font-size: .92rem; }
+.plot { background: #ffffff; border: 1px solid var(--line); border-radius: 8px; padding: 8px;
+  margin: .8rem 0; }
+.plot img { display: block; width: 100%; max-width: 860px; height: auto; margin: 0 auto; }
+.table { overflow-x: auto; margin: .8rem 0; border: 1px solid var(--line); border-radius: 8px; }
+table { border-collapse: collapse; width: 100%; font-size: .86rem; line-height: 1.35; }
+th, td { padding: .36rem .55rem; text-align: right; font-variant-numeric: tabular-nums; }
+th { background: var(--head); font-weight: 600; vertical-align: bottom; }
+td { border-top: 1px solid var(--line); }
+th:first-child, td:first-child { text-align: left; }
+details { margin: .5rem 0; border: 1px solid var(--line); border-radius: 8px; padding: 0 12px; }
+summary { cursor: pointer; padding: 8px 0; font-weight: 600; }
+.answers { display: grid; gap: 10px; grid-template-columns: repeat(auto-fill, minmax(210px, 1fr)); }
+.answer { background: var(--card); border-left: 4px solid var(--line); border-radius: 6px;
+  padding: 6px 10px; }
+.answer.right { border-left-color: var(--right); }
+.answer.wrong { border-left-color: var(--wrong); }
+.answer pre { margin: .2rem 0 0; white-space: pre-wrap; overflow-wrap: anywhere;
+  font: .84em/1.45 ui-monospace, Menlo, Consolas, monospace; }
+@media (max-width: 600px) {
+  body { padding: 8px 12px 40px; }
+  td { white-space: nowrap; }
+  .plot { overflow-x: auto; }
+  .plot img { width: max(100%, 560px); }
+}
+"""
+PAGE = """\
+{%- macro show(block) -%}
+{%- if block is frame -%}
+<div class="table" tabindex="0" role="region" aria-label="Table">{{ block | table }}</div>
+{%- elif block is image -%}
+<div class="plot"><img src="{{ block.file | inline }}" alt="{{ block.alt }}"></div>
+{%- elif block is folded -%}
+<details><summary>{{ block.summary }}</summary>
+{% for inner in block.blocks %}{{ show(inner) }}
+{% endfor %}</details>
+{%- elif block is transcript -%}
+<p><strong>{{ block.prompt.id }}</strong> ({{ block.reason }}): {{ block.prompt.question }}
+Right answer: {{ block.prompt.answer }}</p>
+<div class="answers">
+{%- for one in block.answers %}
+<div class="answer {{ 'right' if one.right else 'wrong' }}"><strong>{{ one.policy }}</strong>:
+{{ '✓ right' if one.right else '✗ wrong' }}<pre>{{ one.text or '(nothing)' }}</pre></div>
+{%- endfor %}
+</div>
+{%- else -%}
+<p class="note">{{ block }}</p>
+{%- endif -%}
+{%- endmacro -%}
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; \
+style-src 'unsafe-inline'; base-uri 'none'">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<title>{{ title }}</title>
+<style>
+{{ style }}</style>
+</head>
+<body>
+<h1>{{ title }}</h1>
+{{ show(picture) }}
+{% for sentence in verdict %}<p class="verdict">{{ sentence }}</p>
+{% endfor %}
+{%- for section in sections %}
+<h2>{{ section.title }}</h2>
+{% for block in section.blocks %}{{ show(block) }}
+{% endfor %}
+{%- endfor %}
+</body>
+</html>
+"""
+MARKDOWN = """\
+{%- macro show(block) -%}
+{%- if block is frame -%}
+{{ block | table }}
+{%- elif block is image -%}
+![{{ block.alt }}](plots/{{ block.file }})
+{%- elif block is folded -%}
+{%- if not block.blocks | select('transcript') | list -%}
+### {{ block.summary }}
+{% for inner in block.blocks %}
+{{ show(inner) }}
+{% endfor -%}
+{%- endif -%}
+{%- else -%}
+{{ block }}
+{%- endif -%}
+{%- endmacro -%}
+# {{ title }}
+
+{{ show(picture) }}
+{% for sentence in verdict %}
+{{ sentence }}
+{% endfor %}
+{%- for section in sections %}
+## {{ section.title }}
+{% for block in section.blocks %}
+{{ show(block) }}
+{% endfor %}
+{%- endfor -%}
+"""
+
+
+def html(
+    title: str, picture: Image, verdict: Sequence[str], sections: Sequence[Section], plots: Path
+) -> str:
+    """The page.
+
+    Args:
+        title: plain text, as all texts here.
+        picture: what it begins with.
+        verdict: sentences.
+        sections: in order.
+        plots: the folder of the images.
+    """
+    page = _environment(escape=True)
+    page.filters |= {"table": html_table, "inline": lambda file: data_uri(plots / file)}
+    return page.from_string(PAGE).render(
+        title=title, picture=picture, verdict=verdict, sections=sections, style=Markup(STYLE)
+    )
+
+
+def markdown(
+    title: str, picture: Image, verdict: Sequence[str], sections: Sequence[Section]
+) -> str:
+    """The same without transcripts, for a terminal and for MLflow; plots lie in `plots/` beside."""
+    text = _environment(escape=False)
+    text.filters["table"] = markdown_table
+    return text.from_string(MARKDOWN).render(
+        title=title, picture=picture, verdict=verdict, sections=sections
+    )
+
+
+def html_table(frame: pd.DataFrame) -> Markup:
+    """Escaped cells; how it looks is in `STYLE`."""
+    return Markup(frame.to_html(index=False, border=0, na_rep=""))
+
+
+def markdown_table(frame: pd.DataFrame) -> str:
+    """Text on the left, numbers on the right."""
+    rows = [list(frame.columns), ["---"] + ["---:"] * (len(frame.columns) - 1), *frame.values]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)
+
+
+def data_uri(path: Path) -> str:
+    """An SVG file inside an attribute."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
+
+
+def _environment(*, escape: bool) -> jinja2.Environment:
+    environment = jinja2.Environment(autoescape=escape, undefined=jinja2.StrictUndefined)
+    kinds = {"frame": pd.DataFrame, "image": Image, "folded": Folded, "transcript": Transcript}
+
+    def is_a(kind: type) -> "object":
+        return lambda block: isinstance(block, kind)
+
+    environment.tests |= {name: is_a(kind) for name, kind in kinds.items()}
+    return environment
+
+
+__all__ = ["Block", "html", "markdown"]

@@ -1,0 +1,148 @@
+"""How plots look, and the plots of accuracies. Their bytes depend on the numbers alone."""
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from stages.report.estimates import BEST_OF, MAJORITY, MEAN, PASS, WEIGHTED
+from stages.report.results import Results
+
+# Okabe and Ito's palette: told apart with any kind of colour vision.
+GREY, BLUE, RED, GREEN, PINK = "#555555", "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
+
+_ORDER = (GREY, BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
+_STYLE: Any = {
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "savefig.dpi": 140,
+    "figure.constrained_layout.use": True,
+    "svg.hashsalt": "posttrain",  # or ids in the file would be random
+}
+_NO_METADATA: Any = {
+    ".svg": {"Date": None, "Creator": None},
+    ".png": {"Software": None},
+}
+
+
+@contextmanager
+def figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
+    """A figure in this style, whatever the user's matplotlibrc says; at the end it is saved.
+
+    Without a date and without the library's version, which matplotlib would put in.
+
+    Args:
+        path: of an SVG or PNG file.
+        width: in inches.
+        height: in inches.
+    """
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)
+        drawn = Figure(figsize=(width, height))
+        yield drawn
+        drawn.savefig(path, metadata=_NO_METADATA[path.suffix])
+
+
+def colours(policies: Iterable[str]) -> dict[str, str]:
+    """The colour of each policy in every plot, by its place; the baseline, the first, is grey."""
+    return {name: _ORDER[place % len(_ORDER)] for place, name in enumerate(policies)}
+
+
+def accuracy(path: Path, metrics: Mapping[str, Any]) -> None:
+    """Each policy's mean accuracy with its interval, and a dot for each seed."""
+    policies, seeds = metrics["policies"], metrics["seeds"]
+    over = "seeds and problems" if len(seeds) > 1 else "problems (one seed)"
+    with figure(path, width=7.2, height=0.95 + 0.42 * len(policies)) as drawn:
+        axes = drawn.subplots()
+        for place, (name, colour) in enumerate(colours(policies).items()):
+            one = policies[name][MEAN]
+            value, low, high = (100 * one[key] for key in ("value", "low", "high"))
+            axes.plot([low, high], [place, place], color=colour, linewidth=2.2)
+            axes.plot(
+                [value], [place], marker="|", markersize=15, markeredgewidth=2.6, color=colour
+            )
+            for seed in one["seeds"].values():
+                axes.plot(100 * seed, place, "o", markersize=5.5, color=colour, alpha=0.55,
+                          markeredgewidth=0)  # fmt: skip
+            axes.annotate(f"{value:.1f}", (value, place), xytext=(0, 9), color=colour,
+                          textcoords="offset points", ha="center", fontsize=9)  # fmt: skip
+        before = 100 * policies[metrics["baseline"]][MEAN]["value"]
+        axes.axvline(before, color=GREY, linewidth=0.8, linestyle=":")
+        axes.set_yticks(range(len(policies)), list(policies))
+        axes.set_ylim(len(policies) - 0.5, -0.7)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel(
+            f"accuracy of a sampled answer on {metrics['num_problems']:,} test problems, %;\n"
+            f"line: {metrics['confidence']:.0%} interval over {over}, dots: seeds"
+        )
+
+
+def accuracy_by_n(path: Path, results: Results) -> None:
+    """A panel a policy: pass@n, the majority and best-of-n by each reward, means over seeds."""
+    num_columns = min(3, len(results.tables))
+    num_rows = -(-len(results.tables) // num_columns)
+    with figure(path, width=8.4, height=0.9 + 2.3 * num_rows) as drawn:
+        panels = drawn.subplots(num_rows, num_columns, squeeze=False, sharey=True).ravel()
+        for panel, policy in zip(panels, results.tables, strict=False):
+            _by_n(panel, results, policy)
+        for panel in panels[len(results.tables) :]:
+            panel.set_visible(False)
+        handles, labels = panels[0].get_legend_handles_labels()
+        drawn.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
+
+
+def _by_n(panel: Axes, results: Results, policy: str) -> None:
+    rewards = results.methods(policy, BEST_OF)
+    styles = {PASS: (GREY, ":"), MAJORITY: (BLACK, "-")}
+    styles |= {f"{BEST_OF}/{r}": (_ORDER[1 + at % 7], "-") for at, r in enumerate(rewards)}
+    for method, (colour, line) in styles.items():
+        values = [100 * results.tables[policy][f"{method}/{n}"].mean() for n in results.ns]
+        named = {PASS: "any right (pass@n)", MAJORITY: "majority"}
+        label = named.get(method, method.replace(f"{BEST_OF}/", "best by "))
+        panel.plot(results.ns, values, line, color=colour, marker=".", label=label)
+    panel.set_xscale("log", base=2)
+    panel.set_xticks(results.ns, [str(n) for n in results.ns])
+    panel.set_title(policy)
+    panel.set_xlabel("samples")
+    panel.set_ylabel("accuracy, %")
+    panel.label_outer()
+
+
+def write_accuracy(path: Path, metrics: Mapping[str, Any]) -> None:
+    """The numbers of `accuracy`: a row a policy."""
+    seeds = [str(seed) for seed in metrics["seeds"]]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["policy", "mean_accuracy", "low", "high", *(f"seed_{s}" for s in seeds)])
+        for name, one in metrics["policies"].items():
+            of_seeds = [one[MEAN]["seeds"][seed] for seed in seeds]
+            writer.writerow(
+                [name, *(one[MEAN][key] for key in ("value", "low", "high")), *of_seeds]
+            )
+
+
+def write_accuracy_by_n(path: Path, results: Results) -> None:
+    """The numbers of `accuracy_by_n`, and the votes by weight: a row a policy, method and n."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["policy", "method", "n", "accuracy"])
+        for policy, tables in results.tables.items():
+            for name, table in tables.items():
+                method, _, n = name.rpartition("/")
+                if method.partition("/")[0] in (PASS, MAJORITY, BEST_OF, WEIGHTED):
+                    writer.writerow([policy, method, n, f"{table.mean():.6f}"])

@@ -1,0 +1,86 @@
+"""The same problems as each policy answers them, chosen by a rule that bends to no story."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.rewards import answer_checker
+from stages.seeding import derive
+
+DRAWN, DISAGREEING = 2, 3
+"""Problems drawn at random; problems that a policy gained, and as many that one lost."""
+RULE = (
+    "Greedy completions of the first seed. First problems drawn at random; then, of the others, "
+    "those on which the policies disagree most: as many that {baseline} gets wrong and another "
+    "policy right as the reverse."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a policy wrote."""
+
+    policy: str
+    text: str
+    right: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transcript:
+    """A problem, and what each policy wrote."""
+
+    prompt: Prompt
+    reason: str
+    answers: list[Answer]
+
+
+def choose(
+    prompts: Sequence[Prompt], greedy: Mapping[str, Sequence[Completion]], seed: int
+) -> list[Transcript]:
+    """Problems by the rule of `RULE`, none twice; fewer where there are fewer.
+
+    Disagreement is the smaller of the number of policies that are right and of those that are
+    wrong; ties, and the problems at random, are drawn by `seed`.
+
+    Args:
+        prompts: of the test problems.
+        greedy: of each policy, the baseline first, its greedy completion of each problem.
+        seed: of the draws.
+    """
+    baseline, *others = greedy
+    right = {
+        name: [
+            answer_checker.is_correct(row.completion, prompt.answer)
+            for prompt, row in zip(prompts, rows, strict=True)
+        ]
+        for name, rows in greedy.items()
+    }
+    order = sorted(range(len(prompts)), key=lambda at: derive(seed, "transcripts", prompts[at].id))
+    random, rest = order[:DRAWN], order[DRAWN:]
+
+    def disagreement(at: int) -> int:
+        num_right = sum(verdicts[at] for verdicts in right.values())
+        return min(num_right, len(right) - num_right)
+
+    # The sort is stable: ties stay in the order that was drawn.
+    most = sorted(rest, key=disagreement, reverse=True)
+    before = right[baseline]
+    gains = [at for at in most if not before[at] and any(right[one][at] for one in others)]
+    losses = [at for at in most if before[at] and not all(right[one][at] for one in others)]
+    chosen = [
+        *((at, "drawn at random") for at in random),
+        *((at, f"{baseline} wrong, another right") for at in gains[:DISAGREEING]),
+        *((at, f"{baseline} right, another wrong") for at in losses[:DISAGREEING]),
+    ]
+    return [
+        Transcript(
+            prompt=prompts[at],
+            reason=reason,
+            answers=[
+                Answer(policy=name, text=rows[at].completion, right=right[name][at])
+                for name, rows in greedy.items()
+            ],
+        )
+        for at, reason in chosen
+    ]
