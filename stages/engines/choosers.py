@@ -14,13 +14,11 @@ from stages.models.device import ComputeConfig
 from stages.models.option_tokens import option_tokens
 from stages.params import Params
 from stages.rewards.feedback import reasoning as feedback_reasoning
-
-NO_MODEL = "no_model"
-"""The word of an entry that names no model here: the judge is behind an endpoint."""
+from stages.rows import BASE
 
 
 class PolicyJudge(Params):
-    """A model of this pipeline; the entry's word says which."""
+    """The policy that the row names in `from`."""
 
     kind: Literal["policy"]
     max_prompt_tokens: int = Field(gt=0)
@@ -28,7 +26,7 @@ class PolicyJudge(Params):
 
 
 class EndpointJudge(Params):
-    """A server that speaks OpenAI's protocol; the environment says where."""
+    """A server that speaks OpenAI's protocol; the environment says where, and the row `from: base`."""
 
     kind: Literal["endpoint"]
     model: str
@@ -53,7 +51,8 @@ class Reasoning(Params):
 
 def load(
     judge: PolicyJudge | EndpointJudge,
-    word: str,
+    policy: str,
+    seed: int,
     options: Sequence[str],
     reasoning: Reasoning | None,
     *,
@@ -66,7 +65,8 @@ def load(
 
     Args:
         judge: what kind it is.
-        word: its folder under data/, or `NO_MODEL`.
+        policy: a row of `policies`, or the base model; of an endpoint the latter.
+        seed: of the policy.
         options: what it chooses from.
         reasoning: what it writes before; None: nothing.
         engine: of a policy.
@@ -75,16 +75,16 @@ def load(
         cache: the folder of an endpoint's answers.
 
     Raises:
-        ValueError: the word and the kind do not belong together, or the model cannot judge.
+        ValueError: an endpoint beside a policy, or a model that cannot judge.
     """
     reasoning_tokens = reasoning.max_new_tokens if reasoning is not None else 0
-    if (word == NO_MODEL) != (judge.kind == "endpoint"):
-        raise ValueError(
-            f"expected the entry's judge to be a policy's folder where judge_preferences.judge has "
-            f"kind: policy, and {NO_MODEL} where it has kind: endpoint; found '{word}' and kind: "
-            f"{judge.kind}. Change one of them in params.yaml."
-        )
     if isinstance(judge, EndpointJudge):
+        if policy != BASE:
+            raise ValueError(
+                f"expected `from: {BASE}` where the preset's judge is an endpoint, found `from: "
+                f"{policy}`: that policy would be asked nothing. Change the row, or take a preset "
+                f"whose judge is of kind policy."
+            )
         from stages.engines import openai_endpoint
         from stages.engines.answer_cache import AnswerCache
 
@@ -102,10 +102,10 @@ def load(
     from stages.models.next_token import TransformersNextToken
     from stages.models.policy_chooser import PolicyChooser
 
-    tokenizer = models_start.tokenizer(word)
+    tokenizer = models_start.tokenizer(policy, seed)
     cue = prompting.ids([feedback_reasoning.CUE], tokenizer)[0] if reasoning_tokens else []
     length = judge.max_prompt_tokens + reasoning_tokens + len(cue) + 1
-    sampler = samplers.load(engine, word, model=model, compute=compute, max_length=length)
+    sampler = samplers.load(engine, policy, seed, model=model, compute=compute, max_length=length)
     reader = sampler
     if isinstance(sampler, TransformersSampler):
         reader = TransformersNextToken(

@@ -1,7 +1,8 @@
 """How well a process reward model judges the steps of solutions that it has not seen."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import compress
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,17 +30,20 @@ class Judgement(NamedTuple):
 
 def summary(
     rows: Sequence[StepLabels], scores: Sequence[Sequence[float]], kind: Targets
-) -> dict[str, dict[str, float | int | None]]:
+) -> dict[str, Any]:
     """The scores against the labels (`labels`) and, where it is known, the truth (`truth`).
 
     A soft label counts as right from 1/2 on; its likelihood is that of the label itself. Where
-    no truth is known, `truth` has no steps.
+    no truth is known, `truth` has no steps. Solutions without any label, there to be chosen among,
+    are left out. `solutions`: the others; `lowest_is_last` as below.
 
     Raises:
         ValueError: a row whose labels do not fit its steps.
     """
     for row in rows:
         step_targets.check(row)
+    has_labels = [any(label is not None for label in row.labels) for row in rows]
+    rows, scores = list(compress(rows, has_labels)), list(compress(scores, has_labels))
     labels = [
         Judgement(row.id, score, kind.of(label), kind.of(label) >= THRESHOLD)
         for row, own in zip(rows, scores, strict=True)
@@ -52,7 +56,12 @@ def summary(
         if row.true_labels is not None
         for score, right in zip(own, row.true_labels, strict=True)
     ]
-    return {"labels": agreement(labels), "truth": agreement(truth)}
+    return {
+        "solutions": len(rows),
+        "labels": agreement(labels),
+        "truth": agreement(truth),
+        "lowest_is_last": lowest_is_last(scores),
+    }
 
 
 def agreement(steps: Sequence[Judgement]) -> dict[str, float | int | None]:

@@ -5,21 +5,17 @@ from typing import Any
 
 from stages.loops import work
 from stages.loops.step_labels import Parts
-from stages.models import size
-from stages.models.config import ModelConfig
+from stages.models.size import Size
 from stages.records.steps import PrefixCount
 
 
-def summary(
-    parts: Parts, counts: Sequence[PrefixCount], start: str, config: ModelConfig
-) -> dict[str, Any]:
+def summary(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, Any]:
     """`work` of a metrics.json: a prompt with its prefix is read once; empty where none was.
 
     Args:
         parts: the prefixes that were completed.
         counts: what became of them.
-        start: the policy's folder under data/, or the base model.
-        config: says what the base model is.
+        size: of the policy that completed them.
     """
     if not counts:
         return {}
@@ -28,4 +24,4 @@ def summary(
     drawn = sum(row.num_completions for row in counts)
     positions = read + generated - drawn
     passes = work.passed("policy", "sampled", positions=positions, outputs=generated)
-    return work.summary([passes], {"policy": size.of_start(start, config)})
+    return work.summary([passes], {"policy": size})

@@ -37,10 +37,12 @@ Decode = Callable[[Sequence[int]], str]
 
 
 class StepLabelsConfig(Params):
-    """How the steps of a split's solutions are labelled."""
+    """How the steps of a pool's solutions are labelled."""
 
     num_problems: int | None = Field(gt=0)
-    """The first so many of the split; null: all."""
+    """The first so many of those to learn from; null: all."""
+    num_heldout_problems: int | None = Field(gt=0)
+    """The first so many of those that are held out; null: all."""
     max_solutions_per_problem: int = Field(ge=1)
     """Different completions of a problem that are labelled, at most."""
     num_completions: int = Field(ge=0)
@@ -78,7 +80,7 @@ def count(
     for index, prefixes in enumerate(parts[start:], start=start):
         drawn = sampler.sample(
             [[*prompt.prompt_ids, *prefix] for prompt, prefix in prefixes],
-            [derive(seed, "label_steps", prompt.id, *prefix) for prompt, prefix in prefixes],
+            [derive(seed, "steps_completions", prompt.id, *prefix) for prompt, prefix in prefixes],
             num_samples=config.num_completions,
             temperature=config.temperature,
             max_new_tokens=config.max_new_tokens,

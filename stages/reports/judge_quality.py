@@ -79,6 +79,13 @@ def summarise(
     return metrics
 
 
+def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """What is shown while the stage runs: pairs, both orders agreeing, and agreement with truth."""
+    found = {name: metrics[name] for name in ("pairs", "swap_consistency") if name in metrics}
+    agreement = metrics.get("agreement", {}).get("averaged")
+    return found | ({"agreement": agreement["value"]} if agreement else {})
+
+
 def against_truth(
     verdicts: Sequence[Verdict],
     correct: Mapping[tuple[str, int], bool],

@@ -17,8 +17,8 @@ Interval = dict[str, float]
 """`{value, low, high}`."""
 
 
-class QualityConfig(Params):
-    """How scores are tested: section `reward_quality`."""
+class Bins(Params):
+    """What scores are sorted into when they are tested."""
 
     num_bins: int = Field(ge=1)
     """Bins of the reliability diagrams and of the calibration error."""
@@ -28,11 +28,6 @@ class QualityConfig(Params):
     """Pairs whose lengths differ by at most so many tokens are of matched lengths."""
     length_edges: list[int] = Field(min_length=1)
     """Where buckets of length differences begin; below the first there is one more."""
-    num_bootstrap: int = Field(ge=100)
-    """Resamples of the problems for each interval."""
-    confidence: float = Field(gt=0, lt=1)
-    """Coverage of the intervals."""
-
     @field_validator("length_edges")
     @classmethod
     def rising(cls, edges: list[int]) -> list[int]:
@@ -48,6 +43,15 @@ class QualityConfig(Params):
                 return calibration.equal_mass
             case "equal_width":
                 return calibration.equal_width
+
+
+class QualityConfig(Bins):
+    """How scores are tested."""
+
+    num_bootstrap: int = Field(ge=100)
+    """Resamples of the problems for each interval."""
+    confidence: float = Field(gt=0, lt=1)
+    """Coverage of the intervals."""
 
 
 def over_problems(

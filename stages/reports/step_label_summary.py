@@ -32,8 +32,6 @@ def summarise(
     num_steps = sum(len(row.steps) for row in solutions)
     generated = sum(count.generated_tokens for count in sampled)
     metrics: dict[str, Any] = {
-        "generated_tokens": generated,
-        "trained_tokens": 0,
         "problems": len({row.id for row in solutions}),
         "solutions": len(solutions),
         "cut_completions": num_cut,
@@ -56,15 +54,6 @@ def summarise(
         "audit": _audit(known, config, seed) if known and estimates else {},
     }
     return metrics
-
-
-def tokens_by_size(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Generated tokens behind one label, by the number of completions that it is made of.
-
-    Completions of a prefix are alike, so k of K take k/K of the tokens, on average.
-    """
-    ks = list(next(iter(metrics["audit"].values()), {}))
-    return {k: round(metrics["tokens_per_label"] * int(k) / int(ks[-1]), 4) for k in ks}
 
 
 def _audit(

@@ -10,7 +10,7 @@ Departure: after the last step nothing is left to be completed, so its label is 
 checker's verdict itself, which costs nothing and is no estimate.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from stages.records.steps import PrefixCount, StepLabels
@@ -67,8 +67,18 @@ def known(solutions: Iterable[Solution]) -> list[Labelled]:
     return labelled
 
 
+def unlabelled(solutions: Iterable[Solution], labelled: Iterable[StepLabels]) -> list[StepLabels]:
+    """The solutions that are not among the labelled, as rows without labels."""
+    have = {(row.id, row.index) for row in labelled}
+    return [
+        _row(one, [None] * len(one.steps), [0] * len(one.steps), "none")
+        for one in solutions
+        if (one.prompt.id, one.index) not in have
+    ]
+
+
 def _row(
-    solution: Solution, labels: list[float], num_completions: list[int], source: str
+    solution: Solution, labels: Sequence[float | None], num_completions: list[int], source: str
 ) -> StepLabels:
     return StepLabels(
         id=solution.prompt.id,

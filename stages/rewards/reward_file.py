@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from stages.models.aggregate import Aggregate
+from stages.models.aggregate import Aggregate, Mean
 from stages.params import Params
 from stages.rewards.composition_config import Composition
 
@@ -55,6 +55,27 @@ class RewardFile(Params):
                 "a component of kind own calls a function of yours: name its file, as `on: own/..`"
             )
         return self
+
+
+def of_model(
+    kind: Literal["preference", "outcome", "process"], aggregate: Aggregate | None = None
+) -> RewardFile:
+    """A reward that is what its model says: a score of each completion, or of each of its steps."""
+    value = {"kind": "process", "credit": "sum", "zero": 0.5}
+    name = "steps"
+    if kind != "process":
+        name, value = "score", {"kind": "scorer"}
+    part = {"value": value, "weight": 1.0, "cap": None, "normalise": {"kind": "none"}}
+    return RewardFile(
+        kind=kind,
+        model="process" if kind == "process" else "reward",
+        composition=Composition.model_validate(
+            {"components": {name: part}, "combine": {"kind": "sum"}}
+        ),
+        aggregate=aggregate or Mean(kind="mean"),
+        own=None,
+        own_digest=None,
+    )
 
 
 def write(folder: Path, content: RewardFile) -> None:

@@ -10,8 +10,8 @@ from stages.rewards.feedback.label_rule import LabelRule
 from stages.rewards.feedback.style import Style
 
 
-class JudgingConfig(Params):
-    """The section `judge_preferences`."""
+class JudgePreset(Params):
+    """Who judges, and how."""
 
     judge: choosers.Judge
     style: Style

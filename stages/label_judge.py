@@ -1,0 +1,98 @@
+"""Pairs of completions of a problem, of which a model says which is better (AI feedback).
+
+    python -m stages.label_judge <pairs> --by judge --preset .. --from <judge> --on pools/<pool>
+
+Reads a pool of each seed and the problems that it answers; draws pairs without looking at the
+verifier; writes preferences (`train.jsonl`, `heldout.jsonl`) and every verdict. Lee et al. 2023,
+"RLAIF", https://arxiv.org/abs/2309.00267; principles drawn from a constitution: Bai et al. 2022,
+https://arxiv.org/abs/2212.08073. The verifier is asked afterwards, to measure the judge only.
+"""
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stages import params, rows
+from stages.engines import choosers
+from stages.engines.samplers import EngineName
+from stages.loops import judge_work
+from stages.models import size
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig
+from stages.params import Params
+from stages.records import lines, pools
+from stages.reports import judge_quality
+from stages.rewards.feedback import injection_rate, judged_preferences, judging, verified
+from stages.rewards.feedback.judge_prompt import OPTIONS
+from stages.rewards.feedback.judging_config import JudgePreset
+from stages.rows import DATA, Row
+from stages.runtime import outputs, process, runs, seeds
+from stages.runtime.identity import PIPE
+from stages.runtime.seeds import SeedRun
+from stages.seeding import derive
+
+
+class Config(Params):
+    """What label_judge reads of params.yaml, and its preset."""
+
+    seeds: list[int]
+    compute: ComputeConfig
+    model: ModelConfig
+    engine: EngineName
+    preset: JudgePreset
+
+
+def main(*words: str) -> None:
+    """Write `train.jsonl`, `heldout.jsonl`, `verdicts.jsonl` and `metrics.json` of each seed."""
+    row = rows.parse(words)
+    with runs.start(f"label@{row.name}") as run:
+        config = params.load(Config, row.preset)
+        with outputs.replace(DATA / "pairs" / row.name) as folder:
+            seeds.side_by_side(partial(label, config, row, folder), config.seeds, run, gpu=True)
+
+
+def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+    """The pairs of one seed, judged by the judge of that seed."""
+    preset, seed, own = config.preset, derive(run.seed, "label_judge"), folder / str(run.seed)
+    prompts = judging.Prompts(style=preset.style, constitution=preset.constitution)
+    chooser = choosers.load(
+        preset.judge,
+        row.policy,
+        run.seed,
+        OPTIONS,
+        preset.reasoning,
+        engine=config.engine,
+        model=config.model,
+        compute=config.compute,
+        cache=PIPE / "judge-cache",
+    )
+    metrics: dict[str, Any] = {"trained_tokens": 0}
+    verdicts, cost, asked, said = [], Counter(), [], []
+    for side in pools.SIDES:
+        problems = pools.read(row.source, run.seed, side)
+        asked = judging.pairs(problems, prompts, max_pairs=preset.max_pairs_per_problem, seed=seed)
+        parts = run.track(judging.chunks(asked), label=side)
+        said, spent = judging.judge(chooser, parts, prompts, preset.rule, side)
+        found = judged_preferences.preferences(asked, said, preset.rule)
+        lines.write(own / f"{side}.jsonl", found)
+        metrics[side] = judge_quality.summarise(said, *verified.facts(asked), seed)
+        run.log(
+            0, {f"{side}/{name}": v for name, v in judge_quality.headline(metrics[side]).items()}
+        )
+        verdicts += said
+        cost += spent
+    flips, spent = injection_rate.flips(
+        chooser, asked, said, prompts, preset.rule, num_pairs=preset.injection_pairs
+    )
+    metrics["injection"] = judge_quality.flip_rates(flips, seed)
+    is_ours = preset.judge.kind == "policy"
+    judge_size = size.of_policy(row.policy, run.seed, config.model) if is_ours else None
+    metrics |= judge_work.summary(cost + spent, judge_size)
+    metrics["judge"] = preset.judge.model_dump()
+    lines.write(own / "verdicts.jsonl", verdicts)
+    outputs.write_json(own / "metrics.json", metrics)
+
+
+if __name__ == "__main__":
+    process.run(main)

@@ -1,0 +1,84 @@
+"""Pairs of a right and a wrong completion of a problem, told apart by the answer checker.
+
+    python -m stages.label_verifier <pairs> --by verifier --preset .. --from .. --on pools/<pool>
+
+Reads a pool of each seed and the problems that it answers; writes `train.jsonl`, of the pool's own
+split, and `heldout.jsonl`, of dev problems. The label comes from the answer checker, so unlike
+people's or a judge's preferences (Christiano et al. 2017, https://arxiv.org/abs/1706.03741) it is
+never wrong about the final answer and says nothing about style.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from stages import params, rows
+from stages.params import Params
+from stages.records import lines, pools
+from stages.rewards import preference_pairs
+from stages.rows import DATA, Row
+from stages.runtime import outputs, process, runs, seeds
+from stages.runtime.seeds import SeedRun
+from stages.seeding import derive
+
+
+class VerifierPreset(Params):
+    """How pairs are made."""
+
+    max_pairs_per_problem: int = Field(ge=1)
+    """At most so many pairs of one problem, so that no problem dominates."""
+
+
+class Config(Params):
+    """What label_verifier reads of params.yaml, and its preset."""
+
+    seeds: list[int]
+    preset: VerifierPreset
+
+
+def main(*words: str) -> None:
+    """Write `train.jsonl`, `heldout.jsonl` and `metrics.json` of each seed."""
+    row = rows.parse(words)
+    with runs.start(f"label@{row.name}") as run:
+        config = params.load(Config, row.preset)
+        with outputs.replace(DATA / "pairs" / row.name) as folder:
+            seeds.side_by_side(partial(label, config, row, folder), config.seeds, run)
+
+
+def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+    """The pairs of one seed.
+
+    Raises:
+        ValueError: not a single problem has both a right and a wrong completion.
+    """
+    own = folder / str(run.seed)
+    metrics: dict[str, Any] = {}
+    for side in pools.SIDES:
+        problems = pools.read(row.source, run.seed, side)
+        labelled = [
+            preference_pairs.label(
+                prompt,
+                pool,
+                source="verifier",
+                max_pairs=config.preset.max_pairs_per_problem,
+                seed=derive(run.seed, "label_verifier", prompt.id),
+            )
+            for prompt, pool in run.track(problems, label=side)
+        ]
+        metrics[side] = preference_pairs.summarise(labelled)
+        if not metrics[side]["pairs"]:
+            raise ValueError(
+                f"{row.source}, {side} problems: expected some with both a right and a wrong "
+                f"completion, found none: {metrics[side]}. Sample more completions of each problem "
+                f"(section sampling: num_samples, temperature, max_new_tokens), train the policy "
+                f"for longer, or use problems that it sometimes solves."
+            )
+        run.log(0, {f"{side}/{name}": value for name, value in metrics[side].items()})
+        lines.write(own / f"{side}.jsonl", (one for some in labelled for one in some.preferences))
+    outputs.write_json(own / "metrics.json", metrics)
+
+
+if __name__ == "__main__":
+    process.run(main)

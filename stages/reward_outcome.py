@@ -1,0 +1,113 @@
+"""An outcome reward model: how likely a completion's final answer is right, in even pools.
+
+    python -m stages.reward_outcome <reward> --by outcome --preset .. --from .. --on pools/<pool>
+
+Reads a pool of each seed, whose completions the answer checker labels; those of dev problems are
+tested on. Writes for each seed an `AutoModelForSequenceClassification` with one label, the logit,
+read at a completion's last token: the format of `reward_preference`. Cobbe et al., "Training
+Verifiers to Solve Math Word Problems" (2021), section 4, https://arxiv.org/abs/2110.14168.
+Departures: one prediction a completion, not one a token; no language-modelling loss beside it;
+right and wrong weigh the same within each problem, so what is learned is P(right) had both been
+equally likely beforehand (`rewards/balanced_outcomes`).
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stages import params, rows
+from stages.loops import epochs, outcome, work
+from stages.loops.outcome import OutcomeConfig
+from stages.models import lora, model_tokenizer, policy, scalar_head, size
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig, setup
+from stages.models.lora import LoraConfig
+from stages.params import Params
+from stages.records import pools
+from stages.reports import outcome_model_quality
+from stages.reports.evaluation_config import EvaluationConfig
+from stages.reports.problem_interval import Bins
+from stages.rewards import balanced_outcomes, reward_file
+from stages.rows import DATA, Row
+from stages.runtime import outputs, process, runs, seeds
+from stages.runtime.seeds import SeedRun
+from stages.seeding import derive
+
+
+class OutcomePreset(OutcomeConfig):
+    """How an outcome model is trained and tested."""
+
+    quality: Bins
+
+
+class Config(Params):
+    """What reward_outcome reads of params.yaml, and its preset."""
+
+    seeds: list[int]
+    compute: ComputeConfig
+    model: ModelConfig
+    lora: LoraConfig
+    evaluation: EvaluationConfig
+    preset: OutcomePreset
+
+
+def main(*words: str) -> None:
+    """Write `reward.json`, and `model/` and `metrics.json` of each seed."""
+    row = rows.parse(words)
+    with runs.start(f"reward@{row.name}") as run:
+        config = params.load(Config, row.preset)
+        with outputs.replace(DATA / "rewards" / row.name) as folder:
+            folder.mkdir()
+            reward_file.write(folder, reward_file.of_model("outcome"))
+            seeds.side_by_side(partial(train, config, row, folder), config.seeds, run, gpu=True)
+
+
+def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+    """The outcome model of one seed."""
+    preset, compute, own = config.preset, config.compute, folder / str(run.seed)
+    device, seed = setup(compute), derive(run.seed, "reward_outcome")
+    judged = {
+        side: [
+            balanced_outcomes.judge(prompt, pool)
+            for prompt, pool in run.track(
+                pools.read(row.source, run.seed, side), label=f"check {side}"
+            )
+        ]
+        for side in pools.SIDES
+    }
+    problems = balanced_outcomes.learned(
+        judged["train"],
+        max_per_problem=preset.max_per_problem,
+        one_class_weight=preset.one_class_weight,
+        seed=derive(seed, "draw"),
+    )
+    heldout = balanced_outcomes.tested_on(judged["heldout"])
+    tokenizer = models_start.tokenizer(row.policy, run.seed)
+    pad_id = model_tokenizer.pad_id(tokenizer)
+    start = models_start.folder(row.policy, run.seed, config.model)
+    model = scalar_head.from_policy(start, pad_id, compute, device)
+    merged = lora.attach(model, config.lora, seed)
+    schedule = epochs.batches(len(problems), preset.num_epochs, preset.batch_size, seed)
+    steps = outcome.train(model, problems, schedule, preset, compute, pad_id)
+    history = [step.metrics for step in run.track(steps, total=len(schedule))]
+    scores = outcome.score(model, heldout, compute, pad_id)
+    metrics: dict[str, Any] = {
+        "generated_tokens": 0,
+        "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
+        "work": work.summary(history, {"reward": size.measure(model)}),
+        "problems": len(problems),
+        "completions": sum(map(len, problems)),
+        "heldout": outcome_model_quality.measure(
+            [one for problem in heldout for one in problem],
+            scores.numpy(),
+            config.evaluation.quality(preset.quality),
+            derive(seed, "bootstrap"),
+        ),
+    }
+    policy.save(merged(), tokenizer, own / "model")
+    outputs.write_json(own / "metrics.json", metrics)
+
+
+if __name__ == "__main__":
+    process.run(main)

@@ -1,0 +1,118 @@
+"""A Bradley-Terry reward model from a policy, or an ensemble of them, with held-out accuracy.
+
+    python -m stages.reward_preference <reward> --by preference --preset .. --from .. --on pairs/..
+
+Reads labelled pairs for training and, of other problems, for testing; writes for each seed an
+`AutoModelForSequenceClassification` with one label, read at a completion's last token. Ouyang et
+al., "Training language models to follow instructions" (2022), eq. 1. Departure: the scale is kept
+centred. `members` above 1 makes an ensemble whose members differ in the head's start and the order
+of the pairs (Coste et al., "Reward Model Ensembles Help Mitigate Overoptimization" (2024));
+`flip_percent` of the training labels are made wrong, the same ones for each member.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from stages import params, rows
+from stages.loops import epochs, reward, training, work
+from stages.loops.reward import RewardConfig
+from stages.models import lora, model_tokenizer, policy, scalar_head, size
+from stages.models import start as models_start
+from stages.models.aggregate import Aggregate
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig, setup
+from stages.models.lora import LoraConfig
+from stages.params import Params
+from stages.records import lines
+from stages.records.preferences import Preference
+from stages.reports import reward_model_quality
+from stages.reports.evaluation_config import EvaluationConfig
+from stages.reports.problem_interval import Bins
+from stages.rewards import label_noise, reward_file
+from stages.rows import DATA, Row
+from stages.runtime import outputs, process, runs, seeds
+from stages.runtime.seeds import SeedRun
+from stages.seeding import derive
+
+
+class PreferencePreset(RewardConfig):
+    """How a reward model is trained and tested."""
+
+    members: int = Field(ge=1)
+    """Reward models that score together."""
+    aggregate: Aggregate
+    """How the members' scores become one, wherever they score."""
+    flip_percent: int = Field(ge=0, le=100)
+    """Training labels that are made wrong, to measure how much noise a reward model bears."""
+    quality: Bins
+
+
+class Config(Params):
+    """What reward_preference reads of params.yaml, and its preset."""
+
+    seeds: list[int]
+    compute: ComputeConfig
+    model: ModelConfig
+    lora: LoraConfig
+    evaluation: EvaluationConfig
+    preset: PreferencePreset
+
+
+def main(*words: str) -> None:
+    """Write `reward.json`, and `model/` and `metrics.json` of each seed."""
+    row = rows.parse(words)
+    with runs.start(f"reward@{row.name}") as run:
+        config = params.load(Config, row.preset)
+        with outputs.replace(DATA / "rewards" / row.name) as folder:
+            folder.mkdir()
+            reward_file.write(folder, reward_file.of_model("preference", config.preset.aggregate))
+            seeds.side_by_side(partial(train, config, row, folder), config.seeds, run, gpu=True)
+
+
+def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+    """The reward model of one seed, or all members of its ensemble."""
+    preset, compute, device = config.preset, config.compute, setup(config.compute)
+    source, own = training.per_seed(row.source, run.seed), folder / str(run.seed)
+    labelled = list(lines.read(source / "train.jsonl", Preference))
+    pairs = label_noise.flip(labelled, preset.flip_percent, derive(run.seed, "flip"))
+    heldout = list(lines.read(source / "heldout.jsonl", Preference))
+    tokenizer = models_start.tokenizer(row.policy, run.seed)
+    pad_id = model_tokenizer.pad_id(tokenizer)
+    start = models_start.folder(row.policy, run.seed, config.model)
+    history: list[dict[str, int | float]] = []
+    scores = []
+    for member in range(preset.members):
+        seed = derive(run.seed, "reward_preference", member)
+        head_seed = derive(seed, "head")
+        model = scalar_head.from_policy(start, pad_id, compute, device, head_seed=head_seed)
+        merged = lora.attach(model, config.lora, seed)
+        schedule = epochs.batches(len(pairs), preset.num_epochs, preset.batch_size, seed)
+        steps = reward.train(model, pairs, schedule, preset, compute, pad_id)
+        label = f"member {member}" if preset.members > 1 else ""
+        history += [step.metrics for step in run.track(steps, total=len(schedule), label=label)]
+        scores.append(reward.score_pairs(model, heldout, compute, pad_id))
+        place = own / "model" / str(member) if preset.members > 1 else own / "model"
+        one = size.measure(model)
+        policy.save(merged(), tokenizer, place)
+    found = preset.aggregate(torch.stack(scores).flatten(1)).view(-1, 2)
+    metrics: dict[str, Any] = {
+        "generated_tokens": 0,
+        "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
+        "work": work.summary(history, {"reward": one}),
+        "pairs": len(pairs),
+        "heldout": reward_model_quality.measure(
+            heldout,
+            found.numpy(),
+            config.evaluation.quality(preset.quality),
+            derive(run.seed, "reward_preference", "bootstrap"),
+        ),
+    }
+    outputs.write_json(own / "metrics.json", metrics)
+
+
+if __name__ == "__main__":
+    process.run(main)

@@ -1,0 +1,102 @@
+r"""A process reward model from a policy: is the solution still right after each of its steps?
+
+    python -m stages.reward_process <reward> --by process --preset .. --from .. --on steps/<steps>
+
+Reads solutions with step labels to learn from and, of other problems, to test on; training rows of
+a held-out problem or of a test set are refused. Writes for each seed an
+`AutoModelForTokenClassification` of two labels, read at a step token after each step, which its
+config names, and `aggregation.json`: how the scores of steps become one, chosen on the held-out
+solutions. Lightman et al., "Let's Verify Step by Step" (2023); Wang et al., "Math-Shepherd" (2024).
+Departures: a new head in place of two words of the vocabulary, which starts at zero; nothing is cut
+or left out in silence (`loops/process_reward`).
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from stages import params, rows
+from stages.loops import process_reward, process_summary, step_targets, training, work
+from stages.loops.process_reward import ProcessRewardConfig
+from stages.models import lora, model_tokenizer, policy, process_head, size
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig, setup
+from stages.models.lora import LoraConfig
+from stages.params import Params
+from stages.records.steps import read_training_steps
+from stages.rewards import aggregation_choice, reward_file
+from stages.rows import DATA, Row
+from stages.runtime import outputs, process, runs, seeds
+from stages.runtime.seeds import SeedRun
+from stages.seeding import derive
+
+
+class ProcessPreset(ProcessRewardConfig):
+    """How a process model is trained."""
+
+    step_token: str = Field(min_length=1)
+    """A special token of the tokenizer that nothing else uses; follows each step."""
+    separator: str = Field(min_length=1)
+    """What ended the steps of the training rows; sampled completions are split by it."""
+
+
+class Config(Params):
+    """What reward_process reads of params.yaml, and its preset."""
+
+    seeds: list[int]
+    compute: ComputeConfig
+    model: ModelConfig
+    lora: LoraConfig
+    preset: ProcessPreset
+
+
+def main(*words: str) -> None:
+    """Write `reward.json`, and `model/`, `aggregation.json` and `metrics.json` of each seed."""
+    row = rows.parse(words)
+    with runs.start(f"reward@{row.name}") as run:
+        config = params.load(Config, row.preset)
+        with outputs.replace(DATA / "rewards" / row.name) as folder:
+            folder.mkdir()
+            reward_file.write(folder, reward_file.of_model("process"))
+            seeds.side_by_side(partial(train, config, row, folder), config.seeds, run, gpu=True)
+
+
+def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+    """The process model of one seed."""
+    preset, compute, own = config.preset, config.compute, folder / str(run.seed)
+    source = training.per_seed(row.source, run.seed)
+    labelled, heldout = read_training_steps(source / "train.jsonl", source / "heldout.jsonl")
+    device, seed = setup(compute), derive(run.seed, "reward_process")
+    tokenizer = models_start.tokenizer(row.policy, run.seed)
+    pad_id = model_tokenizer.pad_id(tokenizer)
+    model = process_head.from_policy(
+        models_start.folder(row.policy, run.seed, config.model),
+        process_head.step_token_id(tokenizer, preset.step_token),
+        compute,
+        device,
+        separator=preset.separator,
+    )
+    merged = lora.attach(model, config.lora, seed)
+    schedule = process_reward.schedule(labelled, preset, seed)
+    steps = process_reward.train(model, labelled, schedule, preset, compute, pad_id)
+    history = [step.metrics for step in run.track(steps, total=len(schedule))]
+    scores = process_head.step_scores(model, step_targets.solutions(heldout), compute, pad_id)
+    choice, accuracy = aggregation_choice.choose(heldout, scores)
+    metrics: dict[str, Any] = {
+        "generated_tokens": 0,
+        "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
+        "work": work.summary(history, {"reward": size.measure(model)}),
+        "solutions": len(labelled),
+        "heldout": process_summary.summary(heldout, scores, preset.targets),
+        "accuracy": accuracy,
+    }
+    policy.save(merged(), tokenizer, own / "model")
+    choice.write(own)
+    outputs.write_json(own / "metrics.json", metrics)
+
+
+if __name__ == "__main__":
+    process.run(main)

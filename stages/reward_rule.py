@@ -1,0 +1,104 @@
+"""A reward by rules: named components, weighted and added (the preset: a `Composition`).
+
+    python -m stages.reward_rule <reward> --by rule --preset .. --from base --on prompts
+
+Writes what PPO and GRPO need to know of it (`reward.json`), and for each seed a copy of the model
+that a component asks (`<seed>/model/`): a policy that judges is the row's `from`; a model that
+scores completions or their steps is that of another reward, `on: rewards/<other>`; a function of
+your own is `on: own/<file>`, `stages/rewards/own/<file>.py`.
+"""
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from stages import params, rows
+from stages.models import start as models_start
+from stages.models.aggregate import Mean
+from stages.models.config import ModelConfig
+from stages.params import Params
+from stages.rewards import own_reward, reward_file
+from stages.rewards.composition_config import Composition
+from stages.rewards.reward_file import RewardFile
+from stages.rows import DATA, Row
+from stages.runtime import outputs, process, runs
+
+OWN, REWARDS = "own/", "rewards/"
+"""What `on` begins with where it names a function of the user's, or another reward."""
+
+
+class Config(Params):
+    """What reward_rule reads of params.yaml, and its preset."""
+
+    seeds: list[int]
+    model: ModelConfig
+    preset: Composition
+
+
+def main(*words: str) -> None:
+    """Write `reward.json`, and `model/` of each seed where a model is asked."""
+    row = rows.parse(words)
+    with runs.start(f"reward@{row.name}"):
+        config = params.load(Config, row.preset)
+        content, models = describe(config, row)
+        with outputs.replace(DATA / "rewards" / row.name) as folder:
+            folder.mkdir()
+            reward_file.write(folder, content)
+            for seed, path in models.items():
+                shutil.copytree(path, folder / str(seed) / "model", copy_function=link)
+
+
+def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
+    """The reward, and the folder of the model that it asks, for each seed; empty: it asks none.
+
+    Raises:
+        ValueError: the row does not name what the components ask, or names what none of them asks.
+    """
+    composition = config.preset
+    scored = bool(composition.kinds() & {"scorer", "process"})
+    for prefix, needed in {OWN: composition.needs_own(), REWARDS: scored}.items():
+        if needed != row.on.startswith(prefix):
+            raise ValueError(
+                f"reward '{row.name}': preset '{row.preset}' has components of kind "
+                f"{', '.join(sorted(composition.kinds()))}: expected `on: "
+                f"{f'{prefix}<name>' if needed else 'prompts'}`, found `on: {row.on}`"
+            )
+    kind, models, aggregate, own = None, {}, Mean(kind="mean"), None
+    if composition.needs_judge():
+        kind = "policy"
+        models = {
+            seed: models_start.folder(row.policy, seed, config.model) for seed in config.seeds
+        }
+    elif scored:
+        other = reward_file.read(row.source)
+        kind, aggregate = other.model, other.aggregate
+        models = {seed: reward_file.model(row.source, seed) for seed in config.seeds}
+    if composition.needs_own():
+        own = row.on.removeprefix(OWN)
+        own_reward.load(own)
+    content = RewardFile(
+        kind="rule",
+        model=kind,
+        composition=composition,
+        aggregate=aggregate,
+        own=own,
+        own_digest=hashlib.sha256(row.source.read_bytes()).hexdigest() if own else None,
+    )
+    return content, models
+
+
+def link(source: str, target: str) -> None:
+    """A hard link to a model's file, or a copy on a file system that has none.
+
+    Neither is ever written into: a stage replaces its outputs, and DVC makes them read-only.
+    """
+    try:
+        # Followed first: DVC may have put a symbolic link to its cache there.
+        os.link(Path(source).resolve(), target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+if __name__ == "__main__":
+    process.run(main)

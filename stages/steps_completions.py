@@ -1,0 +1,139 @@
+r"""Steps of a policy's solutions, labelled by completing them.
+
+    python -m stages.steps_completions <steps> --by completions --preset .. --from <policy> \
+        --on pools/<pool>
+
+Splits some of the solutions of each problem of a pool into steps and has the policy `from` complete
+every prefix of steps K times. A step is labelled by how many of the completions reach the right
+answer: Wang et al., "Math-Shepherd" (2024), eq. 3 and 4, https://arxiv.org/abs/2312.08935;
+departures: `rewards/monte_carlo_labels`. Writes the labels, of problems to learn from
+(`train.jsonl`) and of dev problems (`heldout.jsonl`, with their other solutions, unlabelled, to
+choose among), the counts behind them (`prefixes.jsonl`, of which both kinds of labels can be
+made), and how right they are at every K where the truth is known (`metrics.json`). With
+`num_completions: 0` nothing is sampled, and the labels are the truth.
+
+What a kill interrupts goes on where it stopped: the counts of finished parts are kept.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stages import params, rows
+from stages.engines import samplers
+from stages.engines.samplers import EngineName
+from stages.loops import step_label_work, step_labels
+from stages.loops.step import Step
+from stages.loops.step_labels import Parts, StepLabelsConfig
+from stages.models import policy, size
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig
+from stages.params import Params
+from stages.records import lines, pools
+from stages.records.steps import PrefixCount
+from stages.reports import step_label_summary
+from stages.reports.step_label_audit import AuditConfig
+from stages.rewards import monte_carlo_labels, step_solutions
+from stages.rows import DATA, Row
+from stages.runtime import kept_parts, outputs, process, runs, seeds
+from stages.runtime.seeds import SeedRun
+from stages.seeding import derive
+
+
+class CompletionsPreset(StepLabelsConfig):
+    """How solutions are labelled, and the labels audited."""
+
+    audit: AuditConfig
+
+
+class Config(Params):
+    """What steps_completions reads of params.yaml, and its preset."""
+
+    seeds: list[int]
+    compute: ComputeConfig
+    model: ModelConfig
+    engine: EngineName
+    preset: CompletionsPreset
+
+
+def main(*words: str) -> None:
+    """Write `train.jsonl`, `heldout.jsonl`, `prefixes.jsonl` and `metrics.json` of each seed."""
+    row = rows.parse(words)
+    with runs.start(f"label_steps@{row.name}") as run:
+        config = params.load(Config, row.preset)
+        with outputs.replace(DATA / "steps" / row.name) as folder:
+            seeds.side_by_side(partial(label, config, row, folder), config.seeds, run, gpu=True)
+
+
+def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+    """The labelled steps of one seed."""
+    preset, own = config.preset, folder / str(run.seed)
+    decode = policy.decoder(models_start.tokenizer(row.policy, run.seed))
+    problems = {side: pools.read(row.source, run.seed, side) for side in pools.SIDES}
+    asked = {
+        "train": problems["train"][: preset.num_problems],
+        "heldout": problems["heldout"][: preset.num_heldout_problems],
+    }
+    solutions = {
+        side: step_solutions.choose(
+            some, decode, preset.separator, preset.max_solutions_per_problem
+        )
+        for side, some in asked.items()
+    }
+    parts = step_labels.chunks(
+        prefix for some in solutions.values() for prefix in step_solutions.prefixes(some)
+    )
+    counts = list(count(config, row, parts, run)) if preset.num_completions else []
+    metrics: dict[str, Any] = {}
+    for side, some in solutions.items():
+        labelled = (
+            monte_carlo_labels.estimated(some, counts, preset.label)
+            if preset.num_completions
+            else monte_carlo_labels.known(some)
+        )
+        found = [one for one, _ in labelled]
+        if side == "heldout":
+            every = step_solutions.finished(problems[side], decode, preset.separator)
+            found += monte_carlo_labels.unlabelled(every, found)
+        lines.write(own / f"{side}.jsonl", found)
+        metrics[side] = step_label_summary.summarise(
+            labelled,
+            preset.audit,
+            num_cut=sum(one.finish_reason == "length" for _, pool in asked[side] for one in pool),
+            seed=derive(run.seed, "steps_completions", "bootstrap"),
+        )
+    lines.write(own / "prefixes.jsonl", counts)
+    measured = size.of_policy(row.policy, run.seed, config.model)
+    generated = sum(one.generated_tokens for one in counts)
+    metrics |= {"generated_tokens": generated, "trained_tokens": 0}
+    metrics["work"] = step_label_work.summary(parts, counts, measured)
+    outputs.write_json(own / "metrics.json", metrics)
+
+
+def count(config: Config, row: Row, parts: Parts, run: SeedRun) -> Iterator[PrefixCount]:
+    """The counts of all parts; those that were counted before an interruption are kept."""
+    preset = config.preset
+    decode = policy.decoder(models_start.tokenizer(row.policy, run.seed))
+
+    def work(first: int) -> Iterator[Step]:
+        sampler = samplers.load(
+            config.engine,
+            row.policy,
+            run.seed,
+            model=config.model,
+            compute=config.compute,
+            max_length=step_labels.longest(parts, preset.max_new_tokens),
+        )
+        return step_labels.count(sampler, decode, parts, preset, run.seed, start=first)
+
+    steps = kept_parts.go_on(
+        run.folder / "parts", work, write=step_labels.write, read=step_labels.read
+    )
+    for step in run.track(steps, total=len(parts)):
+        yield from step.rows
+
+
+if __name__ == "__main__":
+    process.run(main)
