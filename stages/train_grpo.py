@@ -1,109 +1,78 @@
 """Reinforcement learning with groups of completions: GRPO and its relatives.
 
-    python -m stages.train_grpo <name> <preset> <start> <reward> <scorer> <own>
+    python -m stages.train_grpo <policy> --train grpo --preset .. --from .. --on rewards/..
 
-Which of them is the preset, an entry of the table `group_rl` in presets.yaml: Shao et al.,
-"DeepSeekMath" (2024), https://arxiv.org/abs/2402.03300, is `grpo_deepseekmath`. Reads prompts
-and the model `start`, which is also the reference; writes a policy and every rollout it
-learned from. What is maximised is `reward`, an entry of the table `rewards`; `scorer` is the
-model that it asks, or `no_model`, and `own` the user's file in stages/rewards/own/, or `none`. From
-the base model with the rule reward this is R1-Zero's recipe (Guo et al. 2025,
-https://arxiv.org/abs/2501.12948).
-Sources and departures of the presets: stages/README.md.
+Which of them is the preset: Shao et al., "DeepSeekMath" (2024), https://arxiv.org/abs/2402.03300,
+is `grpo_deepseekmath`. Reads prompts, the policy `from`, which is also the reference, and a reward;
+writes a policy of each seed and every rollout that it learned from. From the base model with the
+rule reward this is R1-Zero's recipe (Guo et al. 2025, https://arxiv.org/abs/2501.12948). The answer
+checker's verdict is logged, whatever the reward.
 """
 
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 from pydantic import model_validator
 
-from stages import params
+from stages import params, rows
 from stages.engines import transformers as engine
-from stages.loops import checkpoints, entry_reward, group_preset, group_rl, pace, rl_summary
-from stages.loops.actor import Actor, Task
+from stages.loops import group_preset, group_rl, pace, rl_run, training
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
-from stages.loops.step import Step
-from stages.models import lora, model_tokenizer, policy
-from stages.models import start as models_start
-from stages.models.aggregate import Aggregate
+from stages.models import lora
 from stages.models.config import ModelConfig
-from stages.models.device import ComputeConfig, setup
+from stages.models.device import ComputeConfig
 from stages.models.lora import LoraConfig
 from stages.params import Params
-from stages.records import lines
-from stages.records.problems import Prompt
-from stages.rewards import rollout_rewards
-from stages.rewards.composition_config import Composition
-from stages.runtime import outputs, process, progress, runs
+from stages.rewards import reward_file
+from stages.rows import Row
+from stages.runtime import process, runs, seeds
+from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
-
-TABLES = ("group_rl", "rewards")
-PROMPTS = Path("data/prepare_data/prompts/train.jsonl")
-OUTPUT = Path("data/train_grpo")
-
-
-class TrainGrpo(pace.Paced):
-    """Section of params.yaml."""
-
-    loop: GroupRlConfig
 
 
 class Config(Params):
-    """What train_grpo reads of params.yaml."""
+    """What train_grpo reads of params.yaml, and its preset."""
 
-    seed: int
+    seeds: list[int]
     compute: ComputeConfig
     model: ModelConfig
     lora: LoraConfig
-    group_rl: GroupRlPreset
-    ensemble: Aggregate
-    rewards: Composition
-    train_grpo: TrainGrpo
+    grpo: GroupRlConfig
+    preset: GroupRlPreset
 
     @model_validator(mode="after")
-    def _the_preset_fits_sizes_and_reward(self) -> "Config":
-        group_preset.check(self.train_grpo.loop, self.group_rl, self.rewards)
+    def _the_preset_fits_the_sizes(self) -> "Config":
+        group_preset.check(self.grpo, self.preset)
         return self
 
 
-def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str) -> None:
-    """Write `policy/`, `checkpoints/`, `rollouts.jsonl` and `metrics.json`."""
-    output = OUTPUT / name
-    with runs.start(f"train_grpo@{name}", output, gpu=True) as run:
-        config = params.load(Config, pick={"group_rl": preset, "rewards": reward})
-        settings, algorithm = config.train_grpo.loop, config.group_rl
-        device, seed = setup(config.compute), derive(config.seed, "train_grpo")
-        tokenizer = models_start.tokenizer(start)
-        model = models_start.load(start, config.model, config.compute, device)
-        actor = Actor(
-            policy=model,
-            reference=models_start.load(start, config.model, config.compute, device),
-            sampler=engine.from_model(model, tokenizer, max_batch=config.compute.max_batch),
-            decode=policy.decoder(tokenizer),
-            pad_id=model_tokenizer.pad_id(tokenizer),
-        )
-        merged = lora.attach(model, config.lora, seed)
-        prompts, longest = list(lines.read(PROMPTS, Prompt)), settings.max_new_tokens
-        judge = entry_reward.load(
-            config.rewards, scorer, own, config.ensemble, actor, config.compute, longest
-        )
-        task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
-        needed = algorithm.sampling.num_prompts(settings.prompts_per_step)
-        budget = config.train_grpo.token_budgets.get(name)
-        schedule = pace.draw(len(prompts), settings.num_steps, needed, seed, budget)
-        steps = group_rl.train(actor, task, schedule, settings, algorithm, config.compute, seed)
-        history: list[Step] = []
-        total, number = pace.length(schedule), config.train_grpo.num_checkpoints
-        with outputs.replace(output / "checkpoints") as temporary:
-            steps = checkpoints.along(steps, total, number, merged, tokenizer, temporary)
-            for step in progress.track(steps, total=total, label=f"train_grpo {name}"):
-                run.log(step.index, step.metrics)
-                history.append(step)
-        metrics = rl_summary.summarise(history, actor, config.rewards, scorer)
-        with outputs.replace(output / "policy") as temporary:
-            policy.save(merged(), tokenizer, temporary)
-        with outputs.replace(output / "rollouts.jsonl") as temporary:
-            lines.write(temporary, (row for step in history for row in step.rows))
-        outputs.write_json(output / "metrics.json", metrics)
+def main(*words: str) -> None:
+    """Write `model/` and `training/` of the row's policy."""
+    row = rows.parse(words)
+    with runs.start(f"train@{row.name}") as run:
+        config = params.load(Config, row.preset)
+        reward = reward_file.read(row.source)
+        group_preset.check_reward(config.grpo, config.preset, reward.composition)
+        with training.outputs_of(row.name) as folders:
+            seeds.side_by_side(partial(train, config, row, folders), config.seeds, run, gpu=True)
+
+
+def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> dict[str, Any]:
+    """The policy of one seed; its metrics."""
+    settings, preset, compute = config.grpo, config.preset, config.compute
+    seed, longest = derive(run.seed, "train_grpo"), settings.max_new_tokens
+    start = rl_run.begin(row, run.seed, config.model, compute, engine.from_model, longest)
+    merged = lora.attach(start.actor.policy, config.lora, seed)
+    schedule = pace.draw(
+        len(start.task.prompts),
+        settings.num_steps,
+        preset.sampling.num_prompts(settings.prompts_per_step),
+        seed,
+        preset.token_budget,
+    )
+    steps = group_rl.train(start.actor, start.task, schedule, settings, preset, compute, seed)
+    number = settings.num_checkpoints
+    return rl_run.finish(start, steps, schedule, number, merged, row, folders, run)
 
 
 if __name__ == "__main__":

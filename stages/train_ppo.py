@@ -1,109 +1,84 @@
 """Proximal policy optimisation of a policy.
 
-    python -m stages.train_ppo <name> <preset> <start> <reward> <scorer> <own>
+    python -m stages.train_ppo <policy> --train ppo --preset .. --from .. --on rewards/..
 
-Schulman et al., "Proximal Policy Optimization Algorithms" (2017), applied as in Ouyang
-et al., "Training language models to follow instructions" (2022), step 3, is the preset
-`ppo_instructgpt`; others are entries of the table `ppo` in presets.yaml. Reads prompts, the
-policy `start`, which is also the reference, and a model `scorer`, both as folders under data/;
-writes a policy and every rollout it learned from. What is maximised is `reward`, an entry of the
-table `rewards`; `scorer` is the model that it asks and that the value model starts from, or
-`no_model`, and `own` the user's file in stages/rewards/own/, or `none`.
-Departure: no pretraining mix. The answer checker's verdict is logged.
+Schulman et al., "Proximal Policy Optimization Algorithms" (2017), applied as in Ouyang et al.,
+"Training language models to follow instructions" (2022), step 3, is the preset `ppo_instructgpt`.
+Reads prompts, the policy `from`, which is also the reference, and a reward, whose model the value
+model may start from; writes a policy of each seed and every rollout that it learned from.
+Departure: no pretraining mix. The answer checker's verdict is logged, whatever the reward.
 """
 
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 from pydantic import model_validator
 
-from stages import params
+from stages import params, rows
 from stages.engines import transformers as engine
-from stages.loops import checkpoints, critic, entry_reward, pace, ppo, rl_summary
-from stages.loops.actor import Actor, Task
+from stages.loops import critic, pace, ppo, rl_run, training
 from stages.loops.ppo import PpoConfig, PpoPreset
-from stages.loops.step import Step
-from stages.models import lora, model_tokenizer, policy
-from stages.models.aggregate import Aggregate
-from stages.models.device import ComputeConfig, setup
+from stages.models import lora
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig
 from stages.models.lora import LoraConfig
 from stages.params import Params
-from stages.records import lines
-from stages.records.problems import Prompt
-from stages.rewards import rollout_rewards
-from stages.rewards.composition_config import Composition
-from stages.runtime import outputs, process, progress, runs
+from stages.rewards import reward_file
+from stages.rows import Row
+from stages.runtime import process, runs, seeds
+from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
-
-TABLES = ("ppo", "rewards")
-DATA = Path("data")
-PROMPTS = DATA / "prepare_data/prompts/train.jsonl"
-OUTPUT = DATA / "train_ppo"
-
-
-class TrainPpo(pace.Paced):
-    """Section of params.yaml."""
-
-    loop: PpoConfig
 
 
 class Config(Params):
-    """What train_ppo reads of params.yaml."""
+    """What train_ppo reads of params.yaml, and its preset."""
 
-    seed: int
+    seeds: list[int]
     compute: ComputeConfig
+    model: ModelConfig
     lora: LoraConfig
-    ppo: PpoPreset
-    ensemble: Aggregate
-    rewards: Composition
-    train_ppo: TrainPpo
+    ppo: PpoConfig
+    preset: PpoPreset
 
     @model_validator(mode="after")
-    def _the_preset_fits_sizes_and_reward(self) -> "Config":
-        ppo.check(self.train_ppo.loop, self.ppo, self.rewards)
+    def _the_preset_fits_the_sizes(self) -> "Config":
+        ppo.check(self.ppo, self.preset)
         return self
 
 
-def main(name: str, preset: str, start: str, reward: str, scorer: str, own: str) -> None:
-    """Write `policy/`, `checkpoints/`, `rollouts.jsonl` and `metrics.json`."""
-    output = OUTPUT / name
-    with runs.start(f"train_ppo@{name}", output, gpu=True) as run:
-        config = params.load(Config, pick={"ppo": preset, "rewards": reward})
-        loop, algorithm, compute = config.train_ppo.loop, config.ppo, config.compute
-        device, seed = setup(compute), derive(config.seed, "train_ppo")
-        tokenizer = model_tokenizer.load(DATA / start)
-        pad_id = model_tokenizer.pad_id(tokenizer)
-        model = policy.load(DATA / start, compute, device)
-        actor = Actor(
-            policy=model,
-            reference=policy.load(DATA / start, compute, device),
-            sampler=engine.from_model(model, tokenizer, max_batch=compute.max_batch),
-            decode=policy.decoder(tokenizer),
-            pad_id=pad_id,
-        )
-        paths = (DATA / start, DATA / scorer)
-        value = critic.load(algorithm.value, model, paths, pad_id, compute, config.lora, seed)
-        merged = lora.attach(model, config.lora, seed)
-        prompts = list(lines.read(PROMPTS, Prompt))
-        judge = entry_reward.load(
-            config.rewards, scorer, own, config.ensemble, actor, compute, loop.max_new_tokens
-        )
-        task = Task(prompts=prompts, reward=judge, correct=rollout_rewards.correct)
-        budget = config.train_ppo.token_budgets.get(name)
-        schedule = pace.draw(len(prompts), loop.num_steps, loop.prompts_per_step, seed, budget)
-        steps = ppo.train(actor, value, task, schedule, loop, algorithm, compute, seed)
-        history: list[Step] = []
-        total, number = pace.length(schedule), config.train_ppo.num_checkpoints
-        with outputs.replace(output / "checkpoints") as temporary:
-            steps = checkpoints.along(steps, total, number, merged, tokenizer, temporary)
-            for step in progress.track(steps, total=total, label=f"train_ppo {name}"):
-                run.log(step.index, step.metrics)
-                history.append(step)
-        metrics = rl_summary.summarise(history, actor, config.rewards, scorer, value)
-        with outputs.replace(output / "policy") as temporary:
-            policy.save(merged(), tokenizer, temporary)
-        with outputs.replace(output / "rollouts.jsonl") as temporary:
-            lines.write(temporary, (row for step in history for row in step.rows))
-        outputs.write_json(output / "metrics.json", metrics)
+def main(*words: str) -> None:
+    """Write `model/` and `training/` of the row's policy."""
+    row = rows.parse(words)
+    with runs.start(f"train@{row.name}") as run:
+        config = params.load(Config, row.preset)
+        ppo.check_reward(config.ppo, config.preset, reward_file.read(row.source))
+        with training.outputs_of(row.name) as folders:
+            seeds.side_by_side(partial(train, config, row, folders), config.seeds, run, gpu=True)
+
+
+def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> dict[str, Any]:
+    """The policy of one seed; its metrics."""
+    settings, preset, compute = config.ppo, config.preset, config.compute
+    seed, longest = derive(run.seed, "train_ppo"), settings.max_new_tokens
+    start = rl_run.begin(row, run.seed, config.model, compute, engine.from_model, longest)
+    trained, pad_id = start.actor.policy, start.actor.pad_id
+    source = partial(models_start.folder, row.policy, run.seed, config.model)
+    reward_model = reward_file.model(row.source, run.seed)
+    value = critic.load(
+        preset.value, trained, source, reward_model, pad_id, compute, config.lora, seed
+    )
+    merged = lora.attach(trained, config.lora, seed)
+    schedule = pace.draw(
+        len(start.task.prompts),
+        settings.num_steps,
+        settings.prompts_per_step,
+        seed,
+        preset.token_budget,
+    )
+    steps = ppo.train(start.actor, value, start.task, schedule, settings, preset, compute, seed)
+    number = settings.num_checkpoints
+    return rl_run.finish(start, steps, schedule, number, merged, row, folders, run, value)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,22 @@
-"""Pools of completions: the greedy one and N samples of each problem, by one policy."""
+"""Pools of completions: N samples of each problem, or the greedy one, by one policy."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
+from stages import rows
 from stages.loops import work
 from stages.loops.step import Step
+from stages.models.size import Size
 from stages.params import Params
+from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
+from stages.runtime import outputs
+from stages.runtime.seeds import SeedRun
 from stages.sampler import Sampler
 from stages.seeding import derive
 
@@ -23,71 +31,98 @@ class CandidatesConfig(Params):
     num_samples: int = Field(gt=0)
     """N, completions of each problem."""
     temperature: float = Field(gt=0)
-    """Of sampling; the greedy completion is always drawn besides."""
+    """Of sampling; greedy completions are drawn at 0."""
     max_new_tokens: int = Field(gt=0)
     """Longest completion."""
 
 
-def chunks(prompts: Sequence[Prompt]) -> list[Sequence[Prompt]]:
-    """The problems, as many at once as the engine is given."""
-    return [prompts[start : start + CHUNK] for start in range(0, len(prompts), CHUNK)]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pool:
+    """What is drawn for one file."""
+
+    prompts: Sequence[Prompt]
+    config: CandidatesConfig
+    stream: str
+    """Names the random streams: those of one name and seed are the same for every policy."""
+    greedy: bool = False
+    """The greedy completion of each problem, in place of samples."""
+
+
+def read(split: str, config: CandidatesConfig, stream: str, *, greedy: bool = False) -> Pool:
+    """A pool of the problems of a split."""
+    prompts = list(lines.read(rows.PROMPTS / f"{split}.jsonl", Prompt))
+    return Pool(prompts=prompts, config=config, stream=stream, greedy=greedy)
+
+
+def longest(pools: Iterable[Pool]) -> int:
+    """Tokens of the longest prompt and completion that there can be."""
+    return max(
+        len(prompt.prompt_ids) + pool.config.max_new_tokens
+        for pool in pools
+        for prompt in pool.prompts
+    )
+
+
+def write(
+    pools: Mapping[str, Pool],
+    sampler: Sampler,
+    decode: Callable[[Sequence[int]], str],
+    size: Size,
+    folder: Path,
+    run: SeedRun,
+) -> dict[str, Any]:
+    """Draw each pool into `<name>.jsonl` of the seed's folder; returns what metrics.json says."""
+    metrics: dict[str, Any] = {}
+    done: list[dict[str, int | float]] = []
+    for name, pool in pools.items():
+        parts = [pool.prompts[at : at + CHUNK] for at in range(0, len(pool.prompts), CHUNK)]
+        steps = sample(sampler, decode, parts, pool, run.seed, name)
+        found = list(run.track(steps, total=len(parts), label=name))
+        completions = [row for step in found for row in step.rows]
+        lines.write(folder / str(run.seed) / f"{name}.jsonl", completions)
+        metrics[name] = describe(completions)
+        done += [step.metrics for step in found]
+    metrics["generated_tokens"] = sum(metrics[name]["tokens"] for name in pools)
+    metrics["work"] = work.summary(done, {"policy": size})
+    outputs.write_json(folder / str(run.seed) / "metrics.json", metrics)
+    return metrics
 
 
 def sample(
     sampler: Sampler,
     decode: Callable[[Sequence[int]], str],
     parts: Sequence[Sequence[Prompt]],
-    config: CandidatesConfig,
+    pool: Pool,
     seed: int,
-    split: str,
-) -> Iterator[tuple[Step, Step]]:
-    """For each part, its greedy completions and its samples, as the rows of two steps.
+    name: str,
+) -> Iterator[Step]:
+    """For each part of the pool's problems its completions, as the rows of a step.
 
-    A problem's stream depends on `seed`, `split` and its id: not on the part it is in.
+    A problem's stream depends on `seed`, the pool's `stream` and its id: not on the part it is in.
     """
     for index, prompts in enumerate(parts):
-        greedy = draw(sampler, decode, prompts, config, seed, split, num_samples=1, temperature=0.0)
-        pool = draw(
-            sampler,
-            decode,
-            prompts,
-            config,
-            seed,
-            split,
-            num_samples=config.num_samples,
-            temperature=config.temperature,
+        drawn = draw(sampler, decode, prompts, pool, seed)
+        passes = work.sampled(
+            [prompt.prompt_ids for prompt in prompts], [row.completion_ids for row in drawn]
         )
-        yield (
-            _step(index, "greedy", prompts, greedy),
-            _step(index, "generated", prompts, pool),
-        )
-
-
-def _step(index: int, kind: str, prompts: Sequence[Prompt], rows: list[Completion]) -> Step:
-    passes = work.sampled(
-        [prompt.prompt_ids for prompt in prompts], [row.completion_ids for row in rows]
-    )
-    return Step(index=index, metrics={f"tokens/{kind}": num_tokens(rows), **passes}, rows=rows)
+        yield Step(index=index, metrics={f"tokens/{name}": num_tokens(drawn), **passes}, rows=drawn)
 
 
 def draw(
     sampler: Sampler,
     decode: Callable[[Sequence[int]], str],
     prompts: Sequence[Prompt],
-    config: CandidatesConfig,
+    pool: Pool,
     seed: int,
-    split: str,
-    *,
-    num_samples: int,
-    temperature: float,
 ) -> list[Completion]:
-    """`num_samples` completions of each prompt, prompt-major."""
-    seeds = [derive(seed, "sample", split, prompt.id) for prompt in prompts]
+    """`num_samples` completions of each prompt, or the greedy one, prompt-major."""
+    config = pool.config
+    seeds = [derive(seed, "sample", pool.stream, prompt.id) for prompt in prompts]
     drawn = sampler.sample(
         [prompt.prompt_ids for prompt in prompts],
         seeds,
-        num_samples=num_samples,
-        temperature=temperature,
+        num_samples=1 if pool.greedy else config.num_samples,
+        temperature=0.0 if pool.greedy else config.temperature,
         max_new_tokens=config.max_new_tokens,
     )
     return [
@@ -105,6 +140,17 @@ def draw(
     ]
 
 
-def num_tokens(rows: Sequence[Completion]) -> int:
+def num_tokens(found: Sequence[Completion]) -> int:
     """Tokens generated."""
-    return sum(len(row.completion_ids) for row in rows)
+    return sum(len(row.completion_ids) for row in found)
+
+
+def describe(found: Sequence[Completion]) -> dict[str, Any]:
+    """A pool in numbers, for metrics.json."""
+    return {
+        "problems": len({row.id for row in found}),
+        "completions": len(found),
+        "tokens": num_tokens(found),
+        "mean_tokens": num_tokens(found) / len(found),
+        "truncated": sum(row.finish_reason == "length" for row in found) / len(found),
+    }

@@ -5,7 +5,6 @@ which of its policies to keep. The policy after the last step is the run's own o
 none of them.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,21 +69,6 @@ def along(
             path = folder / f"{PREFIX}{step.index + 1:04d}"
             policy.save(merged(going_on=True), tokenizer, path)
         yield step
-
-
-def policies(data: Path, run: str, reference: str) -> Iterator[tuple[int, str]]:
-    """(steps taken, word) of the start, of each checkpoint and of the policy that the run wrote.
-
-    Args:
-        data: what words are folders of.
-        run: the run's word.
-        reference: the word of the policy that it started from.
-    """
-    taken = json.loads((data / run / "metrics.json").read_text(encoding="utf-8"))["steps"]
-    yield 0, reference
-    for step, path in numbered(data / run / "checkpoints"):
-        yield step, str(path.relative_to(data))
-    yield taken, f"{run}/policy"
 
 
 def numbered(folder: Path) -> list[tuple[int, Path]]:

@@ -1,6 +1,6 @@
 """PPO's value model: where it starts, and its part of an optimizer step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -43,7 +43,8 @@ class ValueConfig(Params):
 def load(
     config: ValueConfig,
     policy: PreTrainedModel,
-    paths: tuple[Path, Path],
+    start: Callable[[], Path],
+    reward: Path,
     pad_id: int,
     compute: ComputeConfig,
     adapters: LoraConfig,
@@ -54,7 +55,8 @@ def load(
     Args:
         config: says which.
         policy: whose trunk it may share.
-        paths: where the policy and the reward model or ensemble are, which it may start from.
+        start: the folder that the policy was loaded from, asked for where it starts from that.
+        reward: the folder of the reward model or ensemble, which it may start from.
         pad_id: see `scalar_head.from_policy`.
         compute: its precision.
         adapters: attached to a trunk of its own.
@@ -62,12 +64,11 @@ def load(
     """
     if config.trunk == "shared":
         return scalar_head.SharedValue(policy)
-    policy_path, reward_model_path = paths
     if config.init == "policy":
-        value = scalar_head.from_policy(policy_path, pad_id, compute, policy.device)
+        value = scalar_head.from_policy(start(), pad_id, compute, policy.device)
     else:
         # Of an ensemble, its first member: a mean of weights is no mean of functions.
-        first = ensemble.folders(reward_model_path)[0]
+        first = ensemble.folders(reward)[0]
         value = scalar_head.load(first, compute, policy.device)
     lora.attach(value, adapters, derive(seed, "value"))
     return value

@@ -1,4 +1,4 @@
-"""The reward of an entry: its composition, with the model and the function that it names."""
+"""The reward of a folder `data/rewards/<name>`, as a function of completions."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,60 +8,36 @@ from stages.loops import model_reward, process_rewards
 from stages.loops.actor import Actor
 from stages.loops.rollouts import Rollouts
 from stages.models import policy_chooser
-from stages.models.aggregate import Aggregate
 from stages.models.device import ComputeConfig
-from stages.models.process_scorer import PROCESS_MODELS
-from stages.rewards import composition, own_reward
+from stages.rewards import composition, own_reward, reward_file
 from stages.rewards.available import Available
-from stages.rewards.composition_config import Composition
 from stages.rewards.feedback.judge_prompt import OPTIONS
 from stages.rewards.judged import Judged
 
-NO_MODEL = "no_model"
-"""The word of an entry that has no model."""
-DATA = Path("data")
-
 
 def load(
-    config: Composition,
-    scorer: str,
-    own: str,
-    aggregate: Aggregate,
-    actor: Actor,
-    compute: ComputeConfig,
-    max_new_tokens: int,
+    folder: Path, seed: int, actor: Actor, compute: ComputeConfig, max_new_tokens: int
 ) -> Callable[[Rollouts], Judged]:
-    """What a completion is worth, as a function of completions.
+    """What a completion is worth.
 
     Args:
-        config: the entry of the table `rewards`.
-        scorer: the model's folder under data/, or `NO_MODEL`.
-        own: the user's file in stages/rewards/own/, or `own_reward.NONE`.
-        aggregate: how the scores of an ensemble become one.
+        folder: of the reward, with its `reward.json`.
+        seed: whose model is asked, where there is one.
         actor: whose completions are judged; the model goes where its policy is.
         compute: the model's precision.
         max_new_tokens: where completions are cut.
-
-    Raises:
-        ValueError: a component needs a model or a function that the entry does not name.
     """
-    if config.needs_model() and scorer == NO_MODEL:
-        raise ValueError(
-            f"this reward needs a model: name one as the entry's `scorer`, in place of {NO_MODEL}"
-        )
-    if config.needs_own() and own == own_reward.NONE:
-        raise ValueError(
-            "this reward needs a function: name a file of stages/rewards/own/ as the entry's `own`"
-        )
+    reward = reward_file.read(folder)
+    path, device = reward_file.model(folder, seed), actor.policy.device
     score, chooser = None, None
-    device = actor.policy.device
-    if config.needs_judge():
-        chooser = policy_chooser.load(DATA / scorer, OPTIONS, compute, device)
-    elif config.needs_model() and scorer.startswith(PROCESS_MODELS):
-        score = process_rewards.load(DATA / scorer, compute, device)
-    elif config.needs_model():
-        score = model_reward.load(DATA / scorer, aggregate, compute, device, actor.pad_id)
-    function = own_reward.load(own) if config.needs_own() else None
+    match reward.model:
+        case "reward":
+            score = model_reward.load(path, reward.aggregate, compute, device, actor.pad_id)
+        case "process":
+            score = process_rewards.load(path, compute, device)
+        case "policy":
+            chooser = policy_chooser.load(path, OPTIONS, compute, device)
+    function = None if reward.own is None else own_reward.load(reward.own)
 
     def judge(drawn: Rollouts) -> Judged:
         available = Available(
@@ -70,6 +46,6 @@ def load(
             own=function,
             max_new_tokens=max_new_tokens,
         )
-        return composition.compose(config, drawn, available)
+        return composition.compose(reward.composition, drawn, available)
 
     return judge

@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from stages.loops.checkpoints import Kept
 from stages.loops.choices.advantage import Advantage
 from stages.loops.choices.sampling import Sampling
 from stages.loops.choices.truncation import Truncation
@@ -20,7 +21,7 @@ class Overlong(Params):
     """Subtracted from the reward of a completion at the limit."""
 
 
-class GroupRlConfig(Params):
+class GroupRlConfig(Kept):
     """Sizes and rates, the same for every preset."""
 
     num_steps: int = Field(gt=0)
@@ -50,15 +51,12 @@ class GroupRlPreset(Params):
     """Optimizer steps in a pass; the first of all is on policy."""
     kl_budget: float | None = Field(gt=0)
     """Training ends when a completion's divergence from the reference exceeds it, in nats."""
+    token_budget: int | None = Field(gt=0)
+    """Tokens, generated and trained on, in place of `num_steps` (see `pace`); null: none."""
 
 
-def check(config: GroupRlConfig, preset: GroupRlPreset, reward: Composition | None = None) -> None:
+def check(config: GroupRlConfig, preset: GroupRlPreset) -> None:
     """Refuse what the preset cannot work with, before anything is computed.
-
-    Args:
-        config: sizes and rates.
-        preset: the method.
-        reward: what is maximised, where it is a composition.
 
     Raises:
         ValueError: saying which number to change.
@@ -79,8 +77,6 @@ def check(config: GroupRlConfig, preset: GroupRlPreset, reward: Composition | No
             f"{config.max_new_tokens}: it is the last stretch before that limit"
         )
     preset.sampling.check(config.group_size)
-    if reward is not None:
-        check_reward(config, preset, reward)
 
 
 def check_reward(config: GroupRlConfig, preset: GroupRlPreset, reward: Composition) -> None:

@@ -1,6 +1,6 @@
 """Training on single completions, each desirable or not: KTO."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses.kto import kto_reference_point
-from stages.loops import ref_logprobs, stored_logprobs, work
+from stages.loops import ref_logprobs, work
 from stages.loops.choices.preference_loss import KtoLoss
 from stages.loops.preference import PreferenceConfig
 from stages.loops.ref_logprobs import frozen_sums, sequence_logprobs
@@ -18,7 +18,6 @@ from stages.models.batch import Group, micro_batches
 from stages.models.device import ComputeConfig
 from stages.optim import adamw, update
 from stages.records.preferences import Judged
-from stages.records.ref_logprob import RefLogprob
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,19 +33,18 @@ class KtoReference:
 def reference(
     model: PreTrainedModel,
     rows: Sequence[Judged],
-    stored: Iterable[RefLogprob],
     schedule: Sequence[Sequence[int]],
     compute: ComputeConfig,
     pad_id: int,
 ) -> KtoReference:
-    """The rows' log-probs as stored, the mismatched pairs' by `model`, before its first step.
+    """By `model`, before its first step.
 
     The schedule is known beforehand, and with it every mismatched pair: the reference need
     not be in memory while training.
     """
     steps = [mismatched_groups(rows, numbers) for numbers in schedule]
     return KtoReference(
-        matched=stored_logprobs.of_judged(rows, stored),
+        matched=ref_logprobs.compute(model, ref_logprobs.of_judged(rows), compute, pad_id),
         mismatched=[frozen_sums(model, groups, compute, pad_id) for groups in steps],
     )
 

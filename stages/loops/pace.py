@@ -2,22 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
 
 from stages.loops import epochs
-from stages.loops.checkpoints import Kept
-
-TokenBudgets = dict[str, Annotated[int, Field(gt=0)]]
-"""Entry -> tokens, those generated and those trained on, after which its training ends, at the end
-of a step; entries that are not here take the number of steps or epochs of their section."""
-
-
-class Paced(Kept):
-    """How far the entries of a stage go, and what they keep on the way."""
-
-    token_budgets: TokenBudgets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,7 @@ from stages.loops import critic, moved, policy_work
 from stages.loops import experience as ppo_experience
 from stages.loops import rollouts as rollout_batch
 from stages.loops.actor import Actor, Task
+from stages.loops.checkpoints import Kept
 from stages.loops.choices.lam import Lambda
 from stages.loops.choices.truncation import Truncation
 from stages.loops.critic import ValueConfig
@@ -19,10 +20,10 @@ from stages.loops.step import Step
 from stages.models.device import ComputeConfig
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
-from stages.rewards.composition_config import Composition
+from stages.rewards.reward_file import RewardFile
 
 
-class PpoConfig(Params):
+class PpoConfig(Kept):
     """Sizes and rates, the same for every preset."""
 
     num_steps: int = Field(gt=0)
@@ -60,15 +61,12 @@ class PpoPreset(Params):
     """Optimizer steps in a pass; the first of all is on policy."""
     kl_budget: float | None = Field(gt=0)
     """Training ends when a completion's divergence from the reference exceeds it, in nats."""
+    token_budget: int | None = Field(gt=0)
+    """Tokens, generated and trained on, in place of `num_steps` (see `pace`); null: none."""
 
 
-def check(config: PpoConfig, preset: PpoPreset, reward: Composition | None = None) -> None:
-    """Refuse what the preset cannot work with, before anything is computed.
-
-    Args:
-        config: sizes and rates.
-        preset: the method.
-        reward: what is maximised, where it is a composition.
+def check(config: PpoConfig, preset: PpoPreset) -> None:
+    """Refuse sizes that the preset cannot work with, before anything is computed.
 
     Raises:
         ValueError: saying which number to change.
@@ -78,16 +76,29 @@ def check(config: PpoConfig, preset: PpoPreset, reward: Composition | None = Non
             f"num_minibatches {preset.num_minibatches} is more than prompts_per_step "
             f"{config.prompts_per_step}: some would be empty"
         )
-    if reward is None:
-        return
-    reward.check_lengths(config.max_new_tokens)
-    reward.check_group_size(config.samples_per_prompt, "samples_per_prompt")
-    if reward.combine.kind == "normalise":
+
+
+def check_reward(config: PpoConfig, preset: PpoPreset, reward: RewardFile) -> None:
+    """Refuse a reward that the preset makes nothing of.
+
+    Raises:
+        ValueError: saying what it needs.
+    """
+    parts = reward.composition
+    parts.check_lengths(config.max_new_tokens)
+    parts.check_group_size(config.samples_per_prompt, "samples_per_prompt")
+    if parts.combine.kind == "normalise":
         raise ValueError("the value model is PPO's baseline: its reward needs combine: {kind: sum}")
-    if "group" in reward.compares() and config.samples_per_prompt == 1:
+    if "group" in parts.compares() and config.samples_per_prompt == 1:
         raise ValueError(
             "samples_per_prompt is 1; a component with normalise group compares the completions of "
             "a prompt with each other: at least 2, or normalise batch"
+        )
+    if preset.value.init == "reward_model" and reward.model != "reward":
+        raise ValueError(
+            f"value.init is reward_model: expected a reward whose model scores completions, found "
+            f"one of kind {reward.kind} whose model is {reward.model}. Take a preset with "
+            f"value.init policy, such as ppo_process, or another reward."
         )
 
 

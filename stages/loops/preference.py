@@ -1,16 +1,18 @@
 """Training on preference pairs without sampling: DPO and its relatives."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.loops import work
+from stages.loops.checkpoints import Kept
 from stages.loops.choices.pair_logprobs import PairLogprobs
-from stages.loops.choices.preference_loss import PairLoss
+from stages.loops.choices.preference_loss import PairLoss, PreferenceLoss
 from stages.loops.pairs import pair_groups
 from stages.loops.ref_logprobs import sequence_logprobs
 from stages.loops.soft_labels import expected_loss
@@ -22,7 +24,7 @@ from stages.params import Params
 from stages.records.preferences import Preference
 
 
-class PreferenceConfig(Params):
+class PreferenceConfig(Kept):
     """How long and how fast preferences are learned, whatever the loss."""
 
     num_epochs: int = Field(gt=0)
@@ -30,6 +32,22 @@ class PreferenceConfig(Params):
     batch_size: int = Field(gt=0)
     """Pairs (of KTO, single completions) in an optimizer step."""
     optim: OptimConfig
+
+
+class PreferencePreset(Params):
+    """A loss and its numbers; `token_budget` may stand beside them."""
+
+    loss: PreferenceLoss
+    token_budget: int | None = Field(gt=0)
+    """Tokens to train on in place of `num_epochs`; the step that reaches it is the last."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_mapping(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or "loss" in content:
+            return content
+        loss = {key: value for key, value in content.items() if key != "token_budget"}
+        return {"loss": loss, "token_budget": content.get("token_budget")}
 
 
 def train(

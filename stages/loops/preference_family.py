@@ -1,60 +1,71 @@
 """Preference learning by the loop that the loss needs: on pairs, or on single completions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from transformers import PreTrainedModel
 
-from stages.loops import epochs, kto, preference, stored_logprobs
-from stages.loops.choices.preference_loss import KtoLoss, PreferenceLoss
+from stages.loops import epochs, kto, preference, ref_logprobs
+from stages.loops.choices.preference_loss import KtoLoss
 from stages.loops.judged_rows import judged_rows
-from stages.loops.preference import PreferenceConfig
+from stages.loops.preference import PreferenceConfig, PreferencePreset
 from stages.loops.step import Step
 from stages.models.device import ComputeConfig
 from stages.records.preferences import Preference
-from stages.records.ref_logprob import RefLogprob
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Learning:
+    """A run of preference learning, its reference's log-probs computed, no step taken yet."""
+
+    num_steps: int
+    steps: Iterator[Step]
+    reference_work: dict[str, int]
+    """The passes of the policy as it starts, as metrics (see `work`)."""
 
 
 def learn(
     model: PreTrainedModel,
     pairs: list[Preference],
-    stored: Iterator[RefLogprob],
-    loss: PreferenceLoss,
+    preset: PreferencePreset,
     config: PreferenceConfig,
-    token_budget: int | None,
     compute: ComputeConfig,
     seed: int,
     pad_id: int,
-) -> tuple[int, Iterator[Step]]:
-    """The number of steps and the steps; `model` is changed in place.
+) -> Learning:
+    """The steps; `model`, which at its start is the reference, is changed in place by them.
 
     Args:
-        model: the policy, which at its start is the reference.
+        model: the policy.
         pairs: what is learned from.
-        stored: the reference's log-probs of their completions.
-        loss: the method.
+        preset: the method.
         config: sizes and rates.
-        token_budget: tokens to train on, in place of `num_epochs`; the step that reaches it is the
-            last.
         compute, pad_id: see `micro_batches`.
         seed: of the order.
     """
-    match loss:
+    match preset.loss:
         case KtoLoss():
             rows = judged_rows(pairs)
+            wanted = ref_logprobs.of_judged(rows)
             lengths = [len(row.completion_ids) for row in rows]
-            schedule = _schedule(lengths, config, token_budget, seed)
-            known = kto.reference(model, rows, stored, schedule, compute, pad_id)
-            steps = kto.train(model, rows, known, schedule, loss, config, compute, pad_id)
-        case _:
+            schedule = _schedule(lengths, config, preset.token_budget, seed)
+            ref = kto.reference(model, rows, schedule, compute, pad_id)
+            steps = kto.train(model, rows, ref, schedule, preset.loss, config, compute, pad_id)
+        case loss:
+            wanted = ref_logprobs.of_pairs(pairs)
             lengths = [len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs]
-            schedule = _schedule(lengths, config, token_budget, seed)
-            ref = stored_logprobs.of_pairs(pairs, stored)
+            schedule = _schedule(lengths, config, preset.token_budget, seed)
+            ref = ref_logprobs.compute(model, wanted, compute, pad_id).view(-1, 2)
             steps = preference.train(model, pairs, ref, schedule, loss, config, compute, pad_id)
-    return len(schedule), steps
+    return Learning(
+        num_steps=len(schedule),
+        steps=steps,
+        reference_work=ref_logprobs.passes(wanted, compute),
+    )
 
 
 def _schedule(
-    lengths: list[int], config: PreferenceConfig, token_budget: int | None, seed: int
+    lengths: Sequence[int], config: PreferenceConfig, token_budget: int | None, seed: int
 ) -> list[list[int]]:
     if token_budget is None:
         return epochs.batches(len(lengths), config.num_epochs, config.batch_size, seed)

@@ -1,10 +1,9 @@
-"""The reference's log-probabilities of the completions of pairs, computed once.
+"""The reference's log-probabilities of completions, computed once before the first step.
 
-The reference is the policy before its first step. It depends on the pairs and on nothing
-that a loss is set with, so that no change of the loss computes it again.
+The reference is the policy as it starts, so it need not be in memory while training.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -15,8 +14,10 @@ from stages.loops import work
 from stages.models.batch import Batch, Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
 from stages.models.policy import completion_logprobs
-from stages.records.preferences import Preference
-from stages.records.ref_logprob import RefLogprob
+from stages.records.preferences import Judged, Preference
+
+Wanted = Sequence[tuple[str, list[int], list[int]]]
+"""Completions: the problem's id, its prompt's token ids, and those of the completion."""
 
 
 def sequence_logprobs(model: PreTrainedModel, batch: Batch) -> Float[Tensor, " batch"]:
@@ -52,45 +53,51 @@ def frozen_work(model: str, groups: Sequence[Group]) -> dict[str, int]:
     )
 
 
-def rows_work(pairs: Iterable[Preference], compute: ComputeConfig) -> dict[str, int]:
-    """The passes of `compute_rows`, as metrics (see `work`)."""
-    return frozen_work("reference", problem_groups(distinct(pairs), compute.row_tokens))
-
-
-def distinct(pairs: Iterable[Preference]) -> dict[str, tuple[list[int], list[list[int]]]]:
-    """Of each problem: its prompt's token ids and its distinct completions, in order."""
-    found: dict[str, tuple[list[int], list[list[int]]]] = {}
-    for pair in pairs:
-        _, completions = found.setdefault(pair.id, (pair.prompt_ids, []))
-        for ids in (pair.chosen_ids, pair.rejected_ids):
-            if ids not in completions:
-                completions.append(ids)
-    return found
-
-
-def problem_groups(
-    problems: Mapping[str, tuple[list[int], list[list[int]]]], row_tokens: int
-) -> list[Group]:
-    """The completions of each problem (`distinct`), numbered in turn, in groups that fit a row."""
-    groups: list[Group] = []
-    start = 0
-    for prompt_ids, completions in problems.values():
-        numbers = range(start, start + len(completions))
-        group = Group(prompt_ids=prompt_ids, completions=completions, indices=numbers)
-        groups += split_group(group, row_tokens)
-        start += len(completions)
-    return groups
-
-
-def compute_rows(
-    model: PreTrainedModel, pairs: Iterable[Preference], compute: ComputeConfig, pad_id: int
-) -> list[RefLogprob]:
-    """One row for each distinct completion of the pairs."""
-    problems = distinct(pairs)
-    names = [(name, ids) for name, (_, completions) in problems.items() for ids in completions]
-    groups = problem_groups(problems, compute.row_tokens)
-    sums = frozen_sums(model, groups, compute, pad_id).tolist()
+def of_pairs(pairs: Iterable[Preference]) -> Wanted:
+    """Of every pair the chosen completion, then the rejected one."""
     return [
-        RefLogprob(id=name, completion_ids=ids, logprob_sum=value)
-        for (name, ids), value in zip(names, sums, strict=True)
+        (pair.id, pair.prompt_ids, ids)
+        for pair in pairs
+        for ids in (pair.chosen_ids, pair.rejected_ids)
     ]
+
+
+def of_judged(rows: Iterable[Judged]) -> Wanted:
+    """Of every row its completion."""
+    return [(row.id, row.prompt_ids, row.completion_ids) for row in rows]
+
+
+def problem_groups(wanted: Wanted, row_tokens: int) -> tuple[list[Group], list[int]]:
+    """The distinct completions of each problem in groups that fit a row.
+
+    Returns:
+        the groups, whose `indices` number the distinct completions, and the number of each wanted
+        one.
+    """
+    problems: dict[str, tuple[list[int], dict[tuple[int, ...], int]]] = {}
+    for name, prompt_ids, ids in wanted:
+        _, places = problems.setdefault(name, (prompt_ids, {}))
+        places.setdefault(tuple(ids), len(places))
+    groups: list[Group] = []
+    first: dict[str, int] = {}
+    start = 0
+    for name, (prompt_ids, places) in problems.items():
+        first[name] = start
+        numbers = range(start, start + len(places))
+        group = Group(prompt_ids=prompt_ids, completions=[*map(list, places)], indices=numbers)
+        groups += split_group(group, row_tokens)
+        start += len(places)
+    return groups, [first[name] + problems[name][1][tuple(ids)] for name, _, ids in wanted]
+
+
+def compute(
+    model: PreTrainedModel, wanted: Wanted, config: ComputeConfig, pad_id: int
+) -> Float[Tensor, " wanted"]:
+    """log p of each completion; one that is wanted several times is read once."""
+    groups, numbers = problem_groups(wanted, config.row_tokens)
+    return frozen_sums(model, groups, config, pad_id)[numbers]
+
+
+def passes(wanted: Wanted, config: ComputeConfig) -> dict[str, int]:
+    """The passes of `compute` by the policy as it starts, as metrics (see `work`)."""
+    return frozen_work("policy", problem_groups(wanted, config.row_tokens)[0])

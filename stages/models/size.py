@@ -9,9 +9,11 @@ import transformers
 from torch import nn
 from transformers import AutoConfig
 
+from stages import rows
 from stages.algorithms.flops import Matrices
 from stages.models import ensemble, start
 from stages.models.config import ModelConfig
+from stages.rows import BASE
 
 Size = dict[str, int]
 """`parameters`, `trained_parameters`, and the fields of `flops.Matrices`."""
@@ -61,10 +63,10 @@ def of_scorer(path: Path) -> Size:
     return {name: sum(size[name] for size in sizes) for name in sizes[0]}
 
 
-def of_start(word: str, config: ModelConfig) -> Size:
-    """The policy that a word of a recipe names, or the base model where it has a path."""
-    if word != start.BASE:
-        return _frozen(start.DATA / word, "main")
+def of_policy(name: str, seed: int, config: ModelConfig) -> Size:
+    """A row of `policies`, or the base model where it has a path."""
+    if name != BASE:
+        return _frozen(rows.model(name, seed), "main")
     if config.path is None:
         raise ValueError(start.NO_BASE)
     return _frozen(config.path, config.revision or "main")

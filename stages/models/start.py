@@ -57,7 +57,7 @@ def tokenizer(name: str, seed: int) -> PreTrainedTokenizerBase:
 
 
 def folder(name: str, seed: int, config: ModelConfig) -> Path:
-    """Where its files are, for an engine that reads them itself.
+    """Where its files are, for what reads them itself.
 
     Raises:
         ValueError: it has none here.
@@ -68,7 +68,8 @@ def folder(name: str, seed: int, config: ModelConfig) -> Path:
         raise ValueError(NO_BASE)
     if not Path(config.path).is_dir():
         raise ValueError(
-            f"expected a folder, found the hub id model.path '{config.path}': vLLM samples from "
-            f"the base model only where it is a folder. Download it, or set engine: transformers."
+            f"expected a folder, found the hub id model.path '{config.path}': vLLM, and a value "
+            f"model that starts from the policy, read the base model only where it is a folder. "
+            f"Download it, and set model.path to the folder."
         )
     return Path(config.path)

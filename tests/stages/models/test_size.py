@@ -57,7 +57,7 @@ def test_a_random_base_model_is_not_read_from_anywhere():
         vocab_size=700,
     )  # fmt: skip
     with pytest.raises(ValueError, match=r"model\.path is null"):
-        size.of_start(start.BASE, ModelConfig(path=None, revision=None, tiny=tiny))
+        size.of_policy("base", 0, ModelConfig(path=None, revision=None, tiny=tiny))
 
 
 def test_nothing_is_allocated_to_measure_a_folder():

@@ -1,0 +1,73 @@
+"""Completions to label or to learn from: of a split's problems, and held-out ones of dev's.
+
+    python -m stages.pool <pool> --from <policy> --split <split>
+
+Writes, for each seed, N completions of each problem of the split (`train.jsonl`) and of each
+dev problem (`heldout.jsonl`); `pool.json` says whose they are, and of which split.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stages import params, rows
+from stages.engines import samplers
+from stages.engines.samplers import EngineName
+from stages.loops import candidates
+from stages.loops.candidates import CandidatesConfig
+from stages.models import policy, size
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig
+from stages.params import Params
+from stages.rows import Row
+from stages.runtime import outputs, process, runs, seeds
+from stages.runtime.seeds import SeedRun
+
+HELDOUT = "heldout"
+
+
+class Config(Params):
+    """What pool reads of params.yaml."""
+
+    seeds: list[int]
+    compute: ComputeConfig
+    model: ModelConfig
+    engine: EngineName
+    sampling: dict[str, CandidatesConfig]
+
+
+def main(*words: str) -> None:
+    """Write the row's pool."""
+    row = rows.parse(words)
+    with runs.start(f"pool@{row.name}") as run:
+        config = params.load(Config)
+        with outputs.replace(rows.DATA / "pools" / row.name) as folder:
+            folder.mkdir()
+            outputs.write_json(folder / "pool.json", {"split": row.preset, "policy": row.policy})
+            seeds.side_by_side(partial(sample, config, row, folder), config.seeds, run, gpu=True)
+
+
+def sample(config: Config, row: Row, folder: Path, run: SeedRun) -> dict[str, Any]:
+    """The completions of one seed's policy; their metrics."""
+    settings = params.entry_of(config.sampling, row.preset, "section 'sampling'")
+    pools = {
+        "train": candidates.read(row.preset, settings, row.preset),
+        # Not the draws of `sample`: what is labelled is not what policies are evaluated on.
+        HELDOUT: candidates.read("dev", config.sampling[HELDOUT], HELDOUT),
+    }
+    sampler = samplers.load(
+        config.engine,
+        row.policy,
+        run.seed,
+        model=config.model,
+        compute=config.compute,
+        max_length=candidates.longest(pools.values()),
+    )
+    decode = policy.decoder(models_start.tokenizer(row.policy, run.seed))
+    measured = size.of_policy(row.policy, run.seed, config.model)
+    return candidates.write(pools, sampler, decode, measured, folder, run)
+
+
+if __name__ == "__main__":
+    process.run(main)

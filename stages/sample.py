@@ -1,0 +1,70 @@
+"""A policy's completions of the dev and test problems, from which everything is evaluated.
+
+    python -m stages.sample <policy>
+
+Writes, for each seed, N samples of each problem (`dev.jsonl`, `test.jsonl`) and the greedy completion
+(`dev_greedy.jsonl`, `test_greedy.jsonl`). A completion's random stream depends on seed, problem and
+sample alone, not on the policy, so that policies are compared on the same draws.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stages import params, rows
+from stages.engines import samplers
+from stages.engines.samplers import EngineName
+from stages.loops import candidates
+from stages.loops.candidates import CandidatesConfig
+from stages.models import policy, size
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig
+from stages.params import Params
+from stages.runtime import outputs, process, runs, seeds
+from stages.runtime.seeds import SeedRun
+
+SPLITS = ("dev", "test")
+
+
+class Config(Params):
+    """What sample reads of params.yaml."""
+
+    seeds: list[int]
+    compute: ComputeConfig
+    model: ModelConfig
+    engine: EngineName
+    sampling: dict[str, CandidatesConfig]
+
+
+def main(name: str) -> None:
+    """Write the samples of policy `name`."""
+    with runs.start(f"sample@{name}") as run:
+        config = params.load(Config)
+        with outputs.replace(rows.DATA / "samples" / name) as folder:
+            folder.mkdir()
+            seeds.side_by_side(partial(sample, config, name, folder), config.seeds, run, gpu=True)
+
+
+def sample(config: Config, name: str, folder: Path, run: SeedRun) -> dict[str, Any]:
+    """The samples of one seed's policy; their metrics."""
+    pools = {}
+    for split in SPLITS:
+        settings = config.sampling[split]
+        pools[split] = candidates.read(split, settings, split)
+        pools[f"{split}_greedy"] = candidates.read(split, settings, split, greedy=True)
+    sampler = samplers.load(
+        config.engine,
+        name,
+        run.seed,
+        model=config.model,
+        compute=config.compute,
+        max_length=candidates.longest(pools.values()),
+    )
+    decode = policy.decoder(models_start.tokenizer(name, run.seed))
+    measured = size.of_policy(name, run.seed, config.model)
+    return candidates.write(pools, sampler, decode, measured, folder, run)
+
+
+if __name__ == "__main__":
+    process.run(main)
