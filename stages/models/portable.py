@@ -8,7 +8,9 @@ Intel's, by the number in which it keeps the answer to that question (the same, 
 Kok, "Intel MKL on AMD Zen", 2020, danieldk.eu). The code that then runs is the same everywhere,
 attention, gradients and LAPACK included, and nothing is slower than without.
 
-tests/stages/models/test_portable.py says what was compared between which processors.
+Not covered: `torch.log`, `sqrt` and `pow` of float64, and `log2` and `log10`, which MKL takes from
+the processor's approximate 1/x and 1/√x; no stage uses them. tests/stages/models/test_portable.py
+says what was compared between which processors.
 """
 
 import ctypes

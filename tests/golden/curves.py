@@ -24,6 +24,7 @@ from tiny_rollouts import (
     make_sampler,
 )
 
+import stages
 from stages.loops import (
     epochs,
     group_rl,
@@ -47,18 +48,13 @@ from stages.loops.preference import PreferenceConfig
 from stages.loops.reward import RewardConfig
 from stages.loops.sft import SftConfig
 from stages.loops.step import Step
-from stages.models import scalar_head
-from stages.records.preferences import Outcome
+from stages.models import portable, scalar_head
+from stages.records.outcome import Outcome
 from stages.rewards.judged import Judged
 
 NUM_STEPS = 20
-ENVIRONMENT = {
-    # The same instructions on every processor: wider ones add in another order.
-    "ATEN_CPU_CAPABILITY": "default",
-    "MKL_CBWR": "COMPATIBLE",
-    "ONEDNN_MAX_CPU_ISA": "SSE41",
-    "OMP_NUM_THREADS": "1",
-}
+ENVIRONMENT = stages.INSTRUCTIONS | {"POSTTRAIN_ROUNDING": "pinned"}
+"""Set before this process starts: it imports torch before `stages`."""
 RATE = OPTIM | {"learning_rate": 3e-3}
 ROWS, PAIRS, PROMPTS = make_demonstrations(8), make_pairs(8), make_prompts(8)
 COMPUTE = compute()
@@ -162,6 +158,7 @@ def curve(steps: Iterable[Step]) -> list[dict[str, str]]:
 
 
 def main() -> None:
+    portable.install()
     torch.use_deterministic_algorithms(True)
     rollouts.MAX_CUT_STEPS = NUM_STEPS + 1  # nothing in the game rewards ending an answer
     loops = {
