@@ -3,7 +3,7 @@
 import ast
 import importlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +16,7 @@ from stages.rows import BASE
 from stages.tables import POLICIES, POOLS, STAGES, Place, Tables, meant
 
 SOURCES = Path("stages")
+DVC_YAML = Path("dvc.yaml")
 ANSWERING = ("train_dpo", "train_ppo", "train_grpo", "pool", "label_judge", "label_revision")
 """Entry points that are of no use to a model that knows nothing."""
 NO_BASE = (
@@ -24,10 +25,15 @@ NO_BASE = (
 )
 
 
-def entry_points(folder: Path = SOURCES) -> dict[str, ModuleType]:
-    """The modules of this folder that define a `Config`, by name."""
+def entry_points(dvc_yaml: Path = DVC_YAML, folder: Path = SOURCES) -> dict[str, ModuleType]:
+    """The modules that dvc.yaml runs and that define a `Config`, by name.
+
+    `python -m stages.train_${item.train}` runs every train_*.py.
+    """
+    commands = re.findall(r"-m stages\.(\w+)(\$\{)?", dvc_yaml.read_text(encoding="utf-8"))
+    patterns = [f"{name}*.py" if open_ended else f"{name}.py" for name, open_ended in commands]
     found: dict[str, ModuleType] = {}
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted({path for pattern in patterns for path in folder.glob(pattern)}):
         body = ast.parse(path.read_text(encoding="utf-8")).body
         if any(isinstance(node, ast.ClassDef) and node.name == "Config" for node in body):
             found[path.stem] = importlib.import_module(f"stages.{path.stem}")
@@ -123,11 +129,11 @@ def validate(
     config: type[pydantic.BaseModel], content: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """(place, what is wrong there); the place is empty of sections that do not go together."""
-    for picked in choices(config, content):
-        try:
-            config.model_validate(picked)
-        except pydantic.ValidationError as error:
-            yield from told(error)
+    picked = {name: content[name] for name in config.model_fields if name in content}
+    try:
+        config.model_validate(picked)
+    except pydantic.ValidationError as error:
+        yield from told(error)
 
 
 def told(error: pydantic.ValidationError) -> Iterator[tuple[str, str]]:
@@ -151,27 +157,3 @@ def told(error: pydantic.ValidationError) -> Iterator[tuple[str, str]]:
         for line in tables.match(unknown.get(parent, []), [*missing.get(parent, [])], parent):
             where, _, what = line.partition(": ")
             yield where, what
-
-
-def choices(
-    config: type[pydantic.BaseModel], content: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """What the configuration reads; once for each entry of a section that is a table of entries."""
-    picked = {name: content[name] for name in config.model_fields if name in content}
-    for name, field in config.model_fields.items():
-        section, kind = picked.get(name), field.annotation
-        if not (isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)):
-            continue
-        if isinstance(section, dict) and section and is_table(section, kind.model_fields):
-            for entry in section.values():
-                yield {**picked, name: entry}
-            return
-    yield picked
-
-
-def is_table(section: Mapping[str, Any], fields: Collection[str]) -> bool:
-    """Whether the section holds entries of which a configuration with these fields reads one."""
-    entries = section.values()
-    return not section.keys() & set(fields) and all(
-        isinstance(entry, dict) and entry.keys() & set(fields) for entry in entries
-    )

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from stages import configs, params, tables
+from stages.configs import DVC_YAML
 from stages.params import PARAMS_PATH, PRESETS_PATH
 from stages.rows import DATA, TABLES
 from stages.runtime import outputs, parent, preflight, process
 from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables
 
 PLAN = DATA / "plan.json"
-DVC_YAML = Path("dvc.yaml")
 FOLDERS = {table: table for table in TABLES} | {
     "samples": POLICIES,
     "evaluations": POLICIES,
