@@ -22,8 +22,8 @@ from stages.params import Params
 from stages.records import lines
 from stages.rewards import answer_checker, extraction_rate
 from stages.runtime import outputs, process, runs
-from stages.sources import catalogue, data_card, screening, splitting
-from stages.sources.preparation import PreparationConfig
+from stages.sources import catalogue, quarantine, splitting
+from stages.sources.catalogue import PreparationConfig
 
 PREPARED = rows.DATA / "prepared"
 
@@ -48,7 +48,7 @@ def main() -> None:
     with runs.start("prepare_data") as run:
         config = params.load(Config)
         section = config.data
-        screened = screening.screen(
+        screened = quarantine.screen(
             catalogue.problems(section.source, config.data_seed),
             read_answer=answer_checker.read_gold,
             file_of=partial(catalogue.file_of, section.source),
@@ -78,7 +78,7 @@ def main() -> None:
             "licence": catalogue.licence(section.source),
             "extraction_rate": rate,
             **screened.describe(),
-            **data_card.describe(encoded.prompts, demonstrations),
+            **splitting.describe(encoded.prompts, demonstrations),
         }
         written = {f"prompts/{split}.jsonl": prompts for split, prompts in encoded.prompts.items()}
         written["demonstrations/demonstrations.jsonl"] = demonstrations
@@ -100,7 +100,7 @@ def write(
                     lines.write(temporary / Path(name).name, content)
     with outputs.replace(base) as temporary:
         tokenizer.save_pretrained(temporary)
-    card["sha256"] = data_card.digests(rows.DATA, [*written, str(base.relative_to(rows.DATA))])
+    card["sha256"] = splitting.digests(rows.DATA, [*written, str(base.relative_to(rows.DATA))])
     outputs.write_json(PREPARED / "data_card.json", card)
 
 

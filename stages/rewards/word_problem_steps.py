@@ -23,19 +23,19 @@ import re
 from collections.abc import Sequence
 
 from stages.rewards import answer_checker
-from stages.sources import word_problem_text
-from stages.sources.word_problem_text import Move
+from stages.sources import word_problems
+from stages.sources.word_problems import Move
 
 _SUM = re.compile(r"(-?\d{1,9})([-+*])(\d{1,9})=(-?\d{1,9})", re.ASCII)
 
 
 def truth(question: str, steps: Sequence[str]) -> list[bool] | None:
     """Whether each step is right; None where `question` is no generated one: no truth is known."""
-    chain = word_problem_text.read(question)
+    chain = word_problems.read_question(question)
     if chain is None:
         return None
     value, todo = chain
-    answer = str(word_problem_text.values(value, todo)[-1])
+    answer = str(word_problems.chain_values(value, todo)[-1])
     right: list[bool] = []
     stated, correct = False, True
     for step in steps:

@@ -5,10 +5,15 @@ say which of two answers is better, say what is wrong with one, write it again. 
 those that the stages of AI feedback send (`rewards/feedback`, style `short`); the replies are
 right. Which problems are used for which task, and which mistakes stand in them, is drawn from a
 stream of each problem and task.
+
+They are made of answers to a generated problem: right ones, and one for each mistake. The mistakes
+are those of the demonstrations (`word_problems`), which a policy that imitates them makes too: a
+guess, a slip in one line, "n times as many" read as "n more".
 """
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from pydantic import Field
 
@@ -18,9 +23,80 @@ from stages.rewards.feedback.judge_prompt import OPTIONS, judge_message
 from stages.rewards.feedback.principles_of_correctness import CORRECT
 from stages.rewards.feedback.revision_prompt import critique_message, revision_message
 from stages.seeding import derive
-from stages.sources import word_problem_mistakes as mistakes
-from stages.sources.word_problem_mistakes import Answer
-from stages.sources.word_problem_text import Move, read
+from stages.sources import word_problems as working
+from stages.sources.word_problems import Move, Slip, read_question
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to a problem, and what is wrong with it."""
+
+    text: str
+    right: bool
+    """Whether its final answer is the problem's."""
+    critique: str
+    """What a person who knows the truth says of it, of the first mistake only."""
+
+
+NO_WORKING = "No working."
+ALL_RIGHT = "All lines are right."
+
+
+def right_answer(start: int, moves: Sequence[Move], max_value: int) -> Answer:
+    """The answer without a mistake."""
+    return Answer(working.write_working(start, moves, max_value=max_value), True, ALL_RIGHT)
+
+
+def wrong_answer(
+    rng: random.Random,
+    start: int,
+    moves: Sequence[Move],
+    max_value: int,
+    *,
+    guessed: bool | None = None,
+) -> Answer:
+    """An answer with one mistake that leads to a wrong result; each possible kind as often.
+
+    Args:
+        rng: draws the mistake.
+        start: the quantity before the first move.
+        moves: what the question says.
+        max_value: the largest result that a person would accept.
+        guessed: True: a guess; False: working with a mistake in it; None: any.
+    """
+    truth = _result(right_answer(start, moves, max_value))
+    guesses = [list(_guesses(truth, max_value))]
+    worked = [list(_slips(start, moves, max_value)), list(_misreadings(start, moves, max_value))]
+    kinds = {True: guesses, False: worked, None: guesses + worked}[guessed]
+    wrong_ones = [[one for one in kind if _result(one) != truth] for kind in kinds]
+    return rng.choice(rng.choice([kind for kind in wrong_ones if kind]))
+
+
+def _guesses(truth: str, max_value: int) -> Iterator[Answer]:
+    for delta in working.GUESSES:
+        value = min(max(int(truth) + delta, 0), max_value)
+        yield Answer(working.write_guess(value), False, NO_WORKING)
+
+
+def _slips(start: int, moves: Sequence[Move], max_value: int) -> Iterator[Answer]:
+    for index in range(len(moves)):
+        for delta in working.SLIPS:
+            slip = Slip(index, delta)
+            text = working.write_working(start, moves, max_value=max_value, slip=slip)
+            yield Answer(text, False, f"Line {index + 1} is wrong.")
+
+
+def _misreadings(start: int, moves: Sequence[Move], max_value: int) -> Iterator[Answer]:
+    for index, move in enumerate(moves):
+        if move.operator == "*":
+            text = working.write_working(start, moves, max_value=max_value, misread=True)
+            yield Answer(text, False, f"Line {index + 1} misreads.")
+            return
+
+
+def _result(answer: Answer) -> str:
+    return answer.text.rpartition("#### ")[2]
+
 
 STYLE = "short"
 GUESS_SHARE = 0.2
@@ -74,9 +150,9 @@ def make(
 
 def _judge(rng: random.Random, problem: Problem, max_value: int) -> tuple[str, str]:
     start, moves = _chain(problem)
-    right = mistakes.right(start, moves, max_value)
+    right = right_answer(start, moves, max_value)
     guessed = rng.random() < GUESS_SHARE
-    wrong = mistakes.wrong(rng, start, moves, max_value, guessed=guessed)
+    wrong = wrong_answer(rng, start, moves, max_value, guessed=guessed)
     better = rng.randrange(2)
     first, second = (right, wrong) if better == 0 else (wrong, right)
     principle = rng.choice(CORRECT).name
@@ -95,18 +171,18 @@ def _revise(rng: random.Random, problem: Problem, max_value: int) -> tuple[str, 
     message = revision_message(
         STYLE, problem.question, answer.text, answer.critique, rng.choice(CORRECT)
     )
-    return message, mistakes.right(*_chain(problem), max_value).text
+    return message, right_answer(*_chain(problem), max_value).text
 
 
 def _answer(rng: random.Random, problem: Problem, max_value: int) -> Answer:
     start, moves = _chain(problem)
     if rng.random() < RIGHT_SHARE:
-        return mistakes.right(start, moves, max_value)
-    return mistakes.wrong(rng, start, moves, max_value)
+        return right_answer(start, moves, max_value)
+    return wrong_answer(rng, start, moves, max_value)
 
 
 def _chain(problem: Problem) -> tuple[int, list[Move]]:
-    chain = read(problem.question)
+    chain = read_question(problem.question)
     if chain is None:
         raise ValueError(
             f"problem '{problem.id}': expected a question that word_problems tells, found "

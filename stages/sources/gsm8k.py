@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from stages.params import Params
 from stages.records.problems import BadRow, Problem
-from stages.sources import hub, raw_lines, row_fields
+from stages.sources import hub, raw_rows
 from stages.sources.quarantine import RejectedError
 
 SPLITS = ("train", "test")
@@ -44,7 +44,7 @@ def problems(config: Config) -> Iterator[Problem | BadRow]:
                 yield row
             else:
                 build = partial(_problem, split=split, line=line)
-                yield row_fields.built_or_bad_row(row, build, file=file, line=line)
+                yield raw_rows.built_or_bad_row(row, build, file=file, line=line)
 
 
 def file_name(config: Config, split: str) -> str:
@@ -55,7 +55,7 @@ def file_name(config: Config, split: str) -> str:
 def _rows(config: Config, split: str) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
     folder = Path(config.path)
     if folder.is_dir():
-        return raw_lines.read(_file(folder, split))
+        return raw_rows.read_lines(_file(folder, split))
     return iter(hub.rows(config.path, "main", config.revision, split))
 
 
@@ -65,13 +65,13 @@ def _file(folder: Path, split: str) -> Path:
 
 
 def _problem(fields: Mapping[str, Any], *, split: str, line: int) -> Problem:
-    solution = row_fields.text(fields, "answer")
+    solution = raw_rows.text(fields, "answer")
     working, mark, answer = solution.rpartition("####")
     if not mark or not answer.strip():
         raise RejectedError("answer does not parse: 'answer' does not end with '#### <number>'")
     return Problem(
         id=f"{split}-{line:05d}",
-        question=row_fields.text(fields, "question"),
+        question=raw_rows.text(fields, "question"),
         answer=answer.strip(),
         solution=f"{_ANNOTATION.sub('', working).rstrip()}\n#### {answer.strip()}",
         split=split,

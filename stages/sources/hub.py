@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from stages.params import Params
 from stages.records.problems import BadRow, Problem
-from stages.sources import row_fields
+from stages.sources import raw_rows
 
 
 class Columns(Params):
@@ -64,17 +64,17 @@ def problems(config: Config) -> Iterator[Problem | BadRow]:
                 split=split if fixed else None,
                 line=line,
             )
-            yield row_fields.built_or_bad_row(row, build, file=name, line=line)
+            yield raw_rows.built_or_bad_row(row, build, file=name, line=line)
 
 
 def _problem(
     fields: Mapping[str, Any], *, columns: Columns, default_id: str, split: str | None, line: int
 ) -> Problem:
     return Problem(
-        id=row_fields.identifier(fields, columns.id, default_id),
-        question=row_fields.text(fields, columns.question),
-        answer=row_fields.answer(fields, columns.answer),
-        solution=row_fields.optional_text(fields, columns.solution),
+        id=raw_rows.identifier(fields, columns.id, default_id),
+        question=raw_rows.text(fields, columns.question),
+        answer=raw_rows.answer(fields, columns.answer),
+        solution=raw_rows.optional_text(fields, columns.solution),
         split=split,
         line=line,
     )

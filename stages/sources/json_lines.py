@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from stages.params import Params
 from stages.records.problems import BadRow, Problem
-from stages.sources import raw_lines, row_fields
+from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError
 
 SPLITS = ("train", "test")
@@ -37,23 +37,23 @@ class Config(Params):
 def problems(config: Config) -> Iterator[Problem | BadRow]:
     """The rows of the file, each as a problem or with the reason why it is none."""
     path = Path(config.path)
-    for line, row in raw_lines.read(path):
+    for line, row in raw_rows.read_lines(path):
         if isinstance(row, BadRow):
             yield row
         else:
             build = partial(_problem, file=path.name, line=line)
-            yield row_fields.built_or_bad_row(row, build, file=path.name, line=line)
+            yield raw_rows.built_or_bad_row(row, build, file=path.name, line=line)
 
 
 def _problem(fields: Mapping[str, Any], *, file: str, line: int) -> Problem:
-    split = row_fields.optional_text(fields, "split")
+    split = raw_rows.optional_text(fields, "split")
     if split is not None and split not in SPLITS:
         raise RejectedError(f"unknown split: 'split' should be train or test and is {split!r:.60}")
     return Problem(
-        id=row_fields.identifier(fields, "id", f"{file.partition('.')[0]}-{line:06d}"),
-        question=row_fields.text(fields, "question"),
-        answer=row_fields.answer(fields, "answer"),
-        solution=row_fields.optional_text(fields, "solution"),
+        id=raw_rows.identifier(fields, "id", f"{file.partition('.')[0]}-{line:06d}"),
+        question=raw_rows.text(fields, "question"),
+        answer=raw_rows.answer(fields, "answer"),
+        solution=raw_rows.optional_text(fields, "solution"),
         split=split,
         line=line,
     )

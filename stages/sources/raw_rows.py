@@ -1,22 +1,91 @@
-"""Read the rows of a file, JSON lines or one JSON array, by the name's ending.
+"""Read rows that anyone may have written, and take the fields of a record out of them.
 
-`.json` and `.json.gz` hold one array (as ProcessBench is published), whose elements are counted
-from 1 in place of lines; anything else is read line by line, by raw_lines.
+A file holds JSON objects, one a line, or one JSON array, by its name's ending: `.json` and
+`.json.gz` hold one array (as ProcessBench is published), whose elements are counted from 1;
+anything else is JSON lines. Plain or gzip, by the ending too. One bad row spoils only itself: it
+comes out as a `BadRow` and reading goes on.
 """
 
 import gzip
+import io
 import json
+import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stages.records.problems import BadRow
-from stages.sources import raw_lines
-from stages.sources.quarantine import bad_row
+from stages.sources.quarantine import RejectedError, bad_row
+
+MAX_LINE_BYTES = 2**20
+"""A longer line is over-long: rejected without being decoded."""
 
 
-def read(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
+    """(line number from 1, the object or why it is none) for every line that is not blank.
+
+    Raises:
+        ValueError: the file is missing, empty, or a gzip file that is cut or broken.
+    """
+    if not path.is_file():
+        raise ValueError(
+            f"{path}: expected a file of JSON lines, found none. Put it there or correct "
+            f"its path in params.yaml or recipes.yaml."
+        )
+    num_rows = 0
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as file:
+            for number, line in _numbered(file):
+                if line is None or line.strip():
+                    num_rows += 1
+                    yield number, _parse(path.name, number, line)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{path}: not a whole gzip file ({error}). Copy it again, or drop the ending .gz "
+            f"if it is not compressed."
+        ) from error
+    if num_rows == 0:
+        raise ValueError(
+            f"{path}: the file is empty; expected one JSON object a line. Fill it or correct "
+            f"its path in params.yaml or recipes.yaml."
+        )
+
+
+def _numbered(file: io.BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:
+    """Lines with their numbers; None for an over-long one, whose rest is skipped."""
+    number = 0
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) <= MAX_LINE_BYTES:
+            yield number, line
+            continue
+        while line and not line.endswith(b"\n"):
+            line = file.readline(MAX_LINE_BYTES)
+        yield number, None
+
+
+def _parse(file: str, number: int, line: bytes | None) -> dict[str, Any] | BadRow:
+    if line is None:
+        return bad_row(file, number, f"over-long row: more than {MAX_LINE_BYTES} bytes", "")
+    # A byte order mark is harmless at the start of a file.
+    line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+    content = line.decode("utf-8", "replace").strip()
+    try:
+        fields = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        reason = f"not UTF-8: byte {error.start + 1} of the line is 0x{line[error.start]:02x}"
+        return bad_row(file, number, reason, content)
+    except (ValueError, RecursionError) as error:
+        return bad_row(file, number, f"not JSON: {error}", content)
+    if not isinstance(fields, dict):
+        reason = f"not an object: expected {{...}}, found {type(fields).__name__}"
+        return bad_row(file, number, reason, content)
+    return fields
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
     """(number from 1, the object or why it is none) for every row.
 
     Raises:
@@ -25,7 +94,7 @@ def read(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
     if path.name.endswith((".json", ".json.gz")):
         yield from _array(path)
     else:
-        yield from raw_lines.read(path)
+        yield from read_lines(path)
 
 
 def _array(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
@@ -51,3 +120,98 @@ def _array(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
         else:
             reason = f"not an object: expected {{...}}, found {type(row).__name__}"
             yield number, bad_row(path.name, number, reason, json.dumps(row))
+
+
+BuiltT = TypeVar("BuiltT")
+
+
+def built_or_bad_row(
+    fields: Mapping[str, Any],
+    build: Callable[[Mapping[str, Any]], BuiltT],
+    *,
+    file: str,
+    line: int,
+) -> BuiltT | BadRow:
+    """`build(fields)`, or the record of why that was `RejectedError`."""
+    try:
+        return build(fields)
+    except RejectedError as error:
+        content = json.dumps(dict(fields), ensure_ascii=False, default=str)
+        return bad_row(file, line, str(error), content)
+
+
+def text(fields: Mapping[str, Any], column: str) -> str:
+    """The text in `column`, stripped.
+
+    Raises:
+        RejectedError: the column is missing or empty, or holds something else.
+    """
+    return verbatim(fields, column).strip()
+
+
+def verbatim(fields: Mapping[str, Any], column: str) -> str:
+    """The text in `column` as it is, white space at its ends included.
+
+    Raises:
+        RejectedError: as `text`.
+    """
+    value = _present(fields, column)
+    if not isinstance(value, str):
+        raise RejectedError(f"wrong type: '{column}' should be text and is {value!r:.60}")
+    if not value.strip():
+        raise RejectedError(f"empty {column}: '{column}' holds no text")
+    return _unicode(value, column)
+
+
+def optional_text(fields: Mapping[str, Any], column: str | None) -> str | None:
+    """As `text`; None where the column is absent, null or not asked for."""
+    if column is None or fields.get(column) is None:
+        return None
+    return text(fields, column)
+
+
+def answer(fields: Mapping[str, Any], column: str) -> str:
+    """The answer in `column`: text or a finite number.
+
+    Raises:
+        RejectedError: it is missing or empty, NaN or infinite, or something else.
+    """
+    value = _present(fields, column)
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise RejectedError(
+            f"wrong type: '{column}' should be text or a number and is {value!r:.60}"
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise RejectedError(f"not a number: '{column}' is {value}")
+    if isinstance(value, int) and value.bit_length() > 1000:
+        raise RejectedError(f"answer does not parse: '{column}' has {value.bit_length()} bits")
+    return str(value) if not isinstance(value, str) else text(fields, column)
+
+
+def identifier(fields: Mapping[str, Any], column: str | None, default: str) -> str:
+    """The row's own id, text or whole number, else `default`."""
+    value = fields.get(column) if column is not None else None
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():
+        raise RejectedError(f"wrong type: '{column}' should be text or whole and is {value!r:.60}")
+    return _unicode(str(value), column or "id")
+
+
+def _present(fields: Mapping[str, Any], column: str) -> Any:
+    if column not in fields:
+        found = ", ".join(sorted(map(str, fields))) or "none"
+        raise RejectedError(
+            f"missing column: '{column}' is not among the row's columns ({found:.200})"
+        )
+    if fields[column] is None:
+        raise RejectedError(f"empty {column}: '{column}' is null")
+    return fields[column]
+
+
+def _unicode(value: str, column: str) -> str:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise RejectedError(f"not Unicode: '{column}' holds half a surrogate pair") from None
+    return value

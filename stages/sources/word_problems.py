@@ -5,10 +5,16 @@ many"), every value a whole number from 0 to `max_value`. Demonstrations are not
 good, so that imitation has something to get wrong and a reward something to find:
 some only guess, some slip in one step and carry the error on, and some hold one
 systematic misconception: they read "n times as many" as "n more".
+
+A question is told from its chain of moves. Reading is the inverse of telling, from the same
+templates, so the truth of every step of a generated problem is known from its question alone.
 """
 
 import random
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from pydantic import Field
@@ -16,10 +22,147 @@ from pydantic import Field
 from stages.params import Params
 from stages.records.problems import Problem
 from stages.seeding import derive
-from stages.sources import word_problem_text
-from stages.sources import word_problem_working as working
-from stages.sources.word_problem_text import Move
-from stages.sources.word_problem_working import Slip
+
+NAMES = {
+    "Anna": "She", "Ben": "He", "Carla": "She", "David": "He", "Emma": "She", "Felix": "He",
+    "Grace": "She", "Henry": "He", "Iris": "She", "Jonas": "He", "Lena": "She", "Oscar": "He",
+}  # fmt: skip
+ITEMS = (
+    "apples", "books", "cards", "coins", "marbles", "pencils", "shells", "stamps", "stickers",
+    "tickets",
+)  # fmt: skip
+OPENING = "{name} has {n} {items}."
+MOVES = {
+    "+": ("{who} buys {n} more.", "{who} finds {n} more.", "{who} gets {n} more."),
+    "-": ("{who} gives away {n}.", "{who} loses {n}.", "{who} sells {n}."),
+    "*": ("Then {name} has {n} times as many.", "Soon {name} has {n} times as many."),
+}
+QUESTIONS = ("How many {items} now?", "How many {items} in the end?")
+
+_BLANK = re.compile(r"\\\{(name|who|items|n)\\\}")
+_SENTENCES = re.compile(r"(?<=[.?]) ")
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What happens to the quantity once: `+ 3`, `- 3` or `* 3`."""
+
+    operator: str
+    operand: int
+
+    def result(self, value: int) -> int:
+        """The quantity after the move, where it was `value` before."""
+        match self.operator:
+            case "+":
+                return value + self.operand
+            case "-":
+                return value - self.operand
+            case _:
+                return value * self.operand
+
+
+def chain_values(start: int, moves: Sequence[Move]) -> list[int]:
+    """The quantity at the start and after each move; the last one is the answer."""
+    return list(accumulate(moves, lambda value, move: move.result(value), initial=start))
+
+
+def tell(rng: random.Random, start: int, moves: Sequence[Move]) -> str:
+    """A question about the quantity that starts at `start` and makes these moves."""
+    name = rng.choice(list(NAMES))
+    items = rng.choice(ITEMS)
+    sentences = [OPENING.format(name=name, n=start, items=items)]
+    for move in moves:
+        phrase = rng.choice(MOVES[move.operator])
+        sentences.append(phrase.format(who=NAMES[name], name=name, n=move.operand))
+    sentences.append(rng.choice(QUESTIONS).format(items=items, name=name))
+    return " ".join(sentences)
+
+
+def read_question(question: str) -> tuple[int, list[Move]] | None:
+    """The start and the moves that `tell` told; None where it can have told no such question."""
+    sentences = _SENTENCES.split(question.strip())
+    begin = _filled(OPENING, sentences[0])
+    if begin is None or begin["name"] not in NAMES or begin["items"] not in ITEMS:
+        return None
+    middle, last = sentences[1:-1], sentences[-1]
+    told = {"name": begin["name"], "who": NAMES[begin["name"]], "items": begin["items"]}
+    if last not in [one.format(**told) for one in QUESTIONS]:
+        return None
+    moves = [_read_move(sentence, told) for sentence in middle]
+    known = [move for move in moves if move is not None]
+    return (int(begin["n"]), known) if 0 < len(known) == len(moves) else None
+
+
+def _read_move(sentence: str, told: dict[str, str]) -> Move | None:
+    for operator, phrases in MOVES.items():
+        for phrase in phrases:
+            found = _filled(phrase, sentence)
+            # The words besides the number must be those of the opening sentence.
+            if found is not None and all(told[key] == found[key] for key in found if key != "n"):
+                return Move(operator, int(found["n"]))
+    return None
+
+
+def _filled(template: str, sentence: str) -> dict[str, str] | None:
+    """What stands in the blanks of `template`, None when the sentence is not of its form."""
+    pattern = _BLANK.sub(
+        lambda blank: rf"(?P<{blank[1]}>{'[0-9]{1,9}' if blank[1] == 'n' else '[A-Za-z]+'})",
+        re.escape(template),
+    )
+    found = re.fullmatch(pattern, sentence)
+    return found.groupdict() if found else None
+
+
+SLIPS = (-10, -2, -1, 1, 2, 10)
+"""By how much a person miscalculates."""
+GUESSES = (-10, -5, -3, -2, -1, 0, 1, 2, 3, 5, 10)
+"""How far a person's guess is from the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slip:
+    """One wrong result, which the later lines carry on."""
+
+    index: int
+    """The line, from 0."""
+    delta: int
+    """What the result is too large by."""
+
+
+def write_guess(value: int) -> str:
+    """An answer without any working."""
+    return f"#### {value}"
+
+
+def write_working(
+    start: int,
+    moves: Sequence[Move],
+    *,
+    max_value: int,
+    misread: bool = False,
+    slip: Slip | None = None,
+) -> str:
+    """The worked answer.
+
+    Args:
+        start: the quantity before the first move.
+        moves: what the question says.
+        max_value: the largest result that a person would accept; none is below 0.
+        misread: whether "n times as many" is read as "n more".
+        slip: the line whose result is wrong.
+    """
+    value = start
+    lines = []
+    for index, truth in enumerate(moves):
+        move = Move("+", truth.operand) if truth.operator == "*" and misread else truth
+        result = move.result(value)
+        if slip is not None and index == slip.index:
+            result += slip.delta
+        # A wrong value carried on may leave the range that a person would accept.
+        result = min(max(result, 0), max_value)
+        lines.append(f"{value} {move.operator} {move.operand} = {result}")
+        value = result
+    return "\n".join([*lines, f"#### {value}"])
 
 
 class Config(Params):
@@ -48,7 +191,7 @@ def problems(config: Config, seed: int) -> Iterator[Problem]:
         rng = random.Random(derive(seed, "word_problems", draw))
         draw += 1
         start, moves, answer = chain(rng, config.max_value)
-        question = word_problem_text.tell(rng, start, moves)
+        question = tell(rng, start, moves)
         if question in seen:
             continue
         seen.add(question)
@@ -81,8 +224,8 @@ def _demonstrate(
 ) -> str:
     """A person's answer: a guess, or worked steps with perhaps a slip or the misconception."""
     if rng.random() < config.guess_share:
-        return working.guess(max(0, answer + rng.choice(working.GUESSES)))
+        return write_guess(max(0, answer + rng.choice(GUESSES)))
     misread = rng.random() < config.misconception_share
     slip_at = rng.randrange(len(moves)) if rng.random() < config.slip_share else None
-    slip = None if slip_at is None else Slip(slip_at, rng.choice(working.SLIPS))
-    return working.write(start, moves, max_value=config.max_value, misread=misread, slip=slip)
+    slip = None if slip_at is None else Slip(slip_at, rng.choice(SLIPS))
+    return write_working(start, moves, max_value=config.max_value, misread=misread, slip=slip)

@@ -19,10 +19,9 @@ from stages.records.problems import BadRow, Problem, Prompt
 from stages.rewards import answer_checker
 from stages.rewards.feedback.untrusted_text import defuse
 from stages.seeding import derive
-from stages.sources import raw_rows, row_fields, word_problem_text
+from stages.sources import raw_rows, word_problems
 from stages.sources.quarantine import RejectedError
-from stages.sources.word_problem_text import Move
-from stages.sources.word_problems import chain
+from stages.sources.word_problems import Move, chain
 
 
 class Config(Params):
@@ -64,21 +63,21 @@ def problems(path: Path, config: Config) -> list[Problem]:
 
 
 def _rows(path: Path, config: Config) -> Iterator[Problem | BadRow]:
-    for line, row in raw_rows.read(path):
+    for line, row in raw_rows.read_rows(path):
         if isinstance(row, BadRow):
             yield row
         else:
             build = partial(_problem, config=config, file=path.name, line=line)
-            yield row_fields.built_or_bad_row(row, build, file=path.name, line=line)
+            yield raw_rows.built_or_bad_row(row, build, file=path.name, line=line)
 
 
 def _problem(fields: Mapping[str, Any], *, config: Config, file: str, line: int) -> Problem:
-    answer = answer_checker.read_gold(row_fields.answer(fields, config.answer))
+    answer = answer_checker.read_gold(raw_rows.answer(fields, config.answer))
     if answer is None:
         raise RejectedError(f"answer does not parse: '{config.answer}' is no final answer")
     return Problem(
         id=f"{file.partition('.')[0]}-{line:06d}",
-        question=" ".join(row_fields.text(fields, key) for key in config.question),
+        question=" ".join(raw_rows.text(fields, key) for key in config.question),
         answer=answer,
         solution=None,
         split="test",
@@ -139,13 +138,13 @@ def redraw(questions: Sequence[str], *, seed: int) -> list[tuple[str, str] | Non
     operations did not come in `MAX_DRAWS` draws. The largest value that may occur is the
     largest that occurs in `questions`.
     """
-    told = [word_problem_text.read(question) for question in questions]
+    told = [word_problems.read_question(question) for question in questions]
     waiting: dict[str, list[int]] = {}
     largest = 0
     for place, one in enumerate(told):
         if one is not None:
             waiting.setdefault(_operators(one[1]), []).append(place)
-            largest = max(largest, *word_problem_text.values(*one))
+            largest = max(largest, *word_problems.chain_values(*one))
     found: list[tuple[str, str] | None] = [None] * len(questions)
     # Each operators' problems are served in turn, so a draw is used once.
     for places in waiting.values():
@@ -168,7 +167,7 @@ def _operators(moves: Sequence[Move]) -> str:
 def _with_numbers(question: str, start: int, moves: Sequence[Move]) -> str:
     numbers = iter([start, *(move.operand for move in moves)])
     changed = _DIGITS.sub(lambda _: str(next(numbers)), question)
-    assert word_problem_text.read(changed) == (start, list(moves)), changed
+    assert word_problems.read_question(changed) == (start, list(moves)), changed
     return changed
 
 

@@ -28,7 +28,7 @@ from pydantic import Field
 
 from stages.params import Params
 from stages.records.steps import RawSteps
-from stages.sources import row_fields
+from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError
 
 SOURCE = "math_aps"
@@ -66,7 +66,7 @@ def solutions(fields: Mapping[str, Any], config: Config, line: int) -> list[RawS
         RejectedError: a column is missing or malformed, a value is no share of
             `num_completions`, a step is empty, or there is no step at all.
     """
-    question, nodes = row_fields.verbatim(fields, "question"), fields.get("reasoning_steps")
+    question, nodes = raw_rows.verbatim(fields, "question"), fields.get("reasoning_steps")
     root = _root_of_tree(nodes) if isinstance(nodes, dict) else _root_of_list(nodes, question)
     found, labelled = [], set[int]()
     for path in _paths(root):
@@ -125,7 +125,7 @@ def _root_of_tree(top: Mapping[str, Any]) -> Node:
         children = source.get("children")
         if not isinstance(children, list) or not all(isinstance(one, dict) for one in children):
             raise RejectedError(f"wrong type: 'children' should be a list and is {children!r:.60}")
-        parent.children = [Node(row_fields.text(one, "text"), [_value(one)]) for one in children]
+        parent.children = [Node(raw_rows.text(one, "text"), [_value(one)]) for one in children]
         pending += zip(parent.children, children, strict=True)
     return root
 
@@ -139,8 +139,8 @@ def _root_of_list(entries: Any, question: str) -> Node:
     root = Node("", [])
     places: dict[str, Node] = {question: root}
     # Shorter texts first, whatever the order in the file: a parent stands before its children.
-    for entry in sorted(entries, key=lambda one: len(row_fields.verbatim(one, "solution_prefix"))):
-        prefix = row_fields.verbatim(entry, "solution_prefix")
+    for entry in sorted(entries, key=lambda one: len(raw_rows.verbatim(one, "solution_prefix"))):
+        prefix = raw_rows.verbatim(entry, "solution_prefix")
         if prefix == question:
             continue
         if prefix in places:
@@ -150,7 +150,7 @@ def _root_of_list(entries: Any, question: str) -> Node:
         if not prefix.startswith(question):
             raise RejectedError(f"no question: a prefix begins otherwise: {prefix!r:.60}")
         parent = max(above, key=len)
-        step = row_fields.text({"step": prefix[len(parent) :]}, "step")
+        step = raw_rows.text({"step": prefix[len(parent) :]}, "step")
         places[prefix] = Node(step, [_value(entry)])
         places[parent].children.append(places[prefix])
     return root

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from stages.params import Params
 from stages.records.steps import RawSteps
-from stages.sources import row_fields
+from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError
 
 SOURCE = "math_shepherd"
@@ -43,7 +43,7 @@ def solutions(fields: Mapping[str, Any], config: Config, line: int) -> list[RawS
         RejectedError: a column is missing, no step is marked, the question is not told from the
             first step, or the labels are not one for each marker.
     """
-    text, labelled = row_fields.verbatim(fields, "input"), row_fields.verbatim(fields, "label")
+    text, labelled = raw_rows.verbatim(fields, "input"), raw_rows.verbatim(fields, "label")
     *marked, rest = text.split(MARKER)
     if not marked or rest.strip():
         raise RejectedError(

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from stages.params import Params
 from stages.records.steps import RawSteps
-from stages.sources import row_fields
+from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError
 
 SOURCE = "prm800k"
@@ -68,7 +68,7 @@ def solutions(fields: Mapping[str, Any], config: Config, line: int) -> list[RawS
             the end of the path, or nothing is labelled at all.
     """
     question, label = _object(fields, "question"), _object(fields, "label")
-    problem = row_fields.text(question, "problem")
+    problem = raw_rows.text(question, "problem")
     if label.get("finish_reason") == "bad_problem":
         raise RejectedError("bad problem: 'finish_reason' says so")
     path: SolutionSteps = []
@@ -144,7 +144,7 @@ def _rated(completion: Any, number: int, config: Config) -> tuple[str, float | N
     if isinstance(rating, bool | float) or rating not in labels:
         raise RejectedError(f"no rating: step {number} has a completion rated {rating!r:.60}")
     value = None if completion.get("flagged") else labels[rating]
-    return row_fields.text(completion, "text"), value
+    return raw_rows.text(completion, "text"), value
 
 
 def _object(fields: Mapping[str, Any], column: str) -> Mapping[str, Any]:

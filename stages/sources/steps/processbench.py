@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from stages.params import Params
 from stages.records.steps import RawSteps
-from stages.sources import row_fields
+from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError
 
 SOURCE = "processbench"
@@ -52,10 +52,10 @@ def solutions(fields: Mapping[str, Any], line: int) -> list[RawSteps]:
     wrong: list[float | None] = [] if label == -1 else [0.0]
     return [
         RawSteps(
-            id=row_fields.identifier(fields, "id", f"{SOURCE}-{line:06d}"),
+            id=raw_rows.identifier(fields, "id", f"{SOURCE}-{line:06d}"),
             line=line,
-            question=row_fields.text(fields, "problem"),
-            steps=[row_fields.text({"steps": text}, "steps") for text in steps],
+            question=raw_rows.text(fields, "problem"),
+            steps=[raw_rows.text({"steps": text}, "steps") for text in steps],
             labels=[*[1.0] * right, *wrong, *[None] * (len(steps) - right - len(wrong))],
             num_completions=[0] * len(steps),
             true_labels=[index < right for index in range(len(steps))],

@@ -4,7 +4,7 @@ import pytest
 
 from stages.rewards import answer_checker
 from stages.rewards.word_problem_steps import first_error, truth
-from stages.sources import word_problem_text, word_problems
+from stages.sources import word_problems
 from stages.sources.word_problems import Config
 
 TIMES = "Anna has 3 apples. She buys 4 more. Then Anna has 2 times as many. She sells 5. "
@@ -81,7 +81,7 @@ def test_of_every_generated_problem_the_worked_solution_is_all_right(seed):
 
 def test_a_slip_at_a_step_is_the_first_error_though_the_rest_follows_from_it():
     for problem in word_problems.problems(Config(**SETTINGS), 5):
-        start, moves = word_problem_text.read(problem.question)
+        start, moves = word_problems.read_question(problem.question)
         for slip_at in range(len(moves)):
             value, steps = start, []
             for index, move in enumerate(moves):

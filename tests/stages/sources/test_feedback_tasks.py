@@ -1,3 +1,4 @@
+import random
 from collections import Counter
 
 import pytest
@@ -5,8 +6,91 @@ import pytest
 from stages.rewards.answer_checker import is_correct
 from stages.rewards.feedback.judge_prompt import OPTIONS
 from stages.rewards.feedback.principles_of_correctness import CORRECT
+from stages.rewards.word_problem_steps import first_error, truth
 from stages.sources import feedback_tasks, word_problems
 from stages.sources.feedback_tasks import MixtureConfig
+from stages.sources.word_problems import Move
+
+CONFIG = word_problems.Config(
+    kind="word_problems",
+    num_problems=300,
+    max_value=30,
+    guess_share=0.0,
+    slip_share=0.0,
+    misconception_share=0.0,
+)
+PROBLEMS = list(word_problems.problems(CONFIG, 0))
+MOVES = [Move("+", 4), Move("*", 2), Move("-", 5)]
+
+
+def kind(critique: str) -> str:
+    return critique.rstrip(".").split()[-1]
+
+
+def test_right_answers_are_right():
+    for problem in PROBLEMS:
+        start, moves = word_problems.read_question(problem.question)
+        answer = feedback_tasks.right_answer(start, moves, 30)
+        assert answer.right
+        assert is_correct(answer.text, problem.answer)
+
+
+def test_a_guess_or_working_can_be_asked_for():
+    rng = random.Random(0)
+    for guessed in (True, False):
+        for _ in range(50):
+            answer = feedback_tasks.wrong_answer(rng, 3, MOVES, 30, guessed=guessed)
+            assert (answer.critique == feedback_tasks.NO_WORKING) == guessed
+            assert answer.text != "#### 9"
+
+
+def test_wrong_answers_are_wrong_and_the_critique_names_the_first_wrong_line():
+    """Against the truth of each step, which is computed from the question alone."""
+    rng = random.Random(0)
+    for problem in PROBLEMS:
+        start, moves = word_problems.read_question(problem.question)
+        for _ in range(5):
+            answer = feedback_tasks.wrong_answer(rng, start, moves, 30)
+            assert not answer.right
+            assert not is_correct(answer.text, problem.answer)
+            steps = answer.text.splitlines()
+            if len(steps) == 1:
+                assert answer.critique == feedback_tasks.NO_WORKING
+                continue
+            line = first_error(truth(problem.question, steps)) + 1
+            assert answer.critique in (f"Line {line} is wrong.", f"Line {line} misreads.")
+            misread = (
+                moves[line - 1].operator == "*"
+                and f" + {moves[line - 1].operand} =" in (steps[line - 1])
+            )
+            assert misread == (kind(answer.critique) == "misreads")
+
+
+def test_each_kind_of_mistake_is_as_frequent():
+    rng = random.Random(1)
+    drawn = Counter(
+        kind(feedback_tasks.wrong_answer(rng, 3, MOVES, 30).critique) for _ in range(3000)
+    )
+    assert set(drawn) == {"working", "wrong", "misreads"}
+    # Standard deviation 26: five of them.
+    assert all(abs(count - 1000) < 130 for count in drawn.values())
+
+
+def test_a_mistake_without_consequence_is_none():
+    """2 times 2 is 2 more than 2: nobody can see the misreading."""
+    rng = random.Random(2)
+    moves = [Move("*", 2), Move("+", 3)]
+    drawn = {kind(feedback_tasks.wrong_answer(rng, 2, moves, 30).critique) for _ in range(200)}
+    assert drawn == {"working", "wrong"}
+
+
+@pytest.mark.parametrize("value", [0, 30])
+def test_there_is_a_wrong_answer_at_the_ends_of_the_range(value):
+    moves = [Move("-", 5), Move("+", value)]
+    for seed in range(20):
+        answer = feedback_tasks.wrong_answer(random.Random(seed), 5, moves, 30)
+        assert not is_correct(answer.text, str(value))
+
 
 SOURCE = word_problems.Config(
     kind="word_problems",
@@ -16,11 +100,11 @@ SOURCE = word_problems.Config(
     slip_share=0.08,
     misconception_share=0.5,
 )
-PROBLEMS = list(word_problems.problems(SOURCE, 0))
-ANSWERS = {problem.id: problem.answer for problem in PROBLEMS}
+FEEDBACK_TASKS_PROBLEMS = list(word_problems.problems(SOURCE, 0))
+ANSWERS = {problem.id: problem.answer for problem in FEEDBACK_TASKS_PROBLEMS}
 
 
-def make(problems=PROBLEMS, seed=0, **shares):
+def make(problems=FEEDBACK_TASKS_PROBLEMS, seed=0, **shares):
     config = MixtureConfig(
         **({"judge": 0.0, "critique": 0.0, "revise": 0.0, "max_prompt_tokens": 192} | shares)
     )
@@ -45,8 +129,8 @@ def test_a_problems_examples_depend_on_nothing_but_seed_task_and_problem():
     rows = make(judge=0.5, revise=0.5)
     assert make(judge=0.5, revise=0.5) == rows
     assert make(judge=0.5) == [row for row in rows if row.task == "judge"]
-    assert make(problems=PROBLEMS[5:], judge=0.5) == [
-        row for row in make(judge=0.5) if row.id not in {p.id for p in PROBLEMS[:5]}
+    assert make(problems=FEEDBACK_TASKS_PROBLEMS[5:], judge=0.5) == [
+        row for row in make(judge=0.5) if row.id not in {p.id for p in FEEDBACK_TASKS_PROBLEMS[:5]}
     ]
     assert make(judge=0.5, seed=1) != make(judge=0.5)
 
@@ -84,7 +168,7 @@ def test_critiques_are_few_words_and_revisions_are_right():
 
 
 def test_a_problem_of_another_source_is_refused():
-    other = PROBLEMS[0].__class__(
+    other = FEEDBACK_TASKS_PROBLEMS[0].__class__(
         id="x", question="Why?", answer="1", solution=None, split=None, line=1
     )
     with pytest.raises(ValueError, match=r"problem 'x': expected a question that word_problems"):

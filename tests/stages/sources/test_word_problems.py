@@ -1,11 +1,81 @@
+import random
 import re
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stages.rewards.answer_checker import is_correct
 from stages.sources import word_problems
-from stages.sources.word_problems import Config
+from stages.sources.word_problems import Config, Move, Slip
+
+MOVES = st.builds(Move, st.sampled_from("+-*"), st.integers(0, 199))
+
+
+@given(st.integers(0, 199), st.lists(MOVES, min_size=1, max_size=5), st.integers(0, 10_000))
+def test_what_was_told_is_read(start, moves, seed):
+    told = word_problems.tell(random.Random(seed), start, moves)
+    assert word_problems.read_question(told) == (start, moves)
+
+
+def test_a_question_worked_by_hand():
+    question = "Anna has 3 apples. She buys 4 more. Then Anna has 2 times as many. She sells 5. "
+    start, moves = word_problems.read_question(question + "How many apples now?")
+    assert (start, moves) == (3, [Move("+", 4), Move("*", 2), Move("-", 5)])
+    assert word_problems.chain_values(start, moves) == [3, 7, 14, 9]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "",
+        "What is 3 + 4?",
+        "Anna has 3 apples. How many apples now?",  # nothing happens
+        "Anna has 3 apples. She buys 4 more.",  # nothing is asked
+        "Anna has 3 apples. She buys 4 more. How many pears now?",
+        "Anna has 3 apples. He buys 4 more. How many apples now?",
+        "Anna has 3 apples. Then Ben has 2 times as many. How many apples now?",
+        "Anna has 3 apples. She eats 2. How many apples now?",
+        "Zoe has 3 apples. She buys 4 more. How many apples now?",
+        "Anna has 3 apples. She buys many more. How many apples now?",
+    ],
+)
+def test_another_question_is_not_read(question):
+    assert word_problems.read_question(question) is None
+
+
+WORD_PROBLEM_WORKING_MOVES = [Move("+", 4), Move("*", 2), Move("-", 5)]
+
+
+def test_every_move_is_one_line_and_the_last_value_the_answer():
+    assert (
+        word_problems.write_working(3, WORD_PROBLEM_WORKING_MOVES, max_value=30)
+        == "3 + 4 = 7\n7 * 2 = 14\n14 - 5 = 9\n#### 9"
+    )
+
+
+def test_a_slip_is_carried_on():
+    text = word_problems.write_working(3, WORD_PROBLEM_WORKING_MOVES, max_value=30, slip=Slip(0, 2))
+    assert text == "3 + 4 = 9\n9 * 2 = 18\n18 - 5 = 13\n#### 13"
+
+
+def test_a_misreading_adds_where_it_should_multiply():
+    text = word_problems.write_working(3, WORD_PROBLEM_WORKING_MOVES, max_value=30, misread=True)
+    assert text == "3 + 4 = 7\n7 + 2 = 9\n9 - 5 = 4\n#### 4"
+
+
+@pytest.mark.parametrize(("delta", "result"), [(-10, 0), (10, 17)])
+def test_results_stay_in_the_range_that_a_person_would_accept(delta, result):
+    text = word_problems.write_working(
+        3, WORD_PROBLEM_WORKING_MOVES[:1], max_value=17, slip=Slip(0, delta)
+    )
+    assert text == f"3 + 4 = {result}\n#### {result}"
+
+
+def test_a_guess_has_no_working():
+    assert word_problems.write_guess(9) == "#### 9"
+
 
 SETTINGS = {
     "kind": "word_problems",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.sources import word_problem_text, word_problems
+from stages.sources import word_problems
 from stages.studies import probe_sources
 
 SHARED = Path(__file__).parents[4] / "shared/data"
@@ -109,8 +109,8 @@ def test_the_answer_is_what_the_new_numbers_make():
 
 def test_new_numbers_are_as_hard_as_the_old_ones():
     def means(questions):
-        chains = [word_problem_text.read(question) for question in questions]
-        values = [word_problem_text.values(*chain) for chain in chains]
+        chains = [word_problems.read_question(question) for question in questions]
+        values = [word_problems.chain_values(*chain) for chain in chains]
         return [sum(v[0] for v in values) / len(values), sum(v[-1] for v in values) / len(values)]
 
     # standard errors of 400 problems are about 0.27 and 0.45

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from stages.records.preferences import Preference, RawPreference, Turn
-from stages.sources.preferences.splitting import opening, split
+from stages.sources.preference_files import opening, split
 
 
 def pair(question: str, *more: Turn) -> tuple[RawPreference, Preference]:

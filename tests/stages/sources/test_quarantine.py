@@ -4,7 +4,7 @@ import pytest
 
 from stages.records.problems import BadRow, Problem
 from stages.rewards.answer_checker import read_gold
-from stages.sources.screening import Screened, screen
+from stages.sources.quarantine import Screened, screen
 
 GOOD = Problem(id="a", question="2+2?", answer="4", solution=None, split="train", line=1)
 
