@@ -1,151 +1,145 @@
-"""Everything that the report page is made from, small, in the working folder."""
+"""Everything that the report is made from, small, in the working folder."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from ruamel.yaml import YAML
-from stages.recipe import TABLES
 
+from stages.algorithms.selection import votes
 from stages.records import lines
-from stages.records.pools import Completion, Rollout, Score
+from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
+from stages.report import estimates
+from stages.rewards import pool_scores, problem_evaluation
+from stages.rewards.aggregation import Aggregation
 
 ATTACK = '<script>document.title = "run"</script>\n# big\n![x](http://127.0.0.1:9/x.png)\n#### 7'
-"""A right answer to the first problem: what a model could write to get out of its card."""
-NUM_PROBLEMS, NUM_SAMPLES = 40, 8
-POLICIES = {"sft": 0.5, "dpo": 0.8, "grpo": 0.3}
+"""A right answer to the first problem: what a model could write to get out of its place."""
+NUM_PROBLEMS, NUM_SAMPLES, KS = 40, 8, [1, 2]
+SEEDS = [0, 1, 2]
+POLICIES = {"sft": 0.5, "dpo": 0.8, "grpo": 0.82}
 """Policy -> how often it is right."""
-REPORT = """# Policies compared
+REWARDS = {"outcome": 1.5, "preference": -0.4}
+"""Reward -> by how much it scores a right sample above a wrong one, in standard deviations."""
+PLAN = {
+    "policies": {
+        "dpo": {"train": "dpo", "preset": "dpo", "from": "sft", "on": "pairs/verifier"},
+        "sft": {"train": "sft", "preset": "sft", "from": "base", "on": "demonstrations"},
+        "grpo": {"train": "grpo", "preset": "grpo", "from": "sft", "on": "rewards/rule"},
+    },
+    "pools": {"sft": {"from": "sft", "split": "preference"}},
+    "pairs": {"verifier": {"by": "verifier", "preset": "v", "from": "sft", "on": "pools/sft"}},
+    "steps": {"sft": {"by": "completions", "preset": "c", "from": "sft", "on": "pools/sft"}},
+    "rewards": {
+        "rule": {"by": "rule", "preset": "rule", "from": "base", "on": "prompts"},
+        "outcome": {"by": "outcome", "preset": "o", "from": "sft", "on": "pools/sft"},
+        "preference": {"by": "preference", "preset": "p", "from": "sft", "on": "pairs/verifier"},
+        "process": {"by": "process", "preset": "p", "from": "sft", "on": "steps/sft"},
+    },
+}
+MODEL = {"parameters": 10, "trained_parameters": 10, "body": 100, "output": 10,
+         "trained_body": 100, "trained_output": 10}  # fmt: skip
+QUALITY = {"accuracy": {"value": 0.8, "low": 0.7, "high": 0.9}, "auc": {"value": 0.75},
+           "negative_log_likelihood": {"value": 0.5}}  # fmt: skip
 
-Numbers with <b>no HTML</b>.
 
-| policy | accuracy |
-| --- | ---: |
-| sft | 50.0 % |
-
-## Plots
-
-![a line](plots/line.png)
-"""
-
-
-def write() -> None:
+def write(seeds: list[int] = SEEDS, policies: dict[str, float] = POLICIES) -> None:
     """Write params.yaml and data/."""
-    Path("params.yaml").parent.mkdir(exist_ok=True)
-    with Path("params.yaml").open("w", encoding="utf-8") as file:
-        YAML().dump(parameters(), file)
-    ids = [f"p{number}" for number in range(NUM_PROBLEMS)]
+    section = {"ks": KS, "num_draws": 20, "num_bootstrap": 200, "confidence": 0.95, "decimals": 5}
+    content = {"seeds": seeds, "baseline": "sft", "evaluation": section}
+    Path("params.yaml").write_text(json.dumps(content), encoding="utf-8")
+    rows = {n: PLAN["policies"].get(n, PLAN["policies"]["dpo"]) for n in policies}
+    write_json("plan.json", PLAN | {"policies": rows})
     prompts = [
-        Prompt(id=name, task="solve", question=f"How many {name}?", prompt="", prompt_ids=[1],
+        Prompt(id=f"p{at}", task="solve", question=f"How many p{at}?", prompt="", prompt_ids=[1],
                answer="7")
-        for name in ids
+        for at in range(NUM_PROBLEMS)
     ]  # fmt: skip
-    data = Path("data")
-    lines.write(data / "prepare_data/prompts/test.jsonl", prompts)
-    stream = np.random.default_rng(0)
-    for policy, rate in POLICIES.items():
-        pool = [
-            completion(name, index, is_right=bool(stream.random() < rate))
-            for name in ids
-            for index in range(NUM_SAMPLES)
-        ]
-        greedy = [completion(name, 0, is_right=bool(stream.random() < rate)) for name in ids]
+    lines.write(Path("data/prompts/test.jsonl"), prompts)
+    for seed in seeds:
+        for at, (policy, rate) in enumerate(policies.items()):
+            stream = np.random.default_rng([seed, at])
+            write_policy(policy, seed, prompts, rate + stream.normal() * 0.02, stream)
+        for place, metrics in measured().items():
+            write_json(f"{place}/{seed}/metrics.json", metrics)
+    write_json("rewards/rule/reward.json", {})
+
+
+def write_policy(
+    policy: str, seed: int, prompts: list[Prompt], rate: float, stream: np.random.Generator
+) -> None:
+    """Samples, the evaluation and the training of one policy and seed."""
+    orders = votes.nested_subsets(NUM_SAMPLES, num_draws=20, seed=0)
+    greedy, results = [], []
+    for prompt in prompts:
+        own = float(np.clip(rate + stream.normal() * 0.2, 0.02, 0.98))
+        right = stream.random(NUM_SAMPLES + 1) < own
+        pool = [completion(prompt.id, at, is_right=one) for at, one in enumerate(right[1:])]
+        greedy.append(completion(prompt.id, 0, is_right=right[0]))
         if policy == "dpo":
-            greedy = [attack(row) for row in greedy]
-        folder = data / f"sample_candidates/{policy}-test"
-        lines.write(folder / "pool.jsonl", pool)
-        lines.write(folder / "greedy.jsonl", greedy)
+            text = ATTACK if right[0] else ATTACK.replace("7", "8")
+            greedy[-1] = completion(prompt.id, 0, is_right=right[0], text=text)
         scores = [
             Score(
                 id=row.id,
                 index=row.index,
-                scores={"reward_model": row.completion.count("#") + stream.normal()},
-                disagreement=None,
-                steps=None,
+                scores={n: gap * is_right + stream.normal() for n, gap in REWARDS.items()},
+                disagreement={},
+                steps={"process": [0.5 + 0.3 * is_right + 0.1 * stream.random()]},
             )
-            for row in pool
+            for row, is_right in zip(pool, right[1:], strict=True)
         ]
-        lines.write(data / f"score_candidates/{policy}/scores.jsonl", scores)
-    rollouts = [
-        Rollout(step=step, id=f"p{problem}", index=index, completion="#### 7",
-                completion_ids=[1, 2, 3], finish_reason="stop", reward=float(index % 2 + step),
-                correct=index > 0)
-        for step in range(3) for problem in range(2) for index in range(4)
-    ]  # fmt: skip
-    lines.write(data / "train_grpo/grpo/rollouts.jsonl", rollouts)
-    journal("train_grpo/grpo", {"kl/k1": 0.01, "entropy": 0.5, "optim/grad_norm": 1.0})
-    journal("train_dpo/dpo", {"loss/preference": 0.6, "tokens/trained": 9.0})
-    report(data / "compare_policies")
-
-
-def parameters() -> dict[str, object]:
-    """The content of params.yaml."""
-    policy = "train_sft/sft/policy"
-    plan: dict[str, object] = {table: {} for table in TABLES}
-    plan["train_sft"] = {"sft": {"preset": "s", "start": "prepare_data/tokenizer",
-                                 "demonstrations": "prepare_data"}}  # fmt: skip
-    plan["train_dpo"] = {"dpo": {"preset": "dpo", "start": policy, "pairs": "label_preferences/x",
-                                 "reference": "sft"}}  # fmt: skip
-    plan["train_grpo"] = {"grpo": {"preset": "g", "start": policy, "reward": "rule",
-                                   "scorer": "no_model", "own": "none"}}  # fmt: skip
-    plan["sample_candidates"] = {
-        f"{name}-test": {"policy": f"train_{name}/{name}/policy", "split": "test"}
-        for name in POLICIES
-    }
-    plan["score_candidates"] = {
-        name: {
-            "pool": f"{name}-test",
-            "split": "test",
-            "ensemble": "no_model",
-            "reward_model": "train_reward_model/m/reward_model",
-            "outcome": "no_model",
-            "process": "no_model",
-        }
-        for name in POLICIES
-    }
-    plan["evaluate_policy"] = {
-        name: {"pool": f"{name}-test", "scores": f"score_candidates/{name}/scores",
-               "aggregation": "no_choice"}
-        for name in POLICIES
-    }  # fmt: skip
-    quality = {"num_bins": 2, "binning": "equal_mass", "length_tolerance": 1, "length_edges": [0],
-               "num_bootstrap": 200, "confidence": 0.95}  # fmt: skip
-    return {
-        "seed": 0,
-        "plan": plan | {"baseline": "sft"},
-        "reward_quality": quality,
-        "write_report": {"reports": ["compare_policies"], "disagreeing": 2, "drawn": 1},
-    }
-
-
-def completion(problem: str, index: int, *, is_right: bool) -> Completion:
-    text = "3 + 4 = 7\n#### 7" if is_right else "8"
-    return Completion(id=problem, index=index, completion=text,
-                      completion_ids=list(range(12 if is_right else 2 + index)), logprob_sum=-1.0,
-                      finish_reason="stop", seed=0)  # fmt: skip
-
-
-def attack(row: Completion) -> Completion:
-    return Completion(id=row.id, index=0, completion=ATTACK, completion_ids=[1], logprob_sum=-1.0,
-                      finish_reason="stop", seed=0)  # fmt: skip
-
-
-def journal(entry: str, metrics: dict[str, float]) -> None:
-    path = Path(f"data/{entry}/run/journal.jsonl")
+        choice = {"process": Aggregation(best_of="min", weighted="min")}
+        views = pool_scores.by_scorer(pool, scores, choice)
+        results.append(
+            problem_evaluation.evaluate(prompt, pool, greedy[-1], views, ks=KS, orders=orders)
+        )
+    lines.write(Path(f"data/samples/{policy}/{seed}/test_greedy.jsonl"), greedy)
+    folder = Path(f"data/evaluations/{policy}/{seed}")
+    lines.write(folder / "per_problem.jsonl", results)
+    metrics = estimates.means(results) | {"dev_accuracy": round(rate, 3)}
+    write_json(f"evaluations/{policy}/{seed}/metrics.json", metrics)
+    trained = {"sft": ["loss/nll"], "dpo": ["loss/preference", "margin/accuracy", "kl/k1"]}
+    names = trained.get(policy, ["reward/mean", "reward/accuracy", "kl/k1", "length/mean"])
+    rows = [
+        {"index": at, "metrics": {n: at * 0.1 + stream.random() for n in names} | {"optim/x": 1.0}}
+        for at in range(12)
+    ]
+    path = Path(f"data/policies/{policy}/training/{seed}/history.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [{"index": step, "metrics": metrics, "time": 1e9 + step} for step in range(3)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def report(folder: Path) -> None:
-    (folder / "plots").mkdir(parents=True)
-    (folder / "report.md").write_text(REPORT, encoding="utf-8")
-    line(folder / "plots/line.png")
+def measured() -> dict[str, dict[str, Any]]:
+    """Place -> metrics.json of a seed."""
+    passes = {"trained": {"positions": 1000, "outputs": 100}}
+    costs = {"generated_tokens": 0, "trained_tokens": 1000, "work": {"policy": MODEL | passes}}
+    sampled = {"sampled": {"positions": 2000, "outputs": 500}}
+    drawn = {"generated_tokens": 500, "work": {"policy": MODEL | sampled}}
+    labelled = {"solutions": 20, "steps": 60, "labelled_right": 0.7, "generated_tokens": 40}
+    return {
+        **{f"policies/{name}/training": costs for name in POLICIES},
+        "pools/sft": drawn,
+        **{f"samples/{name}": drawn for name in POLICIES},
+        "pairs/verifier": {"train": {"pairs": 100}, "heldout": {"pairs": 30}},
+        "steps/sft": {"train": labelled, "heldout": labelled},
+        "rewards/outcome": costs | {"completions": 200, "heldout": QUALITY},
+        "rewards/preference": costs | {"pairs": 100, "heldout": QUALITY},
+        "rewards/process": costs | {"solutions": 20, "heldout": {"labels": {"steps": 30}}},
+    }
 
 
-def line(path: Path) -> None:
-    figure = Figure(figsize=(2, 1))
-    figure.subplots().plot([0, 1], [0, 1])
-    figure.savefig(path, format="png")
+def write_json(place: str, content: Any) -> None:
+    """A JSON file below data/."""
+    path = Path("data") / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def completion(problem: str, index: int, *, is_right: bool, text: str | None = None) -> Completion:
+    """One that is right or wrong, and of another length."""
+    said = text or ("3 + 4 = 7\n#### 7" if is_right else "3 + 4 = 8\n#### 8")
+    return Completion(id=problem, index=index, completion=said,
+                      completion_ids=list(range(12 if is_right else 2 + index)),
+                      logprob_sum=-1.0 - 0.1 * index, finish_reason="stop", seed=0)  # fmt: skip

@@ -11,6 +11,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
+from stages.report import tables
 from stages.report.sections import Block, Folded, Image, Section
 from stages.report.transcripts import Transcript
 
@@ -46,7 +47,9 @@ table { border-collapse: collapse; width: 100%; font-size: .86rem; line-height: 
 th, td { padding: .36rem .55rem; text-align: right; font-variant-numeric: tabular-nums; }
 th { background: var(--head); font-weight: 600; vertical-align: bottom; }
 td { border-top: 1px solid var(--line); }
+td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
+.words :is(th, td):nth-child(2) { text-align: left; white-space: normal; }
 details { margin: .5rem 0; border: 1px solid var(--line); border-radius: 8px; padding: 0 12px; }
 summary { cursor: pointer; padding: 8px 0; font-weight: 600; }
 .answers { display: grid; gap: 10px; grid-template-columns: repeat(auto-fill, minmax(210px, 1fr)); }
@@ -58,7 +61,6 @@ summary { cursor: pointer; padding: 8px 0; font-weight: 600; }
   font: .84em/1.45 ui-monospace, Menlo, Consolas, monospace; }
 @media (max-width: 600px) {
   body { padding: 8px 12px 40px; }
-  td { white-space: nowrap; }
   .plot { overflow-x: auto; }
   .plot img { width: max(100%, 560px); }
 }
@@ -176,7 +178,8 @@ def markdown(
 
 def html_table(frame: pd.DataFrame) -> Markup:
     """Escaped cells; how it looks is in `STYLE`."""
-    return Markup(frame.to_html(index=False, border=0, na_rep=""))
+    words = tables.MADE_FOR in frame.columns
+    return Markup(frame.to_html(index=False, border=0, classes="words" if words else None))
 
 
 def markdown_table(frame: pd.DataFrame) -> str:

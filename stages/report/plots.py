@@ -10,6 +10,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from stages.report import verdict
+from stages.report.comparison import UNTESTED
 from stages.report.estimates import BEST_OF, MAJORITY, MEAN, PASS, WEIGHTED
 from stages.report.results import Results
 
@@ -20,7 +22,7 @@ ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 _ORDER = (GREY, BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
 _STYLE: Any = {
     "font.size": 10,
-    "axes.titlesize": 10,
+    "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
@@ -73,14 +75,13 @@ def accuracy(path: Path, metrics: Mapping[str, Any]) -> None:
             one = policies[name][MEAN]
             value, low, high = (100 * one[key] for key in ("value", "low", "high"))
             axes.plot([low, high], [place, place], color=colour, linewidth=2.2)
-            axes.plot(
-                [value], [place], marker="|", markersize=15, markeredgewidth=2.6, color=colour
-            )
-            for seed in one["seeds"].values():
-                axes.plot(100 * seed, place, "o", markersize=5.5, color=colour, alpha=0.55,
-                          markeredgewidth=0)  # fmt: skip
-            axes.annotate(f"{value:.1f}", (value, place), xytext=(0, 9), color=colour,
-                          textcoords="offset points", ha="center", fontsize=9)  # fmt: skip
+            axes.plot(value, place, "|", markersize=17, markeredgewidth=2.6, color=colour)
+            of_seeds = [100 * seed for seed in one["seeds"].values()]
+            axes.plot(of_seeds, [place] * len(of_seeds), "o", markersize=6.5, color=colour,
+                      markeredgecolor="white", markeredgewidth=0.9, zorder=3)  # fmt: skip
+            axes.annotate(f"{value:.1f}", (value, place), xytext=(0, 10), color=colour,
+                          textcoords="offset points", ha="center", fontsize=9,
+                          bbox={"color": "white", "pad": 0.5})  # fmt: skip
         before = 100 * policies[metrics["baseline"]][MEAN]["value"]
         axes.axvline(before, color=GREY, linewidth=0.8, linestyle=":")
         axes.set_yticks(range(len(policies)), list(policies))
@@ -88,7 +89,7 @@ def accuracy(path: Path, metrics: Mapping[str, Any]) -> None:
         axes.grid(visible=False, axis="y")
         axes.set_xlabel(
             f"accuracy of a sampled answer on {metrics['num_problems']:,} test problems, %;\n"
-            f"line: {metrics['confidence']:.0%} interval over {over}, dots: seeds"
+            f"line: {100 * metrics['confidence']:g} % interval over {over}, dots: seeds"
         )
 
 
@@ -107,13 +108,13 @@ def accuracy_by_n(path: Path, results: Results) -> None:
 
 
 def _by_n(panel: Axes, results: Results, policy: str) -> None:
-    rewards = results.methods(policy, BEST_OF)
+    rewards = [one for one in results.methods(policy, BEST_OF) if one not in UNTESTED]
     styles = {PASS: (GREY, ":"), MAJORITY: (BLACK, "-")}
     styles |= {f"{BEST_OF}/{r}": (_ORDER[1 + at % 7], "-") for at, r in enumerate(rewards)}
     for method, (colour, line) in styles.items():
         values = [100 * results.tables[policy][f"{method}/{n}"].mean() for n in results.ns]
         named = {PASS: "any right (pass@n)", MAJORITY: "majority"}
-        label = named.get(method, method.replace(f"{BEST_OF}/", "best by "))
+        label = named.get(method) or verdict.name(method, "n")
         panel.plot(results.ns, values, line, color=colour, marker=".", label=label)
     panel.set_xscale("log", base=2)
     panel.set_xticks(results.ns, [str(n) for n in results.ns])

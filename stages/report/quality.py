@@ -1,4 +1,4 @@
-"""How good labels and rewards are, as the stages that made them measured it on held-out problems."""
+"""How good labels and rewards are, as their own stages measured it on held-out problems."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

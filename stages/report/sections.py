@@ -73,7 +73,7 @@ def policies(metrics: Metrics) -> Section:
         named = {
             GREEDY: "Greedy accuracy",
             f"{MAJORITY}/{n}": f"Majority of {n}",
-            "mean_strict": "Mean accuracy, strict: the last line is `#### n` with the right n",
+            "mean_strict": "Mean accuracy, strict: the last line is #### n with the right n",
             "mean_lenient": "Mean accuracy, lenient: the last number of the text counts too",
         }
         inside: list[Block] = []
@@ -89,7 +89,7 @@ def policies(metrics: Metrics) -> Section:
 
 def what_intervals_are(metrics: Metrics) -> str:
     """One paragraph."""
-    level = f"{metrics['confidence']:.0%}"
+    level = f"{100 * metrics['confidence']:g} %"
     best = (
         f" On the dev problems, by which a policy is chosen, {metrics['best_on_dev']} is the most "
         f"accurate."
@@ -101,9 +101,10 @@ def what_intervals_are(metrics: Metrics) -> str:
         ) + best
     return (
         f"In brackets {level} intervals over seeds and problems; differences are paired by both. "
-        f"p-values are adjusted by Holm's method within each column; below "
-        f"{1 - metrics['confidence']:.2f} a difference is significant. Detectable: the smallest "
-        f"true difference that would be found with a probability of 80 %."
+        f"p-values are adjusted by Holm's method within each column; up to "
+        f"{1 - metrics['confidence']:.2g} a difference is significant. One whose interval excludes "
+        f"0 and whose p-value is larger would be significant alone, but not among so many. "
+        f"Detectable: the smallest true difference that would be found with a probability of 80 %."
     ) + best
 
 
@@ -112,8 +113,8 @@ def selection(metrics: Metrics) -> Section:
     baseline, *others = metrics["policies"]
     n = metrics["n"]
     blocks: list[Block] = [
-        f"{n} of the {metrics['num_samples']} samples of each problem, every subset of them "
-        f"averaged over; {baseline}:",
+        f"What {n} samples of {baseline} are worth: the expectation over random subsets of the "
+        f"{metrics['num_samples']} samples of each problem.",
         tables.selection(metrics, baseline),
         *what_holds(metrics),
         Image(file="accuracy_by_n.svg", alt="Accuracy by the number of samples, for each policy"),
@@ -123,8 +124,8 @@ def selection(metrics: Metrics) -> Section:
                 tables.scoring(metrics, baseline),
                 "AUC: how often a right sample is scored above a wrong one of the same problem, "
                 "ties half, over the problems that have both; in the format: among samples in the "
-                "format of the demonstrations. The format check chooses any sample in that format, "
-                "and needs no model.",
+                "format of the demonstrations. Over format: against choosing any sample in that "
+                "format, or the majority of those, which needs no model.",
             ],
         ),
         *(

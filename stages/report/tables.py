@@ -10,6 +10,8 @@ from stages.report.estimates import GREEDY, MAJORITY, MEAN, PASS
 
 Metrics = Mapping[str, Any]
 NOTHING = "–"
+MADE_FOR = "made for it"
+"""A column of words, which is wrapped."""
 
 
 def accuracy(metrics: Metrics) -> pd.DataFrame:
@@ -78,7 +80,9 @@ def selection(metrics: Metrics, policy: str) -> pd.DataFrame:
     rows: list[dict[str, str]] = [
         {"": label, "accuracy, %": interval(level)} for label, level in plain.items()
     ]
-    for way, level in found["accuracy"].items():
+    tested_first = sorted(found["accuracy"], key=lambda way: way not in found["over_majority"])
+    for way in tested_first:
+        level = found["accuracy"][way]
         difference = found["over_majority"].get(way)
         row = {"": verdict.name(way, n), "accuracy, %": interval(level)}
         if difference is not None:
@@ -96,9 +100,9 @@ def scoring(metrics: Metrics, policy: str) -> pd.DataFrame:
         row = {"reward": name, "AUC in a problem": f"{area['value']:.3f}"}
         in_format = found["auc_in_format"].get(name)
         row["AUC in the format"] = NOTHING if in_format is None else f"{in_format['value']:.3f}"
-        for way, label in (("best_of", f"best-of-{n}"), ("weighted", "weighted vote")):
+        for way, label in (("best_of", f"best of {n}"), ("weighted", "weighted vote")):
             over = found["over_format"].get(f"{way}/{name}")
-            row[f"{label} over the format check, points"] = points(over) if over else NOTHING
+            row[f"{label} over format, points"] = points(over) if over else NOTHING
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -158,7 +162,7 @@ def costs(metrics: Metrics) -> pd.DataFrame:
     """A row a policy: what was made for it, and what that cost a seed."""
     return pd.DataFrame(
         [
-            {"policy": name, "made for it": ", ".join(one["rows"]) or NOTHING} | spent(one)
+            {"policy": name, MADE_FOR: ", ".join(one["rows"]) or NOTHING} | spent(one)
             for name, one in metrics["costs"]["policies"].items()
         ]
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.ticker import MaxNLocator
 
 from stages.report import plots
 
@@ -56,6 +57,7 @@ def draw(path: Path, curves: Curves, colour: str) -> None:
                 panel.plot(one, color=colour, linewidth=0.7, alpha=0.4)
             panel.plot(values.mean(axis=0), color=colour, linewidth=1.6)
             panel.set_title(SHOWN[name])
+            panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         for panel in panels[len(curves) :]:
             panel.set_visible(False)
         for panel in panels[max(0, len(curves) - COLUMNS) : len(curves)]:

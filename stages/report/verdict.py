@@ -41,13 +41,13 @@ def gains(metrics: Metrics) -> str:
     )
     if not found:
         return f"{over}; there is no other policy to compare with it."
-    ranked = sorted(found, key=lambda name: -found[name]["value"])
-    better, worse, rest = split(found, ranked)
-    parts = [
-        *phrase(better, found, "gains", "gain"),
-        *phrase(worse, found, "loses", "lose"),
-        *([insignificant(listed(rest, found))] if rest else []),
-    ]
+    better, worse, rest = split(found, sorted(found, key=lambda name: -found[name]["value"]))
+    kinds = (
+        (better, "is significantly better", "are significantly better"),
+        (worse, "is significantly worse", "are significantly worse"),
+        (rest, "does not differ significantly", "do not differ significantly"),
+    )
+    parts = [f"{said(names, found)} {verb(names, *forms)}" for names, *forms in kinds if names]
     return f"{over}: {'; '.join(parts)}."
 
 
@@ -60,42 +60,53 @@ def pairs(metrics: Metrics) -> str:
     for name, one in found.items():
         first, _, second = name.partition(" - ")
         if one["significant"]:
-            beaten.setdefault(first, []).append(f"{second} (by {points(one, sign=False)} points)")
+            beaten.setdefault(first, []).append(
+                f"{second} (by {points(one).removeprefix('+')} points)"
+            )
     if not beaten:
         return "Among the other policies no pairwise difference is significant."
-    said = "; ".join(f"{first} is better than {join(below)}" for first, below in beaten.items())
+    told = "; ".join(f"{first} is better than {join(below)}" for first, below in beaten.items())
     complete = sum(len(below) for below in beaten.values()) == len(found)
     end = "" if complete else "; no other pairwise difference is significant"
-    return f"Among the other policies {said}{end}."
+    return f"Among the other policies {told}{end}."
 
 
 def selection(metrics: Metrics) -> str:
     """Choosing among the baseline's samples by rewards, against their majority."""
-    baseline, n = metrics["baseline"], metrics["n"]
-    found = metrics["selection"][baseline]["over_majority"]
-    ranked = sorted(found, key=lambda way: -found[way]["value"])
-    better, worse, rest = split(found, ranked)
-    named = {way: name(way, n) for way in found}
-    parts = [
-        *phrase(better, found, "gains", "gain", named),
-        *phrase(worse, found, "loses", "lose", named),
-    ]
-    start = f"Against the majority of {n} samples of {baseline}"
-    if not parts:
-        return f"{start} no way to choose among them by a reward differs significantly."
-    if rest:
-        which = (
-            join([named[way] for way in rest]) if len(rest) < 3 else f"the other {len(rest)} ways"
+    n, found = metrics["n"], metrics["selection"][metrics["baseline"]]["over_majority"]
+    better, worse, rest = split(found, sorted(found, key=lambda way: -found[way]["value"]))
+    start = f"Against the majority of {n} samples of {metrics['baseline']}"
+    if not better and not worse:
+        return f"{start}, no way to choose by a reward differs significantly."
+    parts = []
+    if better:
+        parts.append(
+            f"{ways(better, found, n, better[0])} {verb(better, 'is', 'are')} significantly better"
         )
-        parts.append(f"{which} {verb(rest, 'does', 'do')} not differ significantly from it")
+    if worse:
+        parts.append(
+            f"{ways(worse, found, n, worse[-1])} {verb(worse, 'is', 'are')} significantly worse"
+        )
+    if rest:
+        others = "way does" if len(rest) == 1 else f"{len(rest)} ways do"
+        parts.append(f"the other {others} not differ significantly")
     return f"{start}, {'; '.join(parts)}."
 
 
-def name(way: str, n: int) -> str:
+def ways(names: Sequence[str], found: Metrics, n: int, most: str) -> str:
+    """One or two ways with what they gain; of more their number, and the most extreme."""
+    named = {way: f"the {name(way, n)}" for way in names}
+    if len(names) <= 2:
+        return said(names, found, named)
+    extreme = f"{named[most]} ({points(found[most])} points)"
+    return f"{len(names)} ways to choose by a reward, most of all {extreme},"
+
+
+def name(way: str, n: int | str) -> str:
     """`best_of/outcome` in words."""
     kind, _, reward = way.partition("/")
-    by = "the policy's own log-probability" if reward == MEAN_LOGPROB else reward
-    return f"best-of-{n} by {by}" if kind == BEST_OF else f"the vote weighted by {by}"
+    by = "own log-probability" if reward == MEAN_LOGPROB else reward
+    return f"best of {n} by {by}" if kind == BEST_OF else f"vote weighted by {by}"
 
 
 def split(found: Metrics, names: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
@@ -106,31 +117,9 @@ def split(found: Metrics, names: Sequence[str]) -> tuple[list[str], list[str], l
     return above, below, [one for one in names if not found[one]["significant"]]
 
 
-def insignificant(listed: Sequence[str]) -> str:
-    """`the difference of ppo (+1.2 points) is not significant`."""
-    if len(listed) == 1:
-        return f"the difference of {listed[0]} is not significant"
-    return f"the differences of {join(listed)} are not significant"
-
-
-def phrase(
-    names: Sequence[str],
-    found: Metrics,
-    one: str,
-    many: str,
-    named: Mapping[str, str] | None = None,
-) -> list[str]:
-    """`dpo (+20.1) and grpo (+18.0) gain significantly`, or nothing."""
-    if not names:
-        return []
-    return [f"{join(listed(names, found, named))} {verb(names, one, many)} significantly"]
-
-
-def listed(
-    names: Sequence[str], found: Metrics, named: Mapping[str, str] | None = None
-) -> list[str]:
-    """Each with its difference in percentage points."""
-    return [f"{(named or {}).get(one, one)} ({points(found[one])} points)" for one in names]
+def said(names: Sequence[str], found: Metrics, named: Mapping[str, str] | None = None) -> str:
+    """`dpo (+20.1 points) and grpo (+18.0 points)`."""
+    return join([f"{(named or {}).get(one, one)} ({points(found[one])} points)" for one in names])
 
 
 def verb(names: Sequence[str], one: str, many: str) -> str:
@@ -149,7 +138,6 @@ def percent(interval: Metrics) -> str:
     return f"{100 * interval['value']:.1f} %"
 
 
-def points(interval: Metrics, *, sign: bool = True) -> str:
+def points(interval: Metrics) -> str:
     """A difference of shares, in percentage points."""
-    value = 100 * interval["value"]
-    return f"{value:+.1f}" if sign else f"{value:.1f}"
+    return f"{100 * interval['value']:+.1f}"

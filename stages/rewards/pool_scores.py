@@ -6,7 +6,6 @@ at all: `format` (any completion in the format of the demonstrations, and the ma
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -15,19 +14,10 @@ from stages.algorithms.selection.step_scores import KINDS
 from stages.records.pools import Completion, Score
 from stages.rewards import format_reward
 from stages.rewards.aggregation import Aggregation
+from stages.rewards.problem_evaluation import PoolScores
 
 MEAN_LOGPROB, FORMAT, LONGEST, SHORTEST = "mean_logprob", "format", "longest", "shortest"
 WITHOUT_A_REWARD = (MEAN_LOGPROB, FORMAT, LONGEST, SHORTEST)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PoolScores:
-    """One view of a problem's samples."""
-
-    values: Float[np.ndarray, " sample"]
-    """The highest is chosen."""
-    weights: Float[np.ndarray, " sample"] | None
-    """What a sample counts in a vote, from 0 to 1; None: this view gives no weights."""
 
 
 def by_scorer(

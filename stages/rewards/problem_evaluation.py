@@ -14,7 +14,16 @@ from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.records.results import ProblemResult
 from stages.rewards import answer_checker, answer_readings, format_reward
-from stages.rewards.pool_scores import PoolScores
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PoolScores:
+    """One view of a problem's samples (`pool_scores` has those that there are)."""
+
+    values: Float[np.ndarray, " sample"]
+    """The highest is chosen."""
+    weights: Float[np.ndarray, " sample"] | None
+    """What a sample counts in a vote, from 0 to 1; None: this view gives no weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
