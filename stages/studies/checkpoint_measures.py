@@ -17,25 +17,24 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms import kl
+from stages.algorithms.repetition import repeated_share
 from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.loops.candidates import CandidatesConfig
-from stages.models import ensemble, start
-from stages.models.aggregate import Aggregate
+from stages.models import ensemble
 from stages.models.batch import Batch, Group, micro_batches, split_group
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
 from stages.models.ensemble import Scores
 from stages.models.policy import completion_logprobs
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
-from stages.reports.problem_interval import named
-from stages.rewards import answer_checker
-from stages.rewards.components.ngram_repetition import repeated_share
+from stages.rewards import answer_checker, reward_file
+from stages.rows import DATA
+from stages.studies.markdown import named
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointResult:
-    """One row of `data/evaluate_checkpoints/<name>/rows.jsonl`.
+    """One row of `data/studies/checkpoints/<run>/rows/<seed>/problems.jsonl`.
 
     Means over the problem's samples, whose random streams are the same at every step.
     """
@@ -49,7 +48,7 @@ class CheckpointResult:
     reward_model: float | None
     """Mean score by the single reward model; null where there is none."""
     ensemble: float | None
-    """Mean score by the ensemble, its members' scores made one as params.yaml says."""
+    """Mean score by the ensemble, its members' scores made one as its preset says."""
     ensemble_std: float | None
     """Mean over the samples of the standard deviation between the members' scores."""
     kl_k1: float
@@ -68,8 +67,9 @@ class CheckpointResult:
     """Different completions among the samples: only these were scored."""
 
 
-NO_MODEL = "no_model"
 Scorer = Callable[[Batch], Scores]
+Scorers = tuple[Scorer | None, Scorer | None]
+"""One reward model and an ensemble of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,47 +82,16 @@ class Judges:
     ensemble: Scorer | None
 
 
-def load(
-    reference: str,
-    reward_model: str,
-    several: str,
-    aggregate: Aggregate,
-    model: ModelConfig,
-    compute: ComputeConfig,
-    device: torch.device,
-) -> Judges:
-    """The models that words name.
+def scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device) -> Scorers:
+    """What a row of `rewards` scores with: its model, and where it has several, all of them.
 
-    Args:
-        reference: the policy that the run started from.
-        reward_model: a reward model, or `no_model`.
-        several: an ensemble, or `no_model`.
-        aggregate: how its members' scores become one.
-        model: says what the base model is.
-        compute: precision.
-        device: where all of them go.
+    One model of an ensemble, the first, stands for what a single one would find.
     """
-    single, ensemble_of = scorers(reward_model, several, aggregate, compute, device)
-    return Judges(
-        reference=start.load(reference, model, compute, device).eval(),
-        reward_model=single,
-        ensemble=ensemble_of,
-    )
-
-
-def scorers(
-    reward_model: str,
-    several: str,
-    aggregate: Aggregate,
-    compute: ComputeConfig,
-    device: torch.device,
-) -> tuple[Scorer | None, Scorer | None]:
-    """The reward model and the ensemble that words name; None of `no_model`."""
-    single, ensemble_of = (
-        None if word == NO_MODEL else ensemble.load(start.DATA / word, aggregate, compute, device)
-        for word in (reward_model, several)
-    )
-    return single, ensemble_of
+    folder = DATA / "rewards" / reward
+    aggregate, path = reward_file.read(folder).aggregate, reward_file.model(folder, seed)
+    folders = ensemble.folders(path)
+    single = ensemble.load(folders[0], aggregate, compute, device)
+    return single, ensemble.load(path, aggregate, compute, device) if len(folders) > 1 else None
 
 
 NGRAM = 4
@@ -264,7 +233,7 @@ def table(rows: Sequence[CheckpointResult]) -> dict[int, list[CheckpointResult]]
         raise ValueError(
             f"expected rows of step 0 and of the same problems at every step, found steps "
             f"{sorted(found)} with {[len(one) for one in ids.values()]} problems. Rerun "
-            f"evaluate_checkpoints, which writes them."
+            f"the study checkpoints, which writes them."
         )
     return {step: found[step] for step in sorted(found)}
 

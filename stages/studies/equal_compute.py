@@ -1,4 +1,9 @@
-"""Search against best-of-n and votes where both have cost the same, not at the same n."""
+"""Search against best-of-n and votes where both have cost the same, not at the same n.
+
+A search is not compared at an equal number of samples: it also pays for what it drops, and for
+reading steps (Snell et al. 2024, https://arxiv.org/abs/2408.03314). Costs are means over problems
+and seeds; accuracies are paired by seed and problem (`statistics/crossed_means`).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from stages.algorithms.statistics.intervals import bootstrap_means
-from stages.reports.rounding import rounded
+from stages.algorithms.statistics import crossed_means
+from stages.studies.markdown import rounded
 
-Values = Float[np.ndarray, " problem"]
+Values = Float[np.ndarray, "seed problem"]
 Unit = Literal["flops", "tokens"]
 Budget = Literal["flops", "flops_once", "tokens"]
 BUDGETS: dict[Budget, Unit] = {"flops": "flops", "flops_once": "flops", "tokens": "tokens"}
@@ -23,7 +28,7 @@ class Curve:
     """One way to choose among n samples of a pool."""
 
     accuracy: Mapping[int, Values]
-    """By n, of each problem."""
+    """By n, of each seed and problem."""
     costs: Mapping[Unit, Mapping[int, float]]
     """By the same n, mean of a problem: floating-point operations, generated tokens; rising."""
 
@@ -69,11 +74,9 @@ def compare(
     curves: Mapping[str, Curve],
     searches: Mapping[str, Searched],
     *,
-    num_resamples: int,
     confidence: float,
-    seed: int,
 ) -> dict[str, Any]:
-    """Accuracies with intervals over problems, and paired differences at equal compute.
+    """Accuracies with intervals over seeds and problems, and paired differences at equal compute.
 
     A search is compared with each curve at the largest n that costs no more, and at its very cost,
     where the curve is a line between its points (a share of the problems with the larger n). At
@@ -82,9 +85,7 @@ def compare(
     Args:
         curves: name -> curve.
         searches: name -> search.
-        num_resamples: of the problems.
         confidence: of the intervals.
-        seed: of the resamples.
 
     Returns:
         `curves`: name -> n -> {value, low, high, flops, tokens}. `searches`: name -> {flops,
@@ -109,15 +110,11 @@ def compare(
                         columns[*key, "at_n"] = values - below
                         line = (1.0 - at.share) * below + at.share * above
                         columns[*key, "interpolated"] = values - line
-    intervals = bootstrap_means(
-        np.stack(list(columns.values()), axis=1),
-        num_resamples=num_resamples,
-        confidence=confidence,
-        seed=seed,
+    found_means = crossed_means.estimate(
+        np.stack(list(columns.values()), axis=-1), confidence=confidence
     )
-    numbers = dict(
-        zip(columns, (rounded(row) for row in zip(*intervals, strict=True)), strict=True)
-    )
+    bounds = zip(found_means.value, found_means.low, found_means.high, strict=True)
+    numbers = dict(zip(columns, (rounded(row) for row in bounds), strict=True))
     for name, curve in curves.items():
         found["curves"][name] = {
             str(n): _named(numbers["curves", name, str(n)])

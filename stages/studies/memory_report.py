@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from stages.algorithms.memory.prediction import FLOAT, GIB, Job, Prediction, fits, predict
-from stages.reports import markdown
+from stages.studies import markdown
 
 FORMULAS = """\
 In memory all the time: weights 4 bytes a parameter (float32, whatever the precision of products)

@@ -11,7 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.compat import StringIO
 
-from stages.reports import markdown
+from stages.studies import markdown
 from stages.studies.probe_catalogue import PROBES
 
 Metrics = Mapping[str, Any]

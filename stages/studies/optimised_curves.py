@@ -1,4 +1,4 @@
-"""The curves of best-of-n on a pool and of runs step by step, and what an ensemble changes of them."""
+"""The curves of best-of-n on a pool and of runs by step, and what an ensemble changes of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,9 +9,9 @@ from jaxtyping import Float
 from stages.algorithms.selection.best_of_n import LEAST_POOL, best_of_n, kl_plug_in
 from stages.algorithms.statistics import reward_over_distance
 from stages.algorithms.statistics.intervals import bootstrap_means
-from stages.reports.problem_interval import named
 from stages.studies import checkpoint_measures
 from stages.studies.checkpoint_measures import CheckpointResult
+from stages.studies.markdown import named
 from stages.studies.proxy_curves import (
     GOLD,
     PROXY,
@@ -33,7 +33,7 @@ def of_pools(name: str, scorer: str, rows: Sequence[ScoredPool]) -> Curve | str 
     Args:
         name: the entry's.
         scorer: `reward_model` or `ensemble`.
-        rows: what evaluate_best_of_n wrote.
+        rows: what `scored_pools` found.
     """
     scores = [getattr(row, scorer) for row in rows]
     if None in scores:
@@ -49,7 +49,7 @@ def trouble(scores: Problems, verdicts: Problems) -> str | None:
     if smallest < 2 * LEAST_POOL:
         return (
             f"the pool has {smallest} completions of a problem, and best-of-n needs "
-            f"{LEAST_POOL} n: raise evaluate_best_of_n.num_samples to at least "
+            f"{LEAST_POOL} n: raise best_of_n.num_samples of the study to at least "
             f"{2 * LEAST_POOL}"
         )
     if spread(verdicts) == 0.0:
@@ -93,7 +93,7 @@ def of_run(
 
     Args:
         name: the run's.
-        rows: what evaluate_checkpoints wrote.
+        rows: what the study `checkpoints` found.
         units: scorer -> see `Curve`.
     """
     by_step = checkpoint_measures.table(rows)

@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from stages.algorithms.selection import best_of_n
-from stages.reports import plot_style
+from stages.report import plots
 from stages.studies.checkpoint_measures import QUANTITIES
 from stages.studies.optimised_curves import BEST_OF_N
 from stages.studies.overoptimization_report import SCORERS, named, told
 from stages.studies.proxy_curves import GOLD, PROXY
 
-COLOURS = {PROXY: plot_style.RED, GOLD: plot_style.BLUE}
+COLOURS = {PROXY: plots.RED, GOLD: plots.BLUE}
 LINES = {PROXY: "--", GOLD: "-"}
 LABELS = {PROXY: "proxy", GOLD: "true reward"}
 COLUMNS: tuple[str, ...] = (
@@ -62,8 +61,7 @@ def _draw(path: Path, curves: Sequence[Measured]) -> None:
     """A row of panels for each method, a column for each scorer."""
     methods = list(dict.fromkeys(_row(curve) for curve in curves)) or [""]
     scorers = list(dict.fromkeys(curve["scorer"] for curve in curves)) or [PROXY]
-    with plot_style.applied():
-        figure = Figure(figsize=(4.6 * len(scorers), 3.1 * len(methods)))
+    with plots.figure(path, width=4.6 * len(scorers), height=3.1 * len(methods)) as figure:
         grid = figure.subplots(len(methods), len(scorers), squeeze=False, sharey="row")
         for axes in grid.flat:
             axes.set_visible(not curves)
@@ -72,8 +70,7 @@ def _draw(path: Path, curves: Sequence[Measured]) -> None:
             axes.set_visible(True)
             _panel(axes, curve)
         if not curves:
-            grid[0][0].text(0.5, 0.5, "no reward model in this plan", ha="center")
-        plot_style.save(figure, path)
+            grid[0][0].text(0.5, 0.5, "nothing to choose by", ha="center")
 
 
 def _row(curve: Measured) -> str:
@@ -91,7 +88,7 @@ def _panel(axes: Axes, curve: Measured) -> None:
         axes.plot(
             [best_of_n.kl_bound(point["place"]) ** 0.5 for point in curve["points"]],
             [point[GOLD]["value"] for point in curve["points"]],
-            color=plot_style.GREY,
+            color=plots.GREY,
             linestyle=":",
             linewidth=1,
             label="true reward, at the bound",
@@ -101,12 +98,13 @@ def _panel(axes: Axes, curve: Measured) -> None:
         "right", functions=(lambda value: value * unit, lambda value: value / unit)
     )
     accuracy.set_ylabel("true reward, points")
-    axes.axhline(0, color=plot_style.GREY, linewidth=0.8)
+    axes.axhline(0, color=plots.GREY, linewidth=0.8)
     axes.set_xlabel("square root of KL from the start, nats")
     axes.set_ylabel("reward, standard deviations")
     axes.set_title(f"{_row(curve)}: {SCORERS[curve['scorer']]}")
     axes.margins(y=0.15)
-    axes.legend(fontsize=8)
+    if axes.get_legend_handles_labels()[0]:  # none where too few points fix a fit
+        axes.legend(fontsize=8)
 
 
 def _points(axes: Axes, curve: Measured, reward: str, colour: str) -> None:
@@ -150,25 +148,26 @@ PANELS = {
     "repetition": "Repeated runs of 4 tokens",
 }
 BOUNDS = ("value", "low", "high")
-Runs = Mapping[str, Mapping[str, Any]]
+Seeds = Mapping[int, Mapping[str, Any]]
 
 
-def write_runs(folder: Path, runs: Runs) -> list[str]:
-    """Write a page of each run, what the members disagree on, and the numbers; images' names.
+def write_run(folder: Path, name: str, seeds: Seeds) -> list[str]:
+    """A page of one run with a line a seed, what the members disagree on, and the numbers.
 
     Args:
-        folder: there already.
-        runs: name -> what `checkpoint_measures.summarise` found.
+        folder: there already; gets training.csv and the images whose names are returned.
+        name: the run's.
+        seeds: of each, what `checkpoint_measures.summarise` found.
     """
     rows = [
-        {"policy": name, "step": int(step)}
+        {"policy": f"{name}, seed {seed}", "step": int(step)}
         | {
             f"{quantity}{'' if bound == 'value' else f'_{bound}'}": one[quantity][bound]
             for quantity in QUANTITIES
             if one[quantity] is not None
             for bound in BOUNDS
         }
-        for name, run in runs.items()
+        for seed, run in seeds.items()
         for step, one in run["steps"].items()
     ]
     names = [f"{name}{bound}" for name in QUANTITIES for bound in ("", "_low", "_high")]
@@ -176,57 +175,54 @@ def write_runs(folder: Path, runs: Runs) -> list[str]:
         writer = csv.DictWriter(file, fieldnames=["policy", "step", *names], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    for name, run in runs.items():
-        _page(folder / f"training-{name}.png", name, run)
-    _disagreement(folder / "disagreement.png", runs)
-    return [*(f"training-{name}.png" for name in runs), "disagreement.png"]
+    _page(folder / "training.png", name, seeds)
+    _disagreement(folder / "disagreement.png", seeds)
+    return ["training.png", "disagreement.png"]
 
 
-def _page(path: Path, name: str, run: Mapping[str, Any]) -> None:
-    steps = {int(step): one for step, one in run["steps"].items()}
-    with plot_style.applied():
-        figure = Figure(figsize=(9.6, 7.6))
+def _page(path: Path, name: str, seeds: Seeds) -> None:
+    colours = plots.colours(["", *map(str, seeds)])
+    with plots.figure(path, width=9.6, height=7.6) as figure:
         figure.suptitle(name, x=0.02, ha="left", fontweight="bold")
         for axes, (quantity, title) in zip(figure.subplots(3, 3).flat, PANELS.items(), strict=True):
             axes.set_title(title, fontsize=10)
             axes.set_xlabel("step")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-            axes.axvline(run["best_step"], color=plot_style.GREY, linestyle=":", linewidth=1)
-            if any(one[quantity] is None for one in steps.values()):
+            for seed, run in seeds.items():
+                colour = colours[str(seed)]
+                found = [one[quantity] for one in run["steps"].values()]
+                axes.axvline(run["best_step"], color=colour, linestyle=":", linewidth=1)
+                if None not in found:
+                    _line(axes, list(map(int, run["steps"])), found, f"seed {seed}", colour)
+            if not axes.collections:
                 axes.text(0.5, 0.5, "not scored", transform=axes.transAxes, ha="center")
-            else:
-                _line(axes, list(steps), [one[quantity] for one in steps.values()])
-        plot_style.save(figure, path)
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right")
 
 
 def _line(
-    axes: Axes, places: list[Any], found: list[Mapping[str, float]], colour: str = plot_style.BLUE
+    axes: Axes, places: list[Any], found: list[Mapping[str, float]], label: str, colour: str
 ) -> None:
-    axes.plot(places, [one["value"] for one in found], "o-", color=colour, markersize=4)
+    values = [one["value"] for one in found]
+    axes.plot(places, values, "o-", color=colour, markersize=4, label=label)
     low, high = ([one[bound] for one in found] for bound in ("low", "high"))
     axes.fill_between(places, low, high, color=colour, alpha=0.2, lw=0)
 
 
-def _disagreement(path: Path, runs: Runs) -> None:
-    """The standard deviation between the ensemble's members against the KL, of every run."""
-    colours = plot_style.colours(["", *runs])
-    with plot_style.applied():
-        figure = Figure(figsize=(6.0, 3.8))
+def _disagreement(path: Path, seeds: Seeds) -> None:
+    """The standard deviation between the ensemble's members against the KL, of every seed."""
+    colours = plots.colours(["", *map(str, seeds)])
+    with plots.figure(path, width=6.0, height=3.8) as figure:
         axes = figure.subplots()
-        scored = {
-            name: list(run["steps"].values())
-            for name, run in runs.items()
-            if all(one["ensemble_std"] is not None for one in run["steps"].values())
-        }
-        for name, steps in scored.items():
-            places = [one["kl_k1"]["value"] for one in steps]
-            _line(axes, places, [one["ensemble_std"] for one in steps], colours[name])
-            axes.lines[-1].set_label(name)
+        for seed, run in seeds.items():
+            steps = list(run["steps"].values())
+            if all(one["ensemble_std"] is not None for one in steps):
+                places = [one["kl_k1"]["value"] for one in steps]
+                found = [one["ensemble_std"] for one in steps]
+                _line(axes, places, found, f"seed {seed}", colours[str(seed)])
         axes.set_xlabel("KL from the start, nats")
         axes.set_ylabel("standard deviation between members")
         axes.set_title("What the ensemble's members disagree on")
-        if scored:
+        if axes.lines:
             axes.legend()
         else:
-            axes.text(0.5, 0.5, "no ensemble in this plan", transform=axes.transAxes, ha="center")
-        plot_style.save(figure, path)
+            axes.text(0.5, 0.5, "one reward model", transform=axes.transAxes, ha="center")

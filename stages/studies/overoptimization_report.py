@@ -1,12 +1,11 @@
 """Overoptimization and training curves in words and tables (Markdown)."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from stages.algorithms.selection import best_of_n
-from stages.reports import markdown
-from stages.reports.markdown import number, percent, points
+from stages.studies import markdown
+from stages.studies.markdown import number, percent, points
 from stages.studies.optimised_curves import BEST_OF_N
 from stages.studies.proxy_curves import GOLD, PROXY
 
@@ -19,32 +18,59 @@ def render(metrics: Measured, *, images: Sequence[str]) -> str:
     """The report.
 
     Args:
-        metrics: the content of `data/report_overoptimization/metrics.json`.
+        metrics: the content of `data/studies/overoptimization/metrics.json`.
         images: paths of the plots, relative to the report.
     """
-    pages = [run_page(name, one) for name, one in metrics["runs"].items()]
+    parts = ["# Overoptimization", over_seeds(metrics["over_seeds"])]
+    for seed, one in metrics["seeds"].items():
+        parts += [f"## Seed {seed}", section(one, metrics["confidence"])]
+    parts += ["## Plots", *(f"![{path}]({path})" for path in images)]
+    return "\n\n".join(parts) + "\n"
+
+
+def over_seeds(rows: Sequence[Measured]) -> str:
+    """What holds in every seed: a row a curve, each seed's own number in it."""
+    header = ["what is optimised", "over-optimised", "best at", "points after the best point"]
+    header += ["points at the end", "proxy at the end"]
+    return markdown.table(
+        header,
+        (
+            [
+                named(row),
+                f"{sum(row['overoptimised'])} of {len(row['overoptimised'])} seeds",
+                ", ".join(map(str, row["best_place"])),
+                *(
+                    ", ".join(f"{100 * value:+.1f}" for value in row[name])
+                    for name in ("accuracy_after_best", "accuracy_change")
+                ),
+                ", ".join(f"{value:+.2f}" for value in row["proxy_change"]),
+            ]
+            for row in rows
+        ),
+    )
+
+
+def run(name: str, seeds: Mapping[int, Measured], images: Sequence[str]) -> str:
+    """The report on one run, every seed step by step."""
+    pages = [run_page(f"seed {seed}", one) for seed, one in seeds.items()]
     parts = [
-        "# Overoptimization",
-        section(metrics),
-        "## Training runs, step by step",
-        "\n\n".join(pages) or NONE,
+        f"# {name}, step by step",
+        *pages,
         "Samples of the dev problems, the same random streams at every step. KL: from the policy "
         "that the run started from, nats a completion, by k1 and k3. Entropy: nats a token. "
         "Repeated: runs of four tokens that the completion has said before. Disagreement: standard "
         "deviation between the ensemble's members.",
-        "## Plots",
-        "\n\n".join(f"![{Path(path).stem.replace('_', ' ')}]({path})" for path in images),
+        *(f"![{path}]({path})" for path in images),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def section(metrics: Measured) -> str:
-    """Verdicts, the table of points and the table of fits, for this report or for another."""
+def section(metrics: Measured, confidence: float) -> str:
+    """Of one seed the verdicts, the table of points and the table of fits."""
     curves, left_out, effects = (metrics[name] for name in ("curves", "left_out", "effects"))
-    confidence = metrics["confidence"]
     missing = [f"Not shown, {name}: {why}." for name, why in left_out.items()]
     if not curves:
-        return "\n\n".join(missing) or "No entry of evaluate_best_of_n has a scorer in this plan."
+        return "\n\n".join(missing) or NONE
     return "\n\n".join(
         [
             *missing,

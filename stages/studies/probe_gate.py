@@ -18,8 +18,8 @@ from stages.algorithms.statistics import intervals, paired_tests
 from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
-from stages.reports.rounding import rounded
 from stages.rewards import answer_checker
+from stages.studies.markdown import rounded
 from stages.studies.probe_catalogue import PROBES, ProbeValue
 
 Values = dict[str, dict[str, float]]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stages.reports import markdown
+from stages.studies import markdown
 from stages.studies.probe_catalogue import PROBES
 
 Metrics = Mapping[str, Any]

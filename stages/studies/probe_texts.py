@@ -3,12 +3,12 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from stages.algorithms import length_and_repetition
+from stages.algorithms import repetition
+from stages.algorithms.repetition import repeated_share
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rewards.answer_extraction import extract, statements
-from stages.rewards.components.ngram_repetition import repeated_share
 from stages.studies.probe_catalogue import ProbeValue
 
 _NUMBER = r"[-$]?\d+(?:[.,]\d+)*"
@@ -60,10 +60,10 @@ Measure = Callable[[Completion], float]
 
 MEASURES: dict[str, Measure] = {
     "repeated_4grams": lambda row: repeated_share(row.completion_ids, 4),
-    "longest_repeat": lambda row: float(length_and_repetition.longest_repeat(row.completion_ids)),
-    "compression_ratio": lambda row: length_and_repetition.compression_ratio(row.completion),
+    "longest_repeat": lambda row: float(repetition.longest_repeat(row.completion_ids)),
+    "compression_ratio": lambda row: repetition.compression_ratio(row.completion),
     "unfinished_loop": lambda row: float(
-        row.finish_reason == "length" and length_and_repetition.ends_in_loop(row.completion_ids)
+        row.finish_reason == "length" and repetition.ends_in_loop(row.completion_ids)
     ),
     "several_answers": lambda row: float(states_several(row.completion)),
     "answer_list": lambda row: float(lists_answers(row.completion)),

@@ -19,8 +19,7 @@ from stages.algorithms.statistics import reward_over_distance
 from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.algorithms.statistics.reward_over_distance import Form, change_after_best
 from stages.params import Params
-from stages.reports.problem_interval import named
-from stages.reports.rounding import rounded
+from stages.studies.markdown import named, rounded
 
 GRID = 60
 """Distances at which a fitted curve is drawn."""

@@ -8,7 +8,7 @@ from pydantic import Field
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.loops import candidates
-from stages.loops.candidates import CandidatesConfig
+from stages.loops.candidates import CandidatesConfig, Pool
 from stages.loops.step import Step
 from stages.models import model_tokenizer, policy
 from stages.models.batch import Group, micro_batches, split_group
@@ -18,12 +18,12 @@ from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.sampler import Sampler
-from stages.studies.checkpoint_measures import Scorer
+from stages.studies.checkpoint_measures import Scorers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoredPool:
-    """One row of `data/evaluate_best_of_n/<name>/rows.jsonl`; every list is in drawing order."""
+    """One row of `data/studies/overoptimization/rows/<seed>/pools.jsonl`, in drawing order."""
 
     id: str
     """The problem's id."""
@@ -35,6 +35,7 @@ class ScoredPool:
     """Scores by the ensemble."""
     num_distinct: int
     """Different completions: only these were scored."""
+    generated_tokens: int
 
 
 DIGITS = 5
@@ -53,7 +54,7 @@ class BestOfNConfig(CandidatesConfig):
 def measure(
     sampler: Sampler,
     tokenizer: PreTrainedTokenizerBase,
-    scorers: tuple[Scorer | None, Scorer | None],
+    scorers: Scorers,
     prompts: Sequence[Prompt],
     config: BestOfNConfig,
     compute: ComputeConfig,
@@ -77,16 +78,8 @@ def measure(
     pad_id = model_tokenizer.pad_id(tokenizer)
     for index, start in enumerate(range(0, len(used), CHUNK)):
         part = used[start : start + CHUNK]
-        drawn = candidates.draw(
-            sampler,
-            decode,
-            part,
-            config,
-            seed,
-            "best_of_n",
-            num_samples=config.num_samples,
-            temperature=config.temperature,
-        )
+        pool = Pool(prompts=part, config=config, stream="best_of_n")
+        drawn = candidates.draw(sampler, decode, part, pool, seed)
         rows = [
             score(prompt, pool, scorers, compute, pad_id, device)
             for prompt, pool in pools.by_problem(part, drawn)
@@ -99,7 +92,7 @@ def measure(
 def score(
     prompt: Prompt,
     pool: Sequence[Completion],
-    scorers: tuple[Scorer | None, Scorer | None],
+    scorers: Scorers,
     compute: ComputeConfig,
     pad_id: int,
     device: torch.device,
@@ -128,6 +121,7 @@ def score(
         reward_model=found[0],
         ensemble=found[1],
         num_distinct=len(numbers),
+        generated_tokens=candidates.num_tokens(pool),
     )
 
 

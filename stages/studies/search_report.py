@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter, ScalarFormatter
 
-from stages.reports import markdown, plot_style
+from stages.report import plots
+from stages.studies import markdown
 from stages.studies.equal_compute import Unit
 
 WAYS = {"best": "best-scored", "weighted": "weighted vote", "majority": "majority"}
@@ -22,18 +22,16 @@ TITLES = {
 
 
 def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
-    """The report; without a search it says that there is none.
+    """The report.
 
     Args:
         compared: of `equal_compute.compare`.
         image: path of the plot, as the report names it.
         way: see `verdict`.
     """
-    if not compared["searches"]:
-        what = "No search of the baseline's policy on the test problems is in this plan."
-        return f"# Search at equal compute\n\n{what}\n\n![Nothing to compare]({image})\n"
     parts = [
         "# Search at equal compute",
+        verdict(compared, way=way),
         (
             "Accuracy of a search over steps against that of choosing among n whole samples, where "
             "both cost the same. A cost is 2 P floating-point operations for each token that a "
@@ -46,9 +44,8 @@ def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
         _searches(compared),
     ]
     for budget, title in TITLES.items():
-        parts.append(f"{title}, percentage points gained by the search, paired by problem:")
+        parts.append(f"{title}, points gained by the search, paired by seed and problem:")
         parts.append(_versus(compared, budget))
-    parts.append(verdict(compared, way=way))
     return "\n\n".join(parts) + "\n"
 
 
@@ -136,17 +133,14 @@ def draw(path: Path, compared: Mapping[str, Any]) -> None:
     it at what it would cost with a prefix cache.
     """
     names = [*compared["curves"], *compared["searches"]]
-    colours = plot_style.colours(names)
-    with plot_style.applied():
-        figure = Figure(figsize=(9.2, 4.6))
+    colours = plots.colours(names)
+    with plots.figure(path, width=9.2, height=4.6) as figure:
         panels = figure.subplots(1, 2, sharey=True)
         for axes, (unit, label) in zip(panels, PANELS, strict=True):
             for name, curve in compared["curves"].items():
                 _curve(axes, name, curve, unit, colours[name])
             for name, search in compared["searches"].items():
                 _point(axes, name, search, unit, colours[name])
-            if not names:
-                axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center", va="center")
             axes.set_xscale("log", base=10 if unit == "flops" else 2)
             if unit == "tokens":
                 axes.xaxis.set_major_formatter(ScalarFormatter())
@@ -155,9 +149,7 @@ def draw(path: Path, compared: Mapping[str, Any]) -> None:
         panels[0].set_ylabel("test accuracy")
         figure.suptitle("Accuracy against compute, and against generated tokens")
         handles, labels = panels[0].get_legend_handles_labels()
-        if names:
-            figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
-        plot_style.save(figure, path)
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
 
 
 def _curve(axes: Axes, name: str, curve: Mapping[str, Any], unit: Unit, colour: str) -> None:

@@ -1,29 +1,29 @@
 """What searches found, judged, and what n samples of the same problems cost and are worth."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from stages.algorithms.selection.best_of_n import best_of_n, distinct_cost
 from stages.algorithms.selection.votes import UNREADABLE, weighted_vote
-from stages.recipe import Recipe
+from stages.algorithms.statistics import crossed_means, intervals
 from stages.records import pools
 from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
 from stages.records.results import ProblemResult
 from stages.rewards import answer_checker
 from stages.rewards.problem_evaluation import answer_of, majority
-from stages.studies.equal_compute import Curve, Searched
+from stages.studies.equal_compute import Curve, Searched, Values
+from stages.studies.markdown import named, rounded
 from stages.studies.search_tree import SearchCost, SearchSolution
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProblemSearch:
-    """One row of `data/search_solutions/<name>/per_problem.jsonl`.
+    """One row of `data/studies/search/rows/<seed>/<preset>_problems.jsonl`.
 
     The accuracies are over what is left to chance, ties: 0 or 1 where there are none.
     """
@@ -168,43 +168,70 @@ def scoring_cost(
     return {n: 2.0 * parameters * (prompt + float(np.mean(read[n]))) for n in ns}
 
 
-METHODS = {
-    "majority": "majority",
-    "best_of/mean_logprob": "best-of-n, own log-prob",
-    "best_of/process": "best-of-n, process",
-    "weighted/process": "weighted vote, process",
-}
-"""Methods of evaluate_policy -> what they are called; those by the process model pay for it."""
 WAYS = ("best", "weighted", "majority")
+ACCURACIES = (*WAYS, "any_right")
+MEANS = (
+    "num_solutions", "depth", "generated_tokens", "dropped_tokens", "read_tokens",
+    "read_tokens_once", "scored_tokens", "scored_tokens_once", "flops", "flops_once",
+)  # fmt: skip
+"""Of a problem, on average."""
 
 
-def comparable(plan: Recipe) -> list[str]:
-    """The searches by the baseline's policy of the problems that it was evaluated on."""
-    pool = plan.sample_candidates[plan.evaluate_policy[plan.baseline].pool]
-    return sorted(
-        name
-        for name, entry in plan.search_solutions.items()
-        if (entry.policy, entry.split) == (pool.policy, pool.split)
-    )
+def methods(process: str) -> dict[str, str]:
+    """Methods of evaluate -> what they are called; those by the process model pay for it."""
+    return {
+        "majority": "majority",
+        "best_of/mean_logprob": "best-of-n, own log-prob",
+        f"best_of/{process}": "best-of-n, process",
+        f"weighted/{process}": "weighted vote, process",
+    }
 
 
-def sizes(data: Path, names: Sequence[str]) -> tuple[int, int]:
-    """Parameters of the policy and of the process model, as the first search counted them."""
-    path = data / f"search_solutions/{names[0]}/metrics.json"
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return found["policy_parameters"], found["process_parameters"]
+def searched(seeds: Sequence[Sequence[ProblemSearch]]) -> Searched:
+    """One search: of each seed its problems."""
 
+    def mean(name: str) -> float:
+        return float(np.mean([[getattr(row, name) for row in rows] for rows in seeds]))
 
-def searched(rows: Sequence[ProblemSearch]) -> Searched:
-    """One search."""
     return Searched(
-        accuracy={way: np.array([float(getattr(row, way)) for row in rows]) for way in WAYS},
+        accuracy={way: column(seeds, way) for way in WAYS},
         costs={
-            "flops": float(np.mean([row.flops for row in rows])),
-            "flops_once": float(np.mean([row.flops_once for row in rows])),
-            "tokens": float(np.mean([row.generated_tokens for row in rows])),
+            "flops": mean("flops"),
+            "flops_once": mean("flops_once"),
+            "tokens": mean("generated_tokens"),
         },
     )
+
+
+def summarise(seeds: Sequence[Sequence[ProblemSearch]], *, confidence: float) -> dict[str, Any]:
+    """`{accuracies: {name: {value, low, high}}, per_problem: {name: mean}}` of one search.
+
+    Differences are paired on the same solutions. An accuracy that is 0 or 1 on every problem of
+    every seed has Wilson's interval.
+    """
+    columns = {name: column(seeds, name) for name in ACCURACIES}
+    for way in ("best", "weighted"):
+        columns[f"{way}_minus_majority"] = columns[way] - columns["majority"]
+    means = crossed_means.estimate(np.stack(list(columns.values()), -1), confidence=confidence)
+    accuracies = {}
+    for number, (name, values) in enumerate(columns.items()):
+        bounds = means.low[number], means.high[number]
+        if name in ACCURACIES and ((values == 0.0).all() or (values == 1.0).all()):
+            right, problems = round(values[0].sum()), values.shape[1]
+            bounds = intervals.wilson_interval(right, problems, confidence=confidence)
+        accuracies[name] = named(means.value[number], *bounds)
+    spent = [np.mean([[getattr(row, name) for row in rows] for rows in seeds]) for name in MEANS]
+    return {
+        "num_problems": len(seeds[0]),
+        "generated_tokens": sum(row.generated_tokens for rows in seeds for row in rows),
+        "accuracies": accuracies,
+        "per_problem": dict(zip(MEANS, rounded(spent), strict=True)),
+    }
+
+
+def column(seeds: Sequence[Sequence[ProblemSearch]], name: str) -> Values:
+    """A number of each seed and problem."""
+    return np.array([[float(getattr(row, name)) for row in rows] for rows in seeds])
 
 
 def curves(
@@ -212,42 +239,58 @@ def curves(
     scores: Sequence[Score],
     results: Sequence[ProblemResult],
     parameters: tuple[int, int],
+    process: str,
 ) -> dict[str, Curve]:
-    """Each method of `METHODS` that the baseline was evaluated by.
+    """Each of `methods` that the policy of one seed was evaluated by.
 
     Args:
-        problems: the baseline's pool.
-        scores: of it; the steps that the process model read are counted from these.
-        results: of evaluate_policy, in the order of `problems`.
+        problems: the policy's samples.
+        scores: of them; the steps that the process model read are counted from these.
+        results: of evaluate, in the order of `problems`.
         parameters: of the policy and of the process model.
+        process: the process model's name.
     """
     ns = [int(n) for n in results[0].accuracy_at["majority"]]
     prompts = [len(prompt.prompt_ids) for prompt, _ in problems]
     tokens = [[row.completion_ids for row in pool] for _, pool in problems]
     means = [float(np.mean([len(ids) for ids in pool])) for pool in tokens]
     generation = generation_cost(prompts, means, parameters[0], ns)
-    scoring: Mapping[int, float] = dict.fromkeys(ns, 0.0)
-    if scores and scores[0].steps is not None:
-        steps = {
-            tuple(row.completion_ids): len(score.steps or [])
-            for (_, pool), own in zip(problems, pools.scores(problems, scores), strict=True)
-            for row, score in zip(pool, own, strict=True)
-        }
-        scoring = scoring_cost(
-            prompts, tokens, parameters[1], ns, step_tokens=lambda ids: steps[tuple(ids)]
-        )
+    steps = {
+        tuple(row.completion_ids): len(score.steps[process])
+        for (_, pool), own in zip(problems, pools.scores(problems, scores), strict=True)
+        for row, score in zip(pool, own, strict=True)
+    }
+    scoring = scoring_cost(
+        prompts, tokens, parameters[1], ns, step_tokens=lambda ids: steps[tuple(ids)]
+    )
     return {
         label: Curve(
             accuracy={
-                n: np.array([row.accuracy_at[method][str(n)] for row in results]) for n in ns
+                n: np.array([[row.accuracy_at[method][str(n)] for row in results]]) for n in ns
             },
             costs={
                 "flops": {
-                    n: generation[n] + (scoring[n] if "process" in method else 0.0) for n in ns
+                    n: generation[n] + (scoring[n] if method.endswith(f"/{process}") else 0.0)
+                    for n in ns
                 },
                 "tokens": {n: n * float(np.mean(means)) for n in ns},
             },
         )
-        for method, label in METHODS.items()
+        for method, label in methods(process).items()
         if method in results[0].accuracy_at
+    }
+
+
+def over_seeds(seeds: Sequence[Mapping[str, Curve]]) -> dict[str, Curve]:
+    """The curves of several seeds as one each, at their mean cost."""
+    return {
+        name: Curve(
+            accuracy={n: np.concatenate([one[name].accuracy[n] for one in seeds]) for n in ns},
+            costs={
+                unit: {n: float(np.mean([one[name].costs[unit][n] for one in seeds])) for n in ns}
+                for unit in first.costs
+            },
+        )
+        for name, first in seeds[0].items()
+        for ns in [list(first.accuracy)]
     }

@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from stages.algorithms.selection.step_scores import survivors
 from stages.loops.step import Step
-from stages.records import lines
 from stages.records.problems import Prompt
 
 
@@ -39,7 +37,7 @@ class SearchCost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchSolution:
-    """One row of `data/search_solutions/<name>/solutions.jsonl`."""
+    """One row of `data/studies/search/rows/<seed>/<preset>.jsonl`."""
 
     id: str
     """The problem's id."""
@@ -159,10 +157,6 @@ class Search:
         )
 
 
-PARTS = {"solutions": SearchSolution, "costs": SearchCost}
-"""The files of a part, and of what their rows are."""
-
-
 def rows(search: Search, decode: Callable[[Sequence[int]], str]) -> list[SearchSolution]:
     """The solutions of a search that has ended."""
     kept = set(map(id, search.kept))
@@ -203,15 +197,3 @@ def as_step(index: int, solutions: Sequence[SearchSolution], costs: Sequence[Sea
         for name in ("generated", "dropped", "read", "scored")
     } | {"search/depth": sum(cost.depth for cost in costs) / len(costs)}
     return Step(index=index, metrics=metrics, rows=[*solutions, *costs])
-
-
-def write(path: Path, step: Step) -> None:
-    """A part to a folder."""
-    for name, kind in PARTS.items():
-        lines.write(path / f"{name}.jsonl", (row for row in step.rows if isinstance(row, kind)))
-
-
-def read(index: int, path: Path) -> Step:
-    """A part that `write` wrote."""
-    solutions, costs = (list(lines.read(path / f"{name}.jsonl", PARTS[name])) for name in PARTS)
-    return as_step(index, solutions, costs)

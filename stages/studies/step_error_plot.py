@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from stages.algorithms.statistics.calibration import equal_mass, reliability_bins
 from stages.algorithms.statistics.error_detection import NO_ERROR
-from stages.reports import plot_style
+from stages.report import plots
 from stages.studies.step_error_metrics import StepPrediction
 
 FURTHEST = 3
@@ -36,12 +35,10 @@ def write(folder: Path, rows: Sequence[StepPrediction], threshold: float) -> Non
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Place._fields)
         writer.writerows((place.offset, round(place.score, 6), place.steps) for place in places)
-    with plot_style.applied():
-        figure = Figure(figsize=(9.0, 3.8))
+    with plots.figure(folder / "step_scores.png", width=9.0, height=3.8) as figure:
         left, right = figure.subplots(1, 2)
         _places(left, places, rows, threshold)
         _reliability(right, rows)
-        plot_style.save(figure, folder / "step_scores.png")
 
 
 def around_first_error(rows: Sequence[StepPrediction]) -> list[Place]:
@@ -64,15 +61,15 @@ def _places(
     axes.plot(
         [place.offset for place in places],
         [place.score for place in places],
-        color=plot_style.RED,
+        color=plots.RED,
         marker="o",
         label="erroneous solutions",
     )
     correct = [score for row in rows if row.first_error == NO_ERROR for score in row.scores]
     if correct:
         mean = fmean(correct)
-        axes.axhline(mean, color=plot_style.BLUE, label="correct solutions, all steps")
-    axes.axhline(threshold, color=plot_style.GREY, linestyle=":", label="threshold, from dev")
+        axes.axhline(mean, color=plots.BLUE, label="correct solutions, all steps")
+    axes.axhline(threshold, color=plots.GREY, linestyle=":", label="threshold, from dev")
     axes.set_xticks([place.offset for place in places])
     axes.set_ylim(0, 1)
     axes.set_xlabel("steps after the first error")
@@ -90,11 +87,11 @@ def _reliability(axes: Axes, rows: Sequence[StepPrediction]) -> None:
     bins = reliability_bins(
         np.array(scores), np.array(right), num_bins=NUM_BINS, binning=equal_mass
     )
-    axes.plot([0, 1], [0, 1], color=plot_style.GREY, linestyle=":", label="calibrated")
+    axes.plot([0, 1], [0, 1], color=plots.GREY, linestyle=":", label="calibrated")
     axes.plot(
         [one.confidence for one in bins],
         [one.accuracy for one in bins],
-        color=plot_style.GREEN,
+        color=plots.GREEN,
         marker="o",
         label="steps up to the first error",
     )

@@ -28,7 +28,7 @@ from stages.seeding import derive
 from stages.studies import search_tree
 from stages.studies.search_tree import Candidate, Search
 
-# Problems searched side by side: enough to fill an engine's batches, and what a kill can cost.
+# Problems searched side by side: enough to fill an engine's batches.
 CHUNK = 128
 
 Parts = Sequence[Sequence[Prompt]]
@@ -36,7 +36,7 @@ Parts = Sequence[Sequence[Prompt]]
 
 
 class SearchConfig(Params):
-    """A preset of search_solutions."""
+    """Beam search, diverse verifier tree search, or between."""
 
     trees: int = Field(ge=1)
     """Searches of a problem that do not compete with each other; 1: beam search."""
@@ -76,10 +76,9 @@ def run(
     config: SearchConfig,
     seed: int,
     *,
-    start: int,
     break_after: frozenset[int],
 ) -> Iterator[Step]:
-    """The solutions of each part from `start` on, and what they cost, as the rows of a step.
+    """The solutions of each part, and what they cost, as the rows of a step.
 
     A problem's search depends on `seed` and its id: not on the part it is in.
 
@@ -89,10 +88,9 @@ def run(
         parts: of `chunks`.
         config: the preset.
         seed: of all random streams: one for each problem, depth and place.
-        start: the first part that is searched.
         break_after: the tokens that end a step, see `ProcessScorer.step_ends`.
     """
-    for index, prompts in enumerate(parts[start:], start=start):
+    for index, prompts in enumerate(parts):
         searches = [Search(prompt=prompt) for prompt in prompts]
         for _ in range(config.max_steps):
             growing = [one for one in searches if one.live or not one.depth]
@@ -124,10 +122,7 @@ def grow(
     begins = not searches[0].depth
     found = sampler.sample(
         [[*one.prompt.prompt_ids, *(on.ids if on else ())] for one, (_, on) in requests],
-        [
-            derive(seed, "search_solutions", one.prompt.id, one.depth, place)
-            for one, (place, _) in requests
-        ],
+        [derive(seed, "search", one.prompt.id, one.depth, place) for one, (place, _) in requests],
         num_samples=config.expand * (config.trees * config.keep if begins else 1),
         temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,

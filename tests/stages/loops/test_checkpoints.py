@@ -76,17 +76,6 @@ def test_something_else_in_the_folder_is_refused(tmp_path):
         checkpoints.numbered(tmp_path)
 
 
-def test_a_run_is_its_start_its_checkpoints_and_its_end(tmp_path):
-    run = tmp_path / "train_ppo/ppo"
-    (run / "checkpoints/step-0004").mkdir(parents=True)
-    (run / "metrics.json").write_text('{"steps": 9}')
-    assert list(checkpoints.policies(tmp_path, "train_ppo/ppo", "train_sft/sft/policy")) == [
-        (0, "train_sft/sft/policy"),
-        (4, "train_ppo/ppo/checkpoints/step-0004"),
-        (9, "train_ppo/ppo/policy"),
-    ]
-
-
 def test_of_many_steps_the_order_is_that_of_the_numbers(tmp_path):
     for step in (12000, 400, 9000):
         (tmp_path / f"step-{step:04d}").mkdir()

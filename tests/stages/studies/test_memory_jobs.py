@@ -7,6 +7,8 @@ import presets
 import pytest
 import torch
 from ruamel.yaml import YAML
+from stages.recipe import Recipe
+from stages.recipe_entries import OnlineRl
 from tiny_checkpoints import COMPUTE, CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import OPTIM, make_prompts
 from tokenizers import Tokenizer
@@ -19,8 +21,6 @@ from stages.algorithms.memory.shape import from_config
 from stages.loops import rollouts
 from stages.models import checkpoint as checkpoints
 from stages.models import scalar_head
-from stages.recipe import Recipe
-from stages.recipe_entries import OnlineRl
 from stages.records import lines
 from stages.studies import memory_jobs
 

@@ -11,7 +11,7 @@ from stages.models.process_head import Solution
 from stages.models.process_scorer import ProcessScorer
 from stages.rewards.steps import split_steps
 from stages.sampler import Sample
-from stages.studies import search_tree, step_search
+from stages.studies import step_search
 from stages.studies.search_tree import SearchCost
 from stages.studies.step_search import SearchConfig
 
@@ -38,7 +38,7 @@ def scorer():
     return ProcessScorer(model=exact(model), decode=text, pad_id=PAD, compute=compute())
 
 
-def searched(scorer, parts, seed=0, start=0, sampler=None, **changes):
+def searched(scorer, parts, seed=0, sampler=None, **changes):
     config = SearchConfig(**CONFIG.model_dump() | changes)
     return list(
         step_search.run(
@@ -47,7 +47,6 @@ def searched(scorer, parts, seed=0, start=0, sampler=None, **changes):
             parts,
             config,
             seed,
-            start=start,
             break_after=scorer.step_ends(32),
         )
     )
@@ -64,9 +63,6 @@ def test_a_problems_solutions_do_not_depend_on_its_part(scorer):
     parts = searched(scorer, [PROMPTS[4:], PROMPTS[:1], PROMPTS[1:4]])
     key = repr
     assert sorted(whole.rows, key=key) == sorted((r for p in parts for r in p.rows), key=key)
-    (rest,) = searched(scorer, [PROMPTS[4:], PROMPTS[:4]], start=1)
-    assert rest.index == 1
-    assert rest.rows == searched(scorer, [PROMPTS[:4]])[0].rows
     assert searched(scorer, [PROMPTS], seed=1) != [whole]
 
 
@@ -115,7 +111,7 @@ def test_one_sample_a_tree_is_plain_sampling(scorer):
         assert sorted(row.tree for row in rows) == [0, 1, 2, 3, 4]
         assert all(row.kept for row in rows)
         assert cost.dropped_tokens == 0
-        seed = step_search.derive(0, "search_solutions", prompt.id, 0, 0)
+        seed = step_search.derive(0, "search", prompt.id, 0, 0)
         (samples,) = sampler.sample(
             [prompt.prompt_ids], [seed], num_samples=5, temperature=1.0, max_new_tokens=4,
             break_after=frozenset([BREAK, 11]),
@@ -177,12 +173,6 @@ def test_it_goes_on_with_the_best_steps_and_counts_everything(scorer):
     assert cost.scored_tokens == (length + 4 * 3) + (length + 2 * 6 + 2 * 7)
     assert step.metrics["tokens/generated"] == 18
     assert step.metrics["search/depth"] == 2
-
-
-def test_a_part_is_read_as_it_was_written(scorer, tmp_path):
-    (step,) = searched(scorer, [PROMPTS])
-    search_tree.write(tmp_path / "000000.part", step)
-    assert search_tree.read(0, tmp_path / "000000.part") == step
 
 
 def test_the_parts_and_the_longest_sequence(monkeypatch):

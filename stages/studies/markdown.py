@@ -1,0 +1,47 @@
+"""Numbers with their intervals, and tables of them, as Markdown."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Interval = Mapping[str, Any]
+"""`{value, low, high}`; of a difference between policies, `{difference, low, high}`."""
+DIGITS = 6
+"""Decimals that metrics keep: far below any interval's width, above the rounding of a sum in
+another order."""
+
+
+def rounded(numbers: Iterable[float]) -> list[float]:
+    """Plain floats with `DIGITS` decimals; no negative zero."""
+    return [round(float(number), DIGITS) + 0.0 for number in numbers]
+
+
+def named(value: float, low: float, high: float) -> dict[str, float]:
+    """The three with the decimals that metrics keep."""
+    return dict(zip(("value", "low", "high"), rounded([value, low, high]), strict=True))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Text on the left, numbers on the right."""
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def percent(interval: Interval | None) -> str:
+    """A share; `none` where nothing could be measured."""
+    if interval is None:
+        return "none"
+    return "{:.1f} % [{:.1f}, {:.1f}]".format(
+        *(100 * interval[key] for key in ("value", "low", "high"))
+    )
+
+
+def number(interval: Interval | None) -> str:
+    """A number with three decimals; `none` where nothing could be measured."""
+    return "none" if interval is None else "{value:.3f} [{low:.3f}, {high:.3f}]".format(**interval)
+
+
+def points(interval: Interval) -> str:
+    """A difference in percentage points, bold where the interval excludes zero."""
+    value = interval["difference"] if "difference" in interval else interval["value"]
+    text = f"{100 * value:+.1f} [{100 * interval['low']:+.1f}, {100 * interval['high']:+.1f}]"
+    return text if interval["low"] <= 0 <= interval["high"] else f"**{text}**"

@@ -1,0 +1,152 @@
+"""Study: does the true reward fall while the proxy rises, where, and does an ensemble help?
+
+    dvc repro stages/studies/dvc.yaml:overoptimization
+
+Best-of-n is over-optimised only where n is large, and its estimators need pools several times as
+large (stages/algorithms/selection): so a large pool of a few dev problems is drawn from each seed's
+start policy and scored by one reward model and by an ensemble. Beside it the study `checkpoints`:
+what training did, scored by the same. Curves and forms: Gao et al. 2023,
+https://arxiv.org/abs/2210.10760.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stages.engines import samplers
+from stages.engines.samplers import EngineName
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig, setup
+from stages.params import Params
+from stages.records import lines
+from stages.records.problems import Prompt
+from stages.rows import PROMPTS
+from stages.runtime import outputs, process
+from stages.runtime.seeds import SeedRun
+from stages.seeding import derive
+from stages.studies import (
+    checkpoint_measures,
+    optimised_curves,
+    overoptimization_plots,
+    overoptimization_report,
+    proxy_curves,
+    scored_pools,
+)
+from stages.studies import study as studies
+from stages.studies.checkpoint_measures import CheckpointResult
+from stages.studies.optimised_curves import SCORERS
+from stages.studies.proxy_curves import Curve, OveroptimizationConfig
+from stages.studies.scored_pools import BestOfNConfig, ScoredPool
+
+DEV = PROMPTS / "dev.jsonl"
+CHECKPOINTS = studies.STUDIES / "checkpoints"
+TOLD = ("best_place", "overoptimised", "accuracy_change", "accuracy_after_best", "proxy_change")
+
+
+class Overoptimization(Params):
+    """What is chosen from and by, and how curves are fitted."""
+
+    policy: str
+    """The row of `policies` whose completions are chosen from, where the runs started."""
+    reward: str
+    """A row of `rewards`, of the kind preference."""
+    best_of_n: BestOfNConfig
+    fits: OveroptimizationConfig
+
+
+class Config(Params):
+    """What the study reads."""
+
+    seeds: list[int]
+    compute: ComputeConfig
+    model: ModelConfig
+    engine: EngineName
+    overoptimization: Overoptimization
+
+
+def main() -> None:
+    """Write the rows of each seed, `metrics.json`, `report.md` and `plots/`."""
+    with studies.start("overoptimization") as study:
+        config = studies.load(Config, "overoptimization")
+        study.for_each_seed(config.seeds, partial(measure, config))
+        found, images = {}, []
+        for seed in config.seeds:
+            one = studies.read_json(study.rows / str(seed) / "measured.json")
+            (study.plots / str(seed)).mkdir()
+            drawn = overoptimization_plots.write_curves(study.plots / str(seed), one["curves"])
+            images += [f"plots/{seed}/{image}" for image in drawn]
+            one["curves"] = [proxy_curves.without_bands(curve) for curve in one["curves"]]
+            found[str(seed)] = one
+        metrics = {
+            "confidence": config.overoptimization.fits.confidence,
+            "over_seeds": over_seeds([one["curves"] for one in found.values()]),
+            "seeds": found,
+        }
+        study.write(metrics, overoptimization_report.render(metrics, images=images))
+
+
+def measure(config: Config, run: SeedRun, folder: Path) -> None:
+    """Draw and score the pools of one seed, and fit its curves."""
+    settings, seed = config.overoptimization, derive(run.seed, "overoptimization")
+    pools = list(draw(config, run, seed))
+    lines.write(folder / "pools.jsonl", pools)
+    name = settings.policy
+    of_pools = {scorer: optimised_curves.of_pools(name, scorer, pools) for scorer in SCORERS}
+    chosen = {(name, s): c for s, c in of_pools.items() if isinstance(c, Curve)}
+    units = {scorer: curve.units for (_, scorer), curve in chosen.items()}
+    along = [
+        curve
+        for path in sorted(CHECKPOINTS.glob(f"*/rows/{run.seed}/problems.jsonl"))
+        for curve in optimised_curves.of_run(
+            path.parts[-4], list(lines.read(path, CheckpointResult)), units
+        )
+    ]
+    curves = run.track([*chosen.values(), *along], label="fit")
+    measured = {
+        "curves": [proxy_curves.measure(curve, settings.fits, seed) for curve in curves],
+        "effects": optimised_curves.effects(chosen, settings.fits, seed),
+        "left_out": {scorer: why for scorer, why in of_pools.items() if isinstance(why, str)},
+        "generated_tokens": sum(row.generated_tokens for row in pools),
+    }
+    outputs.write_json(folder / "measured.json", measured)
+
+
+def draw(config: Config, run: SeedRun, seed: int) -> Iterator[ScoredPool]:
+    """The pools of one seed."""
+    settings, compute, device = config.overoptimization, config.compute, setup(config.compute)
+    prompts = list(lines.read(DEV, Prompt))
+    longest = max(len(prompt.prompt_ids) for prompt in prompts) + settings.best_of_n.max_new_tokens
+    sampler = samplers.load(
+        config.engine,
+        settings.policy,
+        run.seed,
+        model=config.model,
+        compute=compute,
+        max_length=longest,
+    )
+    scorers = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
+    tokenizer, best_of_n = models_start.tokenizer(settings.policy, run.seed), settings.best_of_n
+    steps = scored_pools.measure(
+        sampler, tokenizer, scorers, prompts, best_of_n, compute, device, seed
+    )
+    for step in run.track(steps, label="best-of-n"):
+        yield from step.rows
+
+
+def over_seeds(seeds: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Of each curve that every seed has, each seed's verdict side by side."""
+    found = []
+    for several in zip(*seeds, strict=True):
+        assert len({(one["name"], one["scorer"]) for one in several}) == 1, several
+        row = {name: several[0][name] for name in ("method", "name", "scorer")}
+        for name in TOLD:
+            told = [one[name] for one in several]
+            row[name] = [one["value"] if isinstance(one, dict) else one for one in told]
+        found.append(row)
+    return found
+
+
+if __name__ == "__main__":
+    process.run(main)

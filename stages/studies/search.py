@@ -1,0 +1,140 @@
+"""Study: is a search over steps worth what it costs?
+
+    dvc repro stages/studies/dvc.yaml:search
+
+Searches for solutions of the test problems with a policy and a process reward model of each seed,
+by beam search over steps (Snell et al. 2024, https://arxiv.org/abs/2408.03314) and diverse verifier
+tree search (Beeching, Tunstall and Rush 2024), and compares them with best-of-n and votes among the
+policy's samples where both have cost the same. Every token that was sampled, read or scored is
+counted, those of dropped candidates too.
+"""
+
+from functools import partial
+from pathlib import Path
+
+from pydantic import Field
+
+from stages.engines import samplers
+from stages.engines.samplers import EngineName
+from stages.models import process_scorer, size
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig, setup
+from stages.params import Params
+from stages.records import lines, pools
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
+from stages.records.results import ProblemResult
+from stages.rows import DATA, PROMPTS
+from stages.runtime import process
+from stages.runtime.seeds import SeedRun
+from stages.studies import equal_compute, search_report, search_results, search_tree, step_search
+from stages.studies import study as studies
+from stages.studies.equal_compute import Curve
+from stages.studies.search_results import ProblemSearch
+from stages.studies.step_search import SearchConfig
+
+TEST = PROMPTS / "test.jsonl"
+VLLM_SHARE = 0.6
+"""Of a GPU, where vLLM samples: the rest is the process model's."""
+
+
+class SearchStudy(Params):
+    """What is searched with, and which of the comparisons the verdict is on."""
+
+    policy: str
+    """A row of `policies`, sampled and evaluated on the test problems."""
+    process: str
+    """A row of `rewards`, of the kind process."""
+    presets: dict[str, SearchConfig]
+    way: search_report.Way
+    """How an answer is taken of a search's solutions; chosen before the numbers are seen."""
+    confidence: float = Field(gt=0, lt=1)
+    """Coverage of the intervals."""
+
+
+class Config(Params):
+    """What the study reads."""
+
+    seeds: list[int]
+    compute: ComputeConfig
+    model: ModelConfig
+    engine: EngineName
+    search: SearchStudy
+
+
+def main() -> None:
+    """Write the rows of each seed, `metrics.json`, `report.md` and `plots/`."""
+    with studies.start("search") as study:
+        config = studies.load(Config, "search")
+        settings = config.search
+        sizes = study.for_each_seed(config.seeds, partial(search, config))
+        found = {
+            name: [
+                list(lines.read(study.rows / f"{seed}/{name}_problems.jsonl", ProblemSearch))
+                for seed in config.seeds
+            ]
+            for name in settings.presets
+        }
+        sampled = [curves(config, seed, sizes[seed]) for seed in config.seeds]
+        compared = equal_compute.compare(
+            search_results.over_seeds(sampled),
+            {name: search_results.searched(of_seeds) for name, of_seeds in found.items()},
+            confidence=settings.confidence,
+        )
+        confidence = settings.confidence
+        summaries = {
+            name: search_results.summarise(of_seeds, confidence=confidence)
+            for name, of_seeds in found.items()
+        }
+        search_report.draw(study.plots / "equal_compute.png", compared)
+        report = search_report.render(compared, image="plots/equal_compute.png", way=settings.way)
+        parameters = {seed: list(sizes[seed]) for seed in config.seeds}
+        study.write(compared | {"summaries": summaries, "parameters": parameters}, report)
+
+
+def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
+    """All searches of one seed; parameters of the policy and of the process model."""
+    settings, compute, seed = config.search, config.compute, run.seed
+    prompts = list(lines.read(TEST, Prompt))
+    parts = step_search.chunks(prompts)
+    path = DATA / f"rewards/{settings.process}/{seed}/model"
+    scorer = process_scorer.load(path, compute, setup(compute))
+    ends = scorer.step_ends(len(models_start.tokenizer(settings.policy, seed)))
+    sizes = (size.of_policy(settings.policy, seed, config.model)["body"],
+             size.of_scorer(path)["body"])  # fmt: skip
+    for name, preset in settings.presets.items():
+        sampler = samplers.load(
+            config.engine,
+            settings.policy,
+            seed,
+            model=config.model,
+            compute=compute,
+            max_length=step_search.longest(parts, preset),
+            gpu_share=VLLM_SHARE,
+        )
+        steps = step_search.run(sampler, scorer, parts, preset, seed, break_after=ends)
+        done = list(run.track(steps, total=len(parts), label=name))
+        solutions, costs = search_tree.by_problem(done)
+        results = search_results.evaluate_all(prompts, solutions, costs, *sizes)
+        lines.write(folder / f"{name}.jsonl", (row for own in solutions.values() for row in own))
+        lines.write(folder / f"{name}_problems.jsonl", results)
+    return sizes
+
+
+def curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, Curve]:
+    """The policy's ways to choose among n samples."""
+    policy = config.search.policy
+    samples = DATA / "samples" / policy / str(seed) / "test.jsonl"
+    evaluation = DATA / "evaluations" / policy / str(seed)
+    return search_results.curves(
+        pools.by_problem(lines.read(TEST, Prompt), lines.read(samples, Completion)),
+        list(lines.read(evaluation / "scores.jsonl", Score)),
+        list(lines.read(evaluation / "per_problem.jsonl", ProblemResult)),
+        sizes,
+        config.search.process,
+    )
+
+
+if __name__ == "__main__":
+    process.run(main)

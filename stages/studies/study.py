@@ -1,0 +1,103 @@
+"""The frame of a study: its parameters, its run, its outputs.
+
+A study answers one question about a finished run and runs when asked for:
+`dvc repro stages/studies/dvc.yaml:<study>`. It reads data/, works for each seed and writes
+
+    data/studies/<study>/rows/<seed>/   what was measured, a row a line
+    data/studies/<study>/metrics.json   the numbers, report.md in words, plots/
+    data/studies/<study>/run/           its run record
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+
+from stages import params
+from stages.params import PARAMS_PATH, Params
+from stages.rows import DATA
+from stages.runtime import outputs, runs, seeds
+from stages.runtime.runs import Run
+from stages.runtime.seeds import SeedRun
+
+FILE = "stages/studies/dvc.yaml"
+STUDIES = DATA / "studies"
+STUDY_PARAMS = Path("stages/studies/params.yaml")
+ConfigT = TypeVar("ConfigT", bound=Params)
+ResultT = TypeVar("ResultT")
+
+
+def load(config: type[ConfigT], study: str) -> ConfigT:
+    """The keys of params.yaml that `config` names, and of the studies' own file the key `study`.
+
+    Raises:
+        ValueError: listing every missing, unknown or mistyped key at once.
+    """
+    content, own = params.read(PARAMS_PATH), params.read(STUDY_PARAMS)
+    picked = {name: content[name] for name in config.model_fields if name in content}
+    try:
+        return config.model_validate(picked | {study: own.get(study)})
+    except pydantic.ValidationError as error:
+        described = params.describe(error)
+        raise ValueError(f"{PARAMS_PATH} or {STUDY_PARAMS} is not valid:\n{described}") from None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Study:
+    """A study at work."""
+
+    run: Run
+    rows: Path
+    """Holds a folder a seed, made here."""
+    plots: Path
+    """Empty, to be filled."""
+    folder: Path
+    """Of everything that it writes."""
+
+    def for_each_seed(
+        self, numbers: list[int], work: Callable[[SeedRun, Path], ResultT]
+    ) -> dict[int, ResultT]:
+        """`work` for each seed, side by side, with the folder for the seed's rows."""
+        for seed in numbers:
+            (self.rows / str(seed)).mkdir()
+        return seeds.side_by_side(partial(_of_seed, work, self.rows), numbers, self.run, gpu=True)
+
+    def write(self, metrics: dict[str, Any], report: str) -> None:
+        """Write metrics.json and report.md."""
+        outputs.write_json(self.folder / "metrics.json", metrics)
+        with outputs.replace(self.folder / "report.md") as temporary:
+            temporary.write_text(report, encoding="utf-8")
+
+
+@contextmanager
+def start(name: str) -> Iterator[Study]:
+    """Run the study `name`, variant included; rows and plots take their place when it ends."""
+    folder = STUDIES / name.replace("@", "/")
+    with ExitStack() as stack:
+        run = stack.enter_context(runs.start(f"{FILE}:{name}"))
+        rows, plots = (
+            stack.enter_context(outputs.replace(folder / part)) for part in ("rows", "plots")
+        )
+        rows.mkdir()
+        plots.mkdir()
+        yield Study(run=run, rows=rows, plots=plots, folder=folder)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file of the run that is studied.
+
+    Raises:
+        ValueError: it is not there.
+    """
+    if not path.is_file():
+        raise ValueError(f"expected {path}, which `dvc repro` writes: run the pipeline first")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _of_seed(work: Callable[[SeedRun, Path], ResultT], rows: Path, run: SeedRun) -> ResultT:
+    return work(run, rows / str(run.seed))

@@ -1,0 +1,94 @@
+"""Both studies on random models: the policies along a run, and best-of-n by a proxy."""
+
+import json
+import shutil
+
+import pytest
+import studied_run
+from studied_run import SEEDS
+
+from stages import rows
+from stages.records import lines
+from stages.rows import DATA
+from stages.studies import checkpoints, overoptimization
+from stages.studies.checkpoint_measures import CheckpointResult
+from stages.studies.scored_pools import ScoredPool
+
+DRAWING = {"num_samples": 4, "temperature": 1.0, "max_new_tokens": 6}
+RUN = {
+    "runs": ["dpo"], "start": "sft", "reward": "preference", "sampling": DRAWING,
+    "num_bootstrap": 100, "confidence": 0.9,
+}  # fmt: skip
+STUDY = {
+    "policy": "sft",
+    "reward": "preference",
+    "best_of_n": DRAWING | {"num_problems": 4, "num_samples": 16},
+    "fits": {"min_distance": 0.0, "num_bootstrap": 100, "confidence": 0.9},
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    studied_run.make("checkpoints", RUN, policies=("sft", "dpo"))
+    content = {"checkpoints": RUN, "overoptimization": STUDY}
+    studied_run.write_yaml(tmp_path / "stages/studies/params.yaml", content)
+    for seed in SEEDS:
+        training = DATA / f"policies/dpo/training/{seed}"
+        (training / "checkpoints").mkdir(parents=True)
+        shutil.copytree(rows.model("sft", seed), training / "checkpoints/step-0002")
+        (training / "history.jsonl").write_text("{}\n" * 5)
+
+
+def test_every_policy_along_a_run_is_measured():
+    checkpoints.main("dpo")
+    written = studied_run.outputs("checkpoints/dpo")
+    metrics = json.loads(written["metrics.json"])
+    for seed in SEEDS:
+        path = DATA / f"studies/checkpoints/dpo/rows/{seed}/problems.jsonl"
+        found = list(lines.read(path, CheckpointResult))
+        assert [row.step for row in found] == [0] * 6 + [2] * 6 + [5] * 6
+        # The checkpoint is the start itself here: the same draws, no divergence from it.
+        start, same = found[:6], found[6:12]
+        assert [row.correct for row in start] == [row.correct for row in same]
+        assert all(row.kl_k1 == pytest.approx(0.0, abs=1e-4) for row in (*start, *same))
+        assert any(row.kl_k3 > 0.0 for row in found[12:])
+        assert all(row.ensemble_std is not None for row in found)
+        assert list(metrics[str(seed)]["steps"]) == ["0", "2", "5"]
+    report = written["report.md"].decode()
+    assert "### seed 0" in report
+    assert "### seed 1" in report
+    assert written["plots/training.png"].startswith(b"\x89PNG")
+    checkpoints.main("dpo")
+    assert studied_run.outputs("checkpoints/dpo") == written
+
+
+def test_pools_are_scored_and_each_seed_has_its_verdict(monkeypatch):
+    # Random models are never right: let each text be right or wrong by its length.
+    monkeypatch.setattr(
+        "stages.rewards.answer_checker.is_correct", lambda text, answer: len(text) % 2 == 0
+    )
+    checkpoints.main("dpo")
+    overoptimization.main()
+    written = studied_run.outputs("overoptimization")
+    metrics = json.loads(written["metrics.json"])
+    for seed in SEEDS:
+        path = DATA / f"studies/overoptimization/rows/{seed}/pools.jsonl"
+        pools = list(lines.read(path, ScoredPool))
+        assert len(pools) == 4
+        assert all(len(pool.correct) == len(pool.ensemble or []) == 16 for pool in pools)
+        measured = metrics["seeds"][str(seed)]
+        found = [(curve["name"], curve["scorer"]) for curve in measured["curves"]]
+        assert found == [
+            ("sft", "reward_model"), ("sft", "ensemble"), ("dpo", "reward_model"),
+            ("dpo", "ensemble"),
+        ]  # fmt: skip
+        assert [point["place"] for point in measured["curves"][0]["points"]] == [1, 2, 3, 4]
+        assert measured["generated_tokens"] == sum(pool.generated_tokens for pool in pools)
+        assert written[f"plots/{seed}/overoptimization.png"].startswith(b"\x89PNG")
+    assert len(metrics["over_seeds"]) == 4
+    assert len(metrics["over_seeds"][0]["accuracy_change"]) == len(SEEDS)
+    report = written["report.md"].decode()
+    assert "of 2 seeds" in report
+    overoptimization.main()
+    assert studied_run.outputs("overoptimization") == written

@@ -1,0 +1,114 @@
+"""A run of the pipeline as studies find it: random models and made-up completions, in a folder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from ruamel.yaml import YAML
+from tiny_checkpoints import COMPUTE, CPU, compute
+
+from stages import rows
+from stages.models import policy, process_head, scalar_head, tiny
+from stages.models import tokenizer as tokenizers
+from stages.models.tiny import TinyConfig
+from stages.records import lines
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.rewards import reward_file
+from stages.rows import DATA, PROMPTS
+from stages.studies.study import STUDY_PARAMS
+
+ROOT = Path(__file__).parents[1]
+SEEDS = [0, 1]
+TINY = {
+    "hidden_size": 64, "num_layers": 1, "num_heads": 2, "intermediate_size": 16,
+    "max_length": 96, "vocab_size": 700,
+}  # fmt: skip
+ANSWERS = ("1 + 8 = 9\n#### 9", "1 + 7 = 8\n#### 8", "#### 9", "3\n3\n#### 3")
+"""Right, wrong, right, wrong."""
+
+
+def words():
+    return tokenizers.train(["1 + 2 = 3\n"], TINY["vocab_size"])
+
+
+def prompts(split: str, number: int) -> list[Prompt]:
+    tokenizer = words()
+    return [
+        Prompt(
+            id=f"{split}{n}", task="solve", question=f"{n} + {9 - n % 9}?", prompt=f"{n} is\n",
+            answer="9", prompt_ids=tokenizer(f"{n} is\n")["input_ids"],
+        )
+        for n in range(number)
+    ]  # fmt: skip
+
+
+def completions(problems: list[Prompt], number: int) -> list[Completion]:
+    """Of each problem the answers in turn, from another one on."""
+    tokenizer, found = words(), []
+    for place, prompt in enumerate(problems):
+        for index in range(number):
+            text = ANSWERS[(index + place) % len(ANSWERS)]
+            ids = [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]
+            found.append(
+                Completion(
+                    id=prompt.id, index=index, completion=text, completion_ids=ids,
+                    logprob_sum=-1.0 - index / 8, finish_reason="stop", seed=0,
+                )
+            )  # fmt: skip
+    return found
+
+
+def make(study: str, settings: dict[str, Any], *, policies: tuple[str, ...] = ("sft",)) -> None:
+    """params.yaml, the study's own, prompts, and of each seed policies, samples and two rewards."""
+    content = {
+        "seeds": SEEDS,
+        "baseline": "sft",
+        "compute": COMPUTE | {"row_tokens": 96},
+        "model": {"path": None, "revision": None, "tiny": TINY},
+        "engine": "transformers",
+    }
+    write_yaml(Path("params.yaml"), content)
+    write_yaml(STUDY_PARAMS, {study: settings})
+    splits = {split: prompts(split, 6) for split in ("train", "dev", "test")}
+    for split, problems in splits.items():
+        lines.write(PROMPTS / f"{split}.jsonl", problems)
+    for seed in SEEDS:
+        for number, name in enumerate(policies):
+            model = tiny.build(TinyConfig(**TINY), words(), 10 * number + seed)
+            policy.save(model, words(), rows.model(name, seed))
+            folder = DATA / "samples" / name / str(seed)
+            for split in ("dev", "test"):
+                lines.write(folder / f"{split}.jsonl", completions(splits[split], 8))
+                lines.write(folder / f"{split}_greedy.jsonl", completions(splits[split], 1))
+        start, generator = rows.model("sft", seed), torch.Generator().manual_seed(seed)
+        process = process_head.from_policy(start, 2, compute(), CPU)
+        for parameter in process_head.head(process).parameters():
+            torch.nn.init.normal_(parameter, generator=generator)
+        policy.save(process, words(), DATA / f"rewards/process/{seed}/model")
+        for member in range(2):
+            model = scalar_head.from_policy(
+                start, words().pad_token_id, compute(), CPU, head_seed=member
+            )
+            policy.save(model, words(), DATA / f"rewards/preference/{seed}/model/{member}")
+    for kind in ("process", "preference"):
+        reward_file.write(DATA / "rewards" / kind, reward_file.of_model(kind))
+
+
+def write_yaml(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        YAML(typ="safe").dump(content, file)
+
+
+def write_json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def outputs(study: str) -> dict[str, bytes]:
+    """Everything that a study wrote, but its run record."""
+    folder = DATA / "studies" / study
+    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if not name.startswith("run/")}
