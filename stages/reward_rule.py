@@ -14,14 +14,12 @@ import shutil
 from pathlib import Path
 
 from stages import params, rows
-from stages.models import start as models_start
 from stages.models.aggregate import Mean
-from stages.models.config import ModelConfig
 from stages.params import Params
 from stages.rewards import own_reward, reward_file
 from stages.rewards.composition_config import Composition
 from stages.rewards.reward_file import RewardFile
-from stages.rows import DATA, Row
+from stages.rows import BASE, DATA, Row
 from stages.runtime import outputs, process, runs
 
 OWN, REWARDS = "own/", "rewards/"
@@ -32,7 +30,6 @@ class Config(Params):
     """What reward_rule reads of params.yaml, and its preset."""
 
     seeds: list[int]
-    model: ModelConfig
     preset: Composition
 
 
@@ -66,10 +63,12 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
             )
     kind, models, aggregate, own = None, {}, Mean(kind="mean"), None
     if composition.needs_judge():
-        kind = "policy"
-        models = {
-            seed: models_start.folder(row.policy, seed, config.model) for seed in config.seeds
-        }
+        if row.policy == BASE:
+            raise ValueError(
+                f"reward '{row.name}': its components ask a judge: expected `from: <policy>`, a "
+                f"row of `policies`, found `from: {BASE}`"
+            )
+        kind, models = "policy", {seed: rows.model(row.policy, seed) for seed in config.seeds}
     elif scored:
         other = reward_file.read(row.source)
         kind, aggregate = other.model, other.aggregate

@@ -1,4 +1,4 @@
-"""Load the user's own reward: one function in one file, named by a word of recipes.yaml."""
+"""Load the user's own reward: one function in one file, which a row names: `on: own/<file>`."""
 
 import importlib
 import re
@@ -7,16 +7,14 @@ from collections.abc import Callable
 from stages.records.problems import Prompt
 
 PACKAGE = "stages.rewards.own"
-NONE = "none"
-"""The word of an entry that has none."""
 WORD = re.compile(r"[a-z][a-z0-9_]*")
-"""What a file may be called, so that Python can import it; recipe_entries.Module is the same."""
+"""What a file may be called, so that Python can import it."""
 
 
 def load(word: str) -> Callable[[Prompt, str], float]:
     """The function `reward` of stages/rewards/own/<word>.py.
 
-    That file, and what it imports of `stages`, are dependencies of the entries that name it.
+    That file, and what it imports of `stages`, are dependencies of the rows that name it.
 
     Raises:
         ValueError: there is no such file or no such function in it.
@@ -33,7 +31,7 @@ def load(word: str) -> Callable[[Prompt, str], float]:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise ValueError(f"there is no {file}: write it, or correct the word `own`") from None
+        raise ValueError(f"there is no {file}: write it, or correct the word `on`") from None
     reward: Callable[[Prompt, str], float] | None = getattr(module, "reward", None)
     if not callable(reward):
         raise ValueError(f"{file} has no function `reward(prompt: Prompt, completion: str)`")

@@ -1,0 +1,90 @@
+"""People's preferences out of a file, as pairs for the reward model and for DPO.
+
+    python -m stages.label_people <pairs> --by people --preset .. --from base --on raw/<file>
+
+Reads JSON lines with a chosen and a rejected answer to one prompt, as text, as chat, or as
+transcripts (HH-RLHF, Bai et al. 2022, https://arxiv.org/abs/2204.05862), and the tokenizer of the
+policy `from`; writes pairs in tokens for training and held out, the same for every seed and so in no
+folder of one, and every row that is left out, with its line and the reason. Which side a pair is on
+depends on how its conversation opens (the text before the first answer) and on nothing else: one
+prompt is never on both sides, and neither are two turns of one conversation. Rows that are too long
+are left out whole and counted apart.
+"""
+
+from typing import Any
+
+from pydantic import Field
+
+from stages import params, rows
+from stages.models import preference_prompting
+from stages.models import start as models_start
+from stages.params import Params
+from stages.records import lines
+from stages.records.problems import BadRow
+from stages.rows import DATA
+from stages.runtime import outputs, process, runs
+from stages.sources import preference_files, quarantine
+from stages.sources.preference_formats import Columns
+
+
+class PeoplePreset(Params):
+    """What a file is like, and what is taken of it."""
+
+    format: preference_files.Format
+    """text: three columns of text; chat: lists of messages; transcript: HH-RLHF's form."""
+    columns: Columns
+    """What the file calls its columns."""
+    licence: str
+    """Under which licence the data may be used; recorded with the parameters."""
+    heldout_share: float = Field(gt=0, lt=1)
+    """Share of the conversations that reward models are tested on."""
+    max_tokens: int = Field(gt=0)
+    """Pairs that are longer, prompt and longer answer together, are left out; not more than the
+    model has positions."""
+    max_bad_share: float = Field(ge=0, lt=1)
+    """Largest share of rows that cannot be used; above it the file is refused."""
+    max_long_share: float = Field(ge=0, lt=1)
+    """Largest share of rows that are too long; above it the file is refused."""
+
+
+class Config(Params):
+    """What label_people reads of params.yaml, and its preset."""
+
+    seeds: list[int]
+    preset: PeoplePreset
+
+
+def main(*words: str) -> None:
+    """Write `train.jsonl`, `heldout.jsonl`, `quarantine.jsonl` and `metrics.json`."""
+    row = rows.parse(words)
+    with runs.start(f"label@{row.name}") as run:
+        config = params.load(Config, row.preset)
+        preset, path = config.preset, row.source
+        found = list(preference_files.pairs(path, preset.format, preset.columns))
+        bad = [one for one in found if isinstance(one, BadRow)]
+        raws = [one for one in found if not isinstance(one, BadRow)]
+        # That of every seed is the same.
+        tokenizer = models_start.tokenizer(row.policy, config.seeds[0])
+        encoded = preference_prompting.encode(raws, tokenizer, max_tokens=preset.max_tokens)
+        bad += preference_files.bad_rows(path.name, encoded.rejected)
+        over_long = preference_files.bad_rows(path.name, encoded.over_long)
+        limits = {"max_bad_share": (bad, preset.max_bad_share)}
+        limits |= {"max_long_share": (over_long, preset.max_long_share)}
+        for limit, (left_out, share) in limits.items():
+            place = f"{row.preset}.{limit}"
+            quarantine.check_share(left_out, len(found), max_share=share, limit=place)
+        sides = preference_files.split(encoded.pairs, preset.heldout_share)
+        metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
+        metrics["quarantined"] = quarantine.count_by_kind([*bad, *over_long])
+        with outputs.replace(DATA / "pairs" / row.name) as folder:
+            for side, pairs in sides.items():
+                metrics[side] = preference_files.describe(pairs)
+                run.log(0, {f"{side}/{key}": value for key, value in metrics[side].items()})
+                lines.write(folder / f"{side}.jsonl", pairs)
+            left_out = sorted([*bad, *over_long], key=lambda one: one.line)
+            lines.write(folder / "quarantine.jsonl", left_out)
+            outputs.write_json(folder / "metrics.json", metrics)
+
+
+if __name__ == "__main__":
+    process.run(main)

@@ -1,0 +1,96 @@
+"""Answers criticised and revised by a policy, after a constitution.
+
+    python -m stages.label_revision <pairs> --by revision --preset .. --from .. --on pools/<pool>
+
+Reads a pool of each seed, the problems that it answers, and the policy `from`, which criticises and
+revises. Writes each round's original, critique and revision (`triples.jsonl`); the problems to
+learn from with their last revision, for SFT (`demonstrations.jsonl`); and pairs of the last
+revision over the first answer (`train.jsonl`, `heldout.jsonl`). Bai et al. 2022 (Constitutional
+AI), https://arxiv.org/abs/2212.08073; stages/loops/revision.py says where we depart.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stages import params, rows
+from stages.engines import samplers
+from stages.engines.samplers import EngineName
+from stages.loops import revision, work
+from stages.loops.revision import RevisionConfig
+from stages.models import messages, policy, size
+from stages.models import start as models_start
+from stages.models.config import ModelConfig
+from stages.models.device import ComputeConfig
+from stages.params import Params
+from stages.records import lines, pools
+from stages.records.preferences import Revision
+from stages.rewards.feedback import revised_answers, revision_quality
+from stages.rows import DATA, Row
+from stages.runtime import outputs, process, runs, seeds
+from stages.runtime.seeds import SeedRun
+from stages.seeding import derive
+
+
+class Config(Params):
+    """What label_revision reads of params.yaml, and its preset."""
+
+    seeds: list[int]
+    compute: ComputeConfig
+    model: ModelConfig
+    engine: EngineName
+    preset: RevisionConfig
+
+
+def main(*words: str) -> None:
+    """Write pairs, demonstrations, triples and `metrics.json` of each seed."""
+    row = rows.parse(words)
+    with runs.start(f"label@{row.name}") as run:
+        config = params.load(Config, row.preset)
+        with outputs.replace(DATA / "pairs" / row.name) as folder:
+            seeds.side_by_side(partial(revise, config, row, folder), config.seeds, run, gpu=True)
+
+
+def revise(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+    """The revisions of one seed, by the policy of that seed."""
+    preset, seed, own = config.preset, derive(run.seed, "label_revision"), folder / str(run.seed)
+    sampler = samplers.load(
+        config.engine,
+        row.policy,
+        run.seed,
+        model=config.model,
+        compute=config.compute,
+        max_length=preset.max_prompt_tokens + preset.max_new_tokens,
+    )
+    tokenizer = models_start.tokenizer(row.policy, run.seed)
+    decode, encode = policy.decoder(tokenizer), messages.encoder(tokenizer)
+    triples: list[Revision] = []
+    history: list[dict[str, int | float]] = []
+    metrics: dict[str, Any] = {}
+    for side in pools.SIDES:
+        problems = pools.read(row.source, run.seed, side)
+        answers = revised_answers.choose(problems, preset.max_per_problem)
+        steps = revision.rounds(sampler, decode, encode, answers, preset, seed, side)
+        found: list[Revision] = []
+        for step in run.track(steps, total=preset.num_rounds, label=side):
+            history.append(step.metrics)
+            found += step.rows
+        triples += found
+        revised = revised_answers.gather(answers, found, preset.num_rounds)
+        metrics[side] = revision_quality.summarise(revised)
+        revision_quality.check_pairs(revised, row.source)
+        pairs = [pair for one in revised if (pair := one.preference()) is not None]
+        lines.write(own / f"{side}.jsonl", pairs)
+        if side == "train":
+            shown = [shown for one in revised if (shown := one.demonstration()) is not None]
+            lines.write(own / "demonstrations.jsonl", shown)
+    lines.write(own / "triples.jsonl", triples)
+    generated = sum(int(one["tokens/generated"]) for one in history)
+    metrics |= {"generated_tokens": generated, "trained_tokens": 0}
+    measured = size.of_policy(row.policy, run.seed, config.model)
+    metrics["work"] = work.summary(history, {"policy": measured})
+    outputs.write_json(own / "metrics.json", metrics)
+
+
+if __name__ == "__main__":
+    process.run(main)

@@ -1,0 +1,77 @@
+"""Demonstrations for supervised fine-tuning, chosen among a policy's own completions.
+
+    python -m stages.label_selection <pairs> --by selection --preset .. --from .. --on pools/<pool>
+
+Reads a pool of each seed and the problems that it answers; writes `demonstrations.jsonl`, rows like
+those of prepare_data. Rejection sampling: stages/rewards/rejection_sampling.py.
+"""
+
+from functools import partial
+from pathlib import Path
+
+from pydantic import Field
+
+from stages import params, rows
+from stages.params import Params
+from stages.records import lines, pools
+from stages.rewards import rejection_sampling
+from stages.rows import DATA, Row
+from stages.runtime import outputs, process, runs, seeds
+from stages.runtime.seeds import SeedRun
+from stages.seeding import derive
+
+
+class SelectionPreset(Params):
+    """What is kept of the completions that the answer checker accepts."""
+
+    max_per_problem: int = Field(ge=1)
+    """At most so many of one problem, so that easy problems do not dominate."""
+
+
+class Config(Params):
+    """What label_selection reads of params.yaml, and its preset."""
+
+    seeds: list[int]
+    preset: SelectionPreset
+
+
+def main(*words: str) -> None:
+    """Write `demonstrations.jsonl` and `metrics.json` of each seed."""
+    row = rows.parse(words)
+    with runs.start(f"label@{row.name}") as run:
+        config = params.load(Config, row.preset)
+        with outputs.replace(DATA / "pairs" / row.name) as folder:
+            seeds.side_by_side(partial(select, config, row, folder), config.seeds, run)
+
+
+def select(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+    """The demonstrations of one seed.
+
+    Raises:
+        ValueError: not a single completion is right.
+    """
+    problems = pools.read(row.source, run.seed, "train")
+    selected = [
+        rejection_sampling.select(
+            prompt,
+            pool,
+            max_kept=config.preset.max_per_problem,
+            seed=derive(run.seed, "label_selection", prompt.id),
+        )
+        for prompt, pool in run.track(problems)
+    ]
+    metrics = rejection_sampling.summarise(selected, sum(len(pool) for _, pool in problems))
+    if not metrics["kept"]:
+        raise ValueError(
+            f"{row.source}: expected right completions that ended by themselves, found none: "
+            f"{metrics}. Sample more of each problem (section sampling: num_samples, "
+            f"max_new_tokens), or from a policy that sometimes solves them."
+        )
+    run.log(0, metrics)
+    own = folder / str(run.seed)
+    lines.write(own / "demonstrations.jsonl", (one for some in selected for one in some))
+    outputs.write_json(own / "metrics.json", metrics)
+
+
+if __name__ == "__main__":
+    process.run(main)

@@ -1,1 +1,0 @@
-"""No reward of one's own: what the word `own` of an entry says that has none."""

@@ -1,0 +1,98 @@
+"""Step labels out of a file of another project, as rows for the process model.
+
+    python -m stages.steps_people <steps> --by people --preset .. --from base --on raw/<file>
+
+Reads PRM800K (Lightman et al. 2023), Math-Shepherd (Wang et al. 2024), MATH-APS (Luo et al.
+2024) or ProcessBench (Zheng et al. 2024), and the tokenizer of the policy `from`; writes solutions
+tokenised step by step with their labels, to learn from and held out, the same for every seed and so
+in no folder of one, and every row that is left out, with its line and the reason. Which side a
+solution is on depends on its prompt alone. What a label means in each format, and what is done with
+neutral ratings, alternatives and steps after an error, is stated in stages/sources/steps. Solutions
+that are too long are left out whole and counted apart. ProcessBench is held out whole.
+"""
+
+from typing import Any
+
+from pydantic import Field
+
+from stages import params, rows
+from stages.models import start as models_start
+from stages.models import step_prompting
+from stages.params import Params
+from stages.records import lines
+from stages.records.problems import BadRow
+from stages.rows import DATA
+from stages.runtime import outputs, process, runs
+from stages.sources import quarantine
+from stages.sources.steps import catalogue
+
+
+class StepFilePreset(Params):
+    """What a file is like, and what is taken of it."""
+
+    format: catalogue.Format
+    """The format; `kind` says which."""
+    licence: str
+    """Under which licence the data may be used; recorded with the parameters."""
+    prompt_template: str = Field(pattern=r"\{question\}")
+    """As data.prompt_template."""
+    separator: str = Field(min_length=1)
+    """What stands behind a step, as the process model's preset splits on."""
+    heldout_share: float = Field(ge=0, le=1)
+    """Share of the problems that process models are tested on; of a test set all."""
+    max_tokens: int = Field(gt=0)
+    """Solutions that are longer, with prompt and step tokens, are left out; not more than the
+    model has positions."""
+    max_bad_share: float = Field(ge=0, lt=1)
+    """Largest share of rows and solutions that cannot be used; above it the file is refused."""
+    max_long_share: float = Field(ge=0, lt=1)
+    """Largest share of solutions that are too long; above it the file is refused."""
+
+
+class Config(Params):
+    """What steps_people reads of params.yaml, and its preset."""
+
+    seeds: list[int]
+    preset: StepFilePreset
+
+
+def main(*words: str) -> None:
+    """Write `train.jsonl`, `heldout.jsonl`, `quarantine.jsonl` and `metrics.json`."""
+    row = rows.parse(words)
+    with runs.start(f"label_steps@{row.name}") as run:
+        config = params.load(Config, row.preset)
+        preset, path = config.preset, row.source
+        found = list(catalogue.solutions(path, preset.format))
+        bad = [one for one in found if isinstance(one, BadRow)]
+        raws = [raw for one in found if not isinstance(one, BadRow) for raw in one]
+        num_rows = len(raws) + len(bad)
+        encoded = step_prompting.encode(
+            raws,
+            # That of every seed is the same.
+            models_start.tokenizer(row.policy, config.seeds[0]),
+            template=preset.prompt_template,
+            separator=preset.separator,
+            max_tokens=preset.max_tokens,
+        )
+        bad += catalogue.bad_rows(path.name, encoded.rejected)
+        over_long = catalogue.bad_rows(path.name, encoded.over_long)
+        limits = {"max_bad_share": (bad, preset.max_bad_share)}
+        limits |= {"max_long_share": (over_long, preset.max_long_share)}
+        for limit, (left_out, share) in limits.items():
+            place = f"{row.preset}.{limit}"
+            quarantine.check_share(left_out, num_rows, max_share=share, limit=place)
+        metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
+        metrics["quarantined"] = quarantine.count_by_kind([*bad, *over_long])
+        metrics |= catalogue.describe(encoded.rows)
+        run.log(0, {f"solutions/{key}": value for key, value in metrics["solutions"].items()})
+        with outputs.replace(DATA / "steps" / row.name) as folder:
+            for side, own in catalogue.split(encoded.rows, preset.heldout_share).items():
+                metrics[side] = len(own)
+                lines.write(folder / f"{side}.jsonl", own)
+            left_out = sorted([*bad, *over_long], key=lambda one: one.line)
+            lines.write(folder / "quarantine.jsonl", left_out)
+            outputs.write_json(folder / "metrics.json", metrics)
+
+
+if __name__ == "__main__":
+    process.run(main)
