@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,23 +16,25 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[1]
 
 
-def change_params(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Edit the three files of parameters in `folder`, as one."""
+Edit = Callable[[dict[str, Any], dict[str, Any]], None]
+"""Changes params.yaml and presets.yaml."""
+FILES = ("params.yaml", "stages/presets.yaml")
+
+
+def change_params(folder: Path, edit: Edit) -> None:
+    """Edit params.yaml and presets.yaml in `folder`; comments and `<<:` stay."""
     yaml = YAML()
-    paths = [folder / f"{name}.yaml" for name in ("params", "presets", "recipes")]
-    parts = [yaml.load(path) for path in paths]
-    params = {key: value for part in parts for key, value in part.items()}
-    edit(params)
-    for path, part in zip(paths, parts, strict=True):
-        for key in part:
-            part[key] = params[key]
-        yaml.dump(part, path)
+    yaml.width = 1000
+    contents = [yaml.load(folder / name) for name in FILES]
+    edit(*contents)
+    for name, content in zip(FILES, contents, strict=True):
+        yaml.dump(content, folder / name)
 
 
 class PipelineCopy:
     """The committed and not ignored files in a new git repository, with other parameters."""
 
-    def __init__(self, path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, path: Path, change: Edit) -> None:
         self.path = path
         self.executions: set[str] = set()
         """Ids of every execution seen so far."""
@@ -46,23 +49,26 @@ class PipelineCopy:
         self._git(path, "add", ".")
         self._git(path, "-c", "user.name=test", "-c", "user.email=@", "commit", "-qm", "copy")
 
-    def change(self, edit: Callable[[dict[str, Any]], None]) -> None:
-        """Edit params.yaml and those beside it, as one."""
+    def change(self, edit: Edit) -> None:
+        """Edit params.yaml and presets.yaml."""
         change_params(self.path, edit)
 
+    def switch_on(self, *recipes: str) -> None:
+        """Name recipes, and no others, in `vars` of dvc.yaml."""
+        path = self.path / "dvc.yaml"
+        named = ", ".join(f"stages/recipes/{name}.yaml" for name in recipes)
+        path.write_text(re.sub(r"(?m)^vars: .*$", f"vars: [{named}]", path.read_text()))
+
     def repro(self) -> set[str]:
-        """`dvc repro`; the names of the stages that it executed."""
-        self.run("-m", "dvc", "repro")
-        found = self.records()
-        # A restored run record is of an execution that was seen when it happened.
-        executed = {name for name, execution in found.items() if execution not in self.executions}
-        self.executions |= set(found.values())
+        """`dvc repro`; the names of the stages that it executed, plan and track among them."""
+        said = self.run("-m", "dvc", "repro")
+        self.executions |= set(self.records().values())
         self.locks.add((self.path / "dvc.lock").read_bytes())
-        return executed
+        return set(re.findall(r"(?m)^Running stage '(.*)':$", said))
 
     def records(self) -> dict[str, str]:
         """Execution id by stage, of the run records in the work tree."""
-        found = [json.loads(path.read_text()) for path in self.path.glob("data/**/run/run.json")]
+        found = [json.loads(path.read_text()) for path in self.path.glob("data/runs/**/run.json")]
         return {record["stage"]: record["execution_id"] for record in found}
 
     def run(self, *arguments: str) -> str:
