@@ -49,7 +49,7 @@ from stages.loops.reward import RewardConfig
 from stages.loops.sft import SftConfig
 from stages.loops.step import Step
 from stages.models import portable, scalar_head
-from stages.records.outcome import Outcome
+from stages.records.preferences import Outcome
 from stages.rewards.judged import Judged
 
 NUM_STEPS = 20
