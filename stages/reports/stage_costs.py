@@ -12,7 +12,7 @@ from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
 
 FLOAT = 4
-"""Bytes of a weight, gradient or moment: all are float32 (`stages/models/checkpoint`)."""
+"""Bytes of a weight, gradient or moment: all are float32 (`stages/models/policy`)."""
 PASSES = ("sampled", "read", "trained")
 
 
