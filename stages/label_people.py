@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from stages import params, rows
-from stages.models import preference_prompting
+from stages.models import label_prompting
 from stages.models import start as models_start
 from stages.params import Params
 from stages.records import lines
@@ -65,7 +65,7 @@ def main(*words: str) -> None:
         raws = [one for one in found if not isinstance(one, BadRow)]
         # That of every seed is the same.
         tokenizer = models_start.tokenizer(row.policy, config.seeds[0])
-        encoded = preference_prompting.encode(raws, tokenizer, max_tokens=preset.max_tokens)
+        encoded = label_prompting.encode_pairs(raws, tokenizer, max_tokens=preset.max_tokens)
         bad += preference_files.bad_rows(path.name, encoded.rejected)
         over_long = preference_files.bad_rows(path.name, encoded.over_long)
         limits = {"max_bad_share": (bad, preset.max_bad_share)}

@@ -18,7 +18,7 @@ from stages.engines import samplers
 from stages.engines.samplers import EngineName
 from stages.loops import revision, work
 from stages.loops.revision import RevisionConfig
-from stages.models import messages, policy, size
+from stages.models import policy, prompting, size
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
@@ -63,7 +63,7 @@ def revise(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
         max_length=preset.max_prompt_tokens + preset.max_new_tokens,
     )
     tokenizer = models_start.tokenizer(row.policy, run.seed)
-    decode, encode = policy.decoder(tokenizer), messages.encoder(tokenizer)
+    decode, encode = policy.decoder(tokenizer), prompting.message_encoder(tokenizer)
     triples: list[Revision] = []
     history: list[dict[str, int | float]] = []
     metrics: dict[str, Any] = {}

@@ -16,8 +16,8 @@ from typing import Any
 from pydantic import Field
 
 from stages import params, rows
+from stages.models import label_prompting
 from stages.models import start as models_start
-from stages.models import step_prompting
 from stages.params import Params
 from stages.records import lines
 from stages.records.problems import BadRow
@@ -66,7 +66,7 @@ def main(*words: str) -> None:
         bad = [one for one in found if isinstance(one, BadRow)]
         raws = [raw for one in found if not isinstance(one, BadRow) for raw in one]
         num_rows = len(raws) + len(bad)
-        encoded = step_prompting.encode(
+        encoded = label_prompting.encode_steps(
             raws,
             # That of every seed is the same.
             models_start.tokenizer(row.policy, config.seeds[0]),

@@ -10,7 +10,6 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from stages.models import model_tokenizer, policy
-from stages.models import tokenizer as embedded
 from stages.rewards.feedback.judge_prompt import judge_message
 
 QUESTION = "Anna has 3 apples. She buys 4 more. How many apples now?"
@@ -30,7 +29,7 @@ def checkpoint() -> Path:
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    tokenizer = embedded.train(MESSAGES, 700)
+    tokenizer = model_tokenizer.train_tokenizer(MESSAGES, 700)
     pad_id, eos_id = model_tokenizer.pad_id(tokenizer), model_tokenizer.eos_id(tokenizer)
     config = LlamaConfig(
         vocab_size=len(tokenizer),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import presets
 import torch
 from live_memory import LiveMemory
+from stages.loops.actor import Actor, Task
 from tiny_checkpoints import CPU, EOS, PAD, compute
 from tiny_rollouts import OPTIM, decode
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
@@ -15,7 +16,6 @@ from stages.algorithms.memory.prediction import Job, Prediction, predict, reside
 from stages.algorithms.memory.shape import Shape
 from stages.engines.transformers import TransformersSampler
 from stages.loops import group_rl, ppo, preference, reward, sft
-from stages.loops.actor import Actor, Task
 from stages.loops.choices.preference_loss import SigmoidLoss
 from stages.loops.group_preset import GroupRlConfig
 from stages.loops.model_reward import judge

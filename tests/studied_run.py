@@ -9,9 +9,9 @@ from ruamel.yaml import YAML
 from tiny_checkpoints import COMPUTE, CPU, compute
 
 from stages import rows
-from stages.models import policy, process_head, scalar_head, tiny
-from stages.models import tokenizer as tokenizers
-from stages.models.tiny import TinyConfig
+from stages.models import model_tokenizer as tokenizers
+from stages.models import policy, process_head, scalar_head
+from stages.models.config import TinyConfig, build_tiny
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -30,7 +30,7 @@ ANSWERS = ("1 + 8 = 9\n#### 9", "1 + 7 = 8\n#### 8", "#### 9", "3\n3\n#### 3")
 
 
 def words():
-    return tokenizers.train(["1 + 2 = 3\n"], TINY["vocab_size"])
+    return tokenizers.train_tokenizer(["1 + 2 = 3\n"], TINY["vocab_size"])
 
 
 def prompts(split: str, number: int) -> list[Prompt]:
@@ -76,7 +76,7 @@ def make(study: str, settings: dict[str, Any], *, policies: tuple[str, ...] = ("
         lines.write(PROMPTS / f"{split}.jsonl", problems)
     for seed in SEEDS:
         for number, name in enumerate(policies):
-            model = tiny.build(TinyConfig(**TINY), words(), 10 * number + seed)
+            model = build_tiny(TinyConfig(**TINY), words(), 10 * number + seed)
             policy.save(model, words(), rows.model(name, seed))
             folder = DATA / "samples" / name / str(seed)
             for split in ("dev", "test"):

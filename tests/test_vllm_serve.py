@@ -9,12 +9,10 @@ import vllm_server
 from vllm_installed import needs_vllm
 
 from stages.engines import openai_endpoint, transformers
-from stages.engines.answer_cache import AnswerCache
+from stages.engines.endpoint_reply import AnswerCache
 from stages.engines.openai_endpoint import EndpointChooser
 from stages.models import model_tokenizer, policy
-from stages.models.next_token import TransformersNextToken
-from stages.models.option_tokens import option_tokens
-from stages.models.policy_chooser import PolicyChooser
+from stages.models.policy_chooser import PolicyChooser, TransformersNextToken, option_tokens
 
 
 def connect(url: str, model: str, folder: Path) -> EndpointChooser:

@@ -11,7 +11,7 @@ from stages.models import prompting
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
-from stages.models.option_tokens import option_tokens
+from stages.models.policy_chooser import option_tokens
 from stages.params import Params
 from stages.rewards.feedback import reasoning as feedback_reasoning
 from stages.rows import BASE
@@ -86,7 +86,7 @@ def load(
                 f"whose judge is of kind policy."
             )
         from stages.engines import openai_endpoint
-        from stages.engines.answer_cache import AnswerCache
+        from stages.engines.endpoint_reply import AnswerCache
 
         return openai_endpoint.connect(
             model=judge.model,
@@ -99,8 +99,7 @@ def load(
         )
     from stages.engines import samplers
     from stages.engines.transformers import TransformersSampler
-    from stages.models.next_token import TransformersNextToken
-    from stages.models.policy_chooser import PolicyChooser
+    from stages.models.policy_chooser import PolicyChooser, TransformersNextToken
 
     tokenizer = models_start.tokenizer(policy, seed)
     cue = prompting.ids([feedback_reasoning.CUE], tokenizer)[0] if reasoning_tokens else []

@@ -1,16 +1,56 @@
-"""What a judge's server replied: the parts that a choice is read from, and the reading.
+"""What a judge's server replied: the reading of it, its URL, and answers kept on disk.
 
-The parts are what is cached, so that a change of the reading is seen in answers of the past too.
+The parts of a reply are what is cached, so that a change of the reading is seen in answers of the
+past too. The cache is no output: deleting it costs the requests again and nothing else. With it, a
+run that was killed asks for nothing twice, and a run from the same inputs gives the same bits
+although a server's batches round differently from one day to the next.
 """
 
+import hashlib
+import json
 import math
+import os
+import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from stages.algorithms.judge_readings import option_probabilities
 from stages.chooser import Choice
-from stages.models.option_tokens import AROUND
+from stages.models.policy_chooser import AROUND
+
+
+def check_url(url: str, variable: str) -> None:
+    """Make sure that `url`, found in the environment `variable`, is one of a server.
+
+    Raises:
+        ValueError: it is none. The value is not repeated.
+    """
+    try:
+        parts = urlsplit(url)
+        known = (
+            parts.scheme in ("http", "https")
+            and re.fullmatch(r"[\w.:-]+", parts.hostname or "") is not None
+            and parts.netloc.count("@") <= 1
+            and parts.port != 0
+        )
+    except ValueError:  # a port that is no number; its text repeats what stands there
+        known = False
+    if not known:
+        raise ValueError(
+            f"expected http(s)://host[:port]/v1 in {variable}, found something else (not shown "
+            f"here: it may hold a password). Write @, :, / and # inside a password as %40, %3A, "
+            f"%2F and %23."
+        )
+
+
+def shown_url(url: str) -> str:
+    """The URL without user, password and query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +64,7 @@ class Reply:
     num_generated_tokens: int
 
 
-def parts(answer: Any, place: str) -> Reply:
+def reply_parts(answer: Any, place: str) -> Reply:
     """The parts of what the client made of a server's reply, of the chat API or the other.
 
     Args:
@@ -60,12 +100,12 @@ def parts(answer: Any, place: str) -> Reply:
     )
 
 
-def restored(kept: Mapping[str, Any]) -> Reply:
+def restored_reply(kept: Mapping[str, Any]) -> Reply:
     """The reply of which `kept` is the JSON: there are no tuples."""
     return Reply(**{**kept, "first": [(token, logprob) for token, logprob in kept["first"]]})
 
 
-def read(decision: Reply, thought: Reply | None, options: Sequence[str]) -> Choice:
+def read_reply(decision: Reply, thought: Reply | None, options: Sequence[str]) -> Choice:
     """The choice that `decision` begins with; `thought` before it is counted as a cost only."""
     variants: dict[str, list[float]] = {option: [] for option in options}
     for token, logprob in decision.first:
@@ -82,3 +122,44 @@ def read(decision: Reply, thought: Reply | None, options: Sequence[str]) -> Choi
         num_generated_tokens=sum(reply.num_generated_tokens for reply in replies),
         first_token=max(decision.first, key=lambda told: told[1])[0],
     )
+
+
+@dataclass(frozen=True)
+class AnswerCache:
+    """One JSON file an answer below `folder`; any number of processes may share it."""
+
+    folder: Path
+
+    def get(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The answer to this request, or None.
+
+        Raises:
+            ValueError: the file is not one that `put` wrote.
+        """
+        path = self._path(request)
+        if not path.exists():
+            return None
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["request"] == request:
+                return content["answer"]
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}: expected an answer of the judge with its request, found something else "
+                f"({error!r}): delete this file."
+            ) from error
+        raise ValueError(f"{path}: expected the request it is named after: delete this file.")
+
+    def put(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+        """Keep `answer`; it is there as a whole or not at all."""
+        path = self._path(request)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump({"request": request, "answer": answer}, file, ensure_ascii=False)
+        Path(temporary).replace(path)
+
+    def _path(self, request: Mapping[str, Any]) -> Path:
+        text = json.dumps(request, sort_keys=True, ensure_ascii=False)
+        digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+        return self.folder / digest[:2] / f"{digest}.json"

@@ -18,9 +18,15 @@ from typing import Any, Literal
 import openai
 
 from stages.chooser import Choice
-from stages.engines import endpoint_reply, endpoint_url
-from stages.engines.answer_cache import AnswerCache
-from stages.engines.endpoint_reply import Reply
+from stages.engines.endpoint_reply import (
+    AnswerCache,
+    Reply,
+    check_url,
+    read_reply,
+    reply_parts,
+    restored_reply,
+    shown_url,
+)
 from stages.rewards.feedback import reasoning
 from stages.rewards.feedback.untrusted_text import defuse
 
@@ -93,7 +99,7 @@ class EndpointChooser:
             turns.append({"role": "user", "content": reasoning.VERDICT})
         chat = {"logprobs": True, "top_logprobs": self.top_logprobs}
         shown = chat if self.api == "chat" else {"logprobs": self.top_logprobs}
-        return endpoint_reply.read(self._complete(turns, 1, shown), thought, self.options)
+        return read_reply(self._complete(turns, 1, shown), thought, self.options)
 
     def _complete(
         self, turns: list[dict[str, str]], max_tokens: int, shown: dict[str, Any]
@@ -108,7 +114,7 @@ class EndpointChooser:
         key = {"api": self.api, "revision": self.revision, "request": asked}
         known = self.cache.get(key)
         if known is not None:
-            return endpoint_reply.restored(known)
+            return restored_reply(known)
         chat, plain = self.client.chat.completions, self.client.completions
         try:
             answer: Any = (chat if self.api == "chat" else plain).create(**asked)
@@ -117,7 +123,7 @@ class EndpointChooser:
                 f"expected JSON from {self._place}, found what is called JSON and is none: "
                 f"{error}. Correct the URL, which ends in /v1, or look into the server's log."
             ) from error
-        reply = endpoint_reply.parts(answer, self._place)
+        reply = reply_parts(answer, self._place)
         if shown and not reply.first:
             raise ValueError(
                 f"expected the log-probs of the answer's first token, found none in what "
@@ -129,7 +135,7 @@ class EndpointChooser:
 
     @property
     def _place(self) -> str:
-        shown = endpoint_url.shown(str(self.client.base_url))
+        shown = shown_url(str(self.client.base_url))
         return f"the judge at {shown} (environment variable {URL})"
 
     def _trouble(self, error: openai.APIError) -> str:
@@ -179,7 +185,7 @@ def connect(
             f"environment variable {URL} (such as http://127.0.0.1:8000/v1), found none. Set it, "
             f"and {KEY} if it asks for a key."
         )
-    endpoint_url.check(url, URL)
+    check_url(url, URL)
     concurrency = environment.get(CONCURRENCY, "8")
     if not concurrency.isdecimal() or int(concurrency) < 1:
         raise ValueError(f"expected a number above 0 in {CONCURRENCY}, found {concurrency!r}")

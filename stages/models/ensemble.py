@@ -1,10 +1,10 @@
-"""One reward model or several that score as one.
+"""One reward model or several that score as one, and the scores of completions by them.
 
 A folder with a model in it is a reward model; one with numbered folders, a model in each, is an
 ensemble. Everything that is scored by the one can be scored by the other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +14,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.ensemble import std
-from stages.models import scalar_head
+from stages.models import model_tokenizer, scalar_head
 from stages.models.aggregate import Aggregate
-from stages.models.batch import Batch
+from stages.models.batch import Batch, Group, micro_batches
 from stages.models.device import ComputeConfig
 
 CONFIG = "config.json"
@@ -79,3 +79,38 @@ def folders(path: Path) -> list[Path]:
             f"entry of train_reward_model, or an ensemble that assemble_ensembles wrote."
         )
     return [numbers[name] for name in sorted(numbers, key=int)]
+
+
+Scorer = Callable[[Sequence[Group]], Scores]
+"""Completions with their prompts -> a score of each, in turn; on the CPU."""
+
+
+def load_scorer(
+    path: Path, aggregate: Aggregate, compute: ComputeConfig, device: torch.device
+) -> Scorer:
+    """What completions are worth to the models at `path`, in eval mode.
+
+    Args:
+        path: the folder of a reward model, of an ensemble of them or of an outcome model.
+        aggregate: how an ensemble's scores become one.
+        compute: precision.
+        device: where it computes.
+    """
+    models = load(path, aggregate, compute, device)
+    pad_id = model_tokenizer.pad_id(model_tokenizer.load(folders(path)[0]))
+    return lambda groups: _in_batches(models, groups, compute, pad_id)
+
+
+@torch.no_grad()
+def _in_batches(
+    models: Ensemble, groups: Sequence[Group], compute: ComputeConfig, pad_id: int
+) -> Scores:
+    """The scores of all completions of `groups`, whatever numbers they have."""
+    places = {index: place for place, index in enumerate(i for g in groups for i in g.indices)}
+    values, disagreement = torch.zeros(2, len(places))
+    for batch in micro_batches(groups, compute, pad_id, models.device):
+        found = models(batch)
+        own = [places[index] for index in batch.indices]
+        values[own] = found.values.cpu()
+        disagreement[own] = found.disagreement.cpu()
+    return Scores(values=values, disagreement=disagreement)

@@ -1,19 +1,108 @@
-"""The tokenizer of the model that is trained: its own, or one learned for the tiny model."""
+"""The tokenizer of the model that is trained: its own, or one learned for the tiny model.
 
+The learned one is byte-level BPE, every whole number below 200 one token. Digits as tokens make a
+small model learn arithmetic too slowly to be moved by reinforcement learning in minutes; one token
+a number does not. Any text can be encoded and decoded without loss.
+"""
+
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from transformers import AutoTokenizer
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.models import tokenizer as embedded
 from stages.models.config import ModelConfig
+
+NUM_NUMBERS = 200
+PAD, EOS, STEP = "<|pad|>", "<|end|>", "<|step|>"
+# A number keeps the space before it, as words do; longer numbers split from the left, three
+# digits at a time; a newline is a token of its own.
+PRE_TOKEN = Regex(r"\n| ?\d{1,3}| ?[^\s\d\p{P}\p{S}]+| ?[\p{P}\p{S}]+|\s")
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """A tokenizer whose words are learned from `texts` and whose numbers are given.
+
+    The vocabulary is: pad, end-of-sequence and step tokens, the 256 bytes, the
+    numbers 0 to 199 with and without a leading space, then merges learned from
+    `texts` up to `vocab_size`. The step token is reserved for process rewards.
+
+    Raises:
+        ValueError: `vocab_size` is smaller than the fixed part.
+    """
+    number_vocab, number_merges = _number_merges()
+    learned = _learned_merges(texts, vocab_size - len(number_vocab) - 3)
+    vocab = {token: index for index, token in enumerate([PAD, EOS, STEP, *number_vocab])}
+    if len(vocab) > vocab_size:
+        raise ValueError(
+            f"vocab_size is {vocab_size}; the bytes, numbers and special tokens alone need "
+            f"{len(vocab)}: raise model.tiny.vocab_size."
+        )
+    merges = list(number_merges)
+    for left, right in learned:
+        if left + right not in vocab:
+            vocab[left + right] = len(vocab)
+        merges.append((left, right))
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, fuse_unk=False))
+    tokenizer.pre_tokenizer = _pre_tokenizer()
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=EOS,
+        additional_special_tokens=[STEP],
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(PRE_TOKEN, behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+def _number_merges() -> tuple[list[str], list[tuple[str, str]]]:
+    """The bytes and numbers as a vocabulary, with the merges that build the numbers."""
+    vocab = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = []
+    for number in range(10, NUM_NUMBERS):
+        text = str(number)
+        merges.append((text[:-1], text[-1]))
+        if number >= 110:
+            # 10 is merged before 11, which leaves 1 and 10 of 110.
+            merges.append((text[0], text[1:]))
+        vocab.append(text)
+    for number in range(NUM_NUMBERS):
+        merges.append(("Ġ", str(number)))
+        vocab.append(f"Ġ{number}")
+    return vocab, merges
+
+
+def _learned_merges(texts: Iterable[str], vocab_size: int) -> list[tuple[str, str]]:
+    """BPE merges of the words of `texts`, numbers left out."""
+    trainee = Tokenizer(models.BPE())
+    trainee.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(r" ?\d+"), behavior="removed"), _pre_tokenizer()]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=max(vocab_size + 256, 256),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    trainee.train_from_iterator(texts, trainer=trainer)
+    merges = json.loads(trainee.to_str())["model"]["merges"]
+    return [(left, right) for left, right in merges][: max(vocab_size, 0)]
 
 
 def for_model(config: ModelConfig, texts: Iterable[str]) -> PreTrainedTokenizerBase:
     """The tokenizer of `config.path`; without a path, one trained on `texts`."""
     if config.path is None:
-        return embedded.train(texts, config.tiny.vocab_size)
+        return train_tokenizer(texts, config.tiny.vocab_size)
     return load(config.path, config.revision)
 
 

@@ -1,18 +1,62 @@
-"""A causal language model as a policy: load, log-probabilities of completions, save."""
+"""A causal language model as a policy: load, log-probabilities of completions, save.
+
+A checkpoint is read whole: a weight that is not in the file is an error, not a random number.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from stages.algorithms.logprobs import full_kl, token_logprobs
-from stages.models import checkpoint
 from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
+
+
+def read_checkpoint(
+    auto_class: Any, path: str | Path, *, new: frozenset[str], **settings: Any
+) -> PreTrainedModel:
+    """The model of `auto_class` (an AutoModelFor...) at `path`, a folder or a hub id.
+
+    Weights are read from safetensors, in float32; attention is PyTorch's, which takes
+    the boolean masks of shared rows (eager attention would add them to the scores).
+
+    Args:
+        new: names of weights that are meant to be missing: a new head.
+
+    Raises:
+        ValueError: any other weight is missing, or one has another shape.
+    """
+    # What the report and the bar say is checked below, or is noise in a log.
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        model, report = auto_class.from_pretrained(
+            str(path),
+            dtype=torch.float32,
+            use_safetensors=True,
+            attn_implementation="sdpa",
+            output_loading_info=True,
+            **settings,
+        )
+    finally:
+        logging.set_verbosity(verbosity)
+    wrong = (set(report["missing_keys"]) - new) | {str(key) for key in report["mismatched_keys"]}
+    if wrong:
+        raise ValueError(
+            f"{path}: weights missing or of another shape: {', '.join(sorted(wrong))}. The "
+            f"checkpoint is not a whole {auto_class.__name__}: save it again with "
+            f"save_pretrained, or name another in params.yaml."
+        )
+    return model
+
 
 # Set by architectures that change the logits after the output matrix, which the chunked
 # log-probabilities here would miss.
@@ -33,7 +77,7 @@ def load(
     Raises:
         ValueError: an architecture whose logits are not a plain linear map.
     """
-    model = checkpoint.read(
+    model = read_checkpoint(
         AutoModelForCausalLM, path, new=frozenset(), revision=revision or "main"
     )
     return prepare(model, compute, device)

@@ -1,21 +1,107 @@
-"""A local causal language model as a judge, whichever engine it runs on."""
+"""A local causal language model as a judge, whichever engine it runs on.
+
+An option's probability is that of the tokens of the vocabulary that spell it, right after the
+prompt.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.algorithms.judge_readings import option_probabilities
+from stages.algorithms.packing import token_budget_batches
 from stages.chooser import Choice, NextToken
 from stages.models import model_tokenizer, policy, prompting
 from stages.models.device import ComputeConfig
-from stages.models.messages import encoder
-from stages.models.next_token import TransformersNextToken
-from stages.models.option_tokens import option_tokens
+from stages.models.prompting import message_encoder
 from stages.rewards.feedback import reasoning
 from stages.sampler import Sampler
+
+AROUND = " \t\r\n()[]{}<>.,:;*\"'`"
+"""What may stand around an option without changing what it is: "(1)", " 1.", "**1"."""
+
+
+def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) -> list[list[int]]:
+    """For each option the ids of every token that reads as it, in ascending order.
+
+    A token reads as an option when its decoded text, without spaces, brackets, stops and quotes
+    around it, equals the option. Special tokens never do.
+
+    Raises:
+        ValueError: an option that no token spells.
+    """
+    special = set(tokenizer.all_special_ids)
+    found: dict[str, list[int]] = {option: [] for option in options}
+    for token_id in sorted(set(tokenizer.get_vocab().values()) - special):
+        text = str(tokenizer.decode([token_id])).strip(AROUND)
+        if text in found:
+            found[text].append(token_id)
+    missing = [option for option, ids in found.items() if not ids]
+    if missing:
+        raise ValueError(
+            f"expected one token for each of the options {list(options)}, found none for "
+            f"{missing} in the judge's vocabulary: judge with a model whose tokenizer has them."
+        )
+    return [found[option] for option in options]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformersNextToken:
+    """Reads prompts with `model`, in batches of at most `max_tokens` padded tokens."""
+
+    model: PreTrainedModel
+    pad_id: int
+    max_tokens: int
+
+    @torch.no_grad()
+    def next_logprobs(
+        self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
+    ) -> list[list[float]]:
+        """See `stages.chooser.NextToken.next_logprobs`.
+
+        Raises:
+            ValueError: an empty prompt, or one longer than the model has positions.
+        """
+        if any(len(prompt) == 0 for prompt in prompts):
+            raise ValueError("expected prompts of at least one token, found an empty one")
+        longest = max((len(prompt) for prompt in prompts), default=0)
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        if positions is not None and longest > positions:
+            raise ValueError(
+                f"a prompt has {longest} tokens, the model {positions} positions: lower the "
+                f"judge's max_prompt_tokens"
+            )
+        was_training = self.model.training
+        self.model.eval()
+        results: list[list[float]] = [[] for _ in prompts]
+        for chosen in token_budget_batches([len(prompt) for prompt in prompts], self.max_tokens):
+            batch = self._read([prompts[i] for i in chosen], token_ids)
+            for i, logprobs in zip(chosen, batch, strict=True):
+                results[i] = logprobs
+        self.model.train(was_training)
+        return results
+
+    def _read(self, prompts: list[Sequence[int]], token_ids: Sequence[int]) -> list[list[float]]:
+        device = self.model.device
+        width = max(len(prompt) for prompt in prompts)
+        # On the left, so that every prompt ends in the one column whose logits are computed.
+        input_ids = torch.full((len(prompts), width), self.pad_id)
+        attention = torch.zeros(len(prompts), width, dtype=torch.long)
+        for row, prompt in enumerate(prompts):
+            input_ids[row, width - len(prompt) :] = torch.tensor(list(prompt))
+            attention[row, width - len(prompt) :] = 1
+        logits = self.model(
+            input_ids=input_ids.to(device),
+            attention_mask=attention.to(device),
+            position_ids=(attention.cumsum(1) - 1).clamp(min=0).to(device),
+            use_cache=False,
+            logits_to_keep=1,
+        ).logits[:, -1]
+        return logits.float().log_softmax(-1)[:, list(token_ids)].tolist()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +113,7 @@ class PolicyChooser:
     """Writes the reasoning; the same model. None: there is none to write."""
     tokenizer: PreTrainedTokenizerBase
     option_ids: list[list[int]]
-    """Of each option, the tokens that spell it (`models/option_tokens`)."""
+    """Of each option, the tokens that spell it (`option_tokens`)."""
     max_prompt_tokens: int
     """A longer message is not read."""
     reasoning_tokens: int
@@ -36,7 +122,7 @@ class PolicyChooser:
     def choose(self, messages: Sequence[str]) -> list[Choice | None]:
         """See `stages.chooser.Chooser.choose`."""
         request = reasoning.REQUEST if self.reasoning_tokens else ""
-        prompts = encoder(self.tokenizer)([message + request for message in messages])
+        prompts = message_encoder(self.tokenizer)([message + request for message in messages])
         fitting = [i for i, ids in enumerate(prompts) if len(ids) <= self.max_prompt_tokens]
         if not fitting:
             return [None] * len(prompts)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from stages.models import process_scorer, scorer
+from stages.models import ensemble, process_scorer
 from stages.models.batch import Group, split_group
 from stages.models.device import ComputeConfig
 from stages.records import pools
@@ -101,7 +101,7 @@ def _load(
     if reward.model == "process":
         reader = process_scorer.load(path, compute, device)
         return lambda chunk: Columns(steps=process_scorer.completion_steps(reader, chunk))
-    model = scorer.load(path, reward.aggregate, compute, device)
+    model = ensemble.load_scorer(path, reward.aggregate, compute, device)
     several = (path / "0").is_dir()
 
     def view(chunk: Sequence[Group]) -> Columns:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.models import checkpoint
+from stages.models import policy
 from stages.models.batch import Batch, Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
 from stages.models.policy import hidden_states, prepare
@@ -86,7 +86,7 @@ def from_policy(
         separator: what ended the steps it is going to learn from; sampled completions that it
             scores are split by it.
     """
-    model = checkpoint.read(AutoModelForTokenClassification, path, new=NEW, num_labels=2)
+    model = policy.read_checkpoint(AutoModelForTokenClassification, path, new=NEW, num_labels=2)
     for parameter in head(model).parameters():
         nn.init.zeros_(parameter)
     model.config.step_token_id = step_id
@@ -103,7 +103,7 @@ def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreT
         ValueError: a token classifier with other labels, or one that does not say what follows
             a step and what ends it.
     """
-    model = checkpoint.read(AutoModelForTokenClassification, path, new=frozenset())
+    model = policy.read_checkpoint(AutoModelForTokenClassification, path, new=frozenset())
     found = [getattr(model.config, key, None) for key in ("step_token_id", "step_separator")]
     if model.config.id2label != LABELS or not isinstance(found[0], int) or not found[1]:
         raise ValueError(

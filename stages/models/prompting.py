@@ -12,6 +12,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models.model_tokenizer import eos_id
 from stages.records.problems import Demonstration, Exchange, Problem, Prompt
+from stages.rewards.feedback.untrusted_text import defuse
 
 TASK = "solve"
 PLACEHOLDER = "{question}"
@@ -172,3 +173,19 @@ def special_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 
 def _decode(token_ids: list[int], tokenizer: PreTrainedTokenizerBase) -> str:
     return str(tokenizer.decode(token_ids, skip_special_tokens=True))
+
+
+def message_encoder(
+    tokenizer: PreTrainedTokenizerBase,
+) -> Callable[[Sequence[str]], list[list[int]]]:
+    """Messages to the ids of the prompts that they are (by the chat template where there is one).
+
+    What spells a special token in a message is taken apart: none may be read as one.
+    """
+    specials = special_texts(tokenizer)
+
+    def encode(messages: Sequence[str]) -> list[list[int]]:
+        plain = [defuse(message, specials) for message in messages]
+        return ids(render(plain, tokenizer, PLACEHOLDER), tokenizer)
+
+    return encode

@@ -12,10 +12,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
-from stages.models import checkpoint
 from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
-from stages.models.policy import hidden_states, prepare, unflatten
+from stages.models.policy import hidden_states, prepare, read_checkpoint, unflatten
 
 
 def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreTrainedModel:
@@ -59,7 +58,7 @@ def from_policy(
 def _read(
     path: str | Path, compute: ComputeConfig, device: torch.device, *, new: frozenset[str]
 ) -> PreTrainedModel:
-    model = checkpoint.read(AutoModelForSequenceClassification, path, new=new, num_labels=1)
+    model = read_checkpoint(AutoModelForSequenceClassification, path, new=new, num_labels=1)
     return prepare(model, compute, device)
 
 

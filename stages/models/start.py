@@ -7,8 +7,8 @@ from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import rows
-from stages.models import model_tokenizer, policy, tiny
-from stages.models.config import ModelConfig
+from stages.models import model_tokenizer, policy
+from stages.models.config import ModelConfig, build_tiny
 from stages.models.device import ComputeConfig
 from stages.rows import BASE
 
@@ -47,7 +47,7 @@ def load(
         return policy.load(config.path, compute, device, config.revision)
     if weights_seed is None:
         raise ValueError(NO_BASE)
-    built = tiny.build(config.tiny, tokenizer(name, seed), weights_seed)
+    built = build_tiny(config.tiny, tokenizer(name, seed), weights_seed)
     return policy.prepare(built, compute, device)
 
 

@@ -9,7 +9,6 @@ from stages.chooser import Chooser
 from stages.engines import choosers
 from stages.engines.samplers import EngineName
 from stages.models import ensemble, model_tokenizer, process_scorer, prompting
-from stages.models import scorer as models_scorer
 from stages.models.aggregate import Aggregate
 from stages.models.batch import Group, split_group
 from stages.models.config import ModelConfig
@@ -149,7 +148,7 @@ def values(
     reward_model, process_model = words.reward_model, words.process
     device = setup(compute)
     if reward_model != NO_MODEL:
-        score = models_scorer.load(DATA / reward_model, aggregate, compute, device)
+        score = ensemble.load_scorer(DATA / reward_model, aggregate, compute, device)
         tokenizer = model_tokenizer.load(ensemble.folders(DATA / reward_model)[0])
         end = model_tokenizer.eos_id(tokenizer)
 

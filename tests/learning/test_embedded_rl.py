@@ -4,10 +4,10 @@ import presets
 import pytest
 import torch
 from learning.conftest import MAX_NEW_TOKENS, REWARD_MODEL, SFT, Embedded, gain
+from stages.loops.actor import Actor, Task
 
 from stages.engines import transformers as engine
 from stages.loops import critic, epochs, group_rl, model_reward, ppo
-from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig
 from stages.loops.ppo import PpoConfig
 from stages.models import model_tokenizer, policy

@@ -9,7 +9,6 @@ from parity.characters import text
 from tiny_checkpoints import CPU, checkpoint, compute, random_ids
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 
-from stages.models import checkpoint as checkpoints
 from stages.models import policy
 
 # Two tokens, of which the last is the one with the label.
@@ -70,7 +69,7 @@ def solutions() -> Sequence[Solution]:
 def step_model() -> PreTrainedModel:
     """The tiny Llama under a head of two scores, all dropout off."""
     new = frozenset({"score.weight", "score.bias"})
-    found = checkpoints.read(
+    found = policy.read_checkpoint(
         AutoModelForTokenClassification, checkpoint("llama"), new=new, num_labels=2
     )
     generator = torch.Generator().manual_seed(5)

@@ -28,12 +28,12 @@ from exact_models import assert_same, language_model, scalar_model, take_gradien
 from hypothesis import given
 from hypothesis import strategies as st
 from random_grids import examples
+from stages.loops.actor import Actor, Task
 from tiny_checkpoints import CPU, EOS, PAD, build, compute, load, random_ids
 from tiny_rollouts import OPTIM, decode, make_demonstrations, make_prompts, make_sampler, weights
 
 from stages.algorithms.aggregation import token_mean
 from stages.loops import group_rl, measured, rollouts
-from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig
 from stages.models import policy, scalar_head
 from stages.models.batch import Group, collate, micro_batches

@@ -6,7 +6,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from stages import import_preferences
-from stages.models import tokenizer
+from stages.models import model_tokenizer
 from stages.records import lines
 from stages.records.preferences import Preference
 from stages.records.problems import BadRow
@@ -27,7 +27,9 @@ OUTPUT = import_preferences.OUTPUT / "mine"
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = tokenizer.train(["Human: how do I do this? Assistant: you can, I think."], 700)
+    words = model_tokenizer.train_tokenizer(
+        ["Human: how do I do this? Assistant: you can, I think."], 700
+    )
     words.save_pretrained(import_preferences.TOKENIZER)
     write_params()
 

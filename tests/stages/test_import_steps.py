@@ -5,7 +5,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from stages import import_steps
-from stages.models import tokenizer
+from stages.models import model_tokenizer
 from stages.records import lines
 from stages.records.problems import BadRow
 from stages.records.steps import StepLabels
@@ -28,7 +28,7 @@ OUTPUT = import_steps.OUTPUT / "mine"
 @pytest.fixture(autouse=True)
 def words(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = tokenizer.train(["Solve: what is 2 + 2? 2 + 2 = 4"], 700)
+    words = model_tokenizer.train_tokenizer(["Solve: what is 2 + 2? 2 + 2 = 4"], 700)
     words.save_pretrained(import_steps.TOKENIZER)
     write_params()
     return words

@@ -13,9 +13,9 @@ from ruamel.yaml import YAML
 from tiny_checkpoints import COMPUTE
 
 from stages import label_steps
-from stages.models import policy, tiny
-from stages.models import tokenizer as tokenizers
-from stages.models.tiny import TinyConfig
+from stages.models import model_tokenizer as tokenizers
+from stages.models import policy
+from stages.models.config import TinyConfig, build_tiny
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -83,8 +83,8 @@ def write_params(**changes):
 def make_inputs(
     question="Anna has 3 apples. She buys 4 more. She finds {n} more. How many apples now?",
 ):
-    tokenizer = tokenizers.train([RIGHT], TINY["vocab_size"])
-    model = tiny.build(TinyConfig(**TINY), tokenizer, 0)
+    tokenizer = tokenizers.train_tokenizer([RIGHT], TINY["vocab_size"])
+    model = build_tiny(TinyConfig(**TINY), tokenizer, 0)
     policy.save(model, tokenizer, Path("data") / POLICY)
     prompts, pool = [], []
     for number in range(6):

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from stages import library
 from stages.loops import rollouts
-from stages.models.tokenizer import train as train_tokenizer
+from stages.models.model_tokenizer import train_tokenizer
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 TEXTS = [f"{a} plus {b} is {a + b}" for a in range(10) for b in range(10)]

@@ -9,14 +9,16 @@ from tiny_checkpoints import COMPUTE
 from transformers import PreTrainedModel
 
 from stages import revise_answers
-from stages.models import tiny, tokenizer
-from stages.models.tiny import TinyConfig
+from stages.models import model_tokenizer
+from stages.models.config import TinyConfig, build_tiny
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.preferences import Preference, Revision
 from stages.records.problems import Demonstration, Prompt
 
-WORDS = tokenizer.train(["Check result: Anna has 3 apples.\n> #### 3\nCritique:\n"] * 2, 700)
+WORDS = model_tokenizer.train_tokenizer(
+    ["Check result: Anna has 3 apples.\n> #### 3\nCritique:\n"] * 2, 700
+)
 SHAPE = {
     "hidden_size": 16,
     "num_layers": 1,
@@ -70,7 +72,7 @@ def end_early(model: PreTrainedModel) -> None:
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    model = tiny.build(TinyConfig(**SHAPE), WORDS, 0)
+    model = build_tiny(TinyConfig(**SHAPE), WORDS, 0)
     end_early(model)
     model.save_pretrained(Path("data") / POLICY)
     WORDS.save_pretrained(Path("data") / POLICY)

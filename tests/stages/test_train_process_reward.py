@@ -9,10 +9,10 @@ from tiny_checkpoints import COMPUTE, CPU, compute
 from tiny_rollouts import OPTIM
 
 from stages import train_process_reward
-from stages.models import policy, process_scorer, tiny
-from stages.models import tokenizer as tokenizers
+from stages.models import model_tokenizer as tokenizers
+from stages.models import policy, process_scorer
+from stages.models.config import TinyConfig, build_tiny
 from stages.models.process_head import Solution
-from stages.models.tiny import TinyConfig
 from stages.records import lines
 from stages.records.steps import StepLabels
 
@@ -68,8 +68,8 @@ def rows(numbers, tokenizer, prompt="sum?\n"):
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tokenizer = tokenizers.train(["3 + 4 = 7\n#### 7 sum?"], TINY["vocab_size"])
-    policy.save(tiny.build(TinyConfig(**TINY), tokenizer, 0), tokenizer, Path("data") / START)
+    tokenizer = tokenizers.train_tokenizer(["3 + 4 = 7\n#### 7 sum?"], TINY["vocab_size"])
+    policy.save(build_tiny(TinyConfig(**TINY), tokenizer, 0), tokenizer, Path("data") / START)
     lines.write(Path("data") / TRAIN / "steps.jsonl", rows(range(4), tokenizer))
     # Another problem: what is held out may share no prompt with what is learned.
     heldout = rows([7], tokenizer, prompt="7 sum?\n")
@@ -91,7 +91,7 @@ def test_it_learns_what_is_right_and_its_folder_alone_scores():
     assert metrics["heldout"]["truth"]["balanced_accuracy"] == 1.0
     assert metrics["heldout"]["labels"]["auroc_within_problem"] == 1.0
     scorer = process_scorer.load(path / "process_model", compute(), CPU)
-    tokenizer = tokenizers.train(["3 + 4 = 7\n#### 7 sum?"], TINY["vocab_size"])
+    tokenizer = tokenizers.train_tokenizer(["3 + 4 = 7\n#### 7 sum?"], TINY["vocab_size"])
     steps = scorer.split(tokenizer("".join(RIGHT))["input_ids"])
     assert len(steps) == 2
     (scores,) = scorer([Solution(prompt_ids=tokenizer("sum?\n")["input_ids"], steps=steps)])

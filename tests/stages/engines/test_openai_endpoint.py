@@ -6,7 +6,7 @@ import pytest
 from option_server import Endpoint, serve
 
 from stages.engines import openai_endpoint
-from stages.engines.answer_cache import AnswerCache
+from stages.engines.endpoint_reply import AnswerCache
 from stages.engines.openai_endpoint import EndpointChooser
 from stages.rewards.feedback import reasoning
 

@@ -3,9 +3,8 @@ from tiny_checkpoints import checkpoint, compute
 
 from stages.engines import samplers
 from stages.engines.transformers import TransformersSampler
-from stages.models import start, tokenizer
-from stages.models.config import ModelConfig
-from stages.models.tiny import TinyConfig
+from stages.models import model_tokenizer, start
+from stages.models.config import ModelConfig, TinyConfig
 from stages.sampler import Sampler
 
 MODEL = ModelConfig(
@@ -24,7 +23,7 @@ MODEL = ModelConfig(
 
 def test_a_policys_folder_is_sampled_with_its_own_tokenizer(tmp_path, monkeypatch):
     monkeypatch.setattr(start, "DATA", checkpoint("llama").parent)
-    words = tokenizer.train(["2 + 2"] * 2, 700)
+    words = model_tokenizer.train_tokenizer(["2 + 2"] * 2, 700)
     words.save_pretrained(checkpoint("llama"))
     found = samplers.load(
         "transformers", checkpoint("llama").name, model=MODEL, compute=compute(), max_length=64

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, GenerationConfig
 
 from stages.engines import transformers as engine
 from stages.engines.transformers import TransformersSampler, draw, fixed_point_cumulative
-from stages.models import policy, tokenizer
+from stages.models import model_tokenizer, policy
 from stages.models.batch import Group, collate
 from stages.seeding import derive
 
@@ -185,7 +185,7 @@ def test_fixed_point_sums_draw_the_same_tokens():
 
 
 def chat_tokenizer():
-    words = tokenizer.train(["a few words"], 700)
+    words = model_tokenizer.train_tokenizer(["a few words"], 700)
     words.chat_template = (
         "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}"
         "{% if add_generation_prompt %}[assistant]{% endif %}"
@@ -219,7 +219,7 @@ def test_a_chat_model_stops_at_any_of_its_end_tokens(tmp_path):
 
 
 def test_a_tokenizers_end_token_counts_even_where_the_model_names_none():
-    words = tokenizer.train(["a few words"], 700)
+    words = model_tokenizer.train_tokenizer(["a few words"], 700)
     model = load("llama")
     model.generation_config.eos_token_id = None
     assert engine.from_model(model, words, max_batch=4).eos_ids == {words.eos_token_id}

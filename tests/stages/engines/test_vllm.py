@@ -12,7 +12,7 @@ from vllm_installed import needs_vllm
 from stages.engines import vllm
 from stages.engines.transformers import TransformersSampler
 from stages.engines.vllm import VllmSampler
-from stages.models.next_token import TransformersNextToken
+from stages.models.policy_chooser import TransformersNextToken
 
 EOS, VOCAB = 0, 101
 

@@ -7,11 +7,11 @@ from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from stages.loops import checkpoints
 from stages.loops.step import Step
 from stages.models import lora, policy
-from stages.models import tokenizer as tokenizers
+from stages.models import model_tokenizer as tokenizers
 from stages.models.batch import Group, collate
 from stages.models.lora import LoraConfig
 
-TOKENIZER = tokenizers.train(["3 + 4 = 7"], 700)
+TOKENIZER = tokenizers.train_tokenizer(["3 + 4 = 7"], 700)
 
 
 @pytest.mark.parametrize(

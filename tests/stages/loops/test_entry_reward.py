@@ -4,16 +4,16 @@ import judge_checkpoint
 import presets
 import pytest
 import torch
+from stages.loops.actor import Actor, Task
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import OPTIM, alone, decode, make_prompts, make_sampler, weights
 
 from stages.engines import transformers
 from stages.loops import entry_reward, group_rl, model_reward, rollouts
-from stages.loops.actor import Actor, Task
 from stages.loops.group_preset import GroupRlConfig
 from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.aggregate import Mean, Minimum
-from stages.models.option_tokens import option_tokens
+from stages.models.policy_chooser import option_tokens
 from stages.records.problems import Prompt
 from stages.rewards.composition_config import Composition
 from stages.rewards.feedback.judge_prompt import judge_message

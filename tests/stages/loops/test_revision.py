@@ -6,15 +6,17 @@ from tiny_checkpoints import CPU, compute
 from stages.engines import transformers
 from stages.loops import revision
 from stages.loops.revision import RevisionConfig
-from stages.models import messages, policy, tiny, tokenizer
-from stages.models.tiny import TinyConfig
+from stages.models import model_tokenizer, policy, prompting
+from stages.models.config import TinyConfig, build_tiny
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards.feedback import revision_prompt
 from stages.rewards.feedback.constitution import CONSTITUTIONS
 from stages.rewards.feedback.revised_answers import Answer
 
-WORDS = tokenizer.train(["Check result: Anna has 3 apples.\n> #### 3\nCritique:\n"] * 2, 700)
+WORDS = model_tokenizer.train_tokenizer(
+    ["Check result: Anna has 3 apples.\n> #### 3\nCritique:\n"] * 2, 700
+)
 SHAPE = TinyConfig(
     hidden_size=16,
     num_layers=1,
@@ -27,12 +29,12 @@ SHAPE = TinyConfig(
 
 def make_sampler():
     torch.manual_seed(0)
-    model = policy.prepare(tiny.build(SHAPE, WORDS, 0), compute(), CPU)
+    model = policy.prepare(build_tiny(SHAPE, WORDS, 0), compute(), CPU)
     return transformers.from_model(model, WORDS, max_batch=64)
 
 
 SAMPLER = make_sampler()
-DECODE, ENCODE = policy.decoder(WORDS), messages.encoder(WORDS)
+DECODE, ENCODE = policy.decoder(WORDS), prompting.message_encoder(WORDS)
 
 
 def answer(number: int) -> Answer:

@@ -2,11 +2,14 @@ import itertools
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tiny_checkpoints import (
     BLOCKS,
     CPU,
     FAMILIES,
     PAD,
+    build,
+    checkpoint,
     compute,
     gradients,
     load,
@@ -17,6 +20,7 @@ from tiny_checkpoints import (
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
     CohereConfig,
     CohereForCausalLM,
     MistralConfig,
@@ -26,8 +30,48 @@ from transformers import (
 )
 
 from stages.algorithms import logprobs as chunked
-from stages.models import policy, tokenizer
+from stages.models import model_tokenizer, policy
 from stages.models.batch import Group, collate, micro_batches
+from stages.models.policy import read_checkpoint
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_weight_is_read_as_it_was_saved_tied_ones_included(family):
+    model = read_checkpoint(AutoModelForCausalLM, checkpoint(family), new=frozenset())
+    expected = build(family).state_dict()
+    for name, weight in model.state_dict().items():
+        assert weight.dtype == torch.float32
+        assert torch.equal(weight, expected[name]), name
+
+
+def test_a_checkpoint_that_lacks_a_weight_is_refused_by_its_name(tmp_path):
+    build("llama").save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"missing .* model\.layers\.1\.mlp\.up_proj\.weight"):
+        read_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+
+
+def test_a_policy_read_as_a_reward_model_lacks_its_head_unless_a_new_one_is_meant():
+    with pytest.raises(ValueError, match=r"score\.weight"):
+        read_checkpoint(
+            AutoModelForSequenceClassification, checkpoint("llama"), new=frozenset(), num_labels=1
+        )
+    head = frozenset({"score.weight"})
+    model = read_checkpoint(
+        AutoModelForSequenceClassification, checkpoint("llama"), new=head, num_labels=1
+    )
+    assert model.get_parameter("score.weight").shape == (1, 16)
+
+
+def test_pickled_weights_are_never_read(tmp_path):
+    model = build("llama")
+    model.config.save_pretrained(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(OSError, match="safetensors"):
+        read_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+
 
 TEMPERATURE = 0.8
 # (prompt length, lengths of its completions)
@@ -247,7 +291,7 @@ def test_a_saved_policy_is_safetensors_that_transformers_loads_as_the_same_funct
     family, tmp_path
 ):
     model = load(family)
-    words = tokenizer.train(["a few words"], 700)
+    words = model_tokenizer.train_tokenizer(["a few words"], 700)
     policy.save(model, words, tmp_path)
     assert (tmp_path / "model.safetensors").exists()
     assert not list(tmp_path.glob("*.bin"))
@@ -257,7 +301,7 @@ def test_a_saved_policy_is_safetensors_that_transformers_loads_as_the_same_funct
 
 
 def test_decoding_leaves_special_tokens_out():
-    words = tokenizer.train(["a few words"], 700)
+    words = model_tokenizer.train_tokenizer(["a few words"], 700)
     ids = words("a few words")["input_ids"]
     assert policy.decoder(words)([*ids, words.eos_token_id]) == "a few words"
 

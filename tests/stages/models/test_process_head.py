@@ -3,7 +3,7 @@ import torch
 from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, checkpoint, compute, exact, random_ids
 from transformers import AutoModelForTokenClassification
 
-from stages.models import lora, policy, process_head, tokenizer
+from stages.models import lora, model_tokenizer, policy, process_head
 from stages.models.batch import micro_batches
 from stages.models.lora import LoraConfig
 from stages.models.process_head import Solution
@@ -95,7 +95,7 @@ def test_a_later_step_changes_no_earlier_score():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_saved_folder_alone_gives_the_same_scores_and_says_its_step_token(family, tmp_path):
     model = make_model(family)
-    policy.save(model, tokenizer.train(["a few words"], 700), tmp_path)
+    policy.save(model, model_tokenizer.train_tokenizer(["a few words"], 700), tmp_path)
     assert (tmp_path / "model.safetensors").exists()
     assert not list(tmp_path.glob("*.bin"))
     again = process_head.load(tmp_path, compute(), CPU)
@@ -125,13 +125,15 @@ def test_a_classifier_that_does_not_say_where_steps_end_is_refused(key, tmp_path
 
 
 def test_the_embedded_tokenizer_has_a_step_token():
-    assert process_head.step_token_id(tokenizer.train(["a"], 700), "<|step|>") == STEP
+    assert (
+        process_head.step_token_id(model_tokenizer.train_tokenizer(["a"], 700), "<|step|>") == STEP
+    )
 
 
 @pytest.mark.parametrize("token", ["<|other|>", "ки", "\n", "<|end|>", "<|pad|>", ""])
 def test_a_step_token_that_is_not_one_free_special_token_is_refused(token):
     with pytest.raises(ValueError, match=r"one of \['<\|step\|>'\]"):
-        process_head.step_token_id(tokenizer.train(["a"], 700), token)
+        process_head.step_token_id(model_tokenizer.train_tokenizer(["a"], 700), token)
 
 
 @pytest.mark.parametrize("steps", [[], [[3], []]])

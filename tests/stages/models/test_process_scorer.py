@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute
 
-from stages.models import policy, process_head, process_scorer, tokenizer
+from stages.models import model_tokenizer, policy, process_head, process_scorer
 from stages.models.batch import Group
 from stages.models.process_head import Solution
 
@@ -21,12 +21,12 @@ def folder(tmp_path, monkeypatch):
     generator = torch.Generator().manual_seed(1)
     for parameter in process_head.head(model).parameters():
         torch.nn.init.normal_(parameter, generator=generator)
-    policy.save(model, tokenizer.train(["1"], 700), DATA / WORD)
+    policy.save(model, model_tokenizer.train_tokenizer(["1"], 700), DATA / WORD)
 
 
 def groups():
     """`*` is token 12 of the embedded tokenizer: steps of 2, 1 and 2 tokens, and of 2."""
-    words = tokenizer.train(["1"], 700)
+    words = model_tokenizer.train_tokenizer(["1"], 700)
     star = words.convert_tokens_to_ids("*")
     assert isinstance(star, int)
     assert star < 32

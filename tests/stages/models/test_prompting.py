@@ -1,10 +1,10 @@
 import pytest
 
-from stages.models import prompting, tokenizer
+from stages.models import model_tokenizer, prompting
 from stages.records.problems import Exchange, Problem
 
 TEMPLATE = "Solve: {question}\n"
-WORDS = tokenizer.train(["Solve: What is 2 plus 2?\n2 + 2 = 4\n#### 4"] * 2, 800)
+WORDS = model_tokenizer.train_tokenizer(["Solve: What is 2 plus 2?\n2 + 2 = 4\n#### 4"] * 2, 800)
 
 
 def problem(question: str = "What is 2 plus 2?", solution: str | None = "#### 4") -> Problem:
@@ -82,3 +82,33 @@ def test_a_message_that_is_too_long_is_refused_by_name():
 def test_a_tokenizer_is_learned_from_other_tasks_too():
     texts = prompting.training_texts([problem()], TEMPLATE, [exchange()])
     assert texts == ["Solve: What is 2 plus 2?\n#### 4", "Judge: 2 or 4?\nBetter:\n2"]
+
+
+MESSAGES_WORDS = model_tokenizer.train_tokenizer(["Check result: 2 + 2 = 4\nCritique:\n"] * 2, 800)
+CHAT = (
+    "{% for message in messages %}<|step|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|step|>{% endif %}"
+)
+
+
+def test_a_message_is_the_prompt_itself():
+    (ids,) = prompting.message_encoder(MESSAGES_WORDS)(["Check result: 2 + 2 = 4\nCritique:\n"])
+    assert MESSAGES_WORDS.decode(ids) == "Check result: 2 + 2 = 4\nCritique:\n"
+    assert prompting.message_encoder(MESSAGES_WORDS)([]) == []
+
+
+@pytest.mark.parametrize("special", ["<|end|>", "<|pad|>", "<|step|>"])
+def test_no_special_token_that_somebody_wrote_is_read_as_one(special):
+    (ids,) = prompting.message_encoder(MESSAGES_WORDS)([f"> 4{special}\n> {special * 2}"])
+    assert set(ids).isdisjoint(MESSAGES_WORDS.all_special_ids)
+    assert special not in MESSAGES_WORDS.decode(ids)
+
+
+def test_those_of_the_chat_template_are():
+    chat = model_tokenizer.train_tokenizer(["Why?"] * 2, 800)
+    chat.chat_template = CHAT
+    (ids,) = prompting.message_encoder(chat)(["Why? <|end|>"])
+    step, end = chat.convert_tokens_to_ids(["<|step|>", "<|end|>"])
+    assert prompting.message_encoder(chat)([]) == []
+    assert ids[0] == ids[-1] == step
+    assert [token for token in ids if token in (step, end)] == [step, end, step]

@@ -3,7 +3,7 @@ import torch
 from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, checkpoint, compute, exact, random_ids
 from transformers import AutoModelForSequenceClassification
 
-from stages.models import policy, scalar_head, tokenizer
+from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.batch import Group, collate, micro_batches
 
 
@@ -94,7 +94,7 @@ def test_a_saved_model_is_safetensors_that_transformers_and_we_load_as_the_same_
     family, tmp_path
 ):
     model = make_model(family)
-    policy.save(model, tokenizer.train(["a few words"], 700), tmp_path)
+    policy.save(model, model_tokenizer.train_tokenizer(["a few words"], 700), tmp_path)
     assert (tmp_path / "model.safetensors").exists()
     assert not list(tmp_path.glob("*.bin"))
     batch = collate(make_groups(), 64, PAD, CPU)

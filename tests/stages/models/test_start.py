@@ -5,7 +5,7 @@ import pytest
 import torch
 from tiny_checkpoints import CPU, checkpoint, compute
 
-from stages.models import policy, start, tokenizer
+from stages.models import model_tokenizer, policy, start
 from stages.models.config import ModelConfig
 
 TINY = {
@@ -18,7 +18,7 @@ RANDOM = ModelConfig(path=None, revision=None, tiny=TINY)
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tokenizer.train(["1 + 1 = 2"], 700).save_pretrained(Path("data") / start.BASE)
+    model_tokenizer.train_tokenizer(["1 + 1 = 2"], 700).save_pretrained(Path("data") / start.BASE)
 
 
 def weights(model):

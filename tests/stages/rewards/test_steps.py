@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.models import tokenizer as tokenizers
+from stages.models import model_tokenizer as tokenizers
 from stages.models.policy import decoder
 from stages.rewards.steps import split_steps
 
@@ -49,7 +49,7 @@ def test_the_steps_joined_are_the_completion_and_none_is_empty(ids, separator):
 
 
 def test_lines_of_the_embedded_tokenizer():
-    tokenizer = tokenizers.train(["3 + 4 = 7\n7 * 2 = 14\n#### 14"], 700)
+    tokenizer = tokenizers.train_tokenizer(["3 + 4 = 7\n7 * 2 = 14\n#### 14"], 700)
     decode = decoder(tokenizer)
     ids = tokenizer("3 + 4 = 7\n7 * 2 = 14\n#### 14")["input_ids"] + [tokenizer.eos_token_id]
     steps = split_steps(ids, decode, "\n")

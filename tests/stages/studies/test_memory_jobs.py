@@ -19,7 +19,7 @@ from stages import train_grpo, train_ppo
 from stages.algorithms.memory.prediction import numbers
 from stages.algorithms.memory.shape import from_config
 from stages.loops import rollouts
-from stages.models import checkpoint as checkpoints
+from stages.models import policy as checkpoints
 from stages.models import scalar_head
 from stages.records import lines
 from stages.studies import memory_jobs
@@ -84,13 +84,13 @@ def test_a_job_lists_the_models_that_the_entry_point_loads(
     monkeypatch, module, preset, reward, scorer, rank
 ):
     loaded = []
-    read = checkpoints.read
+    read = checkpoints.read_checkpoint
 
     def watch(*args, **kwargs):
         loaded.append(read(*args, **kwargs))
         return loaded[-1]
 
-    monkeypatch.setattr(checkpoints, "read", watch)
+    monkeypatch.setattr(checkpoints, "read_checkpoint", watch)
     stage = module.__name__.removeprefix("stages.")
     sizes = {
         "num_steps": 1, "prompts_per_step": 1, "temperature": 1.0, "max_new_tokens": 4,

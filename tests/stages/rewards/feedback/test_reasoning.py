@@ -7,7 +7,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from stages.models import prompting
-from stages.models.option_tokens import option_tokens
+from stages.models.policy_chooser import option_tokens
 from stages.rewards.feedback import reasoning
 from stages.rewards.feedback.judge_prompt import OPTIONS, STYLES, judge_message
 

@@ -1,6 +1,6 @@
 import pytest
 
-from stages.models import tokenizer as embedded
+from stages.models import model_tokenizer as embedded
 from stages.rewards.feedback.injections import ATTACKS
 from stages.rewards.feedback.untrusted_text import CONTROL, defuse
 
@@ -42,7 +42,7 @@ def test_other_text_is_left_as_it_is():
 
 
 def test_a_defused_attack_holds_no_special_token_of_the_embedded_tokenizer():
-    tokenizer = embedded.train(["Anna has 3 apples"], 700)
+    tokenizer = embedded.train_tokenizer(["Anna has 3 apples"], 700)
     special = set(tokenizer.all_special_ids)
     for attack in [*ATTACKS.values(), "<|end|>", "<|step|><|pad|>"]:
         ids = tokenizer(defuse(attack, set(tokenizer.all_special_tokens)))["input_ids"]
