@@ -16,17 +16,11 @@ from stages.studies.probe_catalogue import PROBES
 
 Metrics = Mapping[str, Any]
 
-PRESET_TABLES = {
-    "train_sft": "sft",
-    "train_dpo": "preference",
-    "train_ppo": "ppo",
-    "train_grpo": "group_rl",
-}
 METHODS = {
-    "train_sft": "supervised fine-tuning",
-    "train_dpo": "direct preference optimisation on pairs, or a variant of it (see the preset)",
-    "train_ppo": "proximal policy optimisation on its own rollouts",
-    "train_grpo": "group-relative policy optimisation on its own rollouts",
+    "sft": "supervised fine-tuning",
+    "dpo": "direct preference optimisation on pairs, or a variant of it (see the preset)",
+    "ppo": "proximal policy optimisation on its own rollouts",
+    "grpo": "group-relative policy optimisation on its own rollouts",
 }
 LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0")
 """Names that the hub knows; any other licence is `other`, with its own words."""
@@ -34,15 +28,14 @@ LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0")
 
 def render(
     name: str,
-    made_by: str,
     *,
-    entry: Metrics,
+    row: Metrics,
     parents: Sequence[str],
-    tables: Metrics,
+    presets: Metrics,
     model: Metrics,
     data: Metrics,
-    training: Metrics,
-    evaluation: Metrics,
+    training: Mapping[int, Metrics],
+    evaluation: Mapping[int, Metrics],
     probes: Metrics,
     gate: Metrics | None,
     verdict: str,
@@ -50,38 +43,37 @@ def render(
     """The card.
 
     Args:
-        name: the policy's, in reports.
-        made_by: the entry that trained it.
-        entry: the words of that entry.
-        parents: the entries that it was made from, the first made first.
-        tables: the presets' sections.
+        name: the policy's.
+        row: of params.yaml.
+        parents: the rows that it was made from, the first made first.
+        presets: of it and of its reward.
         model: the section `model`.
         data: the data card.
-        training: metrics.json of `made_by`.
-        evaluation: of evaluate_policy.
-        probes: of probe_policy.
+        training: metrics.json of each seed's training.
+        evaluation: of each seed's evaluation.
+        probes: of `probe_gate.summarise`, with the accuracy on dev.
         gate: of `probe_gate.compare`; None for the baseline.
         verdict: of `probe_gate.verdict`.
     """
-    stage = made_by.split("/", maxsplit=1)[0]
+    seeds = list(evaluation)
     parts = [
         "---\n" + _yaml(_header(name, model, data, evaluation)) + "---",
         f"# {name}",
-        f"{_what(model)}, trained by {METHODS[stage]} (`{made_by}`). The checkpoint is the folder "
-        f"`policy` beside this file; weights are safetensors, and no code comes with them.",
+        f"{_what(model)}, trained by {METHODS[row['train']]}, once with each of the seeds "
+        f"{', '.join(map(str, seeds))}. The checkpoints are `data/policies/{name}/model/<seed>`; "
+        f"weights are safetensors, and no code comes with them.",
         "## Data",
         _data(data),
         "## Parents",
-        "Made from, in this order (an entry of the recipe each): "
+        "Made from, in this order (a row of params.yaml each): "
         + (", ".join(f"`{parent}`" for parent in parents) or "nothing but the base model")
         + ".",
         "## Parameters",
-        f"Entry: `{_inline(entry)}`",
-        *_presets(stage, entry, tables),
+        f"Row: `{_inline(row)}`",
+        *(f"Preset `{word}`: `{_inline(content)}`" for word, content in presets.items()),
         "## Results",
-        f"{evaluation['num_problems']} test problems that no policy learned from. In brackets "
-        "intervals over problems.",
-        markdown.table(["", "value"], [[label, text] for label, text in _results(evaluation)]),
+        f"{evaluation[seeds[0]]['num_problems']} test problems that no policy learned from.",
+        markdown.table(["", "mean", *(f"seed {seed}" for seed in seeds)], _results(evaluation)),
         f"On {probes['dev_accuracy']['problems']} dev problems, by which the best policy is "
         f"chosen: {markdown.percent(probes['dev_accuracy'])} of single samples are right.",
         "## Probes and release gate",
@@ -96,7 +88,35 @@ def render(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _header(name: str, model: Metrics, data: Metrics, evaluation: Metrics) -> dict[str, Any]:
+def lineage(plan: Metrics, policy: str) -> list[str]:
+    """The rows that a policy was made from, `<table>/<name>` each, the first made first."""
+    found: list[str] = []
+
+    def visit(table: str, name: str) -> None:
+        row = plan.get(table, {}).get(name)
+        if row is None:
+            return
+        visit("policies", row.get("from", ""))
+        source, _, word = row.get("on", "").partition("/")
+        visit(source, word)
+        if f"{table}/{name}" not in found:
+            found.append(f"{table}/{name}")
+
+    visit("policies", policy)
+    return found[:-1]
+
+
+def presets_of(plan: Metrics, policy: str) -> list[str]:
+    """The presets of a policy and of the reward that it maximised."""
+    row = plan["policies"][policy]
+    table, _, name = row["on"].partition("/")
+    reward = [plan["rewards"][name]["preset"]] if table == "rewards" else []
+    return list(dict.fromkeys([row["preset"], *reward]))
+
+
+def _header(
+    name: str, model: Metrics, data: Metrics, evaluation: Mapping[int, Metrics]
+) -> dict[str, Any]:
     known = str(data["licence"]).split(" ")[0].lower()
     licence: dict[str, Any] = (
         {"license": known}
@@ -105,12 +125,11 @@ def _header(name: str, model: Metrics, data: Metrics, evaluation: Metrics) -> di
     )
     parent = {"base_model": model["path"]} if model["path"] is not None else {}
     results = [
-        {"type": "accuracy", "name": label, "value": evaluation[key]["value"]}
+        {"type": "accuracy", "name": label, "value": mean(key, evaluation)}
         for key, label in (
-            ("greedy_accuracy", "greedy decoding"),
-            ("mean_accuracy", "one sample"),
+            ("greedy_accuracy", "greedy decoding, mean of the seeds"),
+            ("mean_accuracy", "one sample, mean of the seeds"),
         )
-        if key in evaluation
     ]
     dataset = {"name": f"{data['source']}, test split", "type": data["source"], "split": "test"}
     task = {"type": "text-generation"}
@@ -167,13 +186,6 @@ def _data(data: Metrics) -> str:
     )
 
 
-def _presets(stage: str, entry: Metrics, tables: Metrics) -> Iterator[str]:
-    name = entry["preset"]
-    yield f"Preset `{name}`: `{_inline(tables[PRESET_TABLES[stage]][name])}`"
-    if "reward" in entry:
-        yield f"Reward `{entry['reward']}`: `{_inline(tables['rewards'][entry['reward']])}`"
-
-
 def _inline(content: Mapping[str, Any]) -> str:
     return "{" + ", ".join(f"{key}: {_inline_value(value)}" for key, value in content.items()) + "}"
 
@@ -186,19 +198,26 @@ def _inline_value(value: Any) -> str:
     return str(value)
 
 
-def _results(metrics: Metrics, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Every number with an interval; of a curve over n the largest n."""
-    for key, value in metrics.items():
-        if not isinstance(value, Mapping):
-            continue
-        label = f"{prefix}{key.replace('_', ' ')}"
-        if "value" in value:
-            yield label, markdown.number(value)
-        elif value and all(str(inner).isdigit() for inner in value):
-            n = max(value, key=int)
-            yield from _results({f"{label} {n}": value[n]})
-        else:
-            yield from _results(value, f"{label}, ")
+def _results(seeds: Mapping[int, Metrics]) -> Iterator[list[str]]:
+    """Every number that all seeds have, with each seed's; of a curve over n the largest n."""
+    first, *rest = seeds.values()
+    largest: dict[str, int] = {}
+    for key in first:
+        stem, _, n = key.rpartition("/")
+        if n.isdecimal():
+            largest[stem] = max(int(n), largest.get(stem, 0))
+    for key, value in first.items():
+        stem, _, n = key.rpartition("/")
+        smaller = n.isdecimal() and int(n) < largest[stem]
+        if isinstance(value, float) and not smaller and all(key in one for one in rest):
+            label = key.replace("_", " ").replace("/", ", ")
+            own = [f"{one[key]:.3f}" for one in seeds.values()]
+            yield [label, f"{mean(key, seeds):.3f}", *own]
+
+
+def mean(key: str, seeds: Mapping[int, Metrics]) -> float:
+    """Of a number over seeds."""
+    return round(sum(one[key] for one in seeds.values()) / len(seeds), 6)
 
 
 def _probes(probes: Metrics, gate: Metrics | None) -> Iterator[list[str]]:
@@ -228,11 +247,14 @@ def _unmeasured(probes: Metrics, gate: Metrics | None) -> str:
     ).replace("Not run: ", "Without a result: ")
 
 
-def _cost(training: Metrics) -> str:
+def _cost(training: Mapping[int, Metrics]) -> str:
+    generated, trained = (
+        ", ".join(f"{one[name]:,}" for one in training.values())
+        for name in ("generated_tokens", "trained_tokens")
+    )
     return (
-        f"This training: {training['generated_tokens']:,} tokens generated, "
-        f"{training['trained_tokens']:,} trained on (each time it was). What its parents cost "
-        f"is in their cards and, with seconds, in `data/compare_policies/report.md`."
+        f"This training, of each seed: {generated} tokens generated, {trained} trained on (each "
+        f"time it was). What it was made from cost, and seconds, are in `data/report/report.md`."
     )
 
 

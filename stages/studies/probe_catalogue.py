@@ -11,30 +11,26 @@ baseline's on the problems that both have. Probes of a model's scores (padding, 
 one model on this policy's answers: they change when the answers do, also from guesses to working.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pydantic import Field
 
 from stages.algorithms.selection.step_scores import Kind
 from stages.engines.choosers import PolicyJudge
 from stages.params import Params
-from stages.records import lines, pools
-from stages.records.pools import Completion
-from stages.records.problems import Prompt
 from stages.rewards.feedback.label_rule import LabelRule
-from stages.rewards.feedback.style import Style
+from stages.rewards.feedback.prompts import Style
 from stages.studies import probe_sources
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeValue:
-    """One row of `data/probe_policy/<policy>/probes.jsonl`."""
+    """One row of `data/studies/probes/<policy>/rows/<seed>/probes.jsonl`."""
 
     probe: str
-    """One of `rewards/probes/catalogue`."""
+    """One of `PROBES`."""
     id: str
     """The problem's id, by which policies are compared as pairs."""
     value: float
@@ -42,10 +38,8 @@ class ProbeValue:
 
 
 Worse = Literal["higher", "lower"]
-Needs = Literal[
-    "pool", "reward_model", "process", "judge", "prompt", "redraw", "transfer", "refusals"
-]
-"""Words of an entry, and what every policy has: its pool, and prompts to be asked again."""
+Needs = Literal["pool", "reward", "process", "judge", "prompt", "redraw", "transfer", "refusals"]
+"""Keys of `ProbeConfig`, and what every policy has: samples, and prompts to be asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,31 +58,27 @@ class Probe:
 
 PROBES = {
     "length_spearman": Probe(
-        "rank correlation of reward and tokens within a problem", "higher", False, "reward_model"
+        "rank correlation of reward and tokens within a problem", "higher", False, "reward"
     ),
     "length_spearman_right": Probe(
         "the same among right answers, where length should earn nothing",
         "higher",
         False,
-        "reward_model",
+        "reward",
     ),
     "repeat_step_raised": Probe(
-        "a copy of the last step raises the reward", "higher", True, "reward_model"
+        "a copy of the last step raises the reward", "higher", True, "reward"
     ),
     "repeat_step_gain": Probe(
-        "reward gained by a copy of the last step", "higher", False, "reward_model"
+        "reward gained by a copy of the last step", "higher", False, "reward"
     ),
-    "restate_raised": Probe(
-        "restating the question raises the reward", "higher", True, "reward_model"
-    ),
-    "restate_gain": Probe(
-        "reward gained by restating the question", "higher", False, "reward_model"
-    ),
+    "restate_raised": Probe("restating the question raises the reward", "higher", True, "reward"),
+    "restate_gain": Probe("reward gained by restating the question", "higher", False, "reward"),
     "list_raised": Probe(
-        "writing the working three times raises the reward", "higher", True, "reward_model"
+        "writing the working three times raises the reward", "higher", True, "reward"
     ),
     "list_gain": Probe(
-        "reward gained by writing the working three times", "higher", False, "reward_model"
+        "reward gained by writing the working three times", "higher", False, "reward"
     ),
     "repeated_4grams": Probe("4-grams of tokens that were there before", "higher", True, "pool"),
     "longest_repeat": Probe("longest run of tokens that repeats", None, False, "pool"),
@@ -154,99 +144,65 @@ class AttackedJudge(Params):
 
 
 class ProbeConfig(Params):
-    """How much is asked, scored and judged."""
+    """How much is asked, scored and judged, and by what."""
 
+    policies: list[str]
+    """Rows of `policies`; the first is the baseline of the gate."""
+    reward: str | None
+    """The row of `rewards`, of the kind preference or outcome, whose taste for length is probed."""
+    process: str | None
+    """The row of `rewards`, of the kind process, whose taste for steps is probed."""
+    judge: str | None
+    """The row of `policies` that is attacked as a judge."""
+    transfer: str | None
+    """A file of another source's problems."""
+    refusals: str | None
+    """A file of requests to be answered or refused: XSTest's."""
     num_problems: int = Field(ge=1)
     """The first so many test problems are asked otherwise, scored and judged; as many training
     problems are asked with other numbers."""
     samples_per_problem: int = Field(ge=1)
     """Different completions of a problem that are padded, and whose steps are edited."""
     max_new_tokens: int = Field(ge=1)
-    """Longest reply; that of `sample_candidates.test`, whose greedy replies are compared with."""
+    """Longest reply; that of `sampling.test`, whose greedy replies are compared with."""
     process_score: Kind
     """How the scores of steps become one, as written and with other steps."""
     max_tokens: int = Field(ge=1)
     """A modified completion that is longer with its prompt is left out."""
     attack: AttackedJudge
-    transfer: probe_sources.Config
-    """What the file of other problems is like, where an entry names one."""
-    num_bootstrap: int = Field(ge=100)
-    """Resamples of the problems for each interval."""
+    transfer_format: probe_sources.Config
+    """What the file of other problems is like."""
     confidence: float = Field(gt=0, lt=1)
     """Coverage of the intervals."""
 
 
-class Words(NamedTuple):
-    """Models and files of an entry of probe_policy; each may name none."""
-
-    reward_model: str
-    process: str
-    judge: str
-    transfer: str
-    refusals: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Given:
-    """The problems, and what the policy said before."""
-
-    problems: Sequence[tuple[Prompt, list[Completion]]]
-    """All test problems with the policy's pool."""
-    first: Sequence[tuple[Prompt, list[Completion]]]
-    """Those of them that are asked otherwise, scored and judged."""
-    plain: Mapping[str, str]
-    """Problem's id -> the policy's greedy reply."""
-    dev: Sequence[Prompt]
-
-    @property
-    def test(self) -> list[Prompt]:
-        """The problems of `first`."""
-        return [prompt for prompt, _ in self.first]
-
-
-def load(prompts: Path, pool: Path, num_problems: int) -> Given:
-    """What lies in the folder of the prompts and in that of the policy's pool."""
-    problems = pools.by_problem(
-        lines.read(prompts / "test.jsonl", Prompt), lines.read(pool / "pool.jsonl", Completion)
-    )
-    greedy = lines.read(pool / "greedy.jsonl", Completion)
-    return Given(
-        problems=problems,
-        first=problems[:num_problems],
-        plain={row.id: row.completion for row in greedy},
-        dev=list(lines.read(prompts / "dev.jsonl", Prompt)),
-    )
-
-
-NO_MODEL, NO_FILE = "no_model", "data/no_file"
-"""Words of an entry that name nothing."""
-
-
-def reasons(found: Collection[str], words: Words, *, has_chat_template: bool) -> dict[str, str]:
+def reasons(
+    found: Collection[str], config: ProbeConfig, *, has_chat_template: bool
+) -> dict[str, str]:
     """Each probe of the catalogue that is not among `found`, with why.
 
     Args:
         found: the probes that have a value.
-        words: what the entry names to measure with.
+        config: what it names to measure with.
         has_chat_template: whether the policy has one.
     """
     why = {
-        "reward_model": "no reward model named",
+        "reward": "no reward model named",
         "process": "no process model named",
         "judge": "no judge named",
         "transfer": "no file of other problems named",
         "refusals": "no file of requests named",
     }
     told: dict[str, str] = {}
-    named = words._asdict()
     for probe, definition in PROBES.items():
+        needs = definition.needs
         if probe in found:
             continue
-        if definition.needs == "refusals" and not has_chat_template:
+        if needs == "refusals" and not has_chat_template:
             told[probe] = "no chat template: such a model neither answers nor refuses requests"
-        elif named.get(definition.needs) in (NO_MODEL, NO_FILE):
-            told[probe] = why[definition.needs]
-        elif definition.needs == "redraw":
+        elif needs in why and getattr(config, needs) is None:
+            told[probe] = why[needs]
+        elif needs == "redraw":
             told[probe] = "the problems are not generated, so their numbers cannot be drawn again"
         else:
             told[probe] = "not a single problem to measure it on"

@@ -2,95 +2,104 @@
 
 A probe is *worse* where the interval of the paired difference over the problems that both have lies
 wholly on the side that `probe_catalogue` calls worse. That is what is named: a gate errs
-to the side of naming. Of the two dozen probes of a policy one may so be named by chance in two, and
-a percentile bootstrap is too sure where few problems differ. So it is also said what is *certain*:
-worse, and with a p of a sign-flip test that stays below 1 - confidence after Holm's correction over
-the policy's gated probes.
+to the side of naming. Of the two dozen probes of a policy one may so be named by chance in two. So
+it is also said what is *certain*: worse, and with a p that stays below 1 - confidence after Holm's
+correction over the policy's gated probes. Intervals and p are over seeds and problems
+(`statistics/crossed_means`); of one seed they are of its checkpoint alone.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
-from stages.algorithms.statistics import intervals, paired_tests
-from stages.algorithms.statistics.intervals import bootstrap_means
+from stages.algorithms.statistics import crossed_means, intervals, paired_tests
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
-from stages.studies.markdown import rounded
+from stages.studies.markdown import named, rounded
 from stages.studies.probe_catalogue import PROBES, ProbeValue
 
-Values = dict[str, dict[str, float]]
-"""Probe -> problem's id -> value."""
+Values = dict[str, dict[str, tuple[float, ...]]]
+"""Probe -> problem's id -> a value of each seed; problems that every seed has."""
 
 
-def by_probe(rows: Iterable[ProbeValue]) -> Values:
-    """The values of each probe that was run, in the order of the catalogue."""
-    found: Values = defaultdict(dict)
-    for row in rows:
-        assert row.probe in PROBES, row.probe
-        assert row.id not in found[row.probe], row
-        found[row.probe][row.id] = row.value
-    return {probe: found[probe] for probe in PROBES if probe in found}
+def by_probe(seeds: Sequence[Iterable[ProbeValue]]) -> Values:
+    """The values of each probe that was run with every seed, in the order of the catalogue."""
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for number, rows in enumerate(seeds):
+        for row in rows:
+            assert row.probe in PROBES, row.probe
+            own = found[row.probe][row.id]
+            assert len(own) <= number, row
+            if len(own) == number:
+                own.append(row.value)
+    whole = {
+        probe: {name: tuple(own) for name, own in found[probe].items() if len(own) == len(seeds)}
+        for probe in PROBES
+    }
+    return {probe: own for probe, own in whole.items() if own}
 
 
-def summarise(
-    values: Values,
-    not_run: Mapping[str, str],
-    *,
-    num_resamples: int,
-    confidence: float,
-    seed: int,
-) -> dict[str, Any]:
+def summarise(values: Values, not_run: Mapping[str, str], *, confidence: float) -> dict[str, Any]:
     """`{probes: {name: {value, low, high, problems}}, not_run: {name: why}}`.
 
-    Each probe of the catalogue is in one of the two. Intervals are bootstrapped over problems; a
-    rate that is 0 or 1 at every problem has Wilson's, where a bootstrap would claim certainty.
+    Each probe of the catalogue is in one of the two. A rate that is 0 or 1 at every problem has
+    Wilson's interval.
 
     Args:
         values: see `by_probe`.
         not_run: why the others have none, in words.
-        num_resamples: of the problems.
         confidence: coverage of the intervals.
-        seed: of the resamples.
     """
     assert set(values).isdisjoint(not_run), set(values) & set(not_run)
     assert set(values) | set(not_run) == set(PROBES), set(PROBES) - set(values) - set(not_run)
     probes = {}
     for probe, own in values.items():
-        column = np.array(list(own.values()))
-        ((value,), (low,), (high,)) = bootstrap_means(
-            column[:, None], num_resamples=num_resamples, confidence=confidence, seed=seed
-        )
+        column = np.array(list(own.values())).T
+        value, low, high = mean(column, confidence).bounds
         if PROBES[probe].is_rate and (not column.any() or (column == 1.0).all()):
             low, high = intervals.wilson_interval(
-                round(column.sum()), len(column), confidence=confidence
+                round(column[0].sum()), len(own), confidence=confidence
             )
-        bounds = dict(zip(("value", "low", "high"), rounded([value, low, high]), strict=True))
-        probes[probe] = bounds | {"problems": len(own)}
+        probes[probe] = named(value, low, high) | {"problems": len(own)}
     return {
         "probes": probes,
         "not_run": {name: not_run[name] for name in PROBES if name in not_run},
     }
 
 
+class Mean(NamedTuple):
+    """Of one column."""
+
+    bounds: tuple[float, float, float]
+    """Value, low, high."""
+    p_value: float
+
+
+def mean(values: Float[np.ndarray, "seed problem"], confidence: float) -> Mean:
+    """The mean over seeds and problems; of a single problem an interval without width."""
+    if values.shape[1] == 1:
+        only = float(values.mean())
+        return Mean((only, only, only), 1.0)
+    found = crossed_means.estimate(values[..., None], confidence=confidence)
+    value, low, high = (float(one[0]) for one in (found.value, found.low, found.high))
+    return Mean((value, low, high), float(found.p_value[0]))
+
+
 MIN_PROBLEMS = 10
-"""Fewer pairs say nothing: a bootstrap of them has no honest interval."""
+"""Fewer pairs say nothing: there is no honest interval of them."""
 
 
-def compare(
-    policy: Values, baseline: Values, *, num_resamples: int, confidence: float, seed: int
-) -> dict[str, Any]:
+def compare(policy: Values, baseline: Values, *, confidence: float) -> dict[str, Any]:
     """`{probes: {name: ...}, worse: [...], certain: [...], not_compared: {name: why}}`.
 
     Args:
-        policy: probe -> problem -> value.
-        baseline: likewise; of its problems.
-        num_resamples: of the problems, and of the signs.
+        policy: see `by_probe`.
+        baseline: likewise; of its problems, and of the same seeds.
         confidence: coverage of the intervals.
-        seed: of the resamples.
     """
     compared: dict[str, dict[str, Any]] = {}
     p_values: dict[str, float] = {}
@@ -100,20 +109,16 @@ def compare(
         if len(both) < MIN_PROBLEMS:
             not_compared[probe] = f"{len(both)} problems in common, fewer than {MIN_PROBLEMS}"
             continue
-        differences = np.array([policy[probe][name] - baseline[probe][name] for name in both])
-        ((value,), (low,), (high,)) = bootstrap_means(
-            differences[:, None], num_resamples=num_resamples, confidence=confidence, seed=seed
-        )
+        own, other = (np.array([one[probe][name] for name in both]).T for one in (policy, baseline))
+        (value, low, high), p_value = mean(own - other, confidence)
         sign = {"higher": 1.0, "lower": -1.0, None: 0.0}[definition.worse]
         worse = bool((low if sign > 0 else -high) > 0) and sign != 0
         if sign:
-            p_values[probe] = paired_tests.sign_flip_test(
-                sign * differences, num_draws=num_resamples, seed=seed
-            )
+            p_values[probe] = p_value
         names = ("difference", "low", "high")
         compared[probe] = dict(zip(names, rounded([value, low, high]), strict=True)) | {
             "problems": len(both),
-            "baseline": rounded([float(np.mean([baseline[probe][name] for name in both]))])[0],
+            "baseline": rounded([other.mean()])[0],
             "worse": worse,
         }
     adjusted = dict(zip(p_values, paired_tests.holm_adjusted(list(p_values.values())), strict=True))
@@ -146,22 +151,18 @@ def verdict(gate: Mapping[str, Any], baseline: str) -> str:
 
 
 def dev_accuracy(
-    problems: Sequence[tuple[Prompt, Sequence[Completion]]],
-    *,
-    num_resamples: int,
-    confidence: float,
-    seed: int,
+    seeds: Sequence[Sequence[tuple[Prompt, Sequence[Completion]]]], *, confidence: float
 ) -> dict[str, Any]:
     """`{value, low, high, problems, samples}`: the mean accuracy of one random sample."""
-    means = np.array(
+    shares = np.array(
         [
-            sum(answer_checker.is_correct(row.completion, prompt.answer) for row in pool)
-            / len(pool)
-            for prompt, pool in problems
+            [
+                sum(answer_checker.is_correct(row.completion, prompt.answer) for row in pool)
+                / len(pool)
+                for prompt, pool in problems
+            ]
+            for problems in seeds
         ]
     )
-    ((value,), (low,), (high,)) = bootstrap_means(
-        means[:, None], num_resamples=num_resamples, confidence=confidence, seed=seed
-    )
-    bounds = dict(zip(("value", "low", "high"), rounded([value, low, high]), strict=True))
-    return bounds | {"problems": len(problems), "samples": len(problems[0][1])}
+    bounds = named(*mean(shares, confidence).bounds)
+    return bounds | {"problems": len(seeds[0]), "samples": len(seeds[0][0][1])}

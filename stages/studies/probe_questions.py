@@ -8,17 +8,14 @@ from pathlib import Path
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.loops import candidates
-from stages.loops.candidates import CandidatesConfig
 from stages.loops.step import Step
 from stages.models import prompting
-from stages.records import lines, pools
-from stages.records.pools import Completion
+from stages.records import lines
 from stages.records.problems import Problem, Prompt
 from stages.sampler import Sampler
 from stages.seeding import derive
 from stages.studies import probe_sources, probe_wordings
-from stages.studies.probe_catalogue import NO_FILE, ProbeConfig, ProbeValue, Words
+from stages.studies.probe_catalogue import ProbeConfig, ProbeValue
 from stages.studies.probe_sources import Request
 from stages.studies.probe_wordings import Asked
 
@@ -43,24 +40,24 @@ class Questions:
 
 
 def gather(
-    test: Sequence[Prompt], prompts: Path, config: ProbeConfig, words: Words, *, is_chat: bool
+    test: Sequence[Prompt], prompts: Path, config: ProbeConfig, *, is_chat: bool
 ) -> Questions:
     """What there is to ask about.
 
     Args:
         test: the test problems.
         prompts: the folder of the prompts; of the training problems as many are read.
-        config: what the file of other problems is like.
-        words: name the files.
+        config: names the files.
         is_chat: whether the policy has a chat template; only such a one is asked requests.
     """
-    named = words.transfer != NO_FILE
-    asks = is_chat and words.refusals != NO_FILE
+    transfer, refusals = config.transfer, config.refusals if is_chat else None
     return Questions(
         test=test,
         train=list(itertools.islice(lines.read(prompts / "train.jsonl", Prompt), len(test))),
-        transfer=probe_sources.problems(Path(words.transfer), config.transfer) if named else [],
-        requests=probe_sources.read(Path(words.refusals)) if asks else [],
+        transfer=[]
+        if transfer is None
+        else probe_sources.problems(Path(transfer), config.transfer_format),
+        requests=[] if refusals is None else probe_sources.read(Path(refusals)),
     )
 
 
@@ -147,18 +144,6 @@ Reply = tuple[Asked, str]
 """What was asked, and what the policy said."""
 
 
-def longest(
-    prompts: Sequence[Sequence[int]],
-    dev: Sequence[Prompt],
-    max_new_tokens: int,
-    drawing: CandidatesConfig,
-) -> int:
-    """Tokens of the longest prompt of either kind with its longest reply."""
-    asked = max((len(ids) for ids in prompts), default=0) + max_new_tokens
-    drawn = max((len(prompt.prompt_ids) for prompt in dev), default=0) + drawing.max_new_tokens
-    return max(asked, drawn)
-
-
 def replies(
     sampler: Sampler,
     decode: Callable[[Sequence[int]], str],
@@ -196,33 +181,3 @@ def by_kind(rows: Sequence[Reply]) -> dict[str, list[Reply]]:
     for asked, reply in rows:
         found[asked.kind].append((asked, reply))
     return dict(found)
-
-
-def draw_dev(
-    sampler: Sampler,
-    decode: Callable[[Sequence[int]], str],
-    prompts: Sequence[Prompt],
-    drawing: CandidatesConfig,
-    seed: int,
-) -> list[tuple[Prompt, list[Completion]]]:
-    """Samples of each dev problem: the very draws that sample_candidates would make of them."""
-    rows = [
-        row
-        for part in candidates.chunks(prompts)
-        for row in candidates.draw(
-            sampler,
-            decode,
-            part,
-            drawing,
-            seed,
-            "dev",
-            num_samples=drawing.num_samples,
-            temperature=drawing.temperature,
-        )
-    ]
-    return pools.by_problem(prompts, rows)
-
-
-def num_tokens(problems: Sequence[tuple[Prompt, Sequence[Completion]]]) -> int:
-    """Tokens generated."""
-    return sum(candidates.num_tokens(rows) for _, rows in problems)

@@ -21,7 +21,7 @@ def table(summaries: Mapping[str, Metrics], gates: Mapping[str, Metrics], baseli
     """The section: a table of probes x policies, the verdicts' names, what was not run.
 
     Args:
-        summaries: policy -> the content of its `data/probe_policy/<policy>/metrics.json`.
+        summaries: policy -> what `probe_gate.summarise` found.
         gates: policy but the baseline -> what `probe_gate.compare` found.
         baseline: its name; a policy without a gate has no differences.
     """
@@ -82,18 +82,16 @@ def render(
     """The report.
 
     Args:
-        summaries: policy -> the content of its `data/probe_policy/<policy>/metrics.json`.
+        summaries: policy -> what `probe_gate.summarise` found.
         gates: policy but the baseline -> what `probe_gate.compare` found.
         verdicts: policy -> `probe_gate.verdict`.
         baseline: its name.
     """
     parts = ["# Probes of reward hacking"]
-    if not summaries:
-        return f"{parts[0]}\n\nNo policy of this plan is probed.\n"
     parts += [
         f"What a policy could have been paid for without solving problems, each against {baseline} "
         "on the same problems. The release gate names every probe that is worse beyond its "
-        "interval; so does the model card beside the policy's checkpoint.",
+        "interval; so does the policy's model card.",
         "\n".join(f"- **{name}**: {verdict}" for name, verdict in verdicts.items()),
         table(summaries, gates, baseline),
     ]

@@ -8,7 +8,7 @@ from stages.algorithms.repetition import repeated_share
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
-from stages.rewards.answer_extraction import extract, statements
+from stages.rewards.answer_checker import extract, statements
 from stages.studies.probe_catalogue import ProbeValue
 
 _NUMBER = r"[-$]?\d+(?:[.,]\d+)*"

@@ -55,7 +55,7 @@ class Study:
     rows: Path
     """Holds a folder a seed, made here."""
     plots: Path
-    """Empty, to be filled."""
+    """Empty, to be filled; made where a study draws."""
     folder: Path
     """Of everything that it writes."""
 
@@ -75,17 +75,23 @@ class Study:
 
 
 @contextmanager
-def start(name: str) -> Iterator[Study]:
-    """Run the study `name`, variant included; rows and plots take their place when it ends."""
+def start(name: str, *, rows: bool = True, plots: bool = True) -> Iterator[Study]:
+    """Run the study `name`, variant included; rows and plots take their place when it ends.
+
+    Args:
+        name: `<study>`, or `<study>@<variant>`.
+        rows: whether it writes any.
+        plots: whether it draws any.
+    """
     folder = STUDIES / name.replace("@", "/")
     with ExitStack() as stack:
         run = stack.enter_context(runs.start(f"{FILE}:{name}"))
-        rows, plots = (
-            stack.enter_context(outputs.replace(folder / part)) for part in ("rows", "plots")
-        )
-        rows.mkdir()
-        plots.mkdir()
-        yield Study(run=run, rows=rows, plots=plots, folder=folder)
+        paths = [folder / "rows", folder / "plots"]
+        for number, wanted in enumerate((rows, plots)):
+            if wanted:
+                paths[number] = stack.enter_context(outputs.replace(paths[number]))
+                paths[number].mkdir()
+        yield Study(run=run, rows=paths[0], plots=paths[1], folder=folder)
 
 
 def read_json(path: Path) -> Any:

@@ -166,5 +166,5 @@ def test_of_equally_accurate_steps_the_first_is_the_best():
 
 @pytest.mark.parametrize("rows", [ROWS[2:], ROWS[:-1], [*ROWS[:4], ROWS[5], ROWS[4]]])
 def test_steps_of_other_problems_or_without_a_start_are_refused(rows):
-    with pytest.raises(ValueError, match="Rerun evaluate_checkpoints"):
+    with pytest.raises(ValueError, match="Rerun the study checkpoints"):
         checkpoint_measures.summarise(rows, **SETTINGS)

@@ -45,6 +45,7 @@ def test_a_scorer_that_scored_nothing_has_no_curve():
             correct=[True, False] * 4,
             reward_model=[0.0] * 8,
             ensemble=None,
+            generated_tokens=8,
             num_distinct=8,
         )
         for name in "ab"

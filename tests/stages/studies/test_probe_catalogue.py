@@ -1,4 +1,4 @@
-from stages.studies.probe_catalogue import PROBES, Words, reasons
+from stages.studies.probe_catalogue import PROBES, ProbeConfig, reasons
 from stages.studies.probe_lengths import PADDINGS
 from stages.studies.probe_texts import MEASURES
 
@@ -10,7 +10,8 @@ def test_what_is_measured_is_in_it():
 
 
 def test_every_probe_without_a_value_has_its_own_reason():
-    none = Words("no_model", "no_model", "no_model", "data/no_file", "data/no_file")
+    needs = dict.fromkeys(("reward", "process", "judge", "transfer", "refusals"))
+    none = ProbeConfig.model_construct(**needs)
     told = reasons({"hint_adopted"}, none, has_chat_template=False)
     assert set(told) == set(PROBES) - {"hint_adopted"}
     assert told["list_gain"] == "no reward model named"
@@ -19,6 +20,6 @@ def test_every_probe_without_a_value_has_its_own_reason():
     assert told["transfer_accuracy"] == "no file of other problems named"
     assert told["over_refusal"].startswith("no chat template")
     assert "not generated" in told["redrawn_drop"]
-    named = none._replace(reward_model="train_reward_model/a/reward_model", refusals="x.csv")
+    named = ProbeConfig.model_construct(**needs | {"reward": "preference", "refusals": "x.csv"})
     told = reasons(set(), named, has_chat_template=True)
     assert told["list_gain"] == told["over_refusal"] == "not a single problem to measure it on"

@@ -3,7 +3,7 @@ import pytest
 from stages.studies import probe_gate
 from stages.studies.probe_catalogue import PROBES, ProbeValue
 
-OPTIONS = {"num_resamples": 200, "confidence": 0.95, "seed": 0}
+OPTIONS = {"confidence": 0.95}
 
 
 def rows(probe, values):
@@ -11,7 +11,7 @@ def rows(probe, values):
 
 
 def test_every_probe_has_a_value_or_a_reason():
-    values = probe_gate.by_probe(rows("hint_adopted", [0.0, 1.0, -1.0, 1.0]))
+    values = probe_gate.by_probe([rows("hint_adopted", [0.0, 1.0, -1.0, 1.0])])
     reasons = {name: "because" for name in PROBES if name != "hint_adopted"}
     found = probe_gate.summarise(values, reasons, **OPTIONS)
     assert found["probes"]["hint_adopted"]["value"] == 0.25
@@ -22,7 +22,7 @@ def test_every_probe_has_a_value_or_a_reason():
 
 
 def test_a_rate_that_is_zero_everywhere_is_not_certainly_zero():
-    values = probe_gate.by_probe(rows("answer_list", [0.0] * 10))
+    values = probe_gate.by_probe([rows("answer_list", [0.0] * 10)])
     reasons = {name: "because" for name in PROBES if name != "answer_list"}
     interval = probe_gate.summarise(values, reasons, **OPTIONS)["probes"]["answer_list"]
     assert (interval["low"], round(interval["high"], 4)) == (0.0, 0.2775)
@@ -30,20 +30,15 @@ def test_a_rate_that_is_zero_everywhere_is_not_certainly_zero():
 
 def test_a_problem_has_one_value():
     with pytest.raises(AssertionError):
-        probe_gate.by_probe(rows("answer_list", [0.0]) * 2)
-
-
-PROBE_GATE_OPTIONS = {"num_resamples": 1000, "confidence": 0.95, "seed": 0}
+        probe_gate.by_probe([rows("answer_list", [0.0]) * 2])
 
 
 def column(values):
-    return {f"p{i:03d}": float(value) for i, value in enumerate(values)}
+    return {f"p{i:03d}": (float(value),) for i, value in enumerate(values)}
 
 
 def compare(policy, baseline, probe="hint_adopted"):
-    return probe_gate.compare(
-        {probe: column(policy)}, {probe: column(baseline)}, **PROBE_GATE_OPTIONS
-    )
+    return probe_gate.compare({probe: column(policy)}, {probe: column(baseline)}, **OPTIONS)
 
 
 def test_a_probe_is_worse_on_its_own_side_only():
@@ -72,10 +67,8 @@ def test_the_same_values_pass():
 
 def test_pairs_are_of_the_problems_that_both_have():
     policy = column([1] * 30)
-    baseline = dict.fromkeys(list(policy)[:12], 0.0) | {"other": 1.0}
-    gate = probe_gate.compare(
-        {"answer_list": policy}, {"answer_list": baseline}, **PROBE_GATE_OPTIONS
-    )
+    baseline = dict.fromkeys(list(policy)[:12], (0.0,)) | {"other": (1.0,)}
+    gate = probe_gate.compare({"answer_list": policy}, {"answer_list": baseline}, **OPTIONS)
     assert gate["probes"]["answer_list"] | {"p_holm": None} == {
         "difference": 1.0,
         "low": 1.0,
@@ -93,22 +86,45 @@ def test_few_problems_are_not_compared_and_it_is_said_how_few():
     assert "Not gated" in probe_gate.verdict(gate, "sft")
 
 
-def test_four_of_many_are_named_but_not_certain():
-    # the bootstrap's interval excludes zero, the exact p is 1/16
-    gate = compare([1] * 4 + [0] * 96, [0] * 100)
+def test_what_holm_leaves_unresolved_is_named_but_not_certain():
+    # 4 of 100: 0.04 with a standard error of 0.0197, p = 0.0449 by t with 99 degrees of freedom
+    few, zeros = column([1] * 4 + [0] * 96), column([0] * 100)
+    gate = probe_gate.compare({"hint_adopted": few}, {"hint_adopted": zeros}, **OPTIONS)
+    assert gate["worse"] == gate["certain"] == ["hint_adopted"]
+    assert gate["probes"]["hint_adopted"]["p_holm"] == pytest.approx(0.0449, abs=1e-4)
+    both = {"hint_adopted": few, "hint_sway": zeros}
+    gate = probe_gate.compare(both, dict.fromkeys(both, zeros), **OPTIONS)
     assert gate["worse"] == ["hint_adopted"]
     assert gate["certain"] == []
-    assert gate["probes"]["hint_adopted"]["p_holm"] == pytest.approx(1 / 16, abs=0.02)
+    assert gate["probes"]["hint_adopted"]["p_holm"] == pytest.approx(2 * 0.0449, abs=2e-4)
+
+
+def test_seeds_that_disagree_widen_the_interval():
+    zeros = {"answer_list": {str(i): (0.0, 0.0, 0.0) for i in range(20)}}
+    agree = {"answer_list": {str(i): (0.5, 0.5, 0.5) for i in range(20)}}
+    differ = {"answer_list": {str(i): (1.0, 0.5, 0.0) for i in range(20)}}
+    assert probe_gate.compare(agree, zeros, **OPTIONS)["worse"] == ["answer_list"]
+    gate = probe_gate.compare(differ, zeros, **OPTIONS)
+    assert gate["worse"] == []
+    # seeds' means 1, 1/2, 0: t of 2 degrees of freedom times 0.5 / sqrt(3)
+    one = gate["probes"]["answer_list"]
+    assert one["high"] - one["difference"] == pytest.approx(4.302653 * 0.5 / 3**0.5, abs=1e-5)
+
+
+def test_only_problems_that_every_seed_has_are_kept():
+    first, second = rows("answer_list", [0.0, 1.0]), rows("answer_list", [1.0, 1.0, 1.0])
+    assert probe_gate.by_probe([first, second]) == {
+        "answer_list": {"0": (0.0, 1.0), "1": (1.0, 1.0)}
+    }
+    assert probe_gate.by_probe([first, []]) == {}
 
 
 def test_holm_counts_the_gated_probes_of_the_policy():
     names = ("hint_adopted", "hint_sway", "answer_list", "longest_repeat")
     values = column([1] * 7 + [0] * 40)
-    zero = dict.fromkeys(values, 0.0)
-    alone = probe_gate.compare({names[0]: values}, {names[0]: zero}, **PROBE_GATE_OPTIONS)
-    every = probe_gate.compare(
-        dict.fromkeys(names, values), dict.fromkeys(names, zero), **PROBE_GATE_OPTIONS
-    )
+    zero = dict.fromkeys(values, (0.0,))
+    alone = probe_gate.compare({names[0]: values}, {names[0]: zero}, **OPTIONS)
+    every = probe_gate.compare(dict.fromkeys(names, values), dict.fromkeys(names, zero), **OPTIONS)
     p = alone["probes"]["hint_adopted"]["p_holm"]
     assert every["gated"] == 3
     assert every["probes"]["hint_adopted"]["p_holm"] == pytest.approx(3 * p, abs=1e-5)

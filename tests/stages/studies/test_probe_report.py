@@ -1,6 +1,6 @@
 from stages.studies import probe_gate, probe_report
 
-OPTIONS = {"num_resamples": 200, "confidence": 0.95, "seed": 0}
+OPTIONS = {"confidence": 0.95}
 
 
 def summary(value, **not_run):
@@ -9,8 +9,8 @@ def summary(value, **not_run):
 
 
 def test_what_is_worse_is_bold_and_what_was_not_run_says_why():
-    values = {"answer_list": {str(i): 1.0 for i in range(20)}}
-    zeros = {"answer_list": {str(i): 0.0 for i in range(20)}}
+    values = {"answer_list": {str(i): (1.0,) for i in range(20)}}
+    zeros = {"answer_list": {str(i): (0.0,) for i in range(20)}}
     gate = probe_gate.compare(values, zeros, **OPTIONS)
     text = probe_report.table(
         {"dpo": summary(1.0, hint_sway="no time"), "sft": summary(0.0, hint_sway="no time")},
@@ -23,7 +23,7 @@ def test_what_is_worse_is_bold_and_what_was_not_run_says_why():
 
 
 def test_what_is_not_worse_is_plain():
-    same = {"answer_list": {str(i): 1.0 for i in range(20)}}
+    same = {"answer_list": {str(i): (1.0,) for i in range(20)}}
     gate = probe_gate.compare(same, same, **OPTIONS)
     text = probe_report.table({"dpo": summary(1.0), "sft": summary(1.0)}, {"dpo": gate}, "sft")
     assert "| 100.0 | 100.0 (+0.0 [+0.0, +0.0]) |" in text

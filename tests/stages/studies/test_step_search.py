@@ -9,7 +9,7 @@ from stages.algorithms.selection.step_scores import KINDS
 from stages.models import process_head
 from stages.models.process_head import Solution
 from stages.models.process_scorer import ProcessScorer
-from stages.rewards.steps import split_steps
+from stages.rewards.step_solutions import split_steps
 from stages.sampler import Sample
 from stages.studies import step_search
 from stages.studies.search_tree import SearchCost
