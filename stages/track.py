@@ -1,10 +1,12 @@
-"""Show in MLflow what dvc.lock holds: one run for each executed stage, one for the whole.
+"""Show in MLflow what dvc.lock holds, and tell how it went.
 
-Reads dvc.lock and every `data/**/run/`; writes `data/track/manifest.json`, the result hash of
-each stage (deterministic: it does not depend on MLflow). MLflow is a view of the run records,
-brought up to date whenever `python -m stages.track` runs, as the last stage of `dvc repro` or by
-hand; a second call adds nothing. When the store cannot be reached, the call says so and succeeds:
-nothing is lost, the next call adds what is missing.
+Reads dvc.lock, `data/runs/` and `data/report/`; writes `data/tracked/manifest.json`, the result
+hash of each stage (deterministic: it does not depend on MLflow). MLflow is a view of the run
+records, one run for each executed stage and one for the whole, brought up to date whenever
+`python -m stages.track` runs, as the last stage of `dvc repro` or by hand; a second call adds
+nothing. When the store cannot be reached, the call says so and succeeds: nothing is lost, the next
+call adds what is missing. Prints at its end how long each stage took, the verdict, and where the
+report is.
 
 Environment: MLFLOW_TRACKING_URI (default: mlflow.db in the repository), MLFLOW_EXPERIMENT_NAME,
 POSTTRAIN_TRACK_WEIGHTS=1 to copy checkpoints into MLflow too.
@@ -12,18 +14,21 @@ POSTTRAIN_TRACK_WEIGHTS=1 to copy checkpoints into MLflow too.
 
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from stages.runtime import outputs, parent, process
 from stages.tracking import lockfile, settings
 
 logger = logging.getLogger(__name__)
 
-MANIFEST = Path("data/track/manifest.json")
+MANIFEST = Path("data/tracked/manifest.json")
+REPORT = Path("data/report")
 
 
 def main() -> None:
-    """Write the manifest, then bring MLflow up to date."""
+    """Write the manifest, bring MLflow up to date, tell."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     parent.die_with_dvc("track")
     entries = lockfile.read()
@@ -36,7 +41,9 @@ def main() -> None:
     except store.OUTAGES as error:
         logger.warning(store.outage(error, "stages.track"))
     else:
-        logger.info("MLflow: %d runs added", added)
+        logger.info("MLflow: %d runs added; `mlflow server` shows them", added)
+    records = {entry.stage: lockfile.record(entry) for entry in entries}
+    logger.info("%s", told({name: one for name, one in records.items() if one}, REPORT))
 
 
 def write_manifest(entries: list[lockfile.Entry]) -> None:
@@ -44,8 +51,29 @@ def write_manifest(entries: list[lockfile.Entry]) -> None:
     results = {entry.stage: entry.result_hash for entry in entries}
     text = json.dumps(results, indent=1, sort_keys=True) + "\n"
     if not MANIFEST.exists() or MANIFEST.read_text(encoding="utf-8") != text:
-        with outputs.replace(MANIFEST) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        with outputs.replace(MANIFEST.parent) as temporary:
+            temporary.mkdir()
+            (temporary / MANIFEST.name).write_text(text, encoding="utf-8")
+
+
+def told(records: Mapping[str, Mapping[str, Any]], report: Path) -> str:
+    """Seconds by stage, its rows side by side; then the verdict, and where the report is."""
+    groups: dict[str, dict[str, float]] = {}
+    for name, record in records.items():
+        stage, _, row = name.partition("@")
+        groups.setdefault(stage, {})[row] = record["seconds"]
+    lines = ["seconds of each stage, all seeds:"]
+    for stage, rows in groups.items():
+        parts = [f"{row} {seconds:.0f}".strip() for row, seconds in rows.items()]
+        total = f"{sum(rows.values()):.0f}" if len(rows) > 1 else ""
+        lines.append(f"  {stage:<12} {total:>5}  {', '.join(parts)}".rstrip())
+    lines.append(f"  {'all':<12} {sum(one['seconds'] for one in records.values()):>5.0f}")
+    verdict = report / "verdict.txt"
+    if verdict.is_file():
+        lines += ["", verdict.read_text(encoding="utf-8").strip()]
+    if (report / "report.html").is_file():
+        lines += ["", f"The report: {report / 'report.html'}"]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

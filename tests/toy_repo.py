@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages import params
-from stages.runtime import outputs, progress, runs
+from stages.runtime import outputs, runs, seeds
 
 
 @dataclass(frozen=True)
@@ -30,86 +30,97 @@ class Step:
     metrics: dict[str, float]
 
 
-def steps(rate: float):
+def steps(rate, drawn):
     for index in range(6):
         if index == 4 and (crash := os.environ.get("TOY_STOP")):
             Path("stopped").write_text(str(os.getpid()))
             if crash == "fail":
                 raise RuntimeError("as asked")
             time.sleep(300)
-        yield Step(index, {"loss/total": rate * random.random(), "time/step": 0.5})
+        yield Step(index, {"loss/total": rate * drawn.random(), "time/step": 0.5})
+
+
+def train(run):
+    drawn = random.Random(f"{content['seed']}-{run.seed}")
+    list(run.track(steps(content["rate"], drawn), total=6))
+    for number in range(2 if run.seed else 1):
+        drawn.random()
+    write(model / str(run.seed), {"config.json": "{}", "weights": str(content["rate"] * drawn.random())})
+    metrics = {"final_loss": 0.5 * (run.seed + 1), "trained_tokens": 7}
+    write(training / str(run.seed), {"metrics.json": json.dumps(metrics)})
+
+
+def write(folder, files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        (folder / file).write_text(text)
 
 
 stage = sys.argv[1]
-output = Path("data") / stage.replace("@", "/")
+kind, _, name = stage.partition("@")
 content = params.read()
-random.seed(content["seed"])
-with runs.start(stage, output, gpu=True) as run:
-    for step in progress.track(steps(content["rate"]), total=6, label=stage):
-        run.log(step.index, step.metrics)
-    drawn = random.random()
-    if stage.startswith("train"):
-        with outputs.replace(output / "policy") as temporary:
-            temporary.mkdir()
-            (temporary / "config.json").write_text("{}")
-            (temporary / "weights").write_text(str(content["rate"] * drawn))
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps({"pass@4": 0.5, "drawn": drawn}))
-    elif stage.startswith("sample"):
-        with outputs.replace(output / "pool.jsonl") as temporary:
-            row = {"id": "a", "completion": "4 #### 4", "completion_ids": [1, 2], "drawn": drawn}
-            temporary.write_text((json.dumps(row) + "\\n") * 60)
-    elif stage.startswith("probe"):
-        name = stage.partition("@")[2]
-        accuracy = {"sft": 0.25, "dpo": content["goal"]}[name]
-        probes = {"policy": f"train_{name}/policy", "dev_accuracy": {"value": accuracy}}
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(probes))
+data = Path("data")
+with runs.start(stage) as run:
+    if kind == "train":
+        folder = data / "policies" / name
+        with outputs.replace(folder / "model") as model, outputs.replace(folder / "training") as training:
+            model.mkdir(), training.mkdir()
+            seeds.side_by_side(train, content["seeds"], run, gpu=True)
+    elif kind == "sample":
+        with outputs.replace(data / "samples" / name) as folder:
+            for seed in content["seeds"]:
+                drawn = content["seed"] + 0.5 * seed
+                row = {"id": "a", "completion": "4 #### 4", "completion_ids": [1, 2], "drawn": drawn}
+                write(folder / str(seed), {"test.jsonl": (json.dumps(row) + "\\n") * 60})
+    elif kind == "evaluate":
+        with outputs.replace(data / "evaluations" / name) as folder:
+            for seed in content["seeds"]:
+                accuracy = {"sft": 0.25, "dpo": content["goal"]}[name]
+                metrics = {"mean_accuracy": accuracy, "dev_accuracy": accuracy + 0.125 * seed}
+                write(folder / str(seed), {"metrics.json": json.dumps(metrics)})
     else:
-        numbers = {
-            "sft": {"stage": "train_sft", "mean_accuracy": 0.25},
-            "dpo": {"stage": "train_dpo", "mean_accuracy": content["goal"]},
+        metrics = {
+            "policies": {"sft": {"mean_accuracy": {"value": 0.25}},
+                         "dpo": {"mean_accuracy": {"value": content["goal"]}}},
+            "gains": {"mean_accuracy": {"dpo": {"value": content["goal"] - 0.25}}},
         }
-        gain = {"difference": 0.25, "low": 0.1, "high": 0.4}
-        numbers["dpo"]["versus_baseline"] = {"mean_accuracy": gain}
-        with outputs.replace(output / "metrics.json") as temporary:
-            temporary.write_text(json.dumps({"policies": numbers}))
-        with outputs.replace(output / "report.md") as temporary:
-            temporary.write_text("# Report")
+        with outputs.replace(data / "report") as folder:
+            write(folder, {"metrics.json": json.dumps(metrics), "report.html": "<h1>Report</h1>",
+                           "verdict.txt": "First. \\nSecond.\\nThird.\\n"})
 '''
 
 DVC_YAML = """
 stages:
-  train_sft:
-    cmd: python work.py train_sft
-    deps: [work.py]
-    params: [rate, seed]
-    outs: [data/train_sft/policy, data/train_sft/run]
-    metrics: [data/train_sft/metrics.json: {cache: false}]
-  train_dpo:
-    cmd: python work.py train_dpo
-    deps: [work.py, data/train_sft/policy]
-    params: [rate, seed]
-    outs: [data/train_dpo/policy, data/train_dpo/run]
-    metrics: [data/train_dpo/metrics.json: {cache: false}]
-  sample_candidates:
-    foreach: [dpo-test]
+  train:
+    foreach: {sft: {from: work.py}, dpo: {from: data/policies/sft/model}}
     do:
-      cmd: python work.py sample_candidates@${item}
-      deps: [work.py, data/train_dpo/policy]
-      params: [seed]
-      outs: ['data/sample_candidates/${item}/pool.jsonl', 'data/sample_candidates/${item}/run']
-  compare_policies:
-    cmd: python work.py compare_policies
-    deps: [work.py, data/sample_candidates/dpo-test/pool.jsonl]
+      cmd: python work.py train@${key}
+      deps: [work.py, "${item.from}"]
+      params: [rate, seed, seeds]
+      outs: ["data/policies/${key}/model", "data/policies/${key}/training", "data/runs/train/${key}"]
+  sample:
+    foreach: [dpo]
+    do:
+      cmd: python work.py sample@${item}
+      deps: [work.py, "data/policies/${item}/model"]
+      params: [seed, seeds]
+      outs: ["data/samples/${item}", "data/runs/sample/${item}"]
+  evaluate:
+    foreach: [sft, dpo]
+    do:
+      cmd: python work.py evaluate@${item}
+      deps: [work.py, "data/policies/${item}/model"]
+      params: [goal, seeds]
+      outs: ["data/evaluations/${item}", "data/runs/evaluate/${item}"]
+  compare:
+    cmd: python work.py compare
+    deps: [work.py, data/samples, data/evaluations]
     params: [goal]
-    outs: [data/compare_policies/report.md, data/compare_policies/run]
-    metrics: [data/compare_policies/metrics.json: {cache: false}]
+    outs: [data/report, data/runs/compare]
   track:
     cmd: python -m stages.track
-    deps: [data/train_sft/run, data/train_dpo/run, data/sample_candidates/dpo-test/run,
-      data/compare_policies/run]
-    outs: [data/track/manifest.json]
+    deps: [data/runs, data/report]
+    outs: [data/tracked]
 """
 
 
@@ -140,7 +151,7 @@ class ToyRepo:
         return self.run("dvc", "repro", *arguments, code=code, **extra)
 
     def set_params(self, *, rate: str = "1e-5", seed: int = 0, goal: float = 0.5) -> None:
-        text = f"rate: {rate}\nseed: {seed}\ngoal: {goal}\n"
+        text = f"rate: {rate}\nseed: {seed}\nseeds: [0, 1]\ngoal: {goal}\n"
         (self.path / "params.yaml").write_text(text)
 
 

@@ -37,6 +37,7 @@ def check() -> None:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise ValueError(result.stderr.strip())
+        remember()
 
 
 def remember() -> None:

@@ -1,4 +1,4 @@
-"""Which of a stage's outputs are worth a copy in MLflow: small files, a sample of rows."""
+"""Which of a stage's outputs are worth a copy in MLflow: small files, a sample of rows, models."""
 
 import itertools
 import json
@@ -8,9 +8,10 @@ from typing import Any
 
 from stages.tracking.lockfile import Entry
 
-SUFFIXES = {".md", ".png", ".svg", ".json", ".html"}
+SUFFIXES = {".md", ".png", ".svg", ".csv", ".json", ".html", ".txt"}
 MAX_BYTES = 4_000_000
-TABLES = {"rollouts.jsonl", "pool.jsonl", "greedy.jsonl"}
+TABLES = {"rollouts.jsonl", "test.jsonl", "test_greedy.jsonl", "train.jsonl", "verdicts.jsonl"}
+"""Files of completions, of which the first rows of the first seed are shown."""
 MAX_ROWS = 50
 
 
@@ -20,46 +21,44 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def checkpoints(entry: Entry) -> Iterator[tuple[Path, str]]:
-    """(path, digest) of every model among the outputs."""
+    """(path, digest of the output) of the policy of each seed that the stage trained."""
     for out in entry.outs:
-        if is_checkpoint(out.path):
-            yield out.path, out.digest
+        if out.path.name == "model" and out.path.is_dir():
+            seeds = sorted(path for path in out.path.iterdir() if path.name.isdigit())
+            yield from ((path, out.digest) for path in seeds if is_checkpoint(path))
 
 
 def small(entry: Entry) -> Iterator[tuple[Path, str | None]]:
-    """(file, folder in the run) of reports, plots, metrics and the run record.
-
-    Nothing of a model, nor of the models in the folders of an output. What lies in another stage's
-    folder, a model card, keeps the name of that folder.
-    """
-    own = Path("data", *entry.stage.split("@"))
+    """(file, folder in the run) of reports, plots, metrics and the run record, none of a model."""
     for out in entry.outs:
-        if out.path.name in ("policy", "tokenizer") or is_checkpoint(out.path):
-            continue
-        if out.path.is_dir():
-            paths = sorted(
-                path
-                for path in out.path.rglob("*")
-                if path.is_file() and not is_checkpoint(path.parent)
-            )
-        else:
-            paths = [out.path] if out.path.is_file() else []
+        paths = sorted(out.path.rglob("*")) if out.path.is_dir() else [out.path]
+        record = out.path == entry.run_folder
         for path in paths:
-            record = out.path.name == "run"
+            if not path.is_file() or inside_a_model(path, out.path):
+                continue
             if record or (path.suffix in SUFFIXES and path.stat().st_size <= MAX_BYTES):
-                elsewhere = out.path.parts[0] == "data" and own not in out.path.parents
-                above = "data" if elsewhere else out.path.parent
-                folder = path.parent.relative_to(above).as_posix()
+                within = path.relative_to(out.path).parent if out.path.is_dir() else Path()
+                folder = ("run" / within if record else within).as_posix()
                 yield path, None if folder == "." else folder
+
+
+def inside_a_model(path: Path, top: Path) -> bool:
+    """Whether a file of an output is part of a model in it."""
+    folders = [folder for folder in path.parents if folder == top or top in folder.parents]
+    return any(is_checkpoint(folder) for folder in folders)
 
 
 def tables(entry: Entry) -> Iterator[tuple[str, dict[str, list[Any]]]]:
     """(name, columns) of the first rows of every file of completions, token ids left out."""
     for out in entry.outs:
-        if out.path.name not in TABLES or not out.path.is_file():
+        if not out.path.is_dir() or out.path == entry.run_folder:
             continue
-        with out.path.open(encoding="utf-8") as file:
-            rows = [json.loads(line) for line in itertools.islice(file, MAX_ROWS)]
-        if rows:
-            names = [name for name, value in rows[0].items() if not isinstance(value, list)]
-            yield out.path.stem, {name: [row.get(name) for row in rows] for name in names}
+        seeds = sorted(path for path in out.path.iterdir() if path.name.isdigit())
+        for path in sorted(seeds[0].glob("*.jsonl")) if seeds else []:
+            if path.name not in TABLES:
+                continue
+            with path.open(encoding="utf-8") as file:
+                rows = [json.loads(line) for line in itertools.islice(file, MAX_ROWS)]
+            if rows:
+                names = [name for name, value in rows[0].items() if not isinstance(value, list)]
+                yield path.stem, {name: [row.get(name) for row in rows] for name in names}

@@ -11,12 +11,13 @@ from dvc.repo import Repo
 from dvc.utils import dict_sha256
 from dvc.utils.serialize import load_yaml
 
-from stages.runtime import identity
+from stages.runtime import identity, runs
 from stages.tracking import flat
 
 logger = logging.getLogger(__name__)
 
 SIZES = ["size", "nfiles"]
+RUNS = runs.RUNS.as_posix()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class Entry:
     @property
     def run_folder(self) -> Path | None:
         """The run record; None for a stage without one."""
-        return next((out.path for out in self.outs if out.path.name == "run"), None)
+        return next((out.path for out in self.outs if runs.RUNS in out.path.parents), None)
 
 
 def read(path: Path = Path("dvc.lock")) -> list[Entry]:
@@ -56,6 +57,7 @@ def read(path: Path = Path("dvc.lock")) -> list[Entry]:
         return []
     repo = Repo(".")
     try:
+        # Studies are of a dvc.yaml of their own, and called by its path.
         current = {stage.addressing for stage in repo.index.stages} - {"track"}
     finally:
         repo.close()
@@ -70,7 +72,7 @@ def _entry(stage: str, content: dict[str, Any]) -> Entry:
         for name, value in flat.leaves(section)
     }
     results = dict(content) | {
-        part: [item for item in content.get(part, []) if Path(item["path"]).name != "run"]
+        part: [item for item in content.get(part, []) if not item["path"].startswith(f"{RUNS}/")]
         for part in ("deps", "outs")
     }
     return Entry(

@@ -4,16 +4,16 @@ It holds every parameter, the headline numbers, and for each stage the run that 
 cached stage points at the run that produced it, nothing is copied.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
-from stages.tracking import best_policy, flat, models, stage_run
+from stages.tracking import flat, headlines, models, stage_run
 from stages.tracking.lockfile import Entry, digest
 from stages.tracking.store import Store
 
 TAG = "posttrain.manifest"
-COMPARISON = "compare_policies"
+COMPARISON = "compare"
+REPORT = Path("data/report")
 
 
 def sync(store: Store, entries: list[Entry], runs: dict[str, tuple[str, dict[str, Any]]]) -> bool:
@@ -32,25 +32,27 @@ def sync(store: Store, entries: list[Entry], runs: dict[str, tuple[str, dict[str
         return False
     started = min(stage_run.milliseconds(record["started"]) for _, record in runs.values())
     ended = max(stage_run.milliseconds(record["ended"]) for _, record in runs.values())
-    headline = _headline(entries, runs)
+    headline = headlines.of_report(REPORT / "metrics.json") if COMPARISON in runs else {}
     if run is None:
         run = store.client.create_run(
             store.experiment_id,
             start_time=started,
-            tags={TAG: lock},
+            tags={TAG: lock, "stage": "manifest"},
             run_name=f"manifest {lock[:8]}",
         )
     run_id = run.info.run_id
     params = {name: value for entry in entries for name, value in entry.params.items()}
     stage_run.log_params(store, run_id, params)
-    for name, value in sorted(flat.numbers(headline).items()):
+    for name, value in sorted(headline.items()):
         store.client.log_metric(run_id, flat.name(name), value, timestamp=ended)
     # A tag's name may not hold `@`.
     tags = {f"posttrain.run.{name.replace('@', '/')}": made for name, (made, _) in runs.items()}
     commit = runs[COMPARISON][1]["git_commit"] if COMPARISON in runs else None
     if commit is not None:
         tags["mlflow.source.git.commit"] = commit
-    tags["mlflow.note.content"] = _note(headline)
+    verdict = REPORT / "verdict.txt"
+    if COMPARISON in runs and verdict.is_file():
+        tags["mlflow.note.content"] = verdict.read_text(encoding="utf-8")
     stage_run.log_tags(store, run_id, tags)
     _mark_best(store, entries, runs)
     store.client.set_tag(run_id, stage_run.COMPLETE, "true")
@@ -58,29 +60,8 @@ def sync(store: Store, entries: list[Entry], runs: dict[str, tuple[str, dict[str
     return True
 
 
-def _headline(entries: list[Entry], runs: dict[str, tuple[str, Any]]) -> dict[str, Any]:
-    """compare_policies/metrics.json, when it is the one that dvc.lock names."""
-    paths = [
-        out.path
-        for entry in entries
-        if entry.stage == COMPARISON and COMPARISON in runs
-        for out in entry.outs
-        if out.path.name == "metrics.json"
-    ]
-    return json.loads(Path(paths[0]).read_text(encoding="utf-8")) if paths else {}
-
-
 def _mark_best(store: Store, entries: list[Entry], runs: dict[str, tuple[str, Any]]) -> None:
-    """The alias is the best policy's by its dev problems; without probes nobody has it."""
-    chosen = best_policy.choose(entries, runs)
+    """The alias is the best policy's by its dev problems; without evaluations nobody has it."""
+    chosen = headlines.best(entries, runs)
     if chosen is not None:
         models.mark_best(store, runs[chosen.stage][0], chosen)
-
-
-def _note(headline: dict[str, Any]) -> str:
-    lines = ["| policy | mean accuracy | versus baseline |", "|---|---|---|"]
-    for name, numbers in headline.get("policies", {}).items():
-        versus = numbers.get("versus_baseline", {}).get("mean_accuracy")
-        gain = f"{versus['difference']:+.3f}" if versus else ""
-        lines.append(f"| {name} | {numbers['mean_accuracy']:.3f} | {gain} |")
-    return "\n".join(lines)

@@ -1,6 +1,7 @@
 """Checkpoints in MLflow: pointers into DVC's cache, and the alias of the best policy.
 
-An external LoggedModel holds the path and DVC's digest; the weights stay where they are.
+An external LoggedModel holds a seed's path and DVC's digest of the folder of all seeds; the weights
+stay where they are.
 `dvc checkout` at the run's commit brings them back.
 """
 
@@ -10,7 +11,7 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from stages.tracking import files
-from stages.tracking.best_policy import Chosen
+from stages.tracking.headlines import Chosen
 from stages.tracking.lockfile import Entry
 from stages.tracking.store import Store
 
@@ -19,7 +20,7 @@ ALIAS = "best"
 
 
 def log(store: Store, run_id: str, entry: Entry) -> None:
-    """An external LoggedModel for every checkpoint that the stage wrote."""
+    """An external LoggedModel for the policy of each seed that the stage trained."""
     for path, digest in files.checkpoints(entry):
         name = _name(entry.stage, path.name)
         if _find(store, run_id, name) is not None:
@@ -27,8 +28,13 @@ def log(store: Store, run_id: str, entry: Entry) -> None:
         model = mlflow.create_external_model(
             name=name,
             source_run_id=run_id,
-            tags={"dvc.path": path.as_posix(), "dvc.md5": digest, "posttrain.stage": entry.stage},
-            model_type=path.name,
+            tags={
+                "dvc.path": path.as_posix(),
+                "dvc.md5": digest,
+                "posttrain.stage": entry.stage,
+                "posttrain.seed": path.name,
+            },
+            model_type="policy",
             experiment_id=store.experiment_id,
         )
         store.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
@@ -36,7 +42,7 @@ def log(store: Store, run_id: str, entry: Entry) -> None:
 
 def mark_best(store: Store, run_id: str, chosen: Chosen) -> None:
     """Register the policy that `run_id` of its stage wrote, and let the alias `best` name it."""
-    model = _find(store, run_id, _name(chosen.stage, "policy"))
+    model = _find(store, run_id, _name(chosen.stage, chosen.seed))
     if model is None:
         return
     client = store.client
@@ -76,5 +82,5 @@ def _find(store: Store, run_id: str, name: str) -> LoggedModel | None:
     return found[0] if found else None
 
 
-def _name(stage: str, folder: str) -> str:
-    return f"{stage.replace('@', '-')}-{folder}"
+def _name(stage: str, seed: str) -> str:
+    return f"{stage.partition('@')[2]}-seed-{seed}"

@@ -17,7 +17,7 @@ from mlflow.entities import (
 )
 
 from stages.runtime import journal
-from stages.tracking import files, flat, models
+from stages.tracking import files, flat, headlines, models
 from stages.tracking.lockfile import Artifact, Entry
 from stages.tracking.store import Store
 
@@ -62,7 +62,7 @@ def sync(store: Store, entry: Entry, record: dict[str, Any]) -> tuple[str, bool]
             store.experiment_id,
             start_time=milliseconds(record["started"]),
             tags=_tags(entry, record),
-            run_name=entry.stage,
+            run_name=entry.stage.replace("@", " "),
         )
     run_id = run.info.run_id
     _log_numbers(store, run_id, entry, record)
@@ -77,7 +77,11 @@ def sync(store: Store, entry: Entry, record: dict[str, Any]) -> tuple[str, bool]
 
 
 def _tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
+    stage, _, row = entry.stage.partition("@")
     tags = {
+        # what the list of runs is grouped by
+        "stage": stage,
+        "row": row or None,
         ID: record["execution_id"],
         "posttrain.stage": entry.stage,
         "posttrain.input_key": entry.input_key,
@@ -87,6 +91,7 @@ def _tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
         "posttrain.git_dirty": record["git_dirty"],
         "posttrain.host": record["host"],
         "posttrain.device": record["device"],
+        "posttrain.cpu": (record.get("cpu") or {}).get("model"),
         "mlflow.source.git.commit": record["git_commit"],
         "mlflow.source.name": entry.command,
         "mlflow.source.type": "JOB",
@@ -97,18 +102,20 @@ def _tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
 def _log_numbers(store: Store, run_id: str, entry: Entry, record: dict[str, Any]) -> None:
     log_params(store, run_id, entry.params)
     ended = milliseconds(record["ended"])
-    final = {"run/seconds": record["seconds"]}
+    final = headlines.of(entry) | {"run/seconds": record["seconds"]}
     if record["peak_memory_bytes"] is not None:
         final["run/peak_memory_bytes"] = record["peak_memory_bytes"]
-    for out in entry.outs:
-        if out.path.name == "metrics.json":
-            content = json.loads(out.path.read_text(encoding="utf-8"))
-            final |= {f"final/{name}": value for name, value in flat.numbers(content).items()}
     metrics = [Metric(flat.name(name), value, ended, 0) for name, value in final.items()]
     assert entry.run_folder is not None
-    for row in journal.read(entry.run_folder / "journal.jsonl"):
-        time = int(row.time * 1000)
-        metrics += [Metric(flat.name(n), v, time, row.index) for n, v in row.metrics.items()]
+    for path in sorted(entry.run_folder.glob("journal*.jsonl")):
+        # journal-seed-0.jsonl: its curves are `seed-0/loss/nll`
+        above = f"{path.stem.removeprefix('journal-')}/" if path.stem != "journal" else ""
+        for row in journal.read(path):
+            time = int(row.time * 1000)
+            metrics += [
+                Metric(flat.name(f"{above}{name}"), value, time, row.index)
+                for name, value in row.metrics.items()
+            ]
     for batch in flat.batches(metrics, MAX_METRICS):
         store.client.log_batch(run_id, metrics=batch)
 
@@ -148,4 +155,4 @@ def _log_files(store: Store, run_id: str, entry: Entry) -> None:
             store.client.log_table(run_id, columns, f"completions/{name}.json")
     if os.environ.get(WEIGHTS) == "1":
         for path, _ in files.checkpoints(entry):
-            store.client.log_artifacts(run_id, str(path), path.name)
+            store.client.log_artifacts(run_id, str(path), f"model/{path.name}")

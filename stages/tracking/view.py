@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stages.runtime import progress
 from stages.tracking import lockfile, manifest, stage_run, store
 
 MAX_SECONDS = 300.0
@@ -22,7 +21,7 @@ def sync(entries: list[lockfile.Entry]) -> int:
     added = 0
     with store.exclusive():
         target = store.connect(Path.cwd())
-        for entry in progress.track(entries, label="track"):
+        for entry in entries:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the store took longer than {MAX_SECONDS:.0f} s")
             record = lockfile.record(entry)

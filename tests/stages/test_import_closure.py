@@ -22,7 +22,9 @@ SOURCES = {
         'if __name__ == "__main__":\n    main()\n'
     ),
     "stages/params.py": "",
-    "stages/check_params.py": 'import stages.first\nif __name__ == "__main__":\n    pass\n',
+    "stages/plan.py": 'import stages.first\nif __name__ == "__main__":\n    pass\n',
+    "stages/studies/__init__.py": "",
+    "stages/studies/probes.py": 'from stages import params\nif __name__ == "__main__":\n    pass\n',
     "stages/runtime/__init__.py": "",
     "stages/runtime/runs.py": "",
     "stages/engines/__init__.py": "DEFAULT = 1\n",
@@ -76,6 +78,7 @@ def test_the_closure_is_what_is_imported_and_no_more(root: Path) -> None:
             "stages/params.py",
             "stages/second.py",
         ],
+        "stages.studies.probes": ["stages/params.py", "stages/studies/probes.py"],
         "stages.rewards.own.mine": [
             "stages/params.py",
             "stages/rewards/own/mine.py",

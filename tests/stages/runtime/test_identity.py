@@ -11,14 +11,14 @@ import yaml
 from stages.runtime import identity
 
 
-def record(repo, stage="train_sft"):
-    return json.loads((repo.path / "data" / stage.replace("@", "/") / "run/run.json").read_text())
+def record(repo, stage="train@sft"):
+    return json.loads((repo.path / "data/runs" / stage.replace("@", "/") / "run.json").read_text())
 
 
 def test_input_key_is_the_name_of_dvc_run_cache_folder(toy_repo):
-    toy_repo.repro("compare_policies")
+    toy_repo.repro("compare")
     names = {path.parent.name for path in toy_repo.path.glob(".dvc/cache/runs/*/*/*")}
-    stages = ["train_sft", "train_dpo", "sample_candidates@dpo-test", "compare_policies"]
+    stages = ["train@sft", "train@dpo", "sample@dpo", "evaluate@sft", "evaluate@dpo", "compare"]
     assert {record(toy_repo, stage)["input_key"] for stage in stages} == names
     locked = yaml.safe_load((toy_repo.path / "dvc.lock").read_text())["stages"]
     # PyYAML reads 1e-05 as text; the number is what params.yaml holds.
@@ -32,29 +32,31 @@ def test_input_key_is_the_name_of_dvc_run_cache_folder(toy_repo):
 def test_the_input_key_is_dvcs_own_where_a_dependency_is_inside_anothers_output(toy_repo):
     path = toy_repo.path / "dvc.yaml"
     text = path.read_text()
-    assert text.count("deps: [work.py, data/train_dpo/policy]") == 1
+    assert text.count('deps: [work.py, "data/policies/${item}/model"]') == 2
     path.write_text(
-        text.replace("deps: [work.py, data/train_dpo/policy]", "deps: [work.py, data/both/dpo]")
+        text.replace(
+            'deps: [work.py, "data/policies/${item}/model"]', "deps: [work.py, data/both/dpo]", 1
+        )
         + """
   both:
-    cmd: mkdir -p data/both && cp -r data/train_dpo/policy data/both/dpo
-    deps: [data/train_dpo/policy]
+    cmd: mkdir -p data/both && cp -r data/policies/dpo/model data/both/dpo
+    deps: [data/policies/dpo/model]
     outs: [data/both]
 """
     )
-    toy_repo.repro("sample_candidates")
+    toy_repo.repro("sample")
     names = {path.parent.name for path in toy_repo.path.glob(".dvc/cache/runs/*/*/*")}
-    assert record(toy_repo, "sample_candidates@dpo-test")["input_key"] in names
+    assert record(toy_repo, "sample@dpo")["input_key"] in names
 
 
 def test_a_reverted_parameter_restores_the_same_execution(toy_repo):
-    toy_repo.repro("train_sft")
+    toy_repo.repro("train@sft")
     first = record(toy_repo)
     toy_repo.set_params(rate="0.5")
-    toy_repo.repro("train_sft")
+    toy_repo.repro("train@sft")
     assert record(toy_repo)["execution_id"] != first["execution_id"]
     toy_repo.set_params()
-    assert "is cached" in toy_repo.repro("train_sft")
+    assert "is cached" in toy_repo.repro("train@sft")
     assert record(toy_repo) == first
 
 
@@ -67,30 +69,31 @@ def wait_for(path: Path) -> str:
 
 
 def test_a_killed_stage_keeps_its_execution_id_and_its_journal_has_every_point_once(toy_repo):
-    process = toy_repo.start("python", "work.py", "train_sft", TOY_STOP="hang")
+    process = toy_repo.start("python", "work.py", "train@sft", TOY_STOP="hang")
     wait_for(toy_repo.path / "stopped")
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    (folder,) = toy_repo.path.glob(".pipe/train_sft-*")
+    (folder,) = toy_repo.path.glob(".pipe/train@sft-*")
     left = json.loads((folder / "exec.json").read_text())
-    assert len((folder / "journal.jsonl").read_text().splitlines()) == 4
-    toy_repo.repro("train_sft")
+    assert len((folder / "seed-0/journal.jsonl").read_text().splitlines()) == 4
+    toy_repo.repro("train@sft")
     made = record(toy_repo)
     assert (made["execution_id"], made["attempt"]) == (left["execution_id"], 2)
-    lines = (toy_repo.path / "data/train_sft/run/journal.jsonl").read_text().splitlines()
+    record_of_seed = toy_repo.path / "data/runs/train/sft/journal-seed-0.jsonl"
+    lines = record_of_seed.read_text().splitlines()
     assert [json.loads(line)["index"] for line in lines] == [0, 1, 2, 3, 4, 5]
     assert not folder.exists()
 
 
 def test_a_killed_stage_is_not_taken_over_by_other_inputs(toy_repo):
-    process = toy_repo.start("python", "work.py", "train_sft", TOY_STOP="hang")
+    process = toy_repo.start("python", "work.py", "train@sft", TOY_STOP="hang")
     wait_for(toy_repo.path / "stopped")
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    (folder,) = toy_repo.path.glob(".pipe/train_sft-*")
+    (folder,) = toy_repo.path.glob(".pipe/train@sft-*")
     left = json.loads((folder / "exec.json").read_text())
     toy_repo.set_params(rate="0.5")
-    toy_repo.repro("train_sft")
+    toy_repo.repro("train@sft")
     made = record(toy_repo)
     assert made["attempt"] == 1
     assert made["execution_id"] != left["execution_id"]
@@ -98,24 +101,24 @@ def test_a_killed_stage_is_not_taken_over_by_other_inputs(toy_repo):
 
 
 def test_a_failed_stage_leaves_its_reason(toy_repo):
-    told = toy_repo.run("python", "work.py", "train_sft", code=1, TOY_STOP="fail")
+    told = toy_repo.run("python", "work.py", "train@sft", code=1, TOY_STOP="fail")
     assert "RuntimeError: as asked" in told
-    (folder,) = toy_repo.path.glob(".pipe/train_sft-*")
+    (folder,) = toy_repo.path.glob(".pipe/train@sft-*")
     assert json.loads((folder / "failed.json").read_text())["error"] == "RuntimeError: as asked"
-    assert not (toy_repo.path / "data/train_sft").exists()
+    assert not list((toy_repo.path / "data/policies/sft").iterdir())
 
 
 def test_the_same_stage_cannot_run_twice_at_once(toy_repo):
-    process = toy_repo.start("python", "work.py", "train_sft", TOY_STOP="hang")
+    process = toy_repo.start("python", "work.py", "train@sft", TOY_STOP="hang")
     wait_for(toy_repo.path / "stopped")
-    assert "is running already" in toy_repo.run("python", "work.py", "train_sft", code=1)
+    assert "is running already" in toy_repo.run("python", "work.py", "train@sft", code=1)
     process.kill()
     process.communicate()
 
 
 def test_a_missing_input_says_which_command_makes_it(toy_repo):
-    told = toy_repo.run("python", "work.py", "train_dpo", code=1)
-    assert "`dvc repro train_dpo` makes its inputs" in told
+    told = toy_repo.run("python", "work.py", "train@dpo", code=1)
+    assert "`dvc repro train@dpo` makes its inputs" in told
 
 
 def test_outside_a_pipeline_nothing_is_ever_taken_over(tmp_path, monkeypatch):

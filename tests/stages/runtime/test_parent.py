@@ -10,14 +10,14 @@ import pytest
 
 @pytest.mark.parametrize(
     "command",
-    ["python work.py train_sft", "python work.py train_sft && true"],
+    ["python work.py train@sft", "python work.py train@sft && true"],
     ids=["exec", "fork"],
 )
 def test_a_stage_dies_when_its_dvc_is_killed(toy_repo, command):
     """Both where the shell replaces itself by the command and where it stays in between."""
     text = (toy_repo.path / "dvc.yaml").read_text()
-    (toy_repo.path / "dvc.yaml").write_text(text.replace("python work.py train_sft", command))
-    dvc = toy_repo.start("dvc", "repro", "train_sft", TOY_STOP="hang")
+    (toy_repo.path / "dvc.yaml").write_text(text.replace("python work.py train@${key}", command))
+    dvc = toy_repo.start("dvc", "repro", "train@sft", TOY_STOP="hang")
     stopped = toy_repo.path / "stopped"
     while not (stopped.exists() and stopped.read_text()):
         assert dvc.poll() is None
@@ -33,10 +33,10 @@ def test_a_stage_dies_when_its_dvc_is_killed(toy_repo, command):
 def test_a_stage_started_by_hand_lives_on_without_its_parent(toy_repo):
     """Only dvc's end means that the run is over; a closed shell does not."""
     told = toy_repo.run(
-        "sh", "-c", "(python work.py train_sft >/dev/null 2>&1 &) ; sleep 0.1; echo gone"
+        "sh", "-c", "(python work.py train@sft >/dev/null 2>&1 &) ; sleep 0.1; echo gone"
     )
     assert told == "gone\n"
-    record = toy_repo.path / "data/train_sft/run/run.json"
+    record = toy_repo.path / "data/runs/train/sft/run.json"
     for _ in range(2400):
         if record.exists():
             return

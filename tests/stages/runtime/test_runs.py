@@ -28,6 +28,7 @@ FIELDS = {
     "memory_at_start_bytes",
     "packages",
     "peak_memory_bytes",
+    "peak_memory_of_a_seed_bytes",
     "python",
     "rounding",
     "seconds",
@@ -41,13 +42,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and "run" not in path.relative_to(folder).parts
+        if path.is_file() and "runs" not in path.relative_to(folder).parts
     }
 
 
 def test_run_json_has_every_field_and_utc_times(toy_repo):
-    toy_repo.repro("train_sft")
-    record = json.loads((toy_repo.path / "data/train_sft/run/run.json").read_text())
+    toy_repo.repro("train@sft")
+    record = json.loads((toy_repo.path / "data/runs/train/sft/run.json").read_text())
     assert set(record) == FIELDS
     assert datetime.fromisoformat(record["started"]).utcoffset().total_seconds() == 0
     assert datetime.fromisoformat(record["ended"]) >= datetime.fromisoformat(record["started"])
@@ -59,22 +60,22 @@ def test_run_json_has_every_field_and_utc_times(toy_repo):
 
 
 def test_dirty_is_said_of_changed_code_but_not_of_the_lock_that_the_pipeline_writes(toy_repo):
-    toy_repo.repro("train_sft")
+    toy_repo.repro("train@sft")
     with (toy_repo.path / "work.py").open("a") as file:
         file.write("# edited\n")
-    toy_repo.repro("train_dpo")
-    record = json.loads((toy_repo.path / "data/train_dpo/run/run.json").read_text())
+    toy_repo.repro("train@dpo")
+    record = json.loads((toy_repo.path / "data/runs/train/dpo/run.json").read_text())
     assert record["git_dirty"] is True
 
 
 def test_the_runtime_cannot_change_an_output(toy_repo):
     """By hand, by dvc, on a terminal, with GPU slots, after a failure: the same bytes."""
-    command = ["python", "work.py", "train_sft"]
+    command = ["python", "work.py", "train@sft"]
     toy_repo.run(*command)
     written = contents(toy_repo.path / "data")
-    assert "train_sft/policy/weights" in written
+    assert {"policies/sft/model/0/weights", "policies/sft/model/1/weights"} <= set(written)
 
-    toy_repo.repro("train_sft")
+    toy_repo.repro("train@sft")
     assert contents(toy_repo.path / "data") == written
 
     toy_repo.run(*command, CUDA_VISIBLE_DEVICES="3,1", MLFLOW_TRACKING_URI="http://127.0.0.1:9")
@@ -94,7 +95,7 @@ def test_the_runtime_cannot_change_an_output(toy_repo):
     while chunk := read_terminal(ours):
         told += chunk
     assert process.wait() == 0
-    assert "━" in told.decode()
+    assert "train@sft  seed 0: " in told.decode()
     assert contents(toy_repo.path / "data") == written
 
 
@@ -106,9 +107,10 @@ def read_terminal(descriptor: int) -> bytes:
 
 
 def test_a_stage_run_again_by_hand_does_not_write_into_the_cache_that_dvc_linked(toy_repo):
-    stage = "sample_candidates@dpo-test"
+    stage = "sample@dpo"
     toy_repo.repro(stage)
-    pool = toy_repo.path / "data/sample_candidates/dpo-test/pool.jsonl"
+    toy_repo.run("dvc", "checkout", "--relink", stage)
+    pool = toy_repo.path / "data/samples/dpo/0/test.jsonl"
     written = pool.read_bytes()
     assert pool.stat().st_nlink == 2
     toy_repo.set_params(seed=1)
@@ -122,11 +124,11 @@ def test_starting_draws_no_random_number(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     random.seed(0)
     before = random.getstate()
-    with runs.start("toy", Path("data/toy")) as run:
+    with runs.start("toy") as run:
         run.log(0, {"loss": 1})
         assert random.getstate() == before
     assert random.getstate() == before
-    assert sorted(path.name for path in Path("data/toy/run").iterdir()) == [
+    assert sorted(path.name for path in Path("data/runs/toy").iterdir()) == [
         "journal.jsonl",
         "run.json",
     ]
@@ -135,7 +137,7 @@ def test_starting_draws_no_random_number(tmp_path, monkeypatch):
 
 def test_an_interrupted_stage_keeps_its_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(KeyboardInterrupt), runs.start("toy", Path("data/toy")) as run:
+    with pytest.raises(KeyboardInterrupt), runs.start("toy") as run:
         raise KeyboardInterrupt
     assert (run.folder / "failed.json").exists()
-    assert not Path("data/toy").exists()
+    assert not Path("data").exists()

@@ -8,7 +8,7 @@ import pytest
 
 from stages.runtime import source_check
 
-TRACED = "data/trace_code/imports/train.json"
+TRACED = "data/code/train.json"
 
 
 @pytest.fixture

@@ -11,24 +11,24 @@ from stages.tracking import lockfile
 
 @pytest.fixture
 def entered(toy_repo, monkeypatch):
-    toy_repo.repro("train_dpo")
+    toy_repo.repro("train@dpo")
     monkeypatch.chdir(toy_repo.path)
     return toy_repo
 
 
 def test_only_stages_that_were_made_and_still_exist_are_read(entered):
-    assert [entry.stage for entry in lockfile.read()] == ["train_dpo", "train_sft"]
-    text = Path("dvc.yaml").read_text().replace("train_dpo:", "train_other:")
+    assert [entry.stage for entry in lockfile.read()] == ["train@dpo", "train@sft"]
+    text = Path("dvc.yaml").read_text().replace("dpo: {from", "other: {from")
     Path("dvc.yaml").write_text(text)
-    assert [entry.stage for entry in lockfile.read()] == ["train_sft"]
+    assert [entry.stage for entry in lockfile.read()] == ["train@sft"]
     Path("dvc.lock").unlink()
     assert lockfile.read() == []
 
 
 def test_a_second_execution_changes_the_lock_hash_but_not_the_result_hash(entered):
-    before = {entry.stage: entry for entry in lockfile.read()}["train_sft"]
-    entered.repro("--force", "--single-item", "train_sft")
-    after = {entry.stage: entry for entry in lockfile.read()}["train_sft"]
+    before = {entry.stage: entry for entry in lockfile.read()}["train@sft"]
+    entered.repro("--force", "--single-item", "train@sft")
+    after = {entry.stage: entry for entry in lockfile.read()}["train@sft"]
     assert after.input_key == before.input_key
     assert after.result_hash == before.result_hash
     assert after.lock_hash != before.lock_hash
@@ -37,8 +37,8 @@ def test_a_second_execution_changes_the_lock_hash_but_not_the_result_hash(entere
 
 def test_a_record_of_other_inputs_or_none_is_left_out_with_a_warning(entered, caplog):
     entry = lockfile.read()[1]
-    assert lockfile.record(entry)["stage"] == "train_sft"
-    path = Path("data/train_sft/run/run.json")
+    assert lockfile.record(entry)["stage"] == "train@sft"
+    path = Path("data/runs/train/sft/run.json")
     content = json.loads(path.read_text())
     path.unlink()
     with caplog.at_level(logging.WARNING):

@@ -1,0 +1,117 @@
+"""The few numbers of a stage by which a list of runs can be read, and the best policy by them."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from stages.tracking.lockfile import Entry
+
+METRICS: dict[str, dict[str, Sequence[str]]] = {
+    "train": {
+        "final_loss": ["final_loss"],
+        "margin_accuracy": ["final_margin_accuracy"],
+        "reward": ["final_reward"],
+        "kl": ["final_kl"],
+        "trained_tokens": ["trained_tokens"],
+        "generated_tokens": ["generated_tokens"],
+    },
+    "evaluate": {
+        "accuracy": ["mean_accuracy"],
+        "greedy_accuracy": ["greedy_accuracy"],
+        "dev_accuracy": ["dev_accuracy"],
+    },
+    "reward": {
+        "heldout_accuracy": ["heldout/accuracy", "heldout/labels/balanced_accuracy"],
+        "heldout_auc": ["heldout/auc", "heldout/labels/auroc_within_problem"],
+    },
+    "label": {"pairs": ["train/pairs"], "agreement": ["train/agreement/averaged"]},
+    "label_steps": {"steps": ["train/steps"], "labelled_right": ["train/labelled_right"]},
+    "sample": {"generated_tokens": ["generated_tokens"]},
+    "pool": {"generated_tokens": ["generated_tokens"]},
+}
+"""Stage -> name in MLflow -> where it stands in the metrics.json of a seed: the first that is
+there. A run shows the mean over seeds."""
+EVALUATE, DEV = "evaluate", "dev_accuracy"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
+    """The best policy."""
+
+    stage: str
+    """The DVC stage that made it."""
+    seed: str
+    tags: dict[str, str]
+    """Why, for the registry."""
+
+
+def of(entry: Entry) -> dict[str, float]:
+    """The headline numbers of a stage: means over its seeds."""
+    metrics = by_seed(entry).values()
+    found: dict[str, float] = {}
+    for name, places in METRICS.get(entry.stage.partition("@")[0], {}).items():
+        values = [value for one in metrics if (value := number(one, places)) is not None]
+        if values:
+            found[name] = fmean(values)
+    return found
+
+
+def by_seed(entry: Entry) -> dict[str, dict[str, Any]]:
+    """The metrics.json of each seed's folder among the outputs."""
+    paths = [path for out in entry.outs for path in sorted(out.path.glob("[0-9]*/metrics.json"))]
+    return {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def number(metrics: Mapping[str, Any], places: Sequence[str]) -> float | None:
+    """The first number there is at one of the places, with or without an interval."""
+    for place in places:
+        one: Any = metrics
+        for key in place.split("/"):
+            one = one.get(key) if isinstance(one, Mapping) else None
+        if isinstance(one, Mapping):
+            one = one.get("value")
+        if isinstance(one, int | float):
+            return float(one)
+    return None
+
+
+def best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | None:
+    """The policy of the highest mean accuracy on dev problems, and the best of its seeds there.
+
+    Never by the test problems: of several policies the one with the highest test accuracy is also
+    the one that chance has favoured most there, so a name given by it would make its own test
+    result too good. Of equals the first by name; None where no policy was evaluated.
+
+    Args:
+        entries: of dvc.lock.
+        runs: the stages whose outputs are those that dvc.lock names.
+    """
+    accuracy: dict[str, dict[str, float]] = {}
+    for entry in entries:
+        kind, _, policy = entry.stage.partition("@")
+        if kind == EVALUATE and entry.stage in runs and f"train@{policy}" in runs:
+            accuracy[policy] = {seed: float(one[DEV]) for seed, one in by_seed(entry).items()}
+    if not accuracy:
+        return None
+    policy = max(sorted(accuracy), key=lambda name: fmean(accuracy[name].values()))
+    seed = max(sorted(accuracy[policy]), key=accuracy[policy].__getitem__)
+    tags = {
+        "posttrain.chosen_by": "mean dev_accuracy over seeds, then the seed's own",
+        "posttrain.dev_accuracy": f"{fmean(accuracy[policy].values()):.4f}",
+        "posttrain.seed": seed,
+    }
+    return Chosen(stage=f"train@{policy}", seed=seed, tags=tags)
+
+
+def of_report(path: Path) -> dict[str, float]:
+    """`accuracy/grpo` of each policy and `gain/grpo` over the baseline, of the report's metrics."""
+    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    found: dict[str, float] = {}
+    for name, one in content.get("policies", {}).items():
+        found[f"accuracy/{name}"] = float(one["mean_accuracy"]["value"])
+    for name, one in content.get("gains", {}).get("mean_accuracy", {}).items():
+        found[f"gain/{name}"] = float(one["value"])
+    return found
