@@ -12,7 +12,7 @@ from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
 from stages.report import estimates
 from stages.rewards import pool_scores, problem_evaluation
-from stages.rewards.aggregation import Aggregation
+from stages.rewards.pool_scores import Aggregation
 
 ATTACK = '<script>document.title = "run"</script>\n# big\n![x](http://127.0.0.1:9/x.png)\n#### 7'
 """A right answer to the first problem: what a model could write to get out of its place."""
@@ -78,7 +78,7 @@ def write_policy(
         pool = [completion(prompt.id, at, is_right=one) for at, one in enumerate(right[1:])]
         greedy.append(completion(prompt.id, 0, is_right=right[0]))
         if policy == "dpo":
-            text = ATTACK if right[0] else ATTACK.replace("7", "8")
+            text = ATTACK if right[0] else ATTACK.replace("#### 7", "#### 8")
             greedy[-1] = completion(prompt.id, 0, is_right=right[0], text=text)
         scores = [
             Score(

@@ -17,7 +17,7 @@ from stages.rows import BASE
 
 Plan = Mapping[str, Mapping[str, Mapping[str, str]]]
 """data/plan.json: table -> name -> the words of the row."""
-Cost = dict[str, float]
+Cost = dict[str, int | float]
 """`generated_tokens`, `trained_tokens` and `flops` of one seed, the mean over seeds."""
 PLACES = {
     "policies": "policies/{}/training",

@@ -4,7 +4,9 @@ The page fetches nothing and runs nothing: plots are inside it, and what a model
 """
 
 import base64
+import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import jinja2
@@ -12,7 +14,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from stages.report import tables
-from stages.report.sections import Block, Folded, Image, Section
+from stages.report.sections import Folded, Image, Section
 from stages.report.transcripts import Transcript
 
 STYLE = """\
@@ -171,9 +173,10 @@ def markdown(
     """The same without transcripts, for a terminal and for MLflow; plots lie in `plots/` beside."""
     text = _environment(escape=False)
     text.filters["table"] = markdown_table
-    return text.from_string(MARKDOWN).render(
+    written = text.from_string(MARKDOWN).render(
         title=title, picture=picture, verdict=verdict, sections=sections
     )
+    return re.sub(r"\n{3,}", "\n\n", written).strip() + "\n"
 
 
 def html_table(frame: pd.DataFrame) -> Markup:
@@ -197,11 +200,10 @@ def _environment(*, escape: bool) -> jinja2.Environment:
     environment = jinja2.Environment(autoescape=escape, undefined=jinja2.StrictUndefined)
     kinds = {"frame": pd.DataFrame, "image": Image, "folded": Folded, "transcript": Transcript}
 
-    def is_a(kind: type) -> "object":
-        return lambda block: isinstance(block, kind)
-
-    environment.tests |= {name: is_a(kind) for name, kind in kinds.items()}
+    for name, kind in kinds.items():
+        environment.tests[name] = partial(_is_a, kind=kind)
     return environment
 
 
-__all__ = ["Block", "html", "markdown"]
+def _is_a(block: object, *, kind: type) -> bool:
+    return isinstance(block, kind)

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import report_inputs
 
-from stages import write_report
+from stages import compare
 
 pytestmark = pytest.mark.browser
 
-WIDTHS = (1280, 390)
-SECTIONS = ["compare_policies", "transcripts", "difficulty", "lengths", "rewards", "training"]
+WIDTHS = (1400, 900, 390)
+SECTIONS = ["Policies", "Choosing among samples", "Labels and rewards", "Costs", "Training",
+            "Details"]  # fmt: skip
+UNFOLD = "for (const one of document.querySelectorAll('details')) one.open = true"
 IMAGE_VARIANCE = """
 return Promise.all([...document.images].map(async image => {
   await image.decode();
@@ -31,8 +33,8 @@ return Promise.all([...document.images].map(async image => {
 }));
 """
 OVERLAPS = """
-const texts = [...document.querySelectorAll('h1, h2, h3, h4, p, li, table, .figure, .answer')]
-  .filter(one => !one.closest('nav') && one.offsetParent)
+const texts = [...document.querySelectorAll('h1, h2, p, summary, table, .plot, .answer')]
+  .filter(one => one.offsetParent)
   .map(one => [one, one.getBoundingClientRect()]);
 const found = [];
 for (let i = 0; i < texts.length; i++) for (let j = i + 1; j < texts.length; j++) {
@@ -40,7 +42,7 @@ for (let i = 0; i < texts.length; i++) for (let j = i + 1; j < texts.length; j++
   if (a.contains(b) || b.contains(a)) continue;
   const width = Math.min(ra.right, rb.right) - Math.max(ra.left, rb.left);
   const height = Math.min(ra.bottom, rb.bottom) - Math.max(ra.top, rb.top);
-  if (width > 2 && height > 2 && !a.closest('.scroll') && !b.closest('.scroll'))
+  if (width > 2 && height > 2 && !a.closest('.table, .plot') && !b.closest('.table, .plot'))
     found.push(a.textContent.slice(0, 40) + ' | ' + b.textContent.slice(0, 40));
 }
 return found;
@@ -52,8 +54,8 @@ def address(tmp_path_factory):
     path = tmp_path_factory.mktemp("report")
     with contextlib.chdir(path):
         report_inputs.write()
-        write_report.main()
-    return (path / write_report.OUTPUT / "report.html").as_uri()
+        compare.main()
+    return (path / compare.OUTPUT / "report.html").as_uri()
 
 
 @pytest.fixture(params=[(width, scheme) for width in WIDTHS for scheme in ("light", "dark")],
@@ -64,6 +66,7 @@ def opened(request, driver, address):
     chromium.complaints(driver)
     chromium.set_width(driver, width, scheme=scheme)
     driver.get(address)
+    driver.execute_script(UNFOLD)
     return driver, width, scheme
 
 
@@ -71,22 +74,24 @@ def test_it_opens_without_an_error_or_a_request(opened, address):
     driver, _, _ = opened
     assert chromium.complaints(driver) == []
     assert chromium.requests(driver) == [address]
-    assert driver.title == "Post-training, one run"
-    found = driver.execute_script("return [...document.querySelectorAll('h2[id]')].map(h => h.id)")
+    assert driver.title == compare.TITLE
+    found = driver.execute_script(
+        "return [...document.querySelectorAll('h2')].map(h => h.textContent)"
+    )
     assert found == SECTIONS
 
 
 def test_nothing_is_wider_than_the_page(opened):
     driver, width, _ = opened
-    size = "return [innerWidth, document.documentElement.scrollWidth, document.body.scrollWidth]"
-    assert driver.execute_script(size) == [width] * 3
+    size = "return [innerWidth, document.documentElement.scrollWidth]"
+    assert driver.execute_script(size) == [width] * 2
     assert driver.execute_script(OVERLAPS) == []
 
 
 def test_every_image_shows_something(opened):
     driver, _, _ = opened
     images = driver.execute_script(IMAGE_VARIANCE)
-    assert len(images) == 6
+    assert len(images) == 5
     for alt, width, height, variance in images:
         assert min(width, height) > 0, alt
         assert variance > 100, alt
@@ -104,14 +109,30 @@ def test_text_stands_out_from_its_ground(opened, tmp_path):
     assert abs((red + green + blue) / 3 - paper) > 150
 
 
-def test_a_wide_table_scrolls_in_its_own_box(opened):
+def test_tables_fit_the_page_and_scroll_in_their_own_box_on_a_phone(opened):
     driver, width, _ = opened
     boxes = driver.execute_script(
         "return [...document.querySelectorAll('.table')].map(b => [b.clientWidth, b.scrollWidth])"
     )
+    assert len(boxes) > 10
     assert all(inside <= width for inside, _ in boxes)
     if width == 390:
         assert any(needed > inside for inside, needed in boxes)
+    else:
+        assert all(needed == inside for inside, needed in boxes)
+
+
+def test_it_begins_with_the_picture_and_three_sentences_the_rest_is_folded(driver, address):
+    chromium.set_width(driver, 900)
+    driver.get(address)
+    top = driver.execute_script(
+        "return ['img', '.verdict:nth-of-type(3)', 'table']"
+        ".map(one => document.querySelector(one).getBoundingClientRect().top)"
+    )
+    assert top == sorted(top)
+    assert top[1] < 900
+    assert driver.execute_script("return document.querySelectorAll('.verdict').length") == 3
+    assert driver.execute_script("return document.querySelectorAll('details[open]').length") == 0
 
 
 def test_what_a_model_wrote_ran_nothing_and_fetched_nothing(opened):
@@ -122,14 +143,3 @@ def test_what_a_model_wrote_ran_nothing_and_fetched_nothing(opened):
         "return [...document.querySelectorAll('.answer pre')].map(pre => pre.textContent)"
     )
     assert report_inputs.ATTACK in cards
-
-
-def test_the_contents_lead_to_their_sections(driver, address):
-    chromium.set_width(driver, 1280)
-    driver.get(address)
-    driver.execute_script("document.documentElement.style.scrollBehavior = 'auto'")
-    driver.find_element("css selector", 'nav a[href="#lengths"]').click()
-    top = driver.execute_script(
-        "return document.getElementById('lengths').getBoundingClientRect().top"
-    )
-    assert 0 <= top < 60

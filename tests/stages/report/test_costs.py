@@ -1,0 +1,66 @@
+import pytest
+import report_inputs
+
+from stages.report import costs
+
+POLICY = {
+    "parameters": 1000, "trained_parameters": 1000, "body": 800, "output": 150,
+    "trained_body": 800, "trained_output": 150,
+}  # fmt: skip
+FROZEN = {"trained_parameters": 0, "trained_body": 0, "trained_output": 0}
+PPO = {
+    "generated_tokens": 60,
+    "trained_tokens": 60,
+    "work": {
+        "policy": POLICY
+        | {
+            "sampled": {"positions": 90, "outputs": 60},
+            "trained": {"positions": 100, "outputs": 60},
+        },
+        "scorer": POLICY | FROZEN | {"output": 0, "read": {"positions": 100, "outputs": 0}},
+    },
+}
+
+
+def test_the_operations_of_a_hand_worked_stage():
+    sampled = 2 * (800 * 90 + 150 * 60)
+    trained = 6 * (800 * 100 + 150 * 60)
+    found = costs.of_metrics(PPO)
+    assert found["flops"] == sampled + trained + 2 * 800 * 100
+    assert (found["generated_tokens"], found["trained_tokens"]) == (60, 60)
+
+
+def test_tokens_that_are_told_for_each_side_are_added():
+    assert costs.of_metrics(
+        {"train": {"generated_tokens": 5}, "heldout": {"generated_tokens": 2}, "work": {}}
+    ) == {"generated_tokens": 7, "trained_tokens": 0, "flops": 0}
+
+
+def test_a_row_costs_the_mean_over_seeds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for seed, tokens in enumerate((10, 20, 60)):
+        report_inputs.write_json(f"pools/sft/{seed}/metrics.json", {"generated_tokens": tokens})
+    found = costs.of_row(tmp_path / "data/pools/sft", [0, 1, 2])
+    assert found == {"generated_tokens": 30.0, "trained_tokens": 0.0, "flops": 0.0}
+    assert costs.of_row(tmp_path / "data/rewards/rule", [0, 1]) == dict.fromkeys(costs.KINDS, 0.0)
+
+
+def test_what_was_made_for_a_policy_beyond_the_baseline():
+    plan = report_inputs.PLAN | {
+        "policies": report_inputs.PLAN["policies"]
+        | {
+            "ppo": {"train": "ppo", "preset": "p", "from": "sft", "on": "rewards/preference"},
+            "second": {"train": "dpo", "preset": "p", "from": "dpo", "on": "pairs/verifier"},
+        }
+    }
+    rows = [f"{table}/{name}" for table, names in plan.items() for name in names]
+    one = {row: dict.fromkeys(costs.KINDS, 1.0) for row in rows}
+    found = costs.of_policies(plan, "sft", one)
+    assert {name: cost["rows"] for name, cost in found.items()} == {
+        "sft": ["policies/sft"],
+        "dpo": ["pools/sft", "pairs/verifier", "policies/dpo"],
+        "grpo": ["rewards/rule", "policies/grpo"],
+        "ppo": ["pools/sft", "pairs/verifier", "rewards/preference", "policies/ppo"],
+        "second": ["pools/sft", "pairs/verifier", "policies/dpo", "policies/second"],
+    }
+    assert found["ppo"]["flops"] == pytest.approx(4.0)

@@ -1,0 +1,86 @@
+from stages.report import verdict
+
+
+def difference(value, *, significant=True):
+    return {"value": value, "significant": significant}
+
+
+def metrics(gains, pairs=None, ways=None, seeds=(0, 1, 2)):
+    accuracy = {"sft": 0.5} | {name: 0.5 + one["value"] for name, one in gains.items()}
+    return {
+        "seeds": list(seeds),
+        "num_problems": 1200,
+        "n": 8,
+        "baseline": "sft",
+        "policies": {name: {"mean_accuracy": {"value": v}} for name, v in accuracy.items()},
+        "gains": {"mean_accuracy": gains},
+        "pairs": pairs or {},
+        "selection": {"sft": {"over_majority": ways or {"best_of/outcome": difference(0.1)}}},
+    }
+
+
+def test_gains_losses_and_what_is_not_significant():
+    found = metrics(
+        {
+            "ppo": difference(-0.1),
+            "dpo": difference(0.2),
+            "grpo": difference(0.25),
+            "dpo-ai": difference(0.012, significant=False),
+        }
+    )
+    assert verdict.gains(found) == (
+        "Over 3 seeds and 1,200 test problems, sft has a mean accuracy of 50.0 %: grpo (+25.0 "
+        "points) and dpo (+20.0 points) are significantly better; ppo (-10.0 points) is "
+        "significantly worse; dpo-ai (+1.2 points) does not differ significantly."
+    )
+
+
+def test_pairs():
+    pairs = {"grpo - ppo": difference(0.1), "grpo - dpo": difference(0.01, significant=False)}
+    assert verdict.pairs(metrics({}, pairs)) == (
+        "Among the other policies grpo is better than ppo (by 10.0 points); no other pairwise "
+        "difference is significant."
+    )
+    none = {"grpo - dpo": difference(0.01, significant=False)}
+    assert verdict.pairs(metrics({}, none)) == (
+        "Among the other policies no pairwise difference is significant."
+    )
+    every = {"grpo - dpo": difference(0.02)}
+    assert verdict.pairs(metrics({}, every)) == (
+        "Among the other policies grpo is better than dpo (by 2.0 points)."
+    )
+
+
+def test_choosing_by_rewards():
+    some = {
+        "best_of/outcome": difference(0.03),
+        "weighted/process": difference(-0.02),
+        "best_of/process": difference(0.01, significant=False),
+    }
+    assert verdict.selection(metrics({}, ways=some)) == (
+        "Against the majority of 8 samples of sft, the best of 8 by outcome (+3.0 points) is "
+        "significantly better; the vote weighted by process (-2.0 points) is significantly worse; "
+        "the other way does not differ significantly."
+    )
+    none = {"best_of/outcome": difference(0.03, significant=False)}
+    assert verdict.selection(metrics({}, ways=none)) == (
+        "Against the majority of 8 samples of sft, no way to choose by a reward differs "
+        "significantly."
+    )
+    many = {f"best_of/r{at}": difference(at / 100) for at in range(1, 4)}
+    assert verdict.selection(metrics({}, ways=many)) == (
+        "Against the majority of 8 samples of sft, 3 ways to choose by a reward, most of all the "
+        "best of 8 by r3 (+3.0 points), are significantly better."
+    )
+
+
+def test_one_seed_has_no_verdict():
+    found = verdict.sentences(metrics({"dpo": difference(0.2, significant=None)}, seeds=[4]))
+    assert len(found) == 3
+    assert found[0] == "One seed was trained, so no verdict over seeds is possible."
+    assert "dpo 70.0 % and sft 50.0 %" in found[1]
+    assert not any("significant" in one or "better" in one for one in found)
+
+
+def test_there_are_three_sentences_whatever_is_compared():
+    assert len(verdict.sentences(metrics({}))) == 3

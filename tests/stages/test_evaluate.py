@@ -1,0 +1,129 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import studied_run
+from studied_run import DATA, SEEDS, write_json
+from tiny_checkpoints import COMPUTE, CPU, compute
+
+from stages import evaluate
+from stages.algorithms.selection.best_of_n import best_of_n
+from stages.models.batch import Group
+from stages.models.ensemble import load_scorer
+from stages.records import lines
+from stages.records.pools import Completion, Score
+from stages.records.results import ProblemResult
+from stages.rewards import reward_file
+
+EVALUATION = {"ks": [1, 2], "num_draws": 400, "num_bootstrap": 200, "confidence": 0.95,
+              "decimals": 5}  # fmt: skip
+OUTPUT = evaluate.OUTPUT / "sft"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Policies, samples and rewards; 8 samples a problem, of which 4 are right."""
+    path = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        studied_run.make("none", {})
+        write_params()
+        for seed in SEEDS:
+            folder = DATA / f"rewards/process/{seed}"
+            write_json(folder / "aggregation.json", {"best_of": "min", "weighted": "last"})
+    return path
+
+
+@pytest.fixture
+def folder(made, tmp_path, monkeypatch):
+    shutil.copytree(made, tmp_path / "own")
+    monkeypatch.chdir(tmp_path / "own")
+
+
+def write_params(**changes: object) -> None:
+    content = {"seeds": SEEDS, "compute": COMPUTE | {"row_tokens": 96}}
+    write_json(Path("params.yaml"), content | {"evaluation": EVALUATION | changes})
+
+
+def read(seed: int, name: str, kind: type) -> list:
+    return list(lines.read(OUTPUT / f"{seed}/{name}.jsonl", kind))
+
+
+def test_each_seed_is_scored_by_the_rewards_of_its_own(folder):
+    evaluate.main("sft")
+    for seed in SEEDS:
+        scores = read(seed, "scores", Score)
+        assert len(scores) == 6 * 8
+        assert set(scores[0].scores) == set(scores[0].disagreement) == {"preference"}
+        assert set(scores[0].steps) == {"process"}
+        samples = list(lines.read(DATA / f"samples/sft/{seed}/test.jsonl", Completion))
+        one = samples[3]
+        prompt = studied_run.prompts("test", 6)[0]
+        reward = reward_file.read(DATA / "rewards/preference")
+        model = load_scorer(
+            reward_file.model(DATA / "rewards/preference", seed), reward.aggregate, compute(), CPU
+        )
+        group = Group(prompt_ids=prompt.prompt_ids, completions=[one.completion_ids],
+                      indices=range(1))  # fmt: skip
+        expected = float(model([group]).values[0])
+        assert scores[3].scores["preference"] == pytest.approx(expected, abs=2e-5)
+        # equal completions have equal scores
+        assert scores[3].scores == scores[7].scores
+    assert read(0, "scores", Score) != read(1, "scores", Score)
+
+
+def test_the_numbers_are_those_of_the_samples(folder):
+    evaluate.main("sft")
+    metrics = json.loads((OUTPUT / "0/metrics.json").read_text(encoding="utf-8"))
+    assert (metrics["num_problems"], metrics["num_samples"]) == (6, 8)
+    assert metrics["mean_accuracy"] == metrics["dev_accuracy"] == metrics["pass/1"] == 0.5
+    # the greedy completion of every other problem is right
+    assert metrics["greedy_accuracy"] == 0.5
+    # 6 of 28 pairs hold no right one of four
+    assert metrics["pass/2"] == pytest.approx(22 / 28, abs=1e-6)
+    rows, scores = read(0, "per_problem", ProblemResult), read(0, "scores", Score)
+    samples = list(lines.read(DATA / "samples/sft/0/test.jsonl", Completion))
+    right = [float(row.completion.endswith("9")) for row in samples[:8]]
+    values = [row.scores["preference"] for row in scores[:8]]
+    by_hand = best_of_n(np.array(values), np.array(right), n=2)
+    assert rows[0].accuracy_at["best_of/preference"]["2"] == pytest.approx(by_hand)
+    lowest = [min(row.steps["process"]) for row in scores[:8]]
+    by_hand = best_of_n(np.array(lowest), np.array(right), n=2)
+    assert rows[0].accuracy_at["best_of/process"]["2"] == pytest.approx(by_hand)
+    assert {"best_of/preference", "weighted/process", "weighted/mean_logprob", "best_of/format",
+            "best_of/longest"} <= set(rows[0].accuracy_at)  # fmt: skip
+    assert rows[0].num_correct == 4
+    assert set(metrics["work"]) == {"preference", "process"}
+    assert metrics["work"]["preference"]["read"]["positions"] > 0
+
+
+def test_a_rule_scores_nothing_and_without_models_the_rest_is_estimated(folder):
+    shutil.rmtree(DATA / "rewards/process")
+    shutil.rmtree(DATA / "rewards/preference")
+    rule = reward_file.of_model("preference").model_copy(update={"kind": "rule"})
+    (DATA / "rewards/rule").mkdir()
+    reward_file.write(DATA / "rewards/rule", rule)
+    evaluate.main("sft")
+    (row, *_) = read(0, "per_problem", ProblemResult)
+    assert set(row.accuracy_at) == {
+        "pass", "majority", "best_of/longest", "best_of/shortest", "best_of/mean_logprob",
+        "weighted/mean_logprob", "best_of/format", "weighted/format",
+    }  # fmt: skip
+
+
+def test_more_samples_than_a_quarter_of_the_pool_is_an_error_that_names_both(folder):
+    write_params(ks=[1, 4])
+    with pytest.raises(ValueError, match=r"numbers up to 2.*the 8 samples.*found 4"):
+        evaluate.main("sft")
+    assert not OUTPUT.exists()
+
+
+def test_a_second_run_writes_the_same_bytes(folder):
+    written = []
+    for _ in range(2):
+        evaluate.main("sft")
+        written.append({path: path.read_bytes() for path in sorted(OUTPUT.rglob("*.json*"))})
+    assert len(written[0]) == 3 * len(SEEDS)
+    assert written[0] == written[1]
