@@ -28,13 +28,7 @@ from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.report import estimates
 from stages.reports.evaluation_config import EvaluationConfig
-from stages.rewards import (
-    aggregation,
-    answer_checker,
-    pool_scores,
-    problem_evaluation,
-    reward_file,
-)
+from stages.rewards import answer_checker, pool_scores, problem_evaluation, reward_file
 from stages.rewards.reward_file import RewardFile
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
@@ -81,7 +75,7 @@ def evaluate(
         )
     scores = pool_scorer.rows(grouped, columns, decimals=settings.decimals)
     aggregations = {
-        name: aggregation.read(REWARDS / name / str(run.seed) / aggregation.NAME)
+        name: pool_scores.read_aggregation(REWARDS / name / str(run.seed) / pool_scores.AGGREGATION)
         for name, reward in rewards.items()
         if reward.model == "process"
     }

@@ -23,9 +23,9 @@ from stages.models.device import ComputeConfig
 from stages.params import Params
 from stages.records import lines, pools
 from stages.reports import judge_quality
-from stages.rewards.feedback import injection_rate, judged_preferences, judging, verified
-from stages.rewards.feedback.judge_prompt import OPTIONS
-from stages.rewards.feedback.judging_config import JudgePreset
+from stages.rewards.feedback import injections, judged_preferences, judging
+from stages.rewards.feedback.judged_preferences import JudgePreset
+from stages.rewards.feedback.prompts import OPTIONS
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.identity import PIPE
@@ -76,13 +76,13 @@ def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
         said, spent = judging.judge(chooser, parts, prompts, preset.rule, side)
         found = judged_preferences.preferences(asked, said, preset.rule)
         lines.write(own / f"{side}.jsonl", found)
-        metrics[side] = judge_quality.summarise(said, *verified.facts(asked), seed)
+        metrics[side] = judge_quality.summarise(said, *judged_preferences.facts(asked), seed)
         run.log(
             0, {f"{side}/{name}": v for name, v in judge_quality.headline(metrics[side]).items()}
         )
         verdicts += said
         cost += spent
-    flips, spent = injection_rate.flips(
+    flips, spent = injections.flips(
         chooser, asked, said, prompts, preset.rule, num_pairs=preset.injection_pairs
     )
     metrics["injection"] = judge_quality.flip_rates(flips, seed)

@@ -25,7 +25,7 @@ from stages.models.device import ComputeConfig
 from stages.params import Params
 from stages.records import lines, pools
 from stages.records.preferences import Revision
-from stages.rewards.feedback import revised_answers, revision_quality
+from stages.rewards.feedback import revisions
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
@@ -69,16 +69,16 @@ def revise(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     metrics: dict[str, Any] = {}
     for side in pools.SIDES:
         problems = pools.read(row.source, run.seed, side)
-        answers = revised_answers.choose(problems, preset.max_per_problem)
+        answers = revisions.choose_answers(problems, preset.max_per_problem)
         steps = revision.rounds(sampler, decode, encode, answers, preset, seed, side)
         found: list[Revision] = []
         for step in run.track(steps, total=preset.num_rounds, label=side):
             history.append(step.metrics)
             found += step.rows
         triples += found
-        revised = revised_answers.gather(answers, found, preset.num_rounds)
-        metrics[side] = revision_quality.summarise(revised)
-        revision_quality.check_pairs(revised, row.source)
+        revised = revisions.gather(answers, found, preset.num_rounds)
+        metrics[side] = revisions.summarise_revisions(revised)
+        revisions.check_pairs(revised, row.source)
         pairs = [pair for one in revised if (pair := one.preference()) is not None]
         lines.write(own / f"{side}.jsonl", pairs)
         if side == "train":

@@ -3,7 +3,7 @@
     python -m stages.label_selection <pairs> --by selection --preset .. --from .. --on pools/<pool>
 
 Reads a pool of each seed and the problems that it answers; writes `demonstrations.jsonl`, rows like
-those of prepare_data. Rejection sampling: stages/rewards/rejection_sampling.py.
+those of prepare_data. Rejection sampling: stages/rewards/verifier_labels.py.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ from pydantic import Field
 from stages import params, rows
 from stages.params import Params
 from stages.records import lines, pools
-from stages.rewards import rejection_sampling
+from stages.rewards import verifier_labels
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
@@ -52,7 +52,7 @@ def select(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     """
     problems = pools.read(row.source, run.seed, "train")
     selected = [
-        rejection_sampling.select(
+        verifier_labels.select_demonstrations(
             prompt,
             pool,
             max_kept=config.preset.max_per_problem,
@@ -60,7 +60,9 @@ def select(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
         )
         for prompt, pool in run.track(problems)
     ]
-    metrics = rejection_sampling.summarise(selected, sum(len(pool) for _, pool in problems))
+    metrics = verifier_labels.summarise_demonstrations(
+        selected, sum(len(pool) for _, pool in problems)
+    )
     if not metrics["kept"]:
         raise ValueError(
             f"{row.source}: expected right completions that ended by themselves, found none: "

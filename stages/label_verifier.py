@@ -17,7 +17,7 @@ from pydantic import Field
 from stages import params, rows
 from stages.params import Params
 from stages.records import lines, pools
-from stages.rewards import preference_pairs
+from stages.rewards import verifier_labels
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
@@ -58,7 +58,7 @@ def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     for side in pools.SIDES:
         problems = pools.read(row.source, run.seed, side)
         labelled = [
-            preference_pairs.label(
+            verifier_labels.label_pairs(
                 prompt,
                 pool,
                 source="verifier",
@@ -67,7 +67,7 @@ def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
             )
             for prompt, pool in run.track(problems, label=side)
         ]
-        metrics[side] = preference_pairs.summarise(labelled)
+        metrics[side] = verifier_labels.summarise_pairs(labelled)
         if not metrics[side]["pairs"]:
             raise ValueError(
                 f"{row.source}, {side} problems: expected some with both a right and a wrong "

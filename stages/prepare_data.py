@@ -20,7 +20,7 @@ from stages.models import model_tokenizer, prompting
 from stages.models.config import ModelConfig
 from stages.params import Params
 from stages.records import lines
-from stages.rewards import answer_checker, extraction_rate
+from stages.rewards import answer_checker, answer_readings
 from stages.runtime import outputs, process, runs
 from stages.sources import catalogue, quarantine, splitting
 from stages.sources.catalogue import PreparationConfig
@@ -68,7 +68,7 @@ def main() -> None:
             max_completion_tokens=section.max_completion_tokens,
             readable=answer_checker.states_an_answer,
         )
-        rate = extraction_rate.check(len(encoded.demonstrations), encoded.unreadable)
+        rate = answer_readings.check_rate(len(encoded.demonstrations), encoded.unreadable)
         screened.reject(encoded.rejected)
         screened.check_share(section.max_bad_share)
         learned = prompting.demonstrate(other, tokenizer, section.max_message_tokens)

@@ -32,7 +32,7 @@ from stages.records.preferences import Preference
 from stages.reports import reward_model_quality
 from stages.reports.evaluation_config import EvaluationConfig
 from stages.reports.problem_interval import Bins
-from stages.rewards import label_noise, reward_file
+from stages.rewards import reward_file, verifier_labels
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
@@ -78,7 +78,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     preset, compute, device = config.preset, config.compute, setup(config.compute)
     source, own = training.per_seed(row.source, run.seed), folder / str(run.seed)
     labelled = list(lines.read(source / "train.jsonl", Preference))
-    pairs = label_noise.flip(labelled, preset.flip_percent, derive(run.seed, "flip"))
+    pairs = verifier_labels.flip_labels(labelled, preset.flip_percent, derive(run.seed, "flip"))
     heldout = list(lines.read(source / "heldout.jsonl", Preference))
     tokenizer = models_start.tokenizer(row.policy, run.seed)
     pad_id = model_tokenizer.pad_id(tokenizer)

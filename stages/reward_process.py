@@ -27,7 +27,7 @@ from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records.steps import read_training_steps
-from stages.rewards import aggregation_choice, reward_file
+from stages.rewards import pool_scores, reward_file
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
@@ -84,7 +84,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     steps = process_reward.train(model, labelled, schedule, preset, compute, pad_id)
     history = [step.metrics for step in run.track(steps, total=len(schedule))]
     scores = process_head.step_scores(model, step_targets.solutions(heldout), compute, pad_id)
-    choice, accuracy = aggregation_choice.choose(heldout, scores)
+    choice, accuracy = pool_scores.choose_aggregation(heldout, scores)
     metrics: dict[str, Any] = {
         "generated_tokens": 0,
         "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),

@@ -16,7 +16,7 @@ from pathlib import Path
 from stages import params, rows
 from stages.models.aggregate import Mean
 from stages.params import Params
-from stages.rewards import own_reward, reward_file
+from stages.rewards import reward_file
 from stages.rewards.composition_config import Composition
 from stages.rewards.reward_file import RewardFile
 from stages.rows import BASE, DATA, Row
@@ -75,7 +75,7 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
         models = {seed: reward_file.model(row.source, seed) for seed in config.seeds}
     if composition.needs_own():
         own = row.on.removeprefix(OWN)
-        own_reward.load(own)
+        reward_file.load_own(own)
     content = RewardFile(
         kind="rule",
         model=kind,

@@ -77,7 +77,7 @@ def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
         "heldout": problems["heldout"][: preset.num_heldout_problems],
     }
     solutions = {
-        side: step_solutions.choose(
+        side: step_solutions.choose_solutions(
             some, decode, preset.separator, preset.max_solutions_per_problem
         )
         for side, some in asked.items()

@@ -10,7 +10,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from stages.models import model_tokenizer, policy
-from stages.rewards.feedback.judge_prompt import judge_message
+from stages.rewards.feedback.prompts import judge_message
 
 QUESTION = "Anna has 3 apples. She buys 4 more. How many apples now?"
 ANSWERS = ["3 + 4 = 7\n#### 7", "#### 9", "3 - 4 = 1\n#### 1", "#### 12", "4 + 4 = 8\n#### 8"]

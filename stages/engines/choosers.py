@@ -13,7 +13,7 @@ from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
 from stages.models.policy_chooser import option_tokens
 from stages.params import Params
-from stages.rewards.feedback import reasoning as feedback_reasoning
+from stages.rewards.feedback import prompts as feedback_reasoning
 from stages.rows import BASE
 
 
@@ -102,7 +102,9 @@ def load(
     from stages.models.policy_chooser import PolicyChooser, TransformersNextToken
 
     tokenizer = models_start.tokenizer(policy, seed)
-    cue = prompting.ids([feedback_reasoning.CUE], tokenizer)[0] if reasoning_tokens else []
+    cue = (
+        prompting.ids([feedback_reasoning.REASONING_CUE], tokenizer)[0] if reasoning_tokens else []
+    )
     length = judge.max_prompt_tokens + reasoning_tokens + len(cue) + 1
     sampler = samplers.load(engine, policy, seed, model=model, compute=compute, max_length=length)
     reader = sampler

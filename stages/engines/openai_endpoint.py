@@ -27,7 +27,7 @@ from stages.engines.endpoint_reply import (
     restored_reply,
     shown_url,
 )
-from stages.rewards.feedback import reasoning
+from stages.rewards.feedback import prompts
 from stages.rewards.feedback.untrusted_text import defuse
 
 URL, KEY, CONCURRENCY = (
@@ -92,11 +92,11 @@ class EndpointChooser:
     def _choose(self, message: str) -> Choice:
         turns, thought = [{"role": "user", "content": message}], None
         if self.reasoning_tokens:
-            turns[0]["content"] += reasoning.REQUEST
+            turns[0]["content"] += prompts.REASONING_REQUEST
             thought = self._complete(turns, self.reasoning_tokens, {})
             # What it quotes of the answers may spell a control token again.
             turns.append({"role": "assistant", "content": defuse(thought.text)})
-            turns.append({"role": "user", "content": reasoning.VERDICT})
+            turns.append({"role": "user", "content": prompts.VERDICT_REQUEST})
         chat = {"logprobs": True, "top_logprobs": self.top_logprobs}
         shown = chat if self.api == "chat" else {"logprobs": self.top_logprobs}
         return read_reply(self._complete(turns, 1, shown), thought, self.options)
@@ -109,7 +109,7 @@ class EndpointChooser:
         if self.api == "chat":
             asked["messages"] = turns
         else:
-            cue = reasoning.CUE if len(turns) > 1 else ""
+            cue = prompts.REASONING_CUE if len(turns) > 1 else ""
             asked["prompt"] = "".join(turn["content"] for turn in turns[:2]) + cue
         key = {"api": self.api, "revision": self.revision, "request": asked}
         known = self.cache.get(key)

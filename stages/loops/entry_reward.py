@@ -9,10 +9,9 @@ from stages.loops.actor import Actor
 from stages.loops.rollouts import Rollouts
 from stages.models import policy_chooser
 from stages.models.device import ComputeConfig
-from stages.rewards import composition, own_reward, reward_file
-from stages.rewards.available import Available
-from stages.rewards.feedback.judge_prompt import OPTIONS
-from stages.rewards.judged import Judged
+from stages.rewards import composition, reward_file
+from stages.rewards.feedback.prompts import OPTIONS
+from stages.rewards.judged import Available, Judged
 
 
 def load(
@@ -37,7 +36,7 @@ def load(
             score = process_rewards.load(path, compute, device)
         case "policy":
             chooser = policy_chooser.load(path, OPTIONS, compute, device)
-    function = None if reward.own is None else own_reward.load(reward.own)
+    function = None if reward.own is None else reward_file.load_own(reward.own)
 
     def judge(drawn: Rollouts) -> Judged:
         available = Available(

@@ -3,7 +3,7 @@
 Constitutional AI, Bai et al. 2022, https://arxiv.org/abs/2212.08073, section 3.1: sample a
 critique of the answer, then a revision that takes account of it; repeat on the revision with
 another principle. Departure: the requests are messages of their own
-(`rewards/feedback/revision_prompt`), without worked examples.
+(`rewards/feedback/prompts`), without worked examples.
 """
 
 import random
@@ -16,10 +16,14 @@ from stages.loops import work
 from stages.loops.step import Step
 from stages.params import Params
 from stages.records.preferences import Revision
-from stages.rewards.feedback import revision_prompt
-from stages.rewards.feedback.constitution import CONSTITUTIONS, Principle
-from stages.rewards.feedback.revised_answers import Answer
-from stages.rewards.feedback.style import Style
+from stages.rewards.feedback.principles import CONSTITUTIONS, Principle
+from stages.rewards.feedback.prompts import (
+    Style,
+    critique_message,
+    revision_message,
+    revision_version,
+)
+from stages.rewards.feedback.revisions import Answer
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive
 
@@ -77,9 +81,7 @@ def rounds(
             sampler,
             encode,
             {
-                i: revision_prompt.critique_message(
-                    config.style, answers[i].prompt.question, text, principles[i]
-                )
+                i: critique_message(config.style, answers[i].prompt.question, text, principles[i])
                 for i, text in texts.items()
             },
             {i: derive(seed, "critique", *names[i]) for i in texts},
@@ -89,7 +91,7 @@ def rounds(
             sampler,
             encode,
             {
-                i: revision_prompt.revision_message(
+                i: revision_message(
                     config.style,
                     answers[i].prompt.question,
                     texts[i],
@@ -108,7 +110,7 @@ def rounds(
                 split=split,
                 round=number,
                 principle=principles[i].name,
-                version=revision_prompt.version(config.style),
+                version=revision_version(config.style),
                 original=texts[i],
                 critique=decode(critiques[i].token_ids),
                 critique_ids=critiques[i].token_ids,

@@ -20,7 +20,7 @@ from stages.models.lora import Merge
 from stages.models.size import Size
 from stages.records import lines
 from stages.records.problems import Prompt
-from stages.rewards import reward_file, rollout_rewards
+from stages.rewards import judged, reward_file
 from stages.rows import Row
 from stages.runtime.seeds import SeedRun
 from stages.sampler import Sampler
@@ -65,7 +65,7 @@ def begin(
     task = Task(
         prompts=list(lines.read(rows.PROMPTS / "train.jsonl", Prompt)),
         reward=entry_reward.load(row.source, seed, actor, compute, max_new_tokens),
-        correct=rollout_rewards.correct,
+        correct=judged.correct,
     )
     return Start(actor=actor, task=task, tokenizer=tokenizer)
 

@@ -18,7 +18,7 @@ from stages.chooser import Choice, NextToken
 from stages.models import model_tokenizer, policy, prompting
 from stages.models.device import ComputeConfig
 from stages.models.prompting import message_encoder
-from stages.rewards.feedback import reasoning
+from stages.rewards.feedback.prompts import REASONING_CUE, REASONING_REQUEST
 from stages.sampler import Sampler
 
 AROUND = " \t\r\n()[]{}<>.,:;*\"'`"
@@ -121,13 +121,13 @@ class PolicyChooser:
 
     def choose(self, messages: Sequence[str]) -> list[Choice | None]:
         """See `stages.chooser.Chooser.choose`."""
-        request = reasoning.REQUEST if self.reasoning_tokens else ""
+        request = REASONING_REQUEST if self.reasoning_tokens else ""
         prompts = message_encoder(self.tokenizer)([message + request for message in messages])
         fitting = [i for i, ids in enumerate(prompts) if len(ids) <= self.max_prompt_tokens]
         if not fitting:
             return [None] * len(prompts)
         thoughts = self._reason([prompts[i] for i in fitting])
-        cue = prompting.ids([reasoning.CUE], self.tokenizer)[0] if self.reasoning_tokens else []
+        cue = prompting.ids([REASONING_CUE], self.tokenizer)[0] if self.reasoning_tokens else []
         read = [[*prompts[i], *thought, *cue] for i, thought in zip(fitting, thoughts, strict=True)]
         flat = [token_id for ids in self.option_ids for token_id in ids]
         rows = self.reader.next_logprobs(read, flat)

@@ -11,7 +11,7 @@ from stages.models import model_tokenizer, policy, process_head
 from stages.models.batch import Group
 from stages.models.device import ComputeConfig
 from stages.models.process_head import Solution
-from stages.rewards.steps import split_steps
+from stages.rewards.step_solutions import split_steps
 
 PROCESS_MODELS = "train_process_reward/"
 """What the words of process reward models start with."""

@@ -19,7 +19,7 @@ from stages.records.pools import Completion
 from stages.records.preferences import Outcome
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
-from stages.rewards.preference_pairs import distinct
+from stages.rewards.verifier_labels import distinct
 from stages.seeding import derive
 
 

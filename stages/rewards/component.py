@@ -1,26 +1,88 @@
-"""A component of a reward: what is measured, and how much of it is paid."""
+"""A component of a reward: what is measured, and how much of it is paid.
 
-from typing import Annotated
+Its values are capped, then put in units of their own spread, then weighted.
+"""
 
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from stages.algorithms.group_advantages import group_zscore
 from stages.params import Params
-from stages.rewards.components.answer import Answer
-from stages.rewards.components.boxed import Boxed
-from stages.rewards.components.final_line import FinalLine
-from stages.rewards.components.judge import Judge
-from stages.rewards.components.language import Language
-from stages.rewards.components.length_penalty import LengthPenalty
-from stages.rewards.components.length_target import LengthTarget
-from stages.rewards.components.ngram_repetition import NgramRepetition
-from stages.rewards.components.overlong import Overlong
-from stages.rewards.components.own import Own
-from stages.rewards.components.process import Process
-from stages.rewards.components.scorer import Scorer
-from stages.rewards.components.tags import Tags
-from stages.rewards.normalise import Normalise
+from stages.rewards.model_components import Judge, Own, Process, Scorer
+from stages.rewards.text_components import (
+    Answer,
+    Boxed,
+    FinalLine,
+    Language,
+    LengthPenalty,
+    LengthTarget,
+    NgramRepetition,
+    Overlong,
+    Tags,
+)
+
+
+class Plain(Params):
+    """As they are."""
+
+    kind: Literal["none"]
+
+    def __call__(
+        self,
+        values: Float[Tensor, " batch"],
+        groups: Sequence[int],  # noqa: ARG002
+    ) -> Float[Tensor, " batch"]:
+        """The values."""
+        return values
+
+
+class OverBatch(Params):
+    """(value - mean) / (std + eps) over all completions that are judged together."""
+
+    kind: Literal["batch"]
+    ddof: int = Field(ge=0, le=1)
+    """n - ddof divides the variance."""
+    eps: float = Field(gt=0)
+    """Added to the standard deviation."""
+
+    def __call__(
+        self, values: Float[Tensor, " batch"], groups: Sequence[int]
+    ) -> Float[Tensor, " batch"]:
+        """See `group_zscore`: the whole batch is one group."""
+        return zscores(values, [0] * len(groups), ddof=self.ddof, eps=self.eps)
+
+
+class OverGroup(Params):
+    """(value - mean) / (std + eps) over the completions of its prompt."""
+
+    kind: Literal["group"]
+    ddof: int = Field(ge=0, le=1)
+    """n - ddof divides the variance."""
+    eps: float = Field(gt=0)
+    """Added to the standard deviation."""
+
+    def __call__(
+        self, values: Float[Tensor, " batch"], groups: Sequence[int]
+    ) -> Float[Tensor, " batch"]:
+        """See `group_zscore`."""
+        return zscores(values, groups, ddof=self.ddof, eps=self.eps)
+
+
+def zscores(
+    values: Float[Tensor, " batch"], groups: Sequence[int], *, ddof: int, eps: float
+) -> Float[Tensor, " batch"]:
+    """Standard deviations above the mean; exactly 0 where all values of a group are equal."""
+    every = torch.ones(len(values), dtype=torch.bool)
+    return group_zscore(values, torch.tensor(groups), counted=every, ddof=ddof, eps=eps)
+
+
+Normalise = Annotated[Plain | OverBatch | OverGroup, Field(discriminator="kind")]
+
 
 Value = Annotated[
     Answer

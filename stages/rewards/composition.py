@@ -11,12 +11,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from stages.algorithms.group_advantages import normalised_sum, weighted_sum
-from stages.rewards.answered import Answered
-from stages.rewards.available import Available
 from stages.rewards.component import Component
 from stages.rewards.composition_config import Composition, NormaliseParts, SumParts
-from stages.rewards.each_completion import shown
-from stages.rewards.judged import Judged
+from stages.rewards.judged import Answered, Available, Judged, shown
 
 
 def compose(composition: Composition, answered: Answered, available: Available) -> Judged:

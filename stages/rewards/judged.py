@@ -1,12 +1,18 @@
-"""What sampled completions are worth, and what that is made of."""
+"""What a reward is given, completions with their prompts, and what it finds them worth."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
+
+from stages.chooser import Chooser
+from stages.records.problems import Prompt
+from stages.rewards.answer_checker import is_correct
+from stages.sampler import Sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,8 +56,8 @@ def join(batches: Sequence[Judged]) -> Judged:
             name: [value for batch in batches for value in batch.parts[name]]
             for name in batches[0].parts
         },
-        step_rewards=_stack([batch.step_rewards for batch in batches]),
-        step_ends=_stack([batch.step_ends for batch in batches]),
+        step_rewards=_stacked([batch.step_rewards for batch in batches]),
+        step_ends=_stacked([batch.step_ends for batch in batches]),
         metrics={
             name: sum(batch.metrics[name] * len(batch.totals) for batch in batches) / total
             for name in batches[0].metrics
@@ -59,10 +65,86 @@ def join(batches: Sequence[Judged]) -> Judged:
     )
 
 
-def _stack(found: Sequence[Shaped[Tensor, "_ _"] | None]) -> Shaped[Tensor, "batch token"] | None:
+def _stacked(found: Sequence[Shaped[Tensor, "_ _"] | None]) -> Shaped[Tensor, "batch token"] | None:
     """The grids one below the other, filled up on the right; None where there are none."""
     grids = [grid for grid in found if grid is not None]
     if not grids:
         return None
     longest = max(grid.shape[1] for grid in grids)
     return torch.cat([pad(grid, (0, longest - grid.shape[1])) for grid in grids])
+
+
+@runtime_checkable
+class Answered(Protocol):
+    """Completions with their prompts, in the same order."""
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The completions, decoded, without special tokens."""
+        ...
+
+    @property
+    def samples(self) -> Sequence[Sample]:
+        """The completions as they were sampled, in tokens."""
+        ...
+
+    @property
+    def groups(self) -> Sequence[int]:
+        """Of each completion, the number of its prompt."""
+        ...
+
+    def prompt(self, index: int) -> Prompt:
+        """The prompt of a completion."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Available:
+    """Models and functions that components of a reward ask; None: the entry names none."""
+
+    scorer: Callable[[], Judged] | None
+    """The entry's model on these completions: a score for each, a reward for each step, or both."""
+    judge: Chooser | None
+    """The entry's model where it is a policy that judges: it chooses between two answers."""
+    own: Callable[[Prompt, str], float] | None
+    """The user's own reward: `reward` of the entry's file in stages/rewards/own/."""
+    max_new_tokens: int
+    """Where completions are cut."""
+
+
+NOTHING = Available(scorer=None, judge=None, own=None, max_new_tokens=1)
+"""No model and no function: enough for components that look at the completions alone."""
+
+
+MAX_SHOWN = 2000
+"""Characters of a completion that an error message shows."""
+
+
+def each(answered: Answered, value: Callable[[Prompt, str], float]) -> Judged:
+    """`value` of each completion.
+
+    Raises:
+        ValueError: `value` raised, or gave no number; naming the completion.
+    """
+    found: list[float] = []
+    for index, text in enumerate(answered.texts):
+        try:
+            found.append(float(value(answered.prompt(index), text)))
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}, on {shown(answered, index)}"
+            raise ValueError(message) from error
+    return Judged(totals=found)
+
+
+def shown(answered: Answered, index: int) -> str:
+    """Which completion it is, by its prompt's id, and what it says."""
+    text = answered.texts[index]
+    rest = f" and {len(text) - MAX_SHOWN} characters more" if len(text) > MAX_SHOWN else ""
+    return (
+        f"completion {index}, of prompt '{answered.prompt(index).id}': {text[:MAX_SHOWN]!r}{rest}"
+    )
+
+
+def correct(answered: Answered) -> list[bool]:
+    """The answer checker's verdict on each completion."""
+    return [is_correct(text, answered.prompt(i).answer) for i, text in enumerate(answered.texts)]

@@ -3,18 +3,113 @@
 Rewards that are models, by their names; the policy itself (`mean_logprob`); and what needs no model
 at all: `format` (any completion in the format of the demonstrations, and the majority of those),
 `longest`, `shortest`. A reward that does not beat these has learned nothing worth its cost.
+
+How a process model's scores of steps become one score of a completion is chosen on held-out
+solutions (`choose_aggregation`) and frozen in aggregation.json.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
-from stages.algorithms.selection.step_scores import KINDS
+from stages.algorithms.selection.best_of_n import best_of_n
+from stages.algorithms.selection.step_scores import KINDS, Kind
+from stages.algorithms.selection.votes import weighted_vote
 from stages.records.pools import Completion, Score
-from stages.rewards import format_reward
-from stages.rewards.aggregation import Aggregation
-from stages.rewards.problem_evaluation import PoolScores
+from stages.records.steps import StepLabels
+from stages.rewards import answer_checker
+from stages.rewards.problem_evaluation import PoolScores, answer_of, numbered
+
+AGGREGATION = "aggregation.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Aggregation:
+    """The content of `data/rewards/<process reward>/<seed>/aggregation.json`."""
+
+    best_of: Kind
+    """Where the best completion is chosen."""
+    weighted: Kind
+    """Where completions vote with their scores."""
+
+    def write(self, folder: Path) -> None:
+        """Write aggregation.json."""
+        (folder / AGGREGATION).write_text(
+            json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8"
+        )
+
+
+def read_aggregation(path: Path) -> Aggregation:
+    """The choice in a file.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not (
+        isinstance(content, dict)
+        and content.keys() == {"best_of", "weighted"}
+        and all(kind in KINDS for kind in content.values())
+    ):
+        raise ValueError(
+            f"{path}: expected `best_of` and `weighted`, each one of {', '.join(KINDS)}, found "
+            f"{content!r}. Rerun the reward's stage, which writes this file."
+        )
+    return Aggregation(**content)
+
+
+UNKNOWN: Kind = "min"
+"""Where no problem has both a right and a wrong solution, so that nothing can be chosen by: a
+solution is as good as its worst step (Zhang et al. 2025, https://arxiv.org/abs/2501.07301, section
+3.4: for scores learned from people, whose files seldom say whether an answer is right)."""
+
+
+def choose_aggregation(
+    rows: Sequence[StepLabels], scores: Sequence[Sequence[float]]
+) -> tuple[Aggregation, dict[str, dict[Kind, float]]]:
+    """The kinds of `selection/step_scores` with the highest accuracy, and the accuracies of all.
+
+    Accuracy is the mean over the problems that have right and wrong solutions: of the solution with
+    the highest score among all of the problem's (`best_of`), and of the answer with the largest sum
+    of scores (`weighted`). Which kind is best follows what the labels mean (Zhang et al. 2025).
+
+    Args:
+        rows: held-out solutions; those of whose answer nothing is known are left out.
+        scores: of each step of each.
+    """
+    problems: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        if row.correct is not None:
+            problems.setdefault(row.id, []).append(number)
+    found: dict[str, dict[Kind, list[float]]] = {
+        use: {kind: [] for kind in KINDS} for use in ("best_of", "weighted")
+    }
+    for own in problems.values():
+        right = [bool(rows[number].correct) for number in own]
+        if all(right) or not any(right):
+            continue
+        answers = [answer_of("\n".join(rows[number].steps)) for number in own]
+        numbers, is_right = numbered(answers, right)
+        for kind, aggregate in KINDS.items():
+            # Products of the same numbers in another order differ by rounding, and are ties.
+            values = np.round([aggregate(scores[number]) for number in own], 9)
+            quality = np.array(right, dtype=np.float64)
+            found["best_of"][kind].append(best_of_n(values, quality, n=len(own)))
+            every = np.arange(len(own))[None]
+            found["weighted"][kind].append(weighted_vote(numbers, values, is_right, subsets=every))
+    if not found["best_of"][UNKNOWN]:
+        return Aggregation(best_of=UNKNOWN, weighted=UNKNOWN), {}
+    accuracy = {
+        use: {kind: round(float(np.mean(values)), 6) for kind, values in of_kind.items()}
+        for use, of_kind in found.items()
+    }
+    choice = {use: max(KINDS, key=of_kind.__getitem__) for use, of_kind in accuracy.items()}
+    return Aggregation(best_of=choice["best_of"], weighted=choice["weighted"]), accuracy
+
 
 MEAN_LOGPROB, FORMAT, LONGEST, SHORTEST = "mean_logprob", "format", "longest", "shortest"
 WITHOUT_A_REWARD = (MEAN_LOGPROB, FORMAT, LONGEST, SHORTEST)
@@ -57,7 +152,7 @@ def by_scorer(
             weights=aggregated(steps, KINDS[chosen.weighted]),
         )
     texts = [row.completion for row in pool]
-    kept = {text: float(format_reward.has_format(text)) for text in dict.fromkeys(texts)}
+    kept = {text: float(answer_checker.has_format(text)) for text in dict.fromkeys(texts)}
     formatted = np.array([kept[text] for text in texts])
     lengths = np.array([len(row.completion_ids) for row in pool], dtype=np.float64)
     logprobs = _rounded([row.logprob_sum / len(row.completion_ids) for row in pool])

@@ -13,7 +13,7 @@ from stages.algorithms.statistics.score_quality import auc
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.records.results import ProblemResult
-from stages.rewards import answer_checker, answer_readings, format_reward
+from stages.rewards import answer_checker, answer_readings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,7 @@ def read(completion: str, gold: str) -> Reading:
         right=answer_checker.is_correct(completion, gold),
         strictly_right=answer_readings.strict(completion, gold),
         leniently_right=answer_readings.lenient(completion, gold),
-        has_format=format_reward.has_format(completion),
+        has_format=answer_checker.has_format(completion),
     )
 
 

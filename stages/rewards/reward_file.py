@@ -1,12 +1,16 @@
-"""What a reward is: `reward.json` in its folder, written by the stage `reward`.
+"""What a reward is: `reward.json` in its folder, or the user's own function in a file.
 
     data/rewards/<name>/reward.json        this
     data/rewards/<name>/<seed>/model/      the model that it asks, where it asks one; of an ensemble
                                            model/0, model/1, ...
+    stages/rewards/own/<word>.py           a function, which a row names: `on: own/<word>`
 
 PPO and GRPO build the reward from that folder alone, and evaluation finds there what can score.
 """
 
+import importlib
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +18,7 @@ from pydantic import model_validator
 
 from stages.models.aggregate import Aggregate, Mean
 from stages.params import Params
+from stages.records.problems import Prompt
 from stages.rewards.composition_config import Composition
 
 NAME = "reward.json"
@@ -102,3 +107,35 @@ def read(folder: Path) -> RewardFile:
 def model(folder: Path, seed: int) -> Path:
     """Where the model of a seed is, or the folders of an ensemble's members."""
     return folder / str(seed) / "model"
+
+
+PACKAGE = "stages.rewards.own"
+WORD = re.compile(r"[a-z][a-z0-9_]*")
+"""What a file may be called, so that Python can import it."""
+
+
+def load_own(word: str) -> Callable[[Prompt, str], float]:
+    """The function `reward` of stages/rewards/own/<word>.py.
+
+    That file, and what it imports of `stages`, are dependencies of the rows that name it.
+
+    Raises:
+        ValueError: there is no such file or no such function in it.
+    """
+    name = f"{PACKAGE}.{word}"
+    file = name.replace(".", "/") + ".py"
+    if not WORD.fullmatch(word):
+        raise ValueError(
+            f"expected the name of a file in stages/rewards/own/ (lower-case letters, digits and "
+            f"underscores, a letter first), found {word!r}"
+        )
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ValueError(f"there is no {file}: write it, or correct the word `on`") from None
+    reward: Callable[[Prompt, str], float] | None = getattr(module, "reward", None)
+    if not callable(reward):
+        raise ValueError(f"{file} has no function `reward(prompt: Prompt, completion: str)`")
+    return reward

@@ -19,9 +19,13 @@ from pydantic import Field
 
 from stages.params import Params
 from stages.records.problems import Exchange, Problem
-from stages.rewards.feedback.judge_prompt import OPTIONS, judge_message
-from stages.rewards.feedback.principles_of_correctness import CORRECT
-from stages.rewards.feedback.revision_prompt import critique_message, revision_message
+from stages.rewards.feedback.principles import CORRECT
+from stages.rewards.feedback.prompts import (
+    OPTIONS,
+    critique_message,
+    judge_message,
+    revision_message,
+)
 from stages.seeding import derive
 from stages.sources import word_problems as working
 from stages.sources.word_problems import Move, Slip, read_question

@@ -8,7 +8,7 @@ when those before it turn out worse. Both sources take it out of the beam instea
 where they have already succeeded. A search ends when finished solutions hold every place, or at
 `max_steps`.
 
-A step is what `rewards/steps` makes of the tokens, so its scores are those that the whole
+A step is what `rewards/step_solutions` makes of the tokens, so its scores are those that the whole
 solution would have. Sampling is broken off after any token with the separator in its text.
 """
 

@@ -22,7 +22,7 @@ STARTERS = {"subprocess", "multiprocessing", "runpy", "importlib", "code", "pty"
 MAY_START = {
     "stages/check_params.py": {"importlib"},  # the entry points, by the names of their files
     "stages/engines/vllm.py": {"importlib"},  # asks whether vLLM is installed
-    "stages/rewards/own_reward.py": {"importlib"},  # the user's file, by a word of params.yaml
+    "stages/rewards/reward_file.py": {"importlib"},  # the user's file, by a word of params.yaml
     "stages/rewards/symbolic_equality.py": {"subprocess"},  # the worker; text goes to its input
 }
 """Of everything under stages/ that sees data; stages/runtime sees none."""

@@ -6,16 +6,16 @@ import presets
 import pytest
 from learning.conftest import DATA, Embedded, gain
 from pydantic import TypeAdapter
+from stages.loops.choices.preference_loss import KtoLoss, PreferenceLoss
+from stages.loops.judged_rows import judged_rows
 from stages.records.ref_logprob import RefLogprob
 
 from stages.loops import epochs, kto, preference, stored_logprobs
-from stages.loops.choices.preference_loss import KtoLoss, PreferenceLoss
-from stages.loops.judged_rows import judged_rows
 from stages.loops.preference import PreferenceConfig
 from stages.models import model_tokenizer
 from stages.records import lines
 from stages.records.preferences import Preference
-from stages.rewards import rollout_rewards
+from stages.rewards import judged
 
 pytestmark = pytest.mark.learning
 NUM_STEPS, BATCH_SIZE = 40, 32
@@ -41,7 +41,7 @@ def labelled(embedded: Embedded) -> Learner:
 
 @pytest.fixture(scope="module")
 def start(embedded: Embedded):
-    return rollout_rewards.correct(embedded.draw(embedded.load()))
+    return judged.correct(embedded.draw(embedded.load()))
 
 
 @pytest.mark.parametrize("name", presets.CONTENT["preference"])
@@ -60,7 +60,7 @@ def test_preference_loss(name, embedded, labelled, start):
         ref = stored_logprobs.of_pairs(pairs, stored)
         steps = preference.train(model, pairs, ref, schedule, loss, CONFIG, compute, pad_id)
     history = [step.metrics for step in steps]
-    found = gain(rollout_rewards.correct(embedded.draw(model)), start)
+    found = gain(judged.correct(embedded.draw(model)), start)
     print(f"\n{name}: accuracy {found[0]:+.3f} [{found[1]:+.3f}, {found[2]:+.3f}], margin "
           f"accuracy {history[-1]['margin/accuracy']:.2f}, log-ratios "
           f"{history[-1].get('log_ratios/chosen', 0):+.2f} "

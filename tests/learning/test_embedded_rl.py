@@ -13,10 +13,9 @@ from stages.loops.ppo import PpoConfig
 from stages.models import model_tokenizer, policy
 from stages.models.aggregate import Mean
 from stages.models.lora import LoraConfig
-from stages.rewards import composition, rollout_rewards
-from stages.rewards.available import NOTHING
+from stages.rewards import composition, judged
 from stages.rewards.composition_config import Composition
-from stages.rewards.judged import Judged
+from stages.rewards.judged import NOTHING, Judged
 
 pytestmark = pytest.mark.learning
 NUM_STEPS = 24
@@ -60,7 +59,7 @@ def actor(embedded: Embedded) -> Actor:
 
 
 def report(name, reward, start, drawn):
-    accuracy = gain(rollout_rewards.correct(drawn), rollout_rewards.correct(start))
+    accuracy = gain(judged.correct(drawn), judged.correct(start))
     found = gain(reward(drawn).totals, reward(start).totals)
     print(f"\n{name}: reward {found[0]:+.3f} [{found[1]:+.3f}, {found[2]:+.3f}], "
           f"accuracy {accuracy[0]:+.3f} [{accuracy[1]:+.3f}, {accuracy[2]:+.3f}]")  # fmt: skip
@@ -84,7 +83,7 @@ def test_group_preset(name, embedded, start):
     player = actor(embedded)
     preset = presets.group_rl(name)
     reward = rule_as_one_step if preset.advantage.kind == "step_zscore" else rule
-    task = Task(prompts=embedded.train, reward=reward, correct=rollout_rewards.correct)
+    task = Task(prompts=embedded.train, reward=reward, correct=judged.correct)
     needed = preset.sampling.num_prompts(SIZES["prompts_per_step"])
     schedule = epochs.draws(len(embedded.train), NUM_STEPS, needed, seed=1)
     config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
@@ -99,7 +98,7 @@ def test_ppo_preset(name, embedded, start, learned_reward):
     player = actor(embedded)
     preset = presets.ppo(name)
     reward = rule if name in MAXIMISES_RULE else learned_reward
-    task = Task(prompts=embedded.train, reward=reward, correct=rollout_rewards.correct)
+    task = Task(prompts=embedded.train, reward=reward, correct=judged.correct)
     value = critic.load(
         preset.value, player.policy, (SFT, REWARD_MODEL), player.pad_id, embedded.compute,
         LoraConfig(rank=0, alpha=16), 1,

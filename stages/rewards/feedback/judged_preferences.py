@@ -1,11 +1,34 @@
-"""Preferences from a judge's verdicts."""
+"""Preferences from a judge's verdicts: who judges and how, and what is known without the judge."""
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
+from pydantic import Field
+
+from stages.engines import choosers
+from stages.params import Params
 from stages.records.preferences import Preference, Verdict
+from stages.rewards import answer_checker
 from stages.rewards.feedback.judging import Pair
 from stages.rewards.feedback.label_rule import LabelRule
+from stages.rewards.feedback.prompts import Style
+
+
+class JudgePreset(Params):
+    """Who judges, and how."""
+
+    judge: choosers.Judge
+    style: Style
+    """Of the message: `short` for the embedded model, which has learned it."""
+    constitution: Literal["correct", "harmless", "none"]
+    """A principle is drawn from it for each pair."""
+    reasoning: choosers.Reasoning | None
+    """What the judge writes before it chooses; null: nothing."""
+    max_pairs_per_problem: int = Field(ge=1)
+    rule: LabelRule
+    injection_pairs: int = Field(ge=0)
+    """Held-out pairs on which each attack on the judge is tried."""
 
 
 def preferences(
@@ -46,3 +69,16 @@ def preferences(
             f"No pairs at all: sample more completions, or longer ones (sample_candidates)."
         )
     return found
+
+
+def facts(asked: Sequence[Pair]) -> tuple[dict[tuple[str, int], bool], dict[tuple[str, int], int]]:
+    """By problem and index: is its final answer right, and how many tokens has it."""
+    rows = {
+        (pair.prompt.id, row.index): (pair.prompt.answer, row)
+        for pair in asked
+        for row in (pair.a, pair.b)
+    }
+    return (
+        {key: answer_checker.is_correct(row.completion, gold) for key, (gold, row) in rows.items()},
+        {key: len(row.completion_ids) for key, (_, row) in rows.items()},
+    )

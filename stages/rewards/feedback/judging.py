@@ -1,5 +1,6 @@
-"""A judge reads pairs of completions, each in both orders."""
+"""A judge reads pairs of completions, drawn without looking at which is right, in both orders."""
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,11 +12,27 @@ from stages.chooser import Choice, Chooser, tokens
 from stages.records.pools import Completion
 from stages.records.preferences import Verdict
 from stages.records.problems import Prompt
-from stages.rewards.feedback import candidate_pairs
-from stages.rewards.feedback.constitution import CONSTITUTIONS
-from stages.rewards.feedback.judge_prompt import judge_message, version
 from stages.rewards.feedback.label_rule import LabelRule
+from stages.rewards.feedback.principles import CONSTITUTIONS
+from stages.rewards.feedback.prompts import judge_message, judge_version
 from stages.seeding import derive
+
+
+def draw_pairs(
+    pool: Sequence[Completion], *, max_pairs: int, seed: int
+) -> list[tuple[Completion, Completion]]:
+    """At most `max_pairs` pairs of one problem's pool, in random order and orientation.
+
+    Only of completions that ended by themselves (there is no fair reading of half an answer),
+    and of different texts: of equal ones a judge can tell nothing but their position.
+    """
+    finished = [row for row in pool if row.finish_reason == "stop"]
+    different = list({row.completion: row for row in reversed(finished)}.values())[::-1]
+    stream = random.Random(seed)
+    pairs = list(itertools.combinations(different, 2))
+    chosen = stream.sample(pairs, min(max_pairs, len(pairs)))
+    return [(a, b) if stream.random() < 0.5 else (b, a) for a, b in chosen]
+
 
 CHUNK = 512
 """Pairs judged at once: enough to fill an engine's batches, few enough for progress to be seen."""
@@ -84,7 +101,7 @@ def pairs(
         )
         for prompt, pool in problems
         for number, (a, b) in enumerate(
-            candidate_pairs.draw(pool, max_pairs=max_pairs, seed=derive(seed, "pairs", prompt.id))
+            draw_pairs(pool, max_pairs=max_pairs, seed=derive(seed, "pairs", prompt.id))
         )
     ]
 
@@ -174,6 +191,6 @@ def _verdict(
         index_a=pair.a.index,
         index_b=pair.b.index,
         principle=pair.principle,
-        prompt_version=version(prompts.style),
+        prompt_version=judge_version(prompts.style),
         **said,  # pyright: ignore[reportArgumentType]
     )

@@ -2,10 +2,22 @@
 
 A tokenizer that finds the spelling of a control token in a prompt reads it as that token: an
 answer that spells the end of a turn would end it, and what follows would speak as somebody else.
+Whoever tokenises takes such spellings apart (`defuse`).
+
+A text is set into a prompt so that it cannot leave its place (`quote`): every line of it starts
+with the same mark, and a line is whatever any reader may take for one (line feed, carriage return,
+form feed, Unicode's separators). So a text that imitates the prompt's own lines ("Answer 2:") is
+still seen as quoted.
 """
 
 import re
 from collections.abc import Collection
+
+
+def quote(text: str, mark: str) -> str:
+    """`text` with `mark` and a space before each of its lines; an empty text is one empty line."""
+    return "\n".join(f"{mark} {line}".rstrip() for line in text.splitlines() or [""])
+
 
 # Control tokens of the common chat formats, for an endpoint whose tokenizer is not at hand:
 # <|im_end|>, <｜User｜>, <start_of_turn>, [INST], <<SYS>>, <s>, </s>.

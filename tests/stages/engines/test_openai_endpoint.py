@@ -8,7 +8,7 @@ from option_server import Endpoint, serve
 from stages.engines import openai_endpoint
 from stages.engines.endpoint_reply import AnswerCache
 from stages.engines.openai_endpoint import EndpointChooser
-from stages.rewards.feedback import reasoning
+from stages.rewards.feedback import prompts
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_what_is_cached_is_what_was_sent_so_that_another_reading_of_it_is_seen(s
 def test_a_message_too_long_for_the_model_is_no_choice_and_the_others_are(
     server: Endpoint, tmp_path, reasoning_tokens
 ):
-    server.longest = 20 + (len(reasoning.REQUEST) if reasoning_tokens else 0)
+    server.longest = 20 + (len(prompts.REASONING_REQUEST) if reasoning_tokens else 0)
     chooser = connect(server.url, tmp_path, reasoning_tokens=reasoning_tokens)
     short, long, other = chooser.choose(["x", "x" * 21, "y"])
     assert short == other is not None
@@ -148,12 +148,12 @@ def test_control_tokens_in_the_judge_s_own_reasoning_are_taken_apart(server: End
 def test_reasoning_is_written_first_and_the_options_are_read_after_it(server: Endpoint, tmp_path):
     (choice,) = connect(server.url, tmp_path, reasoning_tokens=30).choose(["Which?"])
     think, decide = (request["messages"] for request in server.requests)
-    assert think == [{"role": "user", "content": "Which?" + reasoning.REQUEST}]
-    assert [turn["content"] for turn in decide[1:]] == ["because", reasoning.VERDICT]
+    assert think == [{"role": "user", "content": "Which?" + prompts.REASONING_REQUEST}]
+    assert [turn["content"] for turn in decide[1:]] == ["because", prompts.VERDICT_REQUEST]
     assert (choice.num_prompt_tokens, choice.num_generated_tokens) == (22, 31)
     connect(server.url, tmp_path, reasoning_tokens=30, api="completions").choose(["Which?"])
     asked = server.requests[-1]["prompt"]
-    assert asked == f"Which?{reasoning.REQUEST} because{reasoning.CUE}"
+    assert asked == f"Which?{prompts.REASONING_REQUEST} because{prompts.REASONING_CUE}"
 
 
 def test_options_that_are_not_among_the_likeliest_are_a_mass_of_nothing(server, tmp_path):

@@ -16,7 +16,7 @@ from stages.models.aggregate import Mean, Minimum
 from stages.models.policy_chooser import option_tokens
 from stages.records.problems import Prompt
 from stages.rewards.composition_config import Composition
-from stages.rewards.feedback.judge_prompt import judge_message
+from stages.rewards.feedback.prompts import judge_message
 from stages.sampler import Sample
 
 MEAN = Mean(kind="mean")

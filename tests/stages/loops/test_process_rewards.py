@@ -9,9 +9,9 @@ from stages.loops.rollouts import Rollouts
 from stages.models import process_head
 from stages.models.process_scorer import ProcessScorer
 from stages.records.problems import Prompt
-from stages.rewards.available import NOTHING
 from stages.rewards.composition import compose
 from stages.rewards.composition_config import Composition
+from stages.rewards.judged import NOTHING
 from stages.sampler import Sample
 
 STEP, BREAK = 2, 3

@@ -10,9 +10,9 @@ from stages.models import model_tokenizer, policy, prompting
 from stages.models.config import TinyConfig, build_tiny
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
-from stages.rewards.feedback import revision_prompt
-from stages.rewards.feedback.constitution import CONSTITUTIONS
-from stages.rewards.feedback.revised_answers import Answer
+from stages.rewards.feedback import prompts
+from stages.rewards.feedback.principles import CONSTITUTIONS
+from stages.rewards.feedback.revisions import Answer
 
 WORDS = model_tokenizer.train_tokenizer(
     ["Check result: Anna has 3 apples.\n> #### 3\nCritique:\n"] * 2, 700
@@ -119,10 +119,10 @@ def test_what_is_asked_is_the_critique_and_then_the_revision_given_it():
         for row in step.rows:
             told = (questions[row.id], row.original)
             principle = principles[row.principle]
-            critique = revision_prompt.critique_message(style, *told, principle)
+            critique = prompts.critique_message(style, *told, principle)
             assert ask(critique) == row.critique_ids
-            assert row.version == revision_prompt.version(style)
-            wanted = revision_prompt.revision_message(style, *told, row.critique, principle)
+            assert row.version == prompts.revision_version(style)
+            wanted = prompts.revision_message(style, *told, row.critique, principle)
             assert ask(wanted) == row.revision_ids
 
 

@@ -13,7 +13,7 @@ from stages.chooser import NextToken
 from stages.engines import transformers
 from stages.models import model_tokenizer, policy, policy_chooser, prompting
 from stages.models.policy_chooser import TransformersNextToken, option_tokens
-from stages.rewards.feedback import reasoning
+from stages.rewards.feedback import prompts
 
 WORDS = [
     "<eos>",
@@ -170,7 +170,7 @@ def test_a_message_longer_than_allowed_is_not_read_and_the_others_are(model, tok
 def test_reasoning_is_the_greedy_continuation_and_the_cue_leads_to_the_options(model, tokenizer):
     judge = chooser(model, tokenizer, reasoning_tokens=5)
     (choice,) = judge.choose(MESSAGES[:1])
-    prompt = tokenizer(MESSAGES[0] + reasoning.REQUEST)["input_ids"]
+    prompt = tokenizer(MESSAGES[0] + prompts.REASONING_REQUEST)["input_ids"]
     ids = list(prompt)
     for _ in range(5):
         ids.append(int(next_distribution(model, ids).argmax()))
@@ -178,14 +178,14 @@ def test_reasoning_is_the_greedy_continuation_and_the_cue_leads_to_the_options(m
             ids.pop()
             break
     assert choice.num_generated_tokens == len(ids) - len(prompt)
-    p = next_distribution(model, ids + tokenizer(reasoning.CUE)["input_ids"])
+    p = next_distribution(model, ids + tokenizer(prompts.REASONING_CUE)["input_ids"])
     ones, twos = judge.option_ids
     expected = float(p[ones].sum() / (p[ones].sum() + p[twos].sum()))
     assert choice.probabilities[0] == pytest.approx(expected, abs=1e-5)
 
 
 def test_reasoning_ends_before_whichever_token_ends_a_sequence(model, tokenizer):
-    prompt = tokenizer(MESSAGES[0] + reasoning.REQUEST)["input_ids"]
+    prompt = tokenizer(MESSAGES[0] + prompts.REASONING_REQUEST)["input_ids"]
     end = int(next_distribution(model, prompt).argmax())
     assert end == tokenizer.eos_token_id  # it has nothing to say
     # The tokenizer names one such token, generation_config.json several, as of many chat models.
@@ -194,7 +194,7 @@ def test_reasoning_ends_before_whichever_token_ends_a_sequence(model, tokenizer)
     sampler = replace(plain.sampler, eos_ids=frozenset([tokenizer.eos_token_id, end]))
     (choice,) = replace(plain, sampler=sampler).choose(MESSAGES[:1])
     assert choice.num_generated_tokens == 0
-    p = next_distribution(model, prompt + tokenizer(reasoning.CUE)["input_ids"])
+    p = next_distribution(model, prompt + tokenizer(prompts.REASONING_CUE)["input_ids"])
     ones, twos = plain.option_ids
     expected = float(p[ones].sum() / (p[ones].sum() + p[twos].sum()))
     assert choice.probabilities[0] == pytest.approx(expected, abs=1e-5)

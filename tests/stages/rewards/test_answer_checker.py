@@ -6,7 +6,71 @@ from pathlib import Path
 
 import pytest
 
-from stages.rewards.answer_checker import canonical, is_correct, matches
+from stages.rewards.answer_checker import (
+    canonical,
+    extract,
+    format_reward,
+    has_format,
+    is_correct,
+    matches,
+    statements,
+)
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        ("3 + 4 = 7\n#### 7", "7"),
+        ("####7", "7"),
+        (r"so \boxed{7}.", "7"),
+        (r"so $\boxed{\frac{3}{4}}$.", r"\frac{3}{4}"),
+        (r"\boxed 7", "7"),
+        ("<answer> 7 </answer>", "7"),
+        ("The answer is 7.", "7"),
+        ("The final answer is: 7 dollars", "7 dollars"),
+        ("The answer is 3.5. Well done.", "3.5"),
+        (r"The answer is $\boxed{7}$.", "7"),
+        (r"\boxed{The answer is 7}", "7"),
+        ("<answer>#### 7</answer>", "7"),
+    ],
+)
+def test_each_form_of_a_final_answer_is_found(completion: str, answer: str) -> None:
+    assert extract(completion) == answer
+
+
+def test_the_last_statement_wins_whatever_its_form() -> None:
+    assert extract("#### 1\n#### 2") == "2"
+    assert extract(r"\boxed{1} but The answer is 2") == "2"
+    assert extract("The answer is 2, so \\boxed{1}\n<answer>3</answer>") == "3"
+    assert extract("#### 5\n#### none") == "none"
+
+
+@pytest.mark.parametrize(
+    "completion", ["", "42", "####", "####\n", r"\boxed{", r"\boxed{}", "<answer>5", "##### 5"]
+)
+def test_no_statement_or_an_empty_or_open_one_gives_nothing(completion: str) -> None:
+    assert extract(completion) is None
+
+
+def test_an_empty_statement_after_a_good_one_does_not_hide_it() -> None:
+    assert extract("#### 5\n####\n") == "5"
+
+
+def test_all_statements_are_listed_from_the_last() -> None:
+    assert list(statements("#### 1\n\\boxed{2}\nThe answer is 3.")) == ["3", "2", "1"]
+
+
+def test_text_made_to_be_slow_is_not() -> None:
+    start = time.process_time()
+    for text in (
+        "\\boxed{" * 50_000,
+        "####\n" * 50_000,
+        "The answer is " * 50_000,
+        "<answer>" * 9999,
+    ):
+        extract(text)
+    assert time.process_time() - start < 0.5
+
 
 ADVERSARIAL = Path(__file__).parent / "adversarial.jsonl"
 
@@ -113,10 +177,38 @@ def test_a_cheap_check_takes_a_few_microseconds() -> None:
 
 def test_importing_the_checker_imports_nothing_heavy() -> None:
     code = (
-        "import sys, stages.rewards.answer_checker, stages.rewards.format_reward\n"
+        "import sys, stages.rewards.answer_checker, stages.rewards.answer_checker\n"
         "print(sorted({'torch', 'math_verify', 'sympy', 'transformers'} & set(sys.modules)))"
     )
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_working_then_one_readable_answer_is_the_format() -> None:
+    assert format_reward("3 + 4 = 7\n#### 7") == 1.0
+    assert format_reward("She has 7.\n\n#### $1,234\n") == 1.0
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "",
+        "#### 7",
+        "\n#### 7",
+        "...\n#### 7",
+        "3 + 4 = 7",
+        "3 + 4 = 7 #### 7",
+        "3 + 4 = 7\n####",
+        "3 + 4 = 7\n#### seven",
+        "3 + 4 = 7\n#### 7 or 8",
+        "3 + 4 = 7\n#### 7\n#### 7",
+        "3 + 4 = 7\n#### 7\nDone.",
+        "The answer is 7.\n#### 7",
+        "\\boxed{7}\n#### 7",
+        "3 + 4 = 7\n<answer>7</answer>",
+    ],
+)
+def test_anything_else_is_not(completion: str) -> None:
+    assert not has_format(completion)

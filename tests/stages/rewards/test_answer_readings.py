@@ -40,3 +40,17 @@ def test_a_stricter_reading_is_never_right_where_a_laxer_one_is_wrong():
             answer_readings.lenient(text, "7"),
         ]
         assert readings == sorted(readings)
+
+
+def test_nine_of_ten_is_enough():
+    assert answer_readings.check_rate(9, ["no final answer"]) == 0.9
+
+
+def test_less_is_an_error_that_shows_one_and_says_what_to_write():
+    with pytest.raises(ValueError, match=r"88\.9% of 9 .*no final answer in 'so 4'.*#### 42"):
+        answer_readings.check_rate(8, ["no final answer in 'so 4'"])
+
+
+def test_no_solution_at_all_is_an_error():
+    with pytest.raises(ValueError, match="nothing to imitate"):
+        answer_readings.check_rate(0, [])

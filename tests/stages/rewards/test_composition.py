@@ -6,10 +6,9 @@ from answers import Answers
 
 from stages import params
 from stages.algorithms.group_advantages import normalised_sum
-from stages.rewards.available import NOTHING
 from stages.rewards.composition import compose
 from stages.rewards.composition_config import Composition
-from stages.rewards.judged import Judged
+from stages.rewards.judged import NOTHING, Judged
 
 SHIPPED = params.read()["rewards"]
 DRAWN = Answers(

@@ -1,7 +1,9 @@
 import pytest
 import torch
+from answers import Answers
 
-from stages.rewards.judged import Judged, join
+from stages.rewards import judged
+from stages.rewards.judged import MAX_SHOWN, Judged, each, join, shown
 
 STEPS = torch.tensor([[0.0, 0.5, 0.25], [1.0, 0.0, 0.0]])
 
@@ -53,3 +55,24 @@ def test_joined_batches_keep_where_steps_end():
 def test_rewards_of_steps_come_with_their_ends():
     with pytest.raises(ValueError, match="together"):
         Judged(totals=[0.0], step_rewards=torch.zeros(1, 2))
+
+
+def test_verdicts_are_numbers():
+    assert each(Answers(["a", "bb"]), lambda _, text: text == "a").totals == [1.0, 0.0]
+
+
+def test_what_is_no_number_is_an_error():
+    with pytest.raises(ValueError, match=r"TypeError: .*of prompt 'p0': 'a'"):
+        each(Answers(["a"]), lambda *_: None)
+
+
+def test_a_long_completion_is_shown_cut_and_says_so():
+    assert shown(Answers(["a" * (MAX_SHOWN + 5)]), 0).endswith("' and 5 characters more")
+
+
+def test_each_completion_is_checked_against_its_own_prompts_answer():
+    texts = ["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 8\n#### 8", "no idea"]
+    drawn = Answers(texts=texts, golds=["7", "7"], group_size=2)
+    assert judged.correct(drawn) == [True, True, False, False]
+    drawn = Answers(texts=texts, golds=["8", "8"], group_size=2)
+    assert judged.correct(drawn) == [False, False, True, False]

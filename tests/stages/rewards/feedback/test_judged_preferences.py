@@ -58,3 +58,11 @@ def test_dropped_pairs_are_left_out_and_none_left_is_an_error_with_the_reasons()
     assert [row.chosen for row in rows] == ["C"]
     with pytest.raises(ValueError, match=r"2 pairs .*'low_confidence': 2.*loosen"):
         labelled(lambda _first, _second: 0.7, asked, min_confidence=0.1)
+
+
+def test_right_answers_and_lengths_by_problem_and_index():
+    correct, num_tokens = judged_preferences.facts(
+        [pair("3 + 4 = 7\n#### 7", "#### 9"), pair("#### 7", "x", "b")]
+    )
+    assert correct == {("a", 0): True, ("a", 1): False, ("b", 0): True, ("b", 1): False}
+    assert num_tokens == {("a", 0): 7, ("a", 1): 2, ("b", 0): 2, ("b", 1): 1}

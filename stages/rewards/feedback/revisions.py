@@ -1,0 +1,200 @@
+"""What is learned from answers and their revisions, and how good the revisions are.
+
+Bai et al. 2022 (Constitutional AI), https://arxiv.org/abs/2212.08073: section 3 fine-tunes on the
+revisions. Departures: on those of the last round only; and pairs that prefer the last revision
+to the first answer, which the paper leaves to a judge. Such a pair's label is the
+constitution's claim, not known to be right.
+
+Quality is measured against the answer checker, which made none of them. Harsher: models trained too
+long on a constitution scold and refuse in set phrases (section 4.3 there). Longer: judges and
+people prefer length, whatever it says.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from stages.records.pools import Completion
+from stages.records.preferences import Preference, Revision
+from stages.records.problems import Demonstration, Prompt
+from stages.rewards import answer_checker
+from stages.rewards.verifier_labels import distinct
+
+SOURCE = "constitution"
+
+Outcome = Literal["pair", "unchanged", "empty", "cut", "too_long"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is to be revised."""
+
+    prompt: Prompt
+    completion: Completion
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Revised:
+    """An answer with its revisions."""
+
+    prompt: Prompt
+    original: Completion
+    revisions: list[Revision]
+    """Of its rounds, in order."""
+    num_rounds: int
+    """That it was to have; with fewer revisions, a request grew too long."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What becomes of it: a pair, or why none."""
+        if len(self.revisions) < self.num_rounds:
+            return "too_long"
+        last = self.revisions[-1]
+        if "length" in (self.original.finish_reason, last.revision_finish):
+            return "cut"
+        if not last.revision.strip():
+            return "empty"
+        return "unchanged" if last.revision == self.original.completion else "pair"
+
+    def preference(self) -> Preference | None:
+        """The last revision over the first answer, where they are two whole answers."""
+        if self.outcome != "pair":
+            return None
+        last = self.revisions[-1]
+        return Preference(
+            id=self.prompt.id,
+            prompt=self.prompt.prompt,
+            prompt_ids=self.prompt.prompt_ids,
+            chosen=last.revision,
+            chosen_ids=last.revision_ids,
+            rejected=self.original.completion,
+            rejected_ids=self.original.completion_ids,
+            probability=1.0,
+            source=SOURCE,
+        )
+
+    def demonstration(self) -> Demonstration | None:
+        """The problem answered by the last revision, unless that is empty, cut or missing."""
+        if self.outcome in ("too_long", "empty") or self.revisions[-1].revision_finish == "length":
+            return None
+        return Demonstration(
+            id=self.prompt.id,
+            task=self.prompt.task,
+            prompt=self.prompt.prompt,
+            prompt_ids=self.prompt.prompt_ids,
+            completion=self.revisions[-1].revision,
+            completion_ids=self.revisions[-1].revision_ids,
+        )
+
+
+def choose_answers(
+    problems: Sequence[tuple[Prompt, list[Completion]]], max_per_problem: int
+) -> list[Answer]:
+    """At most so many different completions of each problem, in the order in which they were drawn.
+
+    One of each problem is a fair sample of the policy; of several, those it says often are rarer
+    than in its pool.
+    """
+    return [
+        Answer(prompt, completion)
+        for prompt, pool in problems
+        for completion in sorted(distinct(pool), key=lambda row: row.index)[:max_per_problem]
+    ]
+
+
+def gather(answers: Sequence[Answer], rows: Sequence[Revision], num_rounds: int) -> list[Revised]:
+    """Each answer with its revisions, in the order of `answers`."""
+    found: dict[tuple[str, int], list[Revision]] = {}
+    for row in sorted(rows, key=lambda row: row.round):
+        found.setdefault((row.id, row.index), []).append(row)
+    return [
+        Revised(
+            prompt=answer.prompt,
+            original=answer.completion,
+            revisions=found.get((answer.completion.id, answer.completion.index), []),
+            num_rounds=num_rounds,
+        )
+        for answer in answers
+    ]
+
+
+SCOLDING = re.compile(
+    r"\b(?:i (?:cannot|can't|can not|won't|will not)|i'?m sorry|as an ai|inappropriate|unethical|"
+    r"immoral|offensive|harmful|illegal|unacceptable|disrespectful|seek (?:professional )?help)\b",
+    re.IGNORECASE,
+)
+"""Phrases of refusing and lecturing."""
+
+
+def summarise_revisions(
+    answers: Sequence[Revised],
+) -> dict[str, int | float | dict[str, int | float]]:
+    """Counts, and shares of what they are counted among.
+
+    `accuracy` is that of the answers which went through all rounds: of the originals and after
+    each round. `label_right` is, of the pairs in which one answer is right and the other
+    wrong, the share in which the right one is preferred; `decided_pairs` counts these.
+    """
+    outcomes = Counter(answer.outcome for answer in answers)
+    whole = [answer for answer in answers if answer.outcome != "too_long"]
+    pairs = [(answer, pair) for answer in whole if (pair := answer.preference()) is not None]
+    verdicts = [
+        (is_right(answer, pair.chosen), is_right(answer, pair.rejected)) for answer, pair in pairs
+    ]
+    decided = [chosen for chosen, rejected in verdicts if chosen != rejected]
+    changed = sum(answer.revisions[-1].revision != answer.original.completion for answer in whole)
+    return {
+        "answers": len(answers),
+        "pairs": len(pairs),
+        "left_out_unchanged": outcomes["unchanged"],
+        "left_out_empty": outcomes["empty"],
+        "left_out_cut": outcomes["cut"],
+        "left_out_too_long": outcomes["too_long"],
+        "changed": share(changed, len(whole)),
+        "accuracy": accuracies(whole),
+        "decided_pairs": len(decided),
+        "label_right": share(sum(decided), len(decided)),
+        "longer": share(sum(len(p.chosen_ids) > len(p.rejected_ids) for _, p in pairs), len(pairs)),
+        "harsher": share(sum(is_harsher(pair) for _, pair in pairs), len(pairs)),
+    }
+
+
+def check_pairs(answers: Sequence[Revised], pool: Path) -> None:
+    """Raise a ValueError if there is not a single pair."""
+    outcomes = Counter(answer.outcome for answer in answers)
+    if not outcomes["pair"]:
+        raise ValueError(
+            f"{pool}: expected answers that were revised into others, found none: "
+            f"{dict(outcomes)}. Take a policy that has learned to revise (prepare_data.mixture, or "
+            f"a model that follows instructions with style: full), or raise max_new_tokens, "
+            f"max_prompt_tokens or temperature of revise_answers."
+        )
+
+
+def accuracies(answers: Sequence[Revised]) -> dict[str, int | float]:
+    """Share of right answers: the originals, and after each round."""
+    texts = {"original": [answer.original.completion for answer in answers]}
+    for number in range(answers[0].num_rounds if answers else 0):
+        texts[f"round_{number + 1}"] = [answer.revisions[number].revision for answer in answers]
+    return {
+        name: share(sum(map(is_right, answers, column)), len(column))
+        for name, column in texts.items()
+    }
+
+
+def is_right(answer: Revised, text: str) -> bool:
+    """The answer checker's verdict on another answer to the same problem."""
+    return answer_checker.is_correct(text, answer.prompt.answer)
+
+
+def is_harsher(pair: Preference) -> bool:
+    """Whether the preferred answer scolds or refuses in more phrases than the other."""
+    return len(SCOLDING.findall(pair.chosen)) > len(SCOLDING.findall(pair.rejected))
+
+
+def share(count: int, total: int) -> float:
+    """`count` / `total`, 0 of nothing."""
+    return round(count / total, 6) if total else 0.0

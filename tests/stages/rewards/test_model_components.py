@@ -1,0 +1,227 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from answers import Answers
+from judged_rows import RuleChooser
+
+from stages.rewards import composition
+from stages.rewards.component import Cap, Component
+from stages.rewards.composition_config import Composition
+from stages.rewards.judged import NOTHING, Judged
+from stages.rewards.model_components import ENOUGH_ASKED, Judge, Own, Process, Scorer
+
+DRAWN = Answers(["a", "b"])
+
+
+def test_it_is_what_the_entrys_model_says():
+    said = Judged(totals=[0.5, -0.5], metrics={"ensemble/disagreement": 0.1})
+    assert Scorer(kind="scorer")(DRAWN, replace(NOTHING, scorer=lambda: said)) is said
+
+
+def test_without_a_model_there_is_no_score():
+    with pytest.raises(ValueError, match="the entry's word `scorer`"):
+        Scorer(kind="scorer")(DRAWN, NOTHING)
+
+
+STEPS = torch.tensor([[0.9, 0.0, 0.2], [0.0, 0.6, 0.0]])
+ENDS = torch.tensor([[True, False, True], [False, True, False]])
+MODEL = Judged(
+    totals=[0.0, 0.0], step_rewards=STEPS, step_ends=ENDS, metrics={"process/steps": 1.5}
+)
+AVAILABLE = replace(NOTHING, scorer=lambda: MODEL)
+
+
+class Answered:
+    texts = ("a", "b")
+    samples = ()
+    groups = (0, 0)
+
+    def prompt(self, index):
+        raise NotImplementedError
+
+
+def process(credit, zero=0.0):
+    return Process(kind="process", credit=credit, zero=zero)
+
+
+def test_summed_credit_pays_every_step_what_it_is_above_zero():
+    found = process("sum", zero=0.5)(Answered(), AVAILABLE)
+    assert found.step_rewards is not None
+    torch.testing.assert_close(
+        found.step_rewards, torch.tensor([[0.4, 0.0, -0.3], [0.0, 0.1, 0.0]])
+    )
+    assert torch.equal(found.step_ends, ENDS)
+    assert found.metrics == {"process/steps": 1.5}
+
+
+def test_min_credit_pays_the_worst_step_alone():
+    found = process("min", zero=0.5)(Answered(), AVAILABLE)
+    assert found.step_rewards is not None
+    torch.testing.assert_close(
+        found.step_rewards, torch.tensor([[0.0, 0.0, -0.3], [0.0, 0.1, 0.0]])
+    )
+    assert found.step_ends is not None
+    assert found.step_ends.tolist() == [[False, False, True], [False, True, False]]
+
+
+def test_a_reward_of_zero_is_still_a_step():
+    found = process("sum", zero=0.6)(Answered(), AVAILABLE)
+    assert torch.equal(found.step_ends, ENDS)
+
+
+def test_an_entry_without_a_model_or_with_one_that_judges_no_steps_is_refused():
+    with pytest.raises(ValueError, match="no_model"):
+        process("sum")(Answered(), NOTHING)
+    whole = replace(NOTHING, scorer=lambda: Judged(totals=[1.0, 2.0]))
+    with pytest.raises(ValueError, match="judges steps"):
+        process("sum")(Answered(), whole)
+
+
+def composed(credit, cap=None, weight=2.0):
+    component = Component(value=process(credit), weight=weight, cap=cap, normalise={"kind": "none"})
+    config = Composition(components={"steps": component}, combine={"kind": "sum"})
+    return composition.compose(config, Answered(), AVAILABLE)
+
+
+def test_in_a_composition_the_steps_keep_their_places_and_are_weighted():
+    found = composed("min")
+    assert found.step_rewards is not None
+    assert found.step_ends is not None
+    torch.testing.assert_close(found.step_rewards, torch.tensor([[0.0, 0.0, 0.4], [0.0, 1.2, 0.0]]))
+    assert found.step_ends.tolist() == [[False, False, True], [False, True, False]]
+    assert found.totals == [0.0, 0.0]
+    assert found.parts["steps"] == pytest.approx([0.2, 0.6])
+
+
+def test_a_cap_above_zero_pays_nothing_where_no_step_ends():
+    found = composed("sum", cap=Cap(low=0.5, high=None), weight=1.0)
+    assert found.totals == [0.0, 0.0]
+    assert found.step_rewards is not None
+    torch.testing.assert_close(found.step_rewards, torch.tensor([[0.9, 0.0, 0.5], [0.0, 0.6, 0.0]]))
+
+
+VERDICTS = {
+    ("A", "B"): 0.9, ("B", "A"): 0.3,  # P(A beats B) = 0.8
+    ("B", "C"): 0.7, ("C", "B"): 0.5,  # P(B beats C) = 0.6
+    ("C", "A"): 0.2, ("A", "C"): 0.6,  # P(C beats A) = 0.3
+}  # fmt: skip
+
+
+def table(first, second):
+    return VERDICTS[first, second]
+
+
+def judged(texts, rule=table, mass=0.9, constitution="correct", **answers):
+    chooser = RuleChooser(rule, mass)
+    component = Judge(kind="judge", style="short", constitution=constitution, min_option_mass=0.5)
+    answers.setdefault("golds", ["7"] * 4)
+    return component(Answers(texts, **answers), replace(NOTHING, judge=chooser)), chooser
+
+
+def test_the_mean_of_two_comparisons_each_in_both_orders_by_hand():
+    found, chooser = judged(["A", "B", "C"])
+    assert found.totals == pytest.approx([(0.8 + 0.7) / 2, (0.2 + 0.6) / 2, (0.4 + 0.3) / 2])
+    assert found.metrics == pytest.approx(
+        {
+            "judge/gap": 0.2,
+            "judge/identical": 0.0,
+            "judge/too_long": 0.0,
+            "judge/no_answer": 0.0,
+            "judge/read_tokens": 20.0,
+        }
+    )
+    assert len(chooser.messages) == 6
+
+
+def test_two_completions_are_compared_once():
+    found, chooser = judged(["A", "B"])
+    assert found.totals == pytest.approx([0.8, 0.2])
+    assert len(chooser.messages) == 2
+
+
+def test_a_judge_that_looks_at_the_position_alone_tells_nothing_apart():
+    found, _ = judged(["A", "B", "C"], lambda _first, _second: 0.95)
+    assert found.totals == pytest.approx([0.5] * 3)
+    assert found.metrics["judge/gap"] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 0), (2, 0, 1), (2, 1, 0)])
+def test_of_three_every_order_gives_each_the_same(order):
+    expected, _ = judged(["A", "B", "C"])
+    found, _ = judged(["ABC"[i] for i in order])
+    assert found.totals == pytest.approx([expected.totals[i] for i in order])
+    assert found.metrics == pytest.approx(expected.metrics)
+
+
+def test_a_group_is_judged_as_it_is_alone():
+    alone, _ = judged(["A", "B"])
+    both, _ = judged(["C", "B", "A", "B"], group_size=2)
+    assert both.totals[2:] == alone.totals
+
+
+def test_equal_texts_are_a_draw_unasked():
+    found, chooser = judged(["A", "A", "B"])
+    # A A: a draw; A B and B A are the same pair, and read once.
+    assert found.totals == pytest.approx([(0.5 + 0.8) / 2, (0.5 + 0.8) / 2, 0.2])
+    assert found.metrics["judge/identical"] == pytest.approx((0.5 + 0.5 + 0.0) / 3)
+    assert len(chooser.messages) == 2
+    same, silent = judged(["A"] * 9)
+    assert same.totals == [0.5] * 9
+    assert same.metrics["judge/read_tokens"] == 0.0
+    assert silent.messages == []
+
+
+def test_what_the_judge_cannot_read_is_a_draw_and_counted():
+    found, _ = judged(["A", "B", "C"], lambda a, b: None if (a, b) == ("B", "A") else table(a, b))
+    assert found.totals == pytest.approx([(0.5 + 0.7) / 2, (0.5 + 0.6) / 2, 0.35])
+    assert found.metrics["judge/too_long"] == pytest.approx((0.5 + 0.5 + 0.0) / 3)
+    assert found.metrics["judge/read_tokens"] == pytest.approx(50 / 3)
+
+
+def test_a_choice_of_neither_option_is_a_draw_and_counted():
+    found, _ = judged(["A", "B"], mass=0.4)
+    assert found.totals == [0.5, 0.5]
+    assert found.metrics["judge/no_answer"] == 1.0
+
+
+@pytest.mark.parametrize(("rule", "num_long"), [(lambda _a, _b: None, 8), (lambda _a, _b: 0.9, 0)])
+def test_many_comparisons_without_a_verdict_stop_the_run(rule, num_long):
+    texts = [str(i) for i in range(ENOUGH_ASKED)]
+    with pytest.raises(ValueError, match=f"8 comparisons: {num_long} are.*learned to judge"):
+        judged(texts, rule, mass=0.1)
+
+
+def test_a_prompt_has_one_principle_for_all_its_completions():
+    _, chooser = judged(["A", "B", "C"])
+    assert len({message.splitlines()[0] for message in chooser.messages}) == 1
+    assert chooser.messages[0].startswith("Judge ")
+    _, plain = judged(["A", "B"], constitution="none")
+    assert plain.messages[0].startswith("Judge: ")
+
+
+def test_a_group_of_one_has_nothing_to_be_compared_with():
+    with pytest.raises(ValueError, match="found 2 alone: set group_size"):
+        judged(["A", "B", "A"], group_size=2)
+
+
+def test_without_a_model_there_is_no_verdict():
+    component = Judge(kind="judge", style="short", constitution="none", min_option_mass=0.5)
+    with pytest.raises(ValueError, match="the entry's word `scorer`"):
+        component(Answers(["A", "B"]), NOTHING)
+
+
+def test_the_function_is_given_prompt_and_text():
+    available = replace(NOTHING, own=lambda prompt, text: len(text) + float(prompt.answer))
+    assert Own(kind="own")(Answers(["a", "bc"]), available).totals == [8.0, 9.0]
+
+
+def test_an_error_in_it_shows_the_completion():
+    available = replace(NOTHING, own=lambda prompt, text: 1 / (len(text) - 2))
+    with pytest.raises(ValueError, match=r"ZeroDivisionError: .*completion 1, .*'p0': 'bc'"):
+        Own(kind="own")(Answers(["a", "bc"]), available)
+
+
+def test_without_a_function_there_is_no_value():
+    with pytest.raises(ValueError, match="`own` is none"):
+        Own(kind="own")(Answers(["a"]), NOTHING)

@@ -1,0 +1,64 @@
+import sys
+from pathlib import Path
+
+import pytest
+from answers import Answers
+
+import stages.rewards.own as folder
+from stages.rewards import reward_file
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """A file in the folder of own rewards, as far as imports can tell."""
+    monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path)])
+
+    def write(name, text):
+        monkeypatch.delitem(sys.modules, f"stages.rewards.own.{name}", raising=False)
+        (tmp_path / f"{name}.py").write_text(text)
+        return name
+
+    yield write
+    for path in tmp_path.glob("*.py"):
+        sys.modules.pop(f"stages.rewards.own.{path.stem}", None)
+
+
+def test_the_shipped_example_prefers_short_answers():
+    reward = reward_file.load_own("brevity")
+    prompt = Answers(["x"]).prompt(0)
+    assert reward(prompt, "") == 1.0
+    assert reward(prompt, "x" * len(prompt.question)) == 0.0
+    assert reward(prompt, "x" * 1000) == 0.0
+
+
+@pytest.mark.parametrize("word", ["../answer", "own.none", "__init__", "Brevity", "a-b"])
+def test_a_word_that_is_no_file_name_is_refused(word):
+    with pytest.raises(ValueError, match="expected the name of a file"):
+        reward_file.load_own(word)
+
+
+def test_a_file_that_is_missing_or_has_no_function_is_told(write):
+    with pytest.raises(ValueError, match=r"there is no stages/rewards/own/absent\.py"):
+        reward_file.load_own("absent")
+    with pytest.raises(ValueError, match=r"none\.py has no function `reward"):
+        reward_file.load_own("none")
+    with pytest.raises(ValueError, match="has no function `reward"):
+        reward_file.load_own(write("number", "reward = 3\n"))
+
+
+def test_an_error_of_its_own_is_its_own(write):
+    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+        reward_file.load_own(write("needy", "import no_such_library\n"))
+
+
+def test_it_may_import_of_the_project_what_it_likes(write):
+    write("other", "VALUE = 2.0\n")
+    text = "from stages.rewards.own.other import VALUE\nreward = lambda prompt, text: VALUE\n"
+    assert reward_file.load_own(write("greedy", text))(Answers(["x"]).prompt(0), "") == 2.0
+
+
+def test_the_files_that_are_shipped_are_loaded():
+    names = {path.stem for path in Path(folder.__path__[0]).glob("[!_]*.py")}
+    assert names >= {"none", "brevity"}
+    for name in names - {reward_file.NONE}:
+        assert callable(reward_file.load_own(name))

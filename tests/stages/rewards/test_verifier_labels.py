@@ -1,0 +1,193 @@
+import dataclasses
+
+import pytest
+from tiny_rollouts import make_pairs
+
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.rewards import verifier_labels
+
+PROMPT = Prompt(id="p", task="solve", question="", prompt="q", prompt_ids=[1, 2], answer="42")
+
+
+def completion(index: int, *, answer: str = "42", cut: bool = False) -> Completion:
+    return Completion(
+        id="p",
+        index=index,
+        completion=f"step {index}\n#### {answer}",
+        completion_ids=[10 + index, 3],
+        logprob_sum=-1.0,
+        finish_reason="length" if cut else "stop",
+        seed=0,
+    )
+
+
+def label(
+    pool: list[Completion], max_pairs: int = 99, seed: int = 0
+) -> verifier_labels.LabelledPairs:
+    return verifier_labels.label_pairs(
+        PROMPT, pool, source="verifier", max_pairs=max_pairs, seed=seed
+    )
+
+
+def pairs(pool: list[Completion], **options) -> list[tuple[int, int]]:
+    """The numbers of the chosen and the rejected completion of each preference."""
+    preferences = label(pool, **options).preferences
+    return [(one.chosen_ids[0] - 10, one.rejected_ids[0] - 10) for one in preferences]
+
+
+def test_a_pair_is_a_right_and_a_wrong_completion_with_their_tokens_as_sampled():
+    (row,) = label([completion(0, answer="41"), completion(1)]).preferences
+    assert (row.id, row.prompt, row.prompt_ids) == ("p", "q", [1, 2])
+    assert (row.chosen, row.chosen_ids) == ("step 1\n#### 42", [11, 3])
+    assert (row.rejected, row.rejected_ids) == ("step 0\n#### 41", [10, 3])
+    assert (row.probability, row.source) == (1.0, "verifier")
+
+
+def test_every_pair_comes_once_when_all_are_asked_for():
+    pool = [completion(i, answer="42" if i < 2 else "7") for i in range(6)]
+    found = pairs(pool)
+    assert sorted(found) == [(i, j) for i in (0, 1) for j in (2, 3, 4, 5)]
+
+
+def test_no_completion_is_repeated_before_it_must():
+    pool = [completion(i, answer="42" if i < 3 else "7") for i in range(7)]
+    found = pairs(pool, max_pairs=3)
+    assert len({chosen for chosen, _ in found}) == 3
+    assert len({rejected for _, rejected in found}) == 3
+
+
+def test_pairs_depend_on_the_seed_and_on_nothing_else():
+    pool = [completion(i, answer="42" if i < 4 else "7") for i in range(8)]
+    assert pairs(pool, max_pairs=2, seed=5) == pairs(pool, max_pairs=2, seed=5)
+    assert len({tuple(pairs(pool, max_pairs=2, seed=seed)) for seed in range(20)}) > 10
+
+
+def test_a_cut_completion_is_rejected_when_wrong_and_unused_when_right():
+    pool = [completion(0, cut=True), completion(1), completion(2, answer="7", cut=True)]
+    assert pairs(pool) == [(1, 2)]
+
+
+def test_completions_with_the_same_tokens_count_once():
+    pool = [completion(0), completion(0), completion(2, answer="7"), completion(2, answer="7")]
+    assert pairs(pool) == [(0, 2)]
+
+
+def test_an_unreadable_completion_is_wrong():
+    unreadable = completion(1, answer="")
+    assert pairs([completion(0), unreadable]) == [(0, 1)]
+
+
+def test_the_summary_counts_problems_by_their_fate():
+    labelled = [
+        label([completion(0), completion(1, answer="7"), completion(2, answer="8")]),
+        label([completion(0), completion(1)]),
+        label([completion(0, answer="7")]),
+        label([completion(0, cut=True), completion(1, answer="7")]),
+    ]
+    assert verifier_labels.summarise_pairs(labelled) == {
+        "problems": 4,
+        "problems_with_pairs": 1,
+        "problems_all_correct": 1,
+        "problems_all_wrong": 1,
+        "problems_right_only_cut": 1,
+        "pairs": 2,
+        "mean_length_chosen": 2.0,
+        "mean_length_rejected": 2.0,
+    }
+
+
+REJECTION_SAMPLING_PROMPT = Prompt(
+    id="a", task="solve", question="q", prompt="Q", prompt_ids=[1], answer="4"
+)
+
+
+def rejection_sampling_completion(
+    index: int, answer: str, ids: list[int], reason: str = "stop"
+) -> Completion:
+    return Completion(
+        id="a",
+        index=index,
+        completion=f"#### {answer}",
+        completion_ids=ids,
+        logprob_sum=0.0,
+        finish_reason=reason,
+        seed=0,
+    )
+
+
+def kept(pool: list[Completion], max_kept: int = 9, seed: int = 0) -> list[list[int]]:
+    rows = verifier_labels.select_demonstrations(
+        REJECTION_SAMPLING_PROMPT, pool, max_kept=max_kept, seed=seed
+    )
+    assert all((row.id, row.prompt, row.prompt_ids) == ("a", "Q", [1]) for row in rows)
+    return [row.completion_ids for row in rows]
+
+
+def test_right_distinct_completions_that_ended_are_kept():
+    pool = [
+        rejection_sampling_completion(0, "4", [10]),
+        rejection_sampling_completion(1, "5", [11]),
+        rejection_sampling_completion(2, "4", [12], "length"),
+        rejection_sampling_completion(3, "4", [10]),
+        rejection_sampling_completion(4, "4", [13]),
+    ]
+    assert kept(pool) == [[10], [13]]
+
+
+def test_of_many_so_many_are_drawn_in_the_order_of_the_pool():
+    pool = [rejection_sampling_completion(index, "4", [index]) for index in range(6)]
+    draws = {tuple(ids for (ids,) in kept(pool, 2, seed)) for seed in range(20)}
+    assert all(len(draw) == 2 and draw[0] < draw[1] for draw in draws)
+    assert len(draws) > 3
+    assert kept(pool, 2, 0) == kept(pool, 2, 0)
+
+
+def test_the_summary_counts_problems_and_the_share_of_all_completions():
+    row = verifier_labels.select_demonstrations(
+        REJECTION_SAMPLING_PROMPT, [rejection_sampling_completion(0, "4", [2])], max_kept=1, seed=0
+    )[0]
+    assert verifier_labels.summarise_demonstrations([[row, row], []], 8) == {
+        "problems": 2,
+        "problems_with_any": 1,
+        "kept": 2,
+        "share": 0.25,
+    }
+
+
+PAIRS = make_pairs(40, probability=0.9)
+
+
+def wrong(percent, seed=0, pairs=PAIRS):
+    """Numbers of the pairs that were flipped."""
+    found = verifier_labels.flip_labels(pairs, percent, seed)
+    return {i for i, pair in enumerate(found) if pair != pairs[i]}
+
+
+def test_a_flipped_label_is_its_complement_and_nothing_else_changes():
+    for before, after in zip(PAIRS, verifier_labels.flip_labels(PAIRS, 100, seed=0), strict=True):
+        assert after == dataclasses.replace(before, probability=1 - 0.9)
+
+
+@pytest.mark.parametrize(
+    ("percent", "number"), [(0, 0), (1, 0), (2, 1), (10, 4), (25, 10), (100, 40)]
+)
+def test_exactly_that_share_is_flipped(percent, number):
+    # 1 % of 40 is 0.4, 2 % are 0.8.
+    assert len(wrong(percent)) == number
+
+
+def test_half_a_pair_is_one():
+    assert len(wrong(25, pairs=PAIRS[:2])) == 1
+
+
+def test_less_noise_is_part_of_more_and_a_seed_is_one_order():
+    assert wrong(10) < wrong(25) < wrong(50)
+    assert wrong(25) == wrong(25)
+    assert wrong(25) != wrong(25, seed=1)
+
+
+@pytest.mark.parametrize("percent", [-1, 101])
+def test_what_is_no_per_cent_is_refused(percent):
+    with pytest.raises(ValueError, match=f"0 to 100, found {percent}"):
+        verifier_labels.flip_labels(PAIRS, percent, seed=0)
