@@ -27,6 +27,11 @@ class TinyConfig(Params):
     """Tokens in the tokenizer, of which about 650 are bytes, numbers and special tokens."""
 
 
+INITIALIZER_RANGE = 0.05
+"""Standard deviation of the tiny model's first weights. With the usual 0.02, which is for models of
+thousands of columns, it learns half as much in the same time."""
+
+
 def build_tiny(
     config: TinyConfig, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> PreTrainedModel:
@@ -49,6 +54,7 @@ def build_tiny(
             num_hidden_layers=config.num_layers,
             num_attention_heads=config.num_heads,
             max_position_embeddings=config.max_length,
+            initializer_range=INITIALIZER_RANGE,
             tie_word_embeddings=True,
             bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,  # pyright: ignore[reportArgumentType]
