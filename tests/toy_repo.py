@@ -86,7 +86,7 @@ with runs.start(stage) as run:
         }
         with outputs.replace(data / "report") as folder:
             write(folder, {"metrics.json": json.dumps(metrics), "report.html": "<h1>Report</h1>",
-                           "verdict.txt": "First. \\nSecond.\\nThird.\\n"})
+                           "verdict.txt": "First.\\nSecond.\\nThird.\\n"})
 '''
 
 DVC_YAML = """

@@ -25,38 +25,28 @@ def write(folder: Path, *names: str) -> None:
         (folder / name).write_text("{}")
 
 
-def test_of_a_folder_of_ensembles_no_file_of_a_model_is_copied(tmp_path):
-    models = [f"{ensemble}/{number}" for ensemble in ("large", "small") for number in (0, 1)]
-    for model in models:
-        write(tmp_path / "ensembles" / model, "config.json", "tokenizer.json", "model.safetensors")
-    write(
-        tmp_path, "report.html", "metrics.json", "plots/a.png", "run/run.json", "run/journal.jsonl"
-    )
-    outs = [
-        tmp_path / name for name in ("ensembles", "report.html", "metrics.json", "plots", "run")
-    ]
-    found = {
-        path.relative_to(tmp_path).as_posix(): folder for path, folder in files.small(entry(*outs))
-    }
-    assert found == {
-        "report.html": None,
-        "metrics.json": None,
-        "plots/a.png": "plots",
-        "run/run.json": "run",
-        "run/journal.jsonl": "run",
-    }
-    # The members are outputs, and models in MLflow, of the stages that trained them.
-    assert list(files.checkpoints(entry(*outs))) == []
-
-
-def test_cards_beside_other_stages_outputs_do_not_overwrite_each_other(tmp_path, monkeypatch):
+def test_of_a_folder_with_models_no_file_of_a_model_is_copied(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    cards = [Path("data/train_dpo", name, "model_card.md") for name in ("dpo", "ai")]
-    for path in (*cards, Path("data/a/report.md")):
-        write(path.parent, path.name)
-    found = dict(files.small(entry(*cards, Path("data/a/report.md"))))
+    reward, record = Path("data/rewards/ensemble"), Path("data/runs/reward/ensemble")
+    models = [f"{seed}/model/{member}" for seed in (0, 1) for member in (0, 1)]
+    for model in models:
+        write(reward / model, "config.json", "tokenizer.json", "model.safetensors")
+    write(reward, "reward.json", "0/metrics.json", "1/metrics.json")
+    write(record, "run.json", "journal-seed-0.jsonl")
+    found = {path.as_posix(): folder for path, folder in files.small(entry(reward, record))}
     assert found == {
-        cards[0]: "train_dpo/dpo",
-        cards[1]: "train_dpo/ai",
-        Path("data/a/report.md"): None,
+        "data/rewards/ensemble/reward.json": None,
+        "data/rewards/ensemble/0/metrics.json": "0",
+        "data/rewards/ensemble/1/metrics.json": "1",
+        "data/runs/reward/ensemble/run.json": "run",
+        "data/runs/reward/ensemble/journal-seed-0.jsonl": "run",
     }
+    # Reward models are no policies to deploy.
+    assert list(files.checkpoints(entry(reward, record))) == []
+
+
+def test_the_policy_of_each_seed_is_a_checkpoint_and_none_along_the_way(tmp_path):
+    for folder in ("model/0", "model/1", "training/0/checkpoints/step-0008"):
+        write(tmp_path / folder, "config.json", "model.safetensors")
+    found = files.checkpoints(entry(tmp_path / "model", tmp_path / "training"))
+    assert [path.relative_to(tmp_path).as_posix() for path, _ in found] == ["model/0", "model/1"]
