@@ -1,8 +1,8 @@
 """Does a process model's score of this policy's answers hang on how they are cut into steps?
 
-Steps are token ids, as `rewards/step_solutions` cuts them: nothing is tokenised again, and joined they are
-the same text but for `inflated`, which repeats a step, and `filler`, which adds one without
-content.
+Steps are token ids, as `rewards/step_solutions` cuts them: nothing is tokenised again, and joined
+they are the same text but for `inflated`, which repeats a step, and `filler`, which adds one
+without content.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -15,12 +15,13 @@ from stages.algorithms.statistics.error_detection import (
 )
 from stages.algorithms.statistics.intervals import problem_numbers
 from stages.algorithms.statistics.score_quality import auc, balanced_accuracy
-from stages.records.steps import StepLabels, first_error
+from stages.records.steps import StepLabels, shared_prompts
+from stages.studies.markdown import named
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepPrediction:
-    """One row of `data/evaluate_process_reward/<name>/predictions.jsonl`."""
+    """One row of `data/studies/step_errors/rows/<seed>/predictions.jsonl`."""
 
     id: str
     """The problem's id."""
@@ -34,7 +35,71 @@ class StepPrediction:
     """The first step that is wrong; -1: none."""
 
 
-DIGITS = 6
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownSteps:
+    """Solutions that a model can read, and what is wrong in them."""
+
+    rows: list[StepLabels]
+    first_errors: list[int]
+    """The first wrong step of each, or -1."""
+    left_out_long: int
+    """Rows with more tokens than the model has positions."""
+
+
+def first_error(row: StepLabels) -> int:
+    """The first step that is not right; -1 where all are.
+
+    Raises:
+        ValueError: the truth of the steps is not known.
+    """
+    if row.true_labels is None or len(row.true_labels) != len(row.steps):
+        raise ValueError(
+            f"problem '{row.id}', completion {row.index} ({row.source}): expected `true_labels`, "
+            f"one a step, found {row.true_labels}. Evaluate on steps whose truth is known: "
+            f"samples of the generated problems, or ProcessBench."
+        )
+    return row.true_labels.index(False) if False in row.true_labels else NO_ERROR
+
+
+def num_tokens(row: StepLabels) -> int:
+    """What a process model reads: the prompt, the steps, and a step token after each."""
+    return len(row.prompt_ids) + sum(len(ids) + 1 for ids in row.step_ids)
+
+
+def known(
+    rows: Sequence[StepLabels], where: str, *, max_tokens: int, leave_out_long: bool
+) -> KnownSteps:
+    """The rows that a model can read.
+
+    Args:
+        rows: solutions whose steps' truth is known.
+        where: they come from, for errors.
+        max_tokens: what the model can read.
+        leave_out_long: count longer rows and leave them out, in place of an error.
+
+    Raises:
+        ValueError: the truth of a row is not known, or a row is too long.
+    """
+    fitting = [row for row in rows if num_tokens(row) <= max_tokens]
+    num_long = len(rows) - len(fitting)
+    if num_long and not leave_out_long:
+        raise ValueError(
+            f"{where}: {num_long} of {len(rows)} solutions have more tokens than the {max_tokens} "
+            f"positions of the model, up to {max(map(num_tokens, rows))}. Take a model with more, "
+            f"or leave them out: step_errors.leave_out_long."
+        )
+    first_errors = [first_error(row) for row in fitting]
+    return KnownSteps(rows=fitting, first_errors=first_errors, left_out_long=num_long)
+
+
+def check_apart(dev: KnownSteps, test: KnownSteps) -> None:
+    """Raise a ValueError if a problem is in both: the threshold would be chosen on the test."""
+    shared = shared_prompts(dev.rows, test.rows)
+    if shared:
+        raise ValueError(
+            f"expected other problems for dev than for test, found {len(shared)} in both, such as "
+            f"{min(shared)!r:.80}: the threshold would be chosen on the test. Name another dev."
+        )
 
 
 def check_scores(rows: Sequence[StepLabels], scores: Sequence[Sequence[float]]) -> None:
@@ -57,7 +122,7 @@ def predictions(
         StepPrediction(
             id=row.id,
             index=row.index,
-            scores=[round(score, DIGITS) for score in own],
+            scores=[round(score, 6) for score in own],
             predicted=first_below(own, threshold),
             first_error=first_error(row),
         )
@@ -108,10 +173,10 @@ def summarise(
     }
     for name, answers in predicted.items():
         found = found_intervals(np.array(answers), truth, problems, **options)
-        metrics[name] = {key: _entry(value) for key, value in found.items()}
+        metrics[name] = {key: named(*value) for key, value in found.items()}
         if name != "model":
             columns = (np.array(predicted["model"]), np.array(answers), truth, problems)
-            metrics[name]["model_f1_minus_this"] = _entry(f1_difference(*columns, **options))
+            metrics[name]["model_f1_minus_this"] = named(*f1_difference(*columns, **options))
     metrics["steps_to_first_error"] = steps_to_first_error(rows, scores, threshold)
     metrics["right_answer_wrong_process"] = right_answer_wrong_process(rows, predicted["model"])
     return metrics
@@ -137,8 +202,8 @@ def steps_to_first_error(
         "auroc": auc(found, is_right),
         "brier": float(((found - is_right) ** 2).mean()),
     }
-    return {"steps": len(told), "wrong_share": round(1 - float(is_right.mean()), DIGITS)} | {
-        name: None if value is None else round(value, DIGITS) for name, value in numbers.items()
+    return {"steps": len(told), "wrong_share": round(1 - float(is_right.mean()), 6)} | {
+        name: None if value is None else round(value, 6) for name, value in numbers.items()
     }
 
 
@@ -159,11 +224,6 @@ def right_answer_wrong_process(
         return {"solutions": 0}
     return {
         "solutions": len(own),
-        "detected": round(sum(answer != NO_ERROR for answer, _ in own) / len(own), DIGITS),
-        "found": round(sum(answer == first for answer, first in own) / len(own), DIGITS),
+        "detected": round(sum(answer != NO_ERROR for answer, _ in own) / len(own), 6),
+        "found": round(sum(answer == first for answer, first in own) / len(own), 6),
     }
-
-
-def _entry(interval: Sequence[float]) -> dict[str, float]:
-    rounded = [round(number, DIGITS) + 0.0 for number in interval]
-    return dict(zip(("value", "low", "high"), rounded, strict=True))
