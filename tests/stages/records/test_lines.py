@@ -6,8 +6,8 @@ from stages.records import lines
 from stages.records.pools import Completion, Score
 
 ROWS = [
-    Score(id="a", index=0, scores={"b": 0.1 + 0.2, "a": 1.0}, disagreement=None, steps=[0.5]),
-    Score(id="é\u2028\n漢", index=1, scores={}, disagreement=-1e-300, steps=None),
+    Score(id="a", index=0, scores={"b": 0.1 + 0.2, "a": 1.0}, disagreement={}, steps={"b": [0.5]}),
+    Score(id="é\u2028\n漢", index=1, scores={}, disagreement={"a": -1e-300}, steps={}),
 ]
 
 

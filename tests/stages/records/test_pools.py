@@ -50,7 +50,11 @@ def test_a_pool_without_prompts_is_refused():
 
 def score(name: str, index: int, value: float) -> Score:
     return Score(
-        id=name, index=index, scores={"outcome": value}, disagreement=None, steps=[0.5, value]
+        id=name,
+        index=index,
+        scores={"outcome": value},
+        disagreement={},
+        steps={"process": [0.5, value]},
     )
 
 
@@ -79,7 +83,7 @@ def test_scores_that_do_not_match_the_pool_are_refused(rows, found):
 
 def test_a_step_that_is_no_number_is_refused_too():
     problems = pools.by_problem([prompt("a")], [completion("a", 0)])
-    row = Score(id="a", index=0, scores={}, disagreement=None, steps=[0.5, math.inf])
+    row = Score(id="a", index=0, scores={}, disagreement={}, steps={"process": [0.5, math.inf]})
     with pytest.raises(ValueError, match="found inf by 'process' at problem 'a', index 0"):
         pools.scores(problems, [row])
 

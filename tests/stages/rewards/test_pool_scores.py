@@ -8,17 +8,9 @@ from stages.rewards import pool_scores
 from stages.rewards.pool_scores import Aggregation
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("null\n", None),
-        ('{"best_of": "min", "weighted": "last"}', Aggregation(best_of="min", weighted="last")),
-    ],
-)
-def test_a_choice_and_none(tmp_path, text, expected):
-    path = tmp_path / "choice.json"
-    path.write_text(text)
-    assert pool_scores.read_aggregation(path) == expected
+def test_a_choice_comes_back_as_it_was_written(tmp_path):
+    CHOICE["process"].write(tmp_path)
+    assert pool_scores.read_aggregation(tmp_path / pool_scores.AGGREGATION) == CHOICE["process"]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +23,7 @@ def test_anything_else_is_refused(tmp_path, text):
         pool_scores.read_aggregation(path)
 
 
-CHOICE = Aggregation(best_of="min", weighted="last")
+CHOICE = {"process": Aggregation(best_of="min", weighted="last")}
 
 
 def completion(index: int, *, tokens: int, logprob_sum: float) -> Completion:
@@ -51,15 +43,19 @@ def rows(**scores: tuple[float, float]) -> list[Score]:
             id="p",
             index=index,
             scores={name: values[index] for name, values in scores.items()},
-            disagreement=None,
-            steps=steps[index],
+            disagreement={},
+            steps={"process": steps[index]},
         )
         for index in range(2)
     ]
 
 
+def unscored(pool: list[Completion]) -> list[Score]:
+    return [Score(id=row.id, index=row.index, scores={}, disagreement={}, steps={}) for row in pool]
+
+
 def test_what_needs_no_scores_comes_from_the_pool_alone():
-    found = pool_scores.by_scorer(POOL, None, None)
+    found = pool_scores.by_scorer(POOL, unscored(POOL), {})
     assert list(found) == ["mean_logprob", "format", "longest", "shortest"]
     assert found["mean_logprob"].values.tolist() == [-0.5, -1.5]
     weights = found["mean_logprob"].weights
@@ -87,9 +83,9 @@ def test_scores_of_steps_become_one_as_chosen_for_each_use():
     assert found.weights.tolist() == [0.8, 0.6]
 
 
-def test_scores_of_steps_without_a_choice_are_refused():
-    with pytest.raises(ValueError, match="name an entry of choose_aggregation"):
-        pool_scores.by_scorer(POOL, rows(), None)
+def test_a_reward_by_the_name_of_what_needs_none_is_refused():
+    with pytest.raises(ValueError, match="which need no model, found format, longest"):
+        pool_scores.by_scorer(POOL, rows(format=(0.0, 1.0), longest=(1.0, 0.0)), CHOICE)
 
 
 def test_products_that_differ_by_rounding_are_ties():
@@ -97,10 +93,10 @@ def test_products_that_differ_by_rounding_are_ties():
     a, b, c = 0.1, 0.7, 0.3
     assert (a * b) * c != (c * b) * a
     pair = [
-        Score(id="p", index=row.index, scores={}, disagreement=None, steps=steps)
+        Score(id="p", index=row.index, scores={}, disagreement={}, steps={"process": steps})
         for row, steps in ((first, [a, b, c]), (second, [c, b, a]))
     ]
-    product = Aggregation(best_of="product", weighted="product")
+    product = {"process": Aggregation(best_of="product", weighted="product")}
     values = pool_scores.by_scorer(POOL, pair, product)["process"].values
     assert values[0] == values[1]
 
@@ -108,7 +104,7 @@ def test_products_that_differ_by_rounding_are_ties():
 def test_the_format_alone_chooses_at_random_among_those_that_keep_it():
     texts = ["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 7\n#### 7"]
     pool = [dataclasses.replace(POOL[0], index=i, completion=text) for i, text in enumerate(texts)]
-    found = pool_scores.by_scorer(pool, None, None)["format"]
+    found = pool_scores.by_scorer(pool, unscored(pool), {})["format"]
     assert found.values.tolist() == [1.0, 0.0, 1.0]
     assert found.weights is not None
     assert found.weights.tolist() == [1.0, 0.0, 1.0]

@@ -6,7 +6,7 @@ import pytest
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import problem_evaluation
-from stages.rewards.pool_scores import PoolScores
+from stages.rewards.problem_evaluation import PoolScores
 
 ALL_ORDERS = np.array(list(itertools.permutations(range(4))))
 PROMPT = Prompt(id="p", task="solve", question="", prompt="", prompt_ids=[1], answer="1,000")
@@ -59,6 +59,11 @@ def test_the_hand_worked_pool_of_four():
     assert at["weighted/good"] == pytest.approx({"1": 0.5, "2": 3 / 6, "4": 0.0})
     assert at["best_of/plain"] == pytest.approx({"1": 0.5, "2": 0.5, "4": 0.5})
     assert (result.readable_rate, result.format_rate) == (0.75, 0.5)
+    # Sample 0 of 0 and 2; right 0 and 1 (scored .1 and .4) above wrong 2 and 3 (.3 and .2) in two
+    # of four pairs; in the format are 0, right, and 2, wrong.
+    assert result.even_correct == 1
+    assert result.auc == {"good": 0.5, "plain": 0.5}
+    assert result.auc_in_format == {"good": 0.0, "plain": 0.5}
     assert (result.truncation_rate, result.mean_tokens) == (0.25, 3.0)
 
 
