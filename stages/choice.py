@@ -3,7 +3,7 @@
     Surrogate = Annotated[Choice, OneOf({"clip": clipped_surrogate, ...}, given=("logprobs", ...))]
 
     surrogate: {kind: clip, low: 0.2, high: 0.28}    # stands in presets.yaml
-    preset.surrogate(logprobs=..., ...)              # calls clipped_surrogate(..., low=0.2, high=0.28)
+    preset.surrogate(logprobs=..., ...)             # clipped_surrogate(logprobs=..., low=0.2, high=0.28)
 
 A function's parameters are what its caller gives and, all others, its own keywords: these have to
 be in the preset, no more and no fewer, and of the types in the function's signature. So a method is
@@ -15,6 +15,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property, reduce
 from operator import or_
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
@@ -39,7 +40,7 @@ class Choice(Params):
         return {name: getattr(self, name) for name in type(self).model_fields if name != "kind"}
 
     def __call__(self, **given: Any) -> Any:
-        """The function of these, of which it is handed those that it takes, and its own keywords."""
+        """The function of those of these that it takes, and of its own keywords."""
         taken = {name: value for name, value in given.items() if name in self.given}
         return type(self).function(**taken, **self.own)
 
@@ -52,19 +53,19 @@ class OneOf:
         functions: Mapping[str, Callable[..., Any]],
         *,
         given: Collection[str] = (),
+        bounds: Mapping[str, FieldInfo] = MappingProxyType({}),
         number: str | None = None,
-        **bounds: Any,
     ) -> None:
         """A table of functions.
 
         Args:
             functions: by kind.
             given: the names of the parameters that the caller has; the others are own keywords.
+            bounds: of own keywords, as pydantic's `Field`, by `<keyword>` or `<kind>.<keyword>`.
             number: a kind with one keyword, which a number in place of the mapping means.
-            bounds: of own keywords by their name, as pydantic's `Field`.
         """
-        self.functions, self.given, self.number = functions, frozenset(given), number
-        self.bounds: dict[str, FieldInfo] = bounds
+        self.functions, self.given = functions, frozenset(given)
+        self.bounds, self.number = bounds, number
 
     @cached_property
     def models(self) -> dict[str, type[Choice]]:
@@ -74,7 +75,7 @@ class OneOf:
     def _model(self, kind: str, function: Callable[..., Any]) -> type[Choice]:
         parameters = inspect.signature(function).parameters
         own = {
-            name: (parameter.annotation, self.bounds.get(name, Field()))
+            name: (parameter.annotation, self._bound(kind, name))
             for name, parameter in parameters.items()
             if name not in self.given
         }
@@ -84,14 +85,16 @@ class OneOf:
         model.given = self.given & parameters.keys()
         return model
 
+    def _bound(self, kind: str, name: str) -> FieldInfo:
+        everywhere = self.bounds.get(name, Field())
+        return self.bounds.get(f"{kind}.{name}", everywhere)
+
     def _spelled_out(self, content: Any) -> Any:
         """The mapping that a name, or a number, stands for."""
-        if isinstance(content, str):
-            return {"kind": content}
         if self.number is not None and isinstance(content, int | float):
             (keyword,) = (name for name in self.models[self.number].model_fields if name != "kind")
             return {"kind": self.number, keyword: content}
-        return content
+        return by_name(content)
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -100,3 +103,8 @@ class OneOf:
         union = reduce(or_, self.models.values())
         schema = handler.generate_schema(Annotated[union, Field(discriminator="kind")])
         return core_schema.no_info_before_validator_function(self._spelled_out, schema)
+
+
+def by_name(content: Any) -> Any:
+    """The mapping that the name of a kind stands for; all else as it is."""
+    return {"kind": content} if isinstance(content, str) else content

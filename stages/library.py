@@ -16,10 +16,9 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import epochs, group_rl
-from stages.loops.actor import Actor, Task
+from stages.loops import epochs, group_rl, group_sampling
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
-from stages.loops.rollouts import Rollouts
+from stages.loops.rollouts import Actor, Rollouts, Task
 from stages.loops.step import Step
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
@@ -27,7 +26,7 @@ from stages.optim import OptimConfig
 from stages.records.problems import Prompt
 from stages.rewards.judged import Judged
 
-PRESETS = Path(__file__).parents[1] / params.PARAMS_PATH
+PRESETS = Path(__file__).parents[1] / params.PRESETS_PATH
 """The presets are those of the pipeline."""
 COMPUTE = ComputeConfig(
     dtype="float32",
@@ -65,7 +64,7 @@ def grpo(
         tokenizer: its tokenizer.
         prompts: texts, as the model is to read them (with its chat template applied).
         reward: prompt and completion -> what the completion is worth.
-        preset: a name of the table `group_rl` in presets.yaml.
+        preset: an entry of presets.yaml that is one of `train: grpo`.
         num_steps, prompts_per_step, group_size, max_new_tokens: see `GroupRlConfig`.
         learning_rate: constant, after a warm-up over a twentieth of the steps.
         seed: of the order of prompts and of sampling.
@@ -75,15 +74,13 @@ def grpo(
         ValueError: an unknown preset, weights in another precision, too few prompts, or what
             `group_rl.train` raises.
     """
-    table = params.read(PRESETS)["group_rl"]
-    if preset not in table:
-        raise ValueError(f"no preset '{preset}'; there are {', '.join(table)}")
+    content = params.entry_of(params.read(PRESETS), preset, str(params.PRESETS_PATH))
     if model.dtype != torch.float32:
         raise ValueError(
             f"expected weights in float32, found {model.dtype}: steps of a small learning rate are "
             f"lost in its rounding. Load with dtype=torch.float32 and set compute.dtype instead."
         )
-    chosen = GroupRlPreset.model_validate(table[preset])
+    chosen = GroupRlPreset.model_validate(content)
     optim = OptimConfig(
         learning_rate=learning_rate,
         warmup_share=0.05,
@@ -97,6 +94,7 @@ def grpo(
         group_size=group_size,
         temperature=1.0,
         max_new_tokens=max_new_tokens,
+        num_checkpoints=0,
         optim=optim,
     )
 
@@ -124,6 +122,6 @@ def grpo(
         reward=judge,
         correct=None,
     )  # fmt: skip
-    needed = chosen.sampling.num_prompts(prompts_per_step)
+    needed = group_sampling.num_prompts(chosen.sampling, prompts_per_step)
     schedule = epochs.draws(len(prompts), num_steps, needed, seed)
     yield from group_rl.train(actor, task, schedule, config, chosen, compute, seed)

@@ -2,9 +2,9 @@
 
     python -m stages.sample <policy>
 
-Writes, for each seed, N samples of each problem (`dev.jsonl`, `test.jsonl`) and the greedy completion
-(`dev_greedy.jsonl`, `test_greedy.jsonl`). A completion's random stream depends on seed, problem and
-sample alone, not on the policy, so that policies are compared on the same draws.
+Writes, for each seed, N samples of each problem (`dev.jsonl`, `test.jsonl`) and its greedy
+completion (`dev_greedy.jsonl`, `test_greedy.jsonl`). A completion's random stream depends on seed,
+problem and sample alone, not on the policy, so that policies are compared on the same draws.
 """
 
 from functools import partial

@@ -16,7 +16,7 @@ from pydantic import model_validator
 
 from stages import params, rows
 from stages.engines import transformers as engine
-from stages.loops import group_preset, group_rl, pace, rl_run, training
+from stages.loops import epochs, group_preset, group_rl, group_sampling, rl_run, training
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
 from stages.models import lora
 from stages.models.config import ModelConfig
@@ -51,8 +51,7 @@ def main(*words: str) -> None:
     row = rows.parse(words)
     with runs.start(f"train@{row.name}") as run:
         config = params.load(Config, row.preset)
-        reward = reward_file.read(row.source)
-        group_preset.check_reward(config.grpo, config.preset, reward.composition)
+        group_preset.check_reward(config.grpo, config.preset, reward_file.read(row.source))
         with training.outputs_of(row.name) as folders:
             seeds.side_by_side(partial(train, config, row, folders), config.seeds, run, gpu=True)
 
@@ -63,10 +62,10 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
     seed, longest = derive(run.seed, "train_grpo"), settings.max_new_tokens
     start = rl_run.begin(row, run.seed, config.model, compute, engine.from_model, longest)
     merged = lora.attach(start.actor.policy, config.lora, seed)
-    schedule = pace.draw(
+    schedule = epochs.prompt_batches(
         len(start.task.prompts),
         settings.num_steps,
-        preset.sampling.num_prompts(settings.prompts_per_step),
+        group_sampling.num_prompts(preset.sampling, settings.prompts_per_step),
         seed,
         preset.token_budget,
     )

@@ -16,8 +16,8 @@ from pydantic import model_validator
 
 from stages import params, rows
 from stages.engines import transformers as engine
-from stages.loops import critic, pace, ppo, rl_run, training
-from stages.loops.ppo import PpoConfig, PpoPreset
+from stages.loops import critic, epochs, ppo, ppo_preset, rl_run, training
+from stages.loops.ppo_preset import PpoConfig, PpoPreset
 from stages.models import lora
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
@@ -43,7 +43,7 @@ class Config(Params):
 
     @model_validator(mode="after")
     def _the_preset_fits_the_sizes(self) -> "Config":
-        ppo.check(self.ppo, self.preset)
+        ppo_preset.check(self.ppo, self.preset)
         return self
 
 
@@ -52,7 +52,7 @@ def main(*words: str) -> None:
     row = rows.parse(words)
     with runs.start(f"train@{row.name}") as run:
         config = params.load(Config, row.preset)
-        ppo.check_reward(config.ppo, config.preset, reward_file.read(row.source))
+        ppo_preset.check_reward(config.ppo, config.preset, reward_file.read(row.source))
         with training.outputs_of(row.name) as folders:
             seeds.side_by_side(partial(train, config, row, folders), config.seeds, run, gpu=True)
 
@@ -69,7 +69,7 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
         preset.value, trained, source, reward_model, pad_id, compute, config.lora, seed
     )
     merged = lora.attach(trained, config.lora, seed)
-    schedule = pace.draw(
+    schedule = epochs.prompt_batches(
         len(start.task.prompts),
         settings.num_steps,
         settings.prompts_per_step,

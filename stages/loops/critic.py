@@ -1,20 +1,23 @@
 """PPO's value model: where it starts, and its part of an optimizer step."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
+from jaxtyping import Float
 from pydantic import Field, model_validator
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from stages.algorithms.aggregation import token_mean
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
-from stages.loops.experience import ValuePart
 from stages.models import ensemble, lora, scalar_head
+from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
 from stages.models.lora import LoraConfig
+from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
 from stages.seeding import derive
 
@@ -74,19 +77,38 @@ def load(
     return value
 
 
-def learn(
-    value: nn.Module, parts: Sequence[ValuePart], num_tokens: int, config: ValueConfig
-) -> float:
-    """Add the gradient of coef times the mean value loss; returns the mean."""
-    total = 0.0
-    for part in parts:
-        losses = clipped_value_loss(
-            scalar_head.values(value, part.batch),
-            part.old_values,
-            part.returns,
-            clip=torch.inf if config.clip is None else config.clip,
-        )
-        loss = token_mean(losses, part.batch.mask, num_tokens=num_tokens)
-        (config.coef * loss).backward()
-        total += loss.item()
-    return total
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValuePart:
+    """A micro-batch for the value model; grids are laid out as `batch.mask`."""
+
+    batch: Batch
+    old_values: Float[Tensor, "batch token"]
+    returns: Float[Tensor, "batch token"]
+
+
+class Critic:
+    """A value model and its optimizer."""
+
+    def __init__(self, model: nn.Module, config: ValueConfig, optim: OptimConfig) -> None:
+        """Ready to learn; `model` is changed in place."""
+        self.model, self.config, self._optim = model.train(), config, optim
+        self._optimizer = adamw(model, optim)
+
+    def add_gradient(self, parts: Sequence[ValuePart], num_tokens: int) -> float:
+        """Add the gradient of coef times the mean value loss; returns the mean."""
+        total = 0.0
+        for part in parts:
+            losses = clipped_value_loss(
+                scalar_head.values(self.model, part.batch),
+                part.old_values,
+                part.returns,
+                clip=torch.inf if self.config.clip is None else self.config.clip,
+            )
+            loss = token_mean(losses, part.batch.mask, num_tokens=num_tokens)
+            (self.config.coef * loss).backward()
+            total += loss.item()
+        return total
+
+    def update(self, step: int, num_steps: int) -> float:
+        """Take an optimizer step; returns the gradient's norm."""
+        return update(self._optimizer, self._optim, step, num_steps)["optim/grad_norm"]

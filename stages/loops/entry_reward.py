@@ -2,13 +2,19 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
-from stages.loops import model_reward, process_rewards
-from stages.loops.actor import Actor
-from stages.loops.rollouts import Rollouts
-from stages.models import policy_chooser
+import torch
+
+from stages.loops import rollouts as rollout_batch
+from stages.loops.rollouts import Actor, Rollouts
+from stages.models import ensemble, policy_chooser, process_scorer
+from stages.models.batch import micro_batches
 from stages.models.device import ComputeConfig
+from stages.models.ensemble import Ensemble, Scores
+from stages.models.process_head import Solution
+from stages.models.process_scorer import ProcessScorer
 from stages.rewards import composition, reward_file
 from stages.rewards.feedback.prompts import OPTIONS
 from stages.rewards.judged import Available, Judged
@@ -31,9 +37,10 @@ def load(
     score, chooser = None, None
     match reward.model:
         case "reward":
-            score = model_reward.load(path, reward.aggregate, compute, device, actor.pad_id)
+            models = ensemble.load(path, reward.aggregate, compute, device)
+            score = partial(of_model, models, compute=compute, pad_id=actor.pad_id)
         case "process":
-            score = process_rewards.load(path, compute, device)
+            score = partial(of_steps, process_scorer.load(path, compute, device))
         case "policy":
             chooser = policy_chooser.load(path, OPTIONS, compute, device)
     function = None if reward.own is None else reward_file.load_own(reward.own)
@@ -48,3 +55,58 @@ def load(
         return composition.compose(reward.composition, drawn, available)
 
     return judge
+
+
+def of_model(models: Ensemble, drawn: Rollouts, compute: ComputeConfig, pad_id: int) -> Judged:
+    """`scores` of a reward model, or of an ensemble, as rewards.
+
+    Of several members, how far they disagree is logged.
+    """
+    found = scores(models, drawn, compute, pad_id)
+    several = len(models.members) > 1
+    positions = rollout_batch.num_positions(drawn, compute.row_tokens)
+    metrics = {"scorer/positions": positions / len(drawn.samples)}
+    if several:
+        metrics["ensemble/disagreement"] = found.disagreement.mean().item()
+    return Judged(totals=found.values.tolist(), metrics=metrics)
+
+
+def scores(models: Ensemble, drawn: Rollouts, compute: ComputeConfig, pad_id: int) -> Scores:
+    """What each completion is worth, read at its last token in eval mode; on the CPU."""
+    every = torch.ones(len(drawn.samples), dtype=torch.bool)
+    groups = rollout_batch.batch_groups(drawn, every, compute.row_tokens)
+    values, disagreement = torch.zeros(2, len(drawn.samples))
+    for batch in micro_batches(groups, compute, pad_id, models.device):
+        found = models(batch)
+        values[batch.indices] = found.values.cpu()
+        disagreement[batch.indices] = found.disagreement.cpu()
+    return Scores(values=values, disagreement=disagreement)
+
+
+def of_steps(scorer: ProcessScorer, drawn: Rollouts) -> Judged:
+    """P(right so far) at the last token of each step; nothing for the completion as a whole.
+
+    Logged: steps of a completion, its lowest and its last score. A policy that is paid for
+    steps shows there how it earns more: by better steps, more of them, or fewer.
+    """
+    solutions = [
+        Solution(prompt_ids=drawn.prompt(i).prompt_ids, steps=scorer.split(sample.token_ids))
+        for i, sample in enumerate(drawn.samples)
+    ]
+    scores = scorer(solutions)
+    ends = torch.zeros_like(drawn.mask())
+    for row, solution in zip(ends, solutions, strict=True):
+        row[[end - 1 for end in accumulate(map(len, solution.steps))]] = True
+    # Both are in the order of rows and then of tokens.
+    values = torch.tensor([score for own in scores for score in own])
+    return Judged(
+        totals=[0.0] * len(scores),
+        step_rewards=torch.zeros(ends.shape).masked_scatter(ends, values),
+        step_ends=ends,
+        metrics={
+            "scorer/positions": scorer.num_positions(solutions) / len(solutions),
+            "process/steps": sum(map(len, scores)) / len(scores),
+            "process/lowest": sum(map(min, scores)) / len(scores),
+            "process/last": sum(own[-1] for own in scores) / len(scores),
+        },
+    )

@@ -4,21 +4,25 @@ GRPO and its relatives (DAPO, Dr. GRPO, GSPO, CISPO, RLOO, ReMax, REINFORCE++) d
 choices of a `GroupRlPreset` and in nothing else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from stages.loops import group_experience, moved, policy_work
+from stages.algorithms.soft_overlong import soft_overlong
+from stages.loops import advantages, divergence, rl_loop
 from stages.loops import rollouts as rollout_batch
-from stages.loops.actor import Actor, Task
-from stages.loops.group_experience import GroupExperience
+from stages.loops.advantages import Scored
+from stages.loops.epochs import Schedule
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset, check
-from stages.loops.minibatches import Minibatch, partition, split
-from stages.loops.objective import Weights, accumulate, make_parts
-from stages.loops.pace import Pace, Schedule
+from stages.loops.group_sampling import Shaped
+from stages.loops.minibatches import partition, split
+from stages.loops.rl_loop import Experience
+from stages.loops.rollouts import Actor, Rollouts, Task
 from stages.loops.step import Step
 from stages.models.device import ComputeConfig
-from stages.optim import adamw, update
 from stages.seeding import derive
 
 
@@ -33,118 +37,136 @@ def train(
 ) -> Iterator[Step]:
     """One step for each list of prompt numbers in `schedule`; the policy is changed in place.
 
-    Each list holds `preset.sampling.num_prompts(config.prompts_per_step)` prompts. The
-    gradient is that of `objective.accumulate`. With a `token_budget`, training ends with the step
-    that reaches it (`pace`).
+    Each list holds `group_sampling.num_prompts(preset.sampling, config.prompts_per_step)` prompts.
+    See `gather` for rewards and advantages, and `rl_loop.train` for the rest.
 
     Raises:
         ValueError: what `check` raises; the preset penalises a divergence and there is no
-            reference; all completions of several steps were cut; the sampler's log-probs are not
-            the trainer's.
+            reference; or see `rl_loop.train`.
     """
     check(config, preset)
-    objective = preset.objective
-    if actor.reference is None and (objective.kl.kind != "none" or preset.kl_budget is not None):
+    if actor.reference is None and (preset.kl.kind != "none" or preset.kl_budget is not None):
         raise ValueError("this preset needs the divergence from a reference: give one, or kl: none")
-    actor.policy.train()
-    optimizer = adamw(actor.policy, config.optim)
-    weights, num_cut_steps = Weights.start(objective), 0
-    per_step = preset.num_epochs * preset.num_minibatches
-    pace = Pace(schedule=schedule)
-    for index, chosen in enumerate(schedule):
-        experience = group_experience.gather(
-            actor, task, config, preset, chosen, compute, kl_coef=weights.kl, step=index, seed=seed
-        )
-        num_cut_steps = rollout_batch.check_some_ended(experience.rollouts, num_cut_steps)
-        metrics = experience.metrics
-        minibatches = _minibatches(
-            actor, experience, preset, config, compute, derive(seed, "minibatches", index)
-        )
-        reuse = per_step > 1 or objective.old_kl is not None
-        parts = make_parts(
-            actor.policy,
-            minibatches,
-            rollouts=experience.rollouts,
-            advantages=experience.advantages,
-            ref_logprobs=experience.ref_logprobs,
-            correct=experience.correct,
-            temperature=config.temperature,
-            reuse=reuse,
-        )
-        metrics["tokens/trained"] = preset.num_epochs * sum(
-            int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
-        )
-        pace.spend(metrics)
-        total = pace.num_updates(index, per_step)
-        num_updates = preset.num_epochs * sum(1 for minibatch in parts if minibatch)
-        for number in range(per_step):
-            place = number % preset.num_minibatches
-            if not parts[place]:
-                continue
-            found = accumulate(
-                actor.policy,
-                actor.reference,
-                parts[place],
-                objective,
-                minibatches[place].counts,
-                weights,
-                temperature=config.temperature,
-                on_policy=number == 0,
-            )
-            rollout_batch.check_sampler(found["sampling/logprob_gap"])
-            for name, mean in found.items():
-                metrics[name] = metrics.get(name, 0.0) + mean / num_updates
-            step = index * per_step + number
-            metrics |= update(optimizer, config.optim, step, total)
-        metrics |= policy_work.of_step(
-            parts,
-            experience.rollouts,
-            compute,
-            objective,
-            num_epochs=preset.num_epochs,
-            reuse=reuse,
-            has_reference=actor.reference is not None,
-        )
-        metrics["kl/coef"] = weights.kl
-        if objective.old_kl is not None:
-            metrics["kl/old_after"] = moved.old_kl(
-                actor.policy, parts, temperature=config.temperature
-            )
-        weights = weights.after(objective, metrics, len(experience.rewards))
-        yield Step(
-            index=index,
-            metrics=metrics,
-            rows=rollout_batch.rows(
-                experience.rollouts, index, experience.rewards, experience.correct
-            ),
-        )
-        far = preset.kl_budget is not None and metrics["kl/sequence"] > preset.kl_budget
-        if far or pace.over():
-            return
+    collect = partial(gather, actor, task, config, preset, compute, seed)
+    return rl_loop.train(actor, collect, schedule, config, preset, compute)
 
 
-def _minibatches(
+def gather(
     actor: Actor,
-    experience: GroupExperience,
-    preset: GroupRlPreset,
+    task: Task,
     config: GroupRlConfig,
+    preset: GroupRlPreset,
     compute: ComputeConfig,
     seed: int,
-) -> list[Minibatch]:
-    """A completion whose advantage is 0 costs nothing, where nothing else gives it a gradient."""
-    computed = experience.learned
-    if not preset.objective.dense():
-        computed = computed & (experience.advantages != 0).any(1)
-    prompts = torch.tensor(experience.rollouts.groups)[experience.used].unique().tolist()
-    order = partition(len(prompts), preset.num_minibatches, seed)
-    return split(
-        experience.rollouts,
-        used=experience.used,
-        learned=experience.learned,
-        computed=computed,
+    step: int,
+    chosen: Sequence[int],
+    kl_coef: float,
+) -> Experience:
+    """Sample for the prompts with numbers `chosen`, judge, and compare within groups.
+
+    A completion whose advantage is 0 costs nothing, where nothing else gives it a gradient.
+    """
+
+    def collect(numbers: Sequence[int], group_size: int, part: int) -> Rollouts:
+        return rollout_batch.collect(
+            actor.sampler,
+            actor.decode,
+            [task.prompts[i] for i in numbers],
+            step=step,
+            seed=seed,
+            group_size=group_size,
+            temperature=config.temperature,
+            max_new_tokens=config.max_new_tokens,
+            part=part,
+        )
+
+    judge = partial(shape, task, config, preset)
+    collected = preset.sampling(
+        draw=collect,
+        judge=judge,
+        chosen=chosen,
+        prompts_per_step=config.prompts_per_step,
+        group_size=config.group_size,
+    )
+    drawn, shaped, used = collected.rollouts, collected.shaped, collected.used
+    correct = task.verdicts(drawn)
+    metrics = rollout_batch.statistics(drawn, shaped.rewards(), correct, shaped.judged)
+    if task.correct is None:
+        del metrics["reward/accuracy"]
+    metrics["sampling/rounds"] = collected.num_rounds
+    metrics["sampling/used"] = used.float().mean().item()
+    groups = torch.tensor(drawn.groups)
+    ref_logprobs, penalties = None, torch.zeros(drawn.mask().shape)
+    if actor.reference is not None:
+        ref_logprobs = divergence.reference_logprobs(
+            actor.reference, drawn, compute, actor.pad_id, config.temperature
+        )
+        metrics |= divergence.from_reference(drawn, ref_logprobs)
+        penalties = divergence.penalties(preset.kl, kl_coef, drawn, ref_logprobs)
+
+    def greedy_rewards() -> Float[Tensor, " batch"]:
+        greedy = rollout_batch.collect(
+            actor.sampler,
+            actor.decode,
+            drawn.prompts,
+            step=step,
+            seed=seed,
+            group_size=1,
+            temperature=0.0,
+            max_new_tokens=config.max_new_tokens,
+        )
+        metrics["tokens/generated"] += int(greedy.mask().sum())
+        shaped_greedy = judge(greedy)
+        for name, count in rollout_batch.work_done(greedy, shaped_greedy.judged).items():
+            metrics[name] += count
+        return shaped_greedy.rewards()[groups]
+
+    found = advantages.of_tokens(
+        preset.advantage,
+        Scored(
+            end_rewards=shaped.end_rewards,
+            penalties=penalties,
+            mask=drawn.mask(),
+            groups=groups,
+            counted=shaped.in_baseline & used,
+            greedy_rewards=greedy_rewards,
+            step_rewards=shaped.judged.step_rewards,
+            step_ends=shaped.judged.step_ends,
+        ),
+    )
+    moved = (found != 0).any(1)
+    metrics["advantage/zero_share"] = (~moved).float().mean().item()
+    learned = used & preset.truncation(truncated=drawn.truncated()).in_loss
+    prompts = groups[used].unique().tolist()
+    order = partition(len(prompts), preset.num_minibatches, derive(seed, "minibatches", step))
+    minibatches = split(
+        drawn,
+        used=used,
+        learned=learned,
+        computed=learned if preset.dense() else learned & moved,
         parts=[[prompts[i] for i in numbers] for numbers in order],
         max_length=config.max_new_tokens,
         compute=compute,
         pad_id=actor.pad_id,
         device=actor.policy.device,
     )
+    return Experience(
+        rollouts=drawn,
+        rewards=shaped.rewards(),
+        correct=correct,
+        minibatches=minibatches,
+        advantages=found,
+        ref_logprobs=ref_logprobs,
+        metrics=metrics,
+    )
+
+
+def shape(task: Task, config: GroupRlConfig, preset: GroupRlPreset, drawn: Rollouts) -> Shaped:
+    """The task's rewards, lowered for completions that were cut or come near the length limit."""
+    treatment, judged = preset.truncation(truncated=drawn.truncated()), task.reward(drawn)
+    end_rewards = torch.tensor(judged.totals, dtype=torch.float32) - treatment.penalties
+    if preset.overlong is not None:
+        end_rewards = end_rewards + preset.overlong.penalty * soft_overlong(
+            drawn.mask().sum(1), max_length=config.max_new_tokens, buffer=preset.overlong.buffer
+        )
+    return Shaped(judged=judged, end_rewards=end_rewards, in_baseline=treatment.in_baseline)

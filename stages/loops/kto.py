@@ -1,6 +1,6 @@
 """Training on single completions, each desirable or not: KTO."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,20 +9,53 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses.kto import kto_reference_point
+from stages.choice import Choice
 from stages.loops import ref_logprobs, work
-from stages.loops.choices.preference_loss import KtoLoss
 from stages.loops.preference import PreferenceConfig
 from stages.loops.ref_logprobs import frozen_sums, sequence_logprobs
 from stages.loops.step import Step
 from stages.models.batch import Group, micro_batches
 from stages.models.device import ComputeConfig
 from stages.optim import adamw, update
-from stages.records.preferences import Judged
+from stages.records.preferences import Judged, Preference
+
+
+def judged_rows(pairs: Iterable[Preference]) -> list[Judged]:
+    """Each distinct chosen completion, desirable, and each distinct rejected one, undesirable.
+
+    In order of appearance. A completion that is in several pairs is one row; one that is
+    chosen in a pair and rejected in another (a ranking of more than two gives such) is a row
+    of either verdict.
+
+    Raises:
+        ValueError: a pair whose label is not sure: KTO's rows are desirable or not.
+    """
+    found: dict[tuple[str, tuple[int, ...], bool], Judged] = {}
+    for pair in pairs:
+        if pair.probability != 1:
+            raise ValueError(
+                f"KTO takes pairs that are sure, found a label of {pair.probability} from "
+                f"'{pair.source}' at problem '{pair.id}': set labels: hard where the pairs are made"
+            )
+        for completion, ids, desirable in (
+            (pair.chosen, pair.chosen_ids, True),
+            (pair.rejected, pair.rejected_ids, False),
+        ):
+            row = Judged(
+                id=pair.id,
+                prompt=pair.prompt,
+                prompt_ids=pair.prompt_ids,
+                completion=completion,
+                completion_ids=ids,
+                desirable=desirable,
+            )
+            found.setdefault((pair.id, tuple(ids), desirable), row)
+    return list(found.values())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KtoReference:
-    """What the frozen reference says of all that the loop will ask the policy for."""
+    """The frozen reference's log-probs of everything that the loop computes the policy's of."""
 
     matched: Float[Tensor, " row"]
     """Summed log-probs of every row."""
@@ -73,7 +106,7 @@ def train(
     rows: Sequence[Judged],
     ref: KtoReference,
     schedule: Sequence[Sequence[int]],
-    loss: KtoLoss,
+    loss: Choice,
     config: PreferenceConfig,
     compute: ComputeConfig,
     pad_id: int,
@@ -99,10 +132,10 @@ def train(
         for batch in micro_batches(groups, compute, pad_id, model.device):
             logprobs = sequence_logprobs(model, batch)
             some, _ = loss(
-                logprobs,
-                matched[batch.indices].to(logprobs.device),
-                desirable[batch.indices].to(logprobs.device),
-                point.to(logprobs.device),
+                logprobs=logprobs,
+                ref_logprobs=matched[batch.indices].to(logprobs.device),
+                desirable=desirable[batch.indices].to(logprobs.device),
+                reference_point=point.to(logprobs.device),
             )
             (some.sum() / len(numbers)).backward()
             found[batch.indices] = logprobs.detach().cpu()

@@ -7,9 +7,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from stages.loops import rollouts as rollout_batch
-from stages.loops.choices.aggregation import Counts
+from stages.loops.divergence import frozen_logprobs
+from stages.loops.objective import Counts, Part
 from stages.loops.rollouts import Rollouts
 from stages.models.batch import Batch, micro_batches
 from stages.models.device import ComputeConfig
@@ -17,7 +19,7 @@ from stages.models.device import ComputeConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Minibatch:
-    """What one optimizer step reads."""
+    """The completions of one optimizer step."""
 
     batches: list[Batch]
     """Of the completions that have a gradient."""
@@ -75,3 +77,43 @@ def rows_of(
 ) -> Float[Tensor, "batch token"]:
     """The batch's rows of a grid over all completions, on the batch's device."""
     return grid[batch.indices, : batch.mask.shape[1]].to(batch.mask.device)
+
+
+def make_parts(
+    policy: PreTrainedModel,
+    minibatches: Sequence[Minibatch],
+    *,
+    rollouts: Rollouts,
+    advantages: Float[Tensor, "completion longest"],
+    ref_logprobs: Float[Tensor, "completion longest"] | None,
+    correct: Sequence[bool],
+    temperature: float,
+    reuse: bool,
+) -> list[list[Part]]:
+    """The micro-batches of each mini-batch; the grids given are over all completions.
+
+    Old log-probs are those of the very micro-batches trained on, in eval mode, so that the
+    first ratio is exactly 1. Without `reuse` (one update in all) they are the new ones.
+    """
+    sampled = rollouts.sampler_logprobs()
+    right = torch.tensor(correct)
+    return [
+        [
+            Part(
+                batch=batch,
+                old_logprobs=old,
+                ref_logprobs=None if ref_logprobs is None else rows_of(ref_logprobs, batch),
+                sampler_logprobs=rows_of(sampled, batch),
+                advantages=rows_of(advantages, batch),
+                correct=right[batch.indices].to(batch.mask.device),
+            )
+            for batch, old in zip(
+                minibatch.batches,
+                frozen_logprobs(policy, minibatch.batches, temperature=temperature)
+                if reuse
+                else [None] * len(minibatch.batches),
+                strict=True,
+            )
+        ]
+        for minibatch in minibatches
+    ]

@@ -1,27 +1,79 @@
-"""The policy's loss on one optimizer step and its gradient, for PPO and the group methods."""
+"""The policy's loss on an optimizer step, for PPO and the group methods: choices and formula."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Float
 from pydantic import Field, model_validator
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from stages.algorithms import kl
+from stages.algorithms import aggregation
 from stages.algorithms.aggregation import masked_sum
-from stages.loops.choices.aggregation import Aggregation, Counts
-from stages.loops.choices.coefficient import Coefficient
-from stages.loops.choices.correction import Correction
-from stages.loops.choices.kl_penalty import FullKlInLoss, KlInLoss, KlPenalty
-from stages.loops.choices.surrogate import KlPenalised, Surrogate, Terms
-from stages.loops.minibatches import Minibatch, rows_of
-from stages.loops.old_logprobs import check_on_policy, frozen_logprobs
-from stages.loops.rollouts import Rollouts
-from stages.models import policy as policy_model
+from stages.algorithms.losses import importance_ratios, surrogates
+from stages.choice import Choice, OneOf
+from stages.loops.kl_penalty import Coefficient, FullKlInLoss, KlInLoss, KlPenalty
 from stages.models.batch import Batch
 from stages.params import Params
+
+Surrogate = Annotated[
+    Choice,
+    OneOf(
+        {
+            "clip": surrogates.clipped_surrogate,
+            "dual_clip": surrogates.dual_clip_surrogate,
+            "sequence_ratio": surrogates.sequence_ratio_surrogate,
+            "cispo": surrogates.cispo,
+            "reinforce": surrogates.reinforce,
+            "kl_penalty": surrogates.kl_penalty_surrogate,
+        },
+        given=("logprobs", "old_logprobs", "advantages", "mask", "beta"),
+        bounds={
+            "low": Field(ge=0, lt=1),
+            "high": Field(ge=0),
+            "cap": Field(gt=0),
+            "dual_clip.cap": Field(gt=1),
+        },
+    ),
+]
+"""The policy term at each token: which function of ratio and advantage is descended."""
+
+Aggregation = Annotated[
+    Choice,
+    OneOf(
+        {
+            "sequence_mean": aggregation.sequence_mean,
+            "token_mean": aggregation.token_mean,
+            "fixed_length": aggregation.fixed_length_mean,
+            "sequence_sum": aggregation.sequence_sum,
+        },
+        given=("losses", "mask", "num_tokens", "num_sequences", "length"),
+    ),
+]
+"""How the tokens' losses become one number: what a token and a completion weigh."""
+
+
+def uncorrected(old_logprobs: Float[Tensor, "batch token"]) -> Float[Tensor, "batch token"]:
+    """Every token weighs 1; the gap is measured all the same, and a large one stops the run."""
+    return torch.ones_like(old_logprobs)
+
+
+Correction = Annotated[
+    Choice,
+    OneOf(
+        {
+            "none": uncorrected,
+            "token_truncated": importance_ratios.token_truncated,
+            "token_masked": importance_ratios.token_masked,
+            "sequence_truncated": importance_ratios.sequence_truncated,
+            "sequence_masked": importance_ratios.sequence_masked,
+        },
+        given=("old_logprobs", "sampler_logprobs", "mask"),
+        bounds={"cap": Field(ge=1), "low": Field(ge=0, le=1), "high": Field(ge=1)},
+    ),
+]
+"""The weight of a token whose log-prob differs between sampler and trainer."""
 
 
 class ObjectiveConfig(Params):
@@ -30,6 +82,7 @@ class ObjectiveConfig(Params):
     surrogate: Surrogate
     aggregation: Aggregation
     kl: KlPenalty
+    """Of the divergence from the reference."""
     old_kl: Coefficient | None
     """Weight of the divergence from the old policy: with surrogate `kl_penalty`, else null."""
     correction: Correction
@@ -40,7 +93,7 @@ class ObjectiveConfig(Params):
 
     @model_validator(mode="after")
     def _old_kl_belongs_to_its_surrogate(self) -> "ObjectiveConfig":
-        if isinstance(self.surrogate, KlPenalised) != (self.old_kl is not None):
+        if (self.surrogate.kind == "kl_penalty") != (self.old_kl is not None):
             raise ValueError(
                 "old_kl is the weight of surrogate kl_penalty's divergence: give it there, and "
                 "null with every other surrogate"
@@ -51,6 +104,18 @@ class ObjectiveConfig(Params):
         """Whether a completion without advantage has a gradient all the same."""
         in_loss = isinstance(self.kl, KlInLoss | FullKlInLoss)
         return in_loss or self.entropy_coef > 0 or self.positive_nll_coef > 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+    """Of one optimizer step, over all its micro-batches."""
+
+    num_tokens: int
+    """Tokens that count, those of groups without a signal included."""
+    num_sequences: int
+    """Completions, masked ones included."""
+    max_length: int
+    """Longest completion that could have been sampled."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +134,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class New:
-    """What the model being trained says of a micro-batch; the gradient flows through these."""
+    """The trained model's log-probs of a micro-batch; the gradient flows through these."""
 
     logprobs: Float[Tensor, "batch token"]
     entropies: Float[Tensor, "batch token"]
@@ -87,8 +152,8 @@ class Weights:
     @staticmethod
     def start(config: ObjectiveConfig) -> "Weights":
         """The first ones."""
-        old_kl = config.old_kl.start() if config.old_kl is not None else 0.0
-        return Weights(kl=config.kl.coef.start(), old_kl=old_kl)
+        old_kl = 0.0 if config.old_kl is None else config.old_kl.initial
+        return Weights(kl=config.kl.coef.initial, old_kl=old_kl)
 
     def after(
         self, config: ObjectiveConfig, metrics: Mapping[str, float], num_samples: int
@@ -96,50 +161,14 @@ class Weights:
         """The next ones, from what a rollout batch measured; a missing measurement changes none."""
         kl_coef, old_kl = self.kl, self.old_kl
         if "kl/sequence" in metrics:
-            kl_coef = config.kl.coef.after(self.kl, metrics["kl/sequence"], num_samples)
+            kl_coef = config.kl.coef.control(
+                coef=self.kl, measured=metrics["kl/sequence"], num_samples=num_samples
+            )
         if config.old_kl is not None and "kl/old_after" in metrics:
-            old_kl = config.old_kl.after(self.old_kl, metrics["kl/old_after"], num_samples)
+            old_kl = config.old_kl.control(
+                coef=self.old_kl, measured=metrics["kl/old_after"], num_samples=num_samples
+            )
         return Weights(kl=kl_coef, old_kl=old_kl)
-
-
-def make_parts(
-    policy: PreTrainedModel,
-    minibatches: Sequence[Minibatch],
-    *,
-    rollouts: Rollouts,
-    advantages: Float[Tensor, "completion longest"],
-    ref_logprobs: Float[Tensor, "completion longest"] | None,
-    correct: Sequence[bool],
-    temperature: float,
-    reuse: bool,
-) -> list[list[Part]]:
-    """What each mini-batch learns from; the grids are over all completions.
-
-    Old log-probs are those of the very micro-batches trained on, in eval mode, so that the
-    first ratio is exactly 1. Without `reuse` (one update in all) they are the new ones.
-    """
-    sampled = rollouts.sampler_logprobs()
-    right = torch.tensor(correct)
-    return [
-        [
-            Part(
-                batch=batch,
-                old_logprobs=old,
-                ref_logprobs=None if ref_logprobs is None else rows_of(ref_logprobs, batch),
-                sampler_logprobs=rows_of(sampled, batch),
-                advantages=rows_of(advantages, batch),
-                correct=right[batch.indices].to(batch.mask.device),
-            )
-            for batch, old in zip(
-                minibatch.batches,
-                frozen_logprobs(policy, minibatch.batches, temperature=temperature)
-                if reuse
-                else [None] * len(minibatch.batches),
-                strict=True,
-            )
-        ]
-        for minibatch in minibatches
-    ]
 
 
 def part_loss(
@@ -151,7 +180,7 @@ def part_loss(
     *,
     num_positive: int,
 ) -> tuple[Float[Tensor, ""], Bool[Tensor, "batch token"]]:
-    """What a micro-batch adds to the loss of its optimizer step, and where a limit was active.
+    """A micro-batch's share of the loss of its optimizer step, and where a limit was active.
 
         loss = aggregation of [correction * surrogate + kl.coef * divergence - entropy_coef * H]
                + positive_nll_coef * token mean over right completions of - log p
@@ -162,15 +191,16 @@ def part_loss(
     mask = part.batch.mask
     old = new.logprobs.detach() if part.old_logprobs is None else part.old_logprobs
     losses, clipped = config.surrogate(
-        Terms(
-            logprobs=new.logprobs,
-            old_logprobs=old,
-            advantages=part.advantages,
-            mask=mask,
-            old_kl_coef=weights.old_kl,
-        )
+        logprobs=new.logprobs,
+        old_logprobs=old,
+        advantages=part.advantages,
+        mask=mask,
+        beta=weights.old_kl,
     )
-    losses = config.correction(old, part.sampler_logprobs, mask) * losses
+    correction = config.correction(
+        old_logprobs=old, sampler_logprobs=part.sampler_logprobs, mask=mask
+    )
+    losses = correction * losses
     if isinstance(config.kl, KlInLoss):
         assert part.ref_logprobs is not None
         divergence = config.kl(new.logprobs, old, part.ref_logprobs, mask)
@@ -179,71 +209,14 @@ def part_loss(
         losses = losses + weights.kl * new.full_kl
     if config.entropy_coef > 0:
         losses = losses - config.entropy_coef * new.entropies
-    loss = config.aggregation(losses, mask, counts)
+    loss = config.aggregation(
+        losses=losses,
+        mask=mask,
+        num_tokens=counts.num_tokens,
+        num_sequences=counts.num_sequences,
+        length=counts.max_length,
+    )
     if config.positive_nll_coef > 0 and num_positive:
         right = mask & part.correct[:, None]
         loss = loss + config.positive_nll_coef * masked_sum(-new.logprobs, right) / num_positive
     return loss, clipped
-
-
-def accumulate(
-    policy: PreTrainedModel,
-    reference: PreTrainedModel | None,
-    parts: Sequence[Part],
-    config: ObjectiveConfig,
-    counts: Counts,
-    weights: Weights,
-    *,
-    temperature: float,
-    on_policy: bool,
-) -> dict[str, float]:
-    """Add the gradient of one optimizer step (`part_loss`) to the policy's.
-
-    Returns the loss, and means over the step's tokens of what else there is to know.
-    """
-    num_positive = sum(int(part.batch.mask[part.correct].sum()) for part in parts)
-    sums: dict[str, float] = {}
-    for part in parts:
-        new = _forward(policy, reference, part.batch, config, temperature)
-        old = new.logprobs.detach() if part.old_logprobs is None else part.old_logprobs
-        if on_policy and part.old_logprobs is not None:
-            check_on_policy(new.logprobs, part.old_logprobs)
-        loss, clipped = part_loss(new, part, config, counts, weights, num_positive=num_positive)
-        loss.backward()
-        mask = part.batch.mask
-        with torch.no_grad():
-            counted = {
-                "loss/policy": loss,
-                "entropy": masked_sum(new.entropies, mask),
-                "clip_fraction": masked_sum(clipped.float(), mask),
-                "kl/old": masked_sum(kl.k3(old, new.logprobs), mask),
-                "sampling/logprob_gap": masked_sum((part.sampler_logprobs - old).abs(), mask),
-            }
-        for name, value in counted.items():
-            sums[name] = sums.get(name, 0.0) + value.item()
-    num_tokens = max(1, sum(int(part.batch.mask.sum()) for part in parts))
-    return {
-        name: value if name == "loss/policy" else value / num_tokens for name, value in sums.items()
-    }
-
-
-def _forward(
-    policy: PreTrainedModel,
-    reference: PreTrainedModel | None,
-    batch: Batch,
-    config: ObjectiveConfig,
-    temperature: float,
-) -> New:
-    states = policy_model.states(policy, batch)
-    logprobs, entropies = policy_model.state_logprobs(
-        policy,
-        states,
-        batch,
-        temperature=temperature,
-        entropy_gradient=config.entropy_coef > 0,
-    )
-    full_kl = None
-    if isinstance(config.kl, FullKlInLoss):
-        assert reference is not None
-        full_kl = policy_model.state_kl(policy, states, reference, batch, temperature=temperature)
-    return New(logprobs=logprobs, entropies=entropies, full_kl=full_kl)

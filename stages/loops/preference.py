@@ -1,27 +1,86 @@
 """Training on preference pairs without sampling: DPO and its relatives."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from stages.algorithms.losses import preference_losses, reference_free_losses
+from stages.algorithms.losses.kto import kto_loss
+from stages.choice import Choice, OneOf
 from stages.loops import work
 from stages.loops.checkpoints import Kept
-from stages.loops.choices.pair_logprobs import PairLogprobs
-from stages.loops.choices.preference_loss import PairLoss, PreferenceLoss
-from stages.loops.pairs import pair_groups
 from stages.loops.ref_logprobs import sequence_logprobs
-from stages.loops.soft_labels import expected_loss
 from stages.loops.step import Step
-from stages.models.batch import Batch, micro_batches
+from stages.models.batch import Batch, Group, micro_batches
 from stages.models.device import ComputeConfig
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
 from stages.records.preferences import Preference
+
+
+class PairLogprobs(NamedTuple):
+    """Log-probabilities of both completions of some pairs, summed over their tokens."""
+
+    chosen_logprobs: Float[Tensor, " pair"]
+    """Of the policy, with gradient."""
+    rejected_logprobs: Float[Tensor, " pair"]
+    chosen_ref_logprobs: Float[Tensor, " pair"]
+    """Of the frozen reference."""
+    rejected_ref_logprobs: Float[Tensor, " pair"]
+    chosen_lengths: Int[Tensor, " pair"]
+    """Tokens of the completion, the end-of-sequence token included."""
+    rejected_lengths: Int[Tensor, " pair"]
+
+    def turned(self) -> "PairLogprobs":
+        """The other way round."""
+        chosen, rejected, chosen_ref, rejected_ref, chosen_lengths, rejected_lengths = self
+        return PairLogprobs(
+            rejected, chosen, rejected_ref, chosen_ref, rejected_lengths, chosen_lengths
+        )
+
+
+PairLosses = tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]
+"""Losses and margins."""
+KTO = "kto"
+"""The kind that learns from single completions, each desirable or not: loops/kto."""
+PreferenceLoss = Annotated[
+    Choice,
+    OneOf(
+        {
+            "sigmoid": preference_losses.dpo_loss,
+            "robust": preference_losses.robust_dpo_loss,
+            "ipo_sum": preference_losses.ipo_sum_loss,
+            "ipo_mean": preference_losses.ipo_mean_loss,
+            "hinge": preference_losses.hinge_loss,
+            "simpo": reference_free_losses.simpo_loss,
+            "orpo": reference_free_losses.orpo_loss,
+            "cpo": reference_free_losses.cpo_loss,
+            KTO: kto_loss,
+        },
+        given=(
+            *PairLogprobs._fields,
+            "logprobs",
+            "ref_logprobs",
+            "desirable",
+            "reference_point",
+        ),
+        bounds={
+            "beta": Field(gt=0),
+            "label_smoothing": Field(ge=0, lt=0.5),
+            "flip_rate": Field(ge=0, lt=0.5),
+            "gamma": Field(ge=0),
+            "lam": Field(ge=0),
+            "alpha": Field(ge=0),
+            "desirable_weight": Field(gt=0),
+            "undesirable_weight": Field(gt=0),
+        },
+    ),
+]
 
 
 class PreferenceConfig(Kept):
@@ -55,15 +114,14 @@ def train(
     pairs: Sequence[Preference],
     ref_logprobs: Float[Tensor, "pair 2"],
     schedule: Sequence[Sequence[int]],
-    loss: PairLoss,
+    loss: Choice,
     config: PreferenceConfig,
     compute: ComputeConfig,
     pad_id: int,
 ) -> Iterator[Step]:
     """One step for each list of pair numbers in `schedule`; `model` is changed in place.
 
-    Loss: mean of `loss` over the step's pairs, as their labels lead one to expect it, each
-    pair's completions in one micro-batch.
+    Loss: mean of `expected_loss` over the step's pairs, each pair's completions in one micro-batch.
     Every loss is logged with the log-ratios against the reference, needed by it or not.
     """
     model.train()
@@ -82,10 +140,10 @@ def train(
                 "loss/preference": losses,
                 "margin/mean": margins,
                 "margin/accuracy": (margins > 0).float(),
-                "log_ratios/chosen": logprobs.chosen - logprobs.chosen_ref,
-                "log_ratios/rejected": logprobs.rejected - logprobs.rejected_ref,
-                "logprobs/chosen": logprobs.chosen,
-                "logprobs/rejected": logprobs.rejected,
+                "log_ratios/chosen": logprobs.chosen_logprobs - logprobs.chosen_ref_logprobs,
+                "log_ratios/rejected": logprobs.rejected_logprobs - logprobs.rejected_ref_logprobs,
+                "logprobs/chosen": logprobs.chosen_logprobs,
+                "logprobs/rejected": logprobs.rejected_logprobs,
             }.items():
                 sums[name] = sums.get(name, 0.0) + values.detach().sum().item()
             num_tokens += int(batch.mask.sum())
@@ -97,18 +155,50 @@ def train(
         yield Step(index=index, metrics=metrics)
 
 
+def pair_groups(pairs: Sequence[Preference], numbers: Sequence[int]) -> list[Group]:
+    """Each pair as one group: completion 2i is the chosen one of pair i, 2i + 1 the rejected."""
+    return [
+        Group(
+            prompt_ids=pairs[i].prompt_ids,
+            completions=[pairs[i].chosen_ids, pairs[i].rejected_ids],
+            indices=[2 * i, 2 * i + 1],
+        )
+        for i in numbers
+    ]
+
+
 def pair_logprobs(
     model: PreTrainedModel, batch: Batch, ref_logprobs: Float[Tensor, "pair 2"]
 ) -> PairLogprobs:
-    """What the model says of a micro-batch of pairs, beside what the reference said."""
+    """The model's log-probs of a micro-batch of pairs, beside the reference's."""
     policy = sequence_logprobs(model, batch).view(-1, 2)
     ref = ref_logprobs.view(-1)[batch.indices].to(policy.device).view(-1, 2)
     lengths = batch.mask.sum(1).view(-1, 2)
     return PairLogprobs(
-        chosen=policy[:, 0],
-        rejected=policy[:, 1],
-        chosen_ref=ref[:, 0],
-        rejected_ref=ref[:, 1],
-        chosen_lengths=lengths[:, 0],
-        rejected_lengths=lengths[:, 1],
+        policy[:, 0], policy[:, 1], ref[:, 0], ref[:, 1], lengths[:, 0], lengths[:, 1]
     )
+
+
+def expected_loss(
+    loss: Choice, pairs: PairLogprobs, probabilities: Float[Tensor, " pair"]
+) -> PairLosses:
+    """The expected loss under a soft label, and the margins of the pairs as they stand.
+
+        p loss(chosen, rejected) + (1 - p) loss(rejected, chosen)
+
+    With DPO's loss this is conservative DPO with a label smoothing of its own, 1 - p, for each
+    pair (Mitchell, "A note on DPO with noisy preferences", 2023). A sure pair, p = 1, has
+    exactly the loss and the margin of `loss`.
+
+    Args:
+        loss: of sure pairs.
+        pairs: log-probabilities; they get the gradient.
+        probabilities: p, that `chosen` is the better one.
+    """
+    losses, margins = loss(**pairs._asdict())
+    if bool((probabilities == 1).all()):
+        return losses, margins
+    turned, _ = loss(**pairs.turned()._asdict())
+    # A loss that is infinite the wrong way round must not turn a sure pair's into NaN.
+    mixed = probabilities * losses + (1 - probabilities) * turned
+    return torch.where(probabilities == 1, losses, mixed), margins

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from transformers import PreTrainedModel
 
 from stages.loops import epochs, kto, preference, ref_logprobs
-from stages.loops.choices.preference_loss import KtoLoss
-from stages.loops.judged_rows import judged_rows
-from stages.loops.preference import PreferenceConfig, PreferencePreset
+from stages.loops.kto import judged_rows
+from stages.loops.preference import KTO, PreferenceConfig, PreferencePreset
 from stages.loops.step import Step
 from stages.models.device import ComputeConfig
 from stages.records.preferences import Preference
@@ -43,20 +42,20 @@ def learn(
         compute, pad_id: see `micro_batches`.
         seed: of the order.
     """
-    match preset.loss:
-        case KtoLoss():
-            rows = judged_rows(pairs)
-            wanted = ref_logprobs.of_judged(rows)
-            lengths = [len(row.completion_ids) for row in rows]
-            schedule = _schedule(lengths, config, preset.token_budget, seed)
-            ref = kto.reference(model, rows, schedule, compute, pad_id)
-            steps = kto.train(model, rows, ref, schedule, preset.loss, config, compute, pad_id)
-        case loss:
-            wanted = ref_logprobs.of_pairs(pairs)
-            lengths = [len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs]
-            schedule = _schedule(lengths, config, preset.token_budget, seed)
-            ref = ref_logprobs.compute(model, wanted, compute, pad_id).view(-1, 2)
-            steps = preference.train(model, pairs, ref, schedule, loss, config, compute, pad_id)
+    loss = preset.loss
+    if loss.kind == KTO:
+        rows = judged_rows(pairs)
+        wanted = ref_logprobs.of_judged(rows)
+        lengths = [len(row.completion_ids) for row in rows]
+        schedule = _schedule(lengths, config, preset.token_budget, seed)
+        ref = kto.reference(model, rows, schedule, compute, pad_id)
+        steps = kto.train(model, rows, ref, schedule, loss, config, compute, pad_id)
+    else:
+        wanted = ref_logprobs.of_pairs(pairs)
+        lengths = [len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs]
+        schedule = _schedule(lengths, config, preset.token_budget, seed)
+        ref = ref_logprobs.compute(model, wanted, compute, pad_id).view(-1, 2)
+        steps = preference.train(model, pairs, ref, schedule, loss, config, compute, pad_id)
     return Learning(
         num_steps=len(schedule),
         steps=steps,

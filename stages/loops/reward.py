@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss
 from stages.loops import work
-from stages.loops.pairs import pair_groups
+from stages.loops.preference import pair_groups
 from stages.loops.step import Step
 from stages.models.batch import micro_batches
 from stages.models.device import ComputeConfig

@@ -8,9 +8,9 @@ from torch import nn
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import rows
-from stages.loops import entry_reward, pace, training, work
-from stages.loops.actor import Actor, Task
-from stages.loops.pace import Schedule
+from stages.loops import entry_reward, epochs, training, work
+from stages.loops.epochs import Schedule
+from stages.loops.rollouts import Actor, Task
 from stages.loops.step import Step, totals
 from stages.models import model_tokenizer, policy, size
 from stages.models import start as models_start
@@ -28,7 +28,7 @@ from stages.sampler import Sampler
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """The row's policy, to be trained, a frozen copy of it as the reference, and what it is paid."""
+    """The row's policy, to be trained, a frozen copy of it as the reference, and the task."""
 
     actor: Actor
     task: Task
@@ -82,7 +82,7 @@ def finish(
     value: nn.Module | None = None,
 ) -> dict[str, Any]:
     """Take all steps and write the policy, every rollout and the metrics, which are returned."""
-    total = pace.length(schedule)
+    total = epochs.length(schedule)
     history = training.take(steps, total, num_checkpoints, merged, start.tokenizer, folders, run)
     models = sizes(start.actor, row, run.seed, value)
     done = work.summary((step.metrics for step in history), models)

@@ -1,4 +1,4 @@
-"""Completions sampled from the policy for one reinforcement-learning step."""
+"""Reinforcement learning's policy and task, and the completions that are sampled for a step."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from stages.loops import work
 from stages.models.batch import Group, split_group
@@ -52,6 +53,36 @@ class Rollouts:
         mask = self.mask()
         reported = [value for sample in self.samples for value in sample.logprobs]
         return torch.zeros(mask.shape).masked_scatter(mask, torch.tensor(reported))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Actor:
+    """The policy that is trained, and what sampling from it and measuring it takes."""
+
+    policy: PreTrainedModel
+    """Changed in place."""
+    reference: PreTrainedModel | None
+    """Frozen, usually the policy at its start; None: no divergence is measured or penalised."""
+    sampler: Sampler
+    """Samples from `policy` as its weights are at the time."""
+    decode: Callable[[Sequence[int]], str]
+    """Token ids to text."""
+    pad_id: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """Prompts, and what an answer is worth."""
+
+    prompts: Sequence[Prompt]
+    reward: Callable[[Rollouts], Judged]
+    """What is maximised, for each completion."""
+    correct: Callable[[Rollouts], list[bool]] | None
+    """The true verdict: logged; learned from only where the preset says so. None: there is none."""
+
+    def verdicts(self, rollouts: Rollouts) -> list[bool]:
+        """The verdict on each completion; where there is none, it is never right."""
+        return [False] * len(rollouts.samples) if self.correct is None else self.correct(rollouts)
 
 
 def collect(

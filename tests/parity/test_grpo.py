@@ -60,7 +60,7 @@ def test_advantages(scale, tmp_path, record):
 )
 def test_clipped_surrogate(loss_type, aggregate, tmp_path, agree):
     found = train_grpo(tmp_path, loss_type=loss_type, epsilon=0.2, epsilon_high=0.28)
-    losses = TokenLosses(clipped_surrogate, clip_low=0.2, clip_high=0.28)
+    losses = TokenLosses(clipped_surrogate, low=0.2, high=0.28)
     agree(
         "GRPO",
         f"`loss_type` {loss_type}, ratios of tokens",
@@ -80,7 +80,7 @@ def test_ratio_of_the_completion(loss_type, aggregate, tmp_path, agree):
         epsilon=3e-2,
         epsilon_high=4e-2,
     )
-    losses = TokenLosses(sequence_ratio_surrogate, clip_low=3e-2, clip_high=4e-2, normalise=True)
+    losses = TokenLosses(sequence_ratio_surrogate, low=3e-2, high=4e-2, normalise=True)
     agree(
         "GSPO",
         f"`loss_type` {loss_type}, `importance_sampling_level` sequence",
@@ -107,7 +107,7 @@ def test_cispo(tmp_path, agree):
 def test_dual_clip(tmp_path, agree):
     """TRL's `delta`; close above 1, so that it is met."""
     found = train_grpo(tmp_path, loss_type="grpo", delta=1.21)
-    losses = TokenLosses(dual_clip_surrogate, clip_low=0.2, clip_high=0.2, cap=1.21)
+    losses = TokenLosses(dual_clip_surrogate, low=0.2, high=0.2, cap=1.21)
     agree("dual clip", "`delta`", our_steps(found, losses, per_sequence), their_steps(found))
     assert losses.clipped == [False, True]
 
@@ -115,7 +115,7 @@ def test_dual_clip(tmp_path, agree):
 @pytest.mark.parametrize("corrected", [False, True])
 def test_kl(corrected, tmp_path, agree):
     found = train_grpo(tmp_path, loss_type="grpo", beta=0.04, use_bias_correction_kl=corrected)
-    surrogate = TokenLosses(clipped_surrogate, clip_low=0.2, clip_high=0.2)
+    surrogate = TokenLosses(clipped_surrogate, low=0.2, high=0.2)
 
     def losses(logprobs, rows):
         penalty = kl.k3(logprobs, rows.ref_logprobs)

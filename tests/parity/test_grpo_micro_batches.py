@@ -23,7 +23,7 @@ SPLIT = {
 @pytest.mark.parametrize(("loss_type", "aggregate"), [("grpo", per_sequence), ("dapo", per_token)])
 def test_our_one_normaliser_is_theirs(loss_type, aggregate, tmp_path, agree):
     found = train_grpo(tmp_path, loss_type=loss_type, **SPLIT)
-    losses = TokenLosses(clipped_surrogate, clip_low=0.2, clip_high=0.2)
+    losses = TokenLosses(clipped_surrogate, low=0.2, high=0.2)
     assert [len(step.batches) for step in found.steps] == [2, 2]
     agree(
         "GRPO",
@@ -35,7 +35,7 @@ def test_our_one_normaliser_is_theirs(loss_type, aggregate, tmp_path, agree):
 
 def test_bnpo_depends_on_the_split(tmp_path, agree):
     found = train_grpo(tmp_path, loss_type="bnpo", **SPLIT)
-    losses = TokenLosses(clipped_surrogate, clip_low=0.2, clip_high=0.2)
+    losses = TokenLosses(clipped_surrogate, low=0.2, high=0.2)
     agree(
         "GRPO",
         "`loss_type` bnpo, two micro-batches",

@@ -126,7 +126,7 @@ def test_policy_loss(stop_token, updates, agree):
     def loss(model):
         logprobs, _ = completion_logprobs(model, batch, temperature=ppo_settings.TEMPERATURE)
         losses, active = clipped_surrogate(
-            logprobs, old, advantages, clip_low=ppo_settings.CLIP, clip_high=ppo_settings.CLIP
+            logprobs, old, advantages, low=ppo_settings.CLIP, high=ppo_settings.CLIP
         )
         clipped.append((active & batch.mask).any().item())
         return token_mean(losses, batch.mask, num_tokens=int(batch.mask.sum()))

@@ -46,7 +46,7 @@ def test_advantages(tmp_path, record):
 
 def test_loss(tmp_path, agree):
     found = train(tmp_path)
-    losses = TokenLosses(sequence_ratio_surrogate, clip_low=0.2, clip_high=0.2, normalise=False)
+    losses = TokenLosses(sequence_ratio_surrogate, low=0.2, high=0.2, normalise=False)
     agree(
         "RLOO",
         "ratio of whole completions, clipped",

@@ -16,13 +16,13 @@ def clipped_surrogate(
     advantages: Float[Tensor, "batch token"],
     mask: Bool[Tensor, "batch token"] | None = None,
     *,
-    clip_low: float,
-    clip_high: float,
+    low: float,
+    high: float,
 ) -> tuple[Float[Tensor, "batch token"], Bool[Tensor, "batch token"]]:
     """Loss at each token, and where the clip was active.
 
         ratio = exp(logprobs - old_logprobs)
-        loss  = - min(ratio A, clip(ratio, 1 - clip_low, 1 + clip_high) A)
+        loss  = - min(ratio A, clip(ratio, 1 - low, 1 + high) A)
 
     At ratio 1 its gradient is the policy gradient, - A grad log p.
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), eq. 7,
@@ -34,23 +34,23 @@ def clipped_surrogate(
         old_logprobs: of the policy at the start of the update.
         advantages: one for each token.
         mask: True at tokens that count, by default all; the others have loss 0.
-        clip_low, clip_high: distances from 1 (0.2 in the paper, both).
+        low, high: distances from 1 (0.2 in the paper, both).
     """
     mask = torch.ones_like(logprobs, dtype=torch.bool) if mask is None else mask
     advantages = torch.where(mask, advantages.detach(), 0.0)
     ratio = torch.exp(masked_log_ratio(logprobs, old_logprobs, mask))
-    return clipped_objective(ratio, advantages, clip_low=clip_low, clip_high=clip_high)
+    return clipped_objective(ratio, advantages, low=low, high=high)
 
 
 def clipped_objective(
     ratio: Float[Tensor, "batch token"],
     advantages: Float[Tensor, "batch token"],
     *,
-    clip_low: float,
-    clip_high: float,
+    low: float,
+    high: float,
 ) -> tuple[Float[Tensor, "batch token"], Bool[Tensor, "batch token"]]:
     """The loss of `clipped_surrogate` and where it was clipped, from any finite ratio."""
-    clipped = torch.clamp(ratio, 1 - clip_low, 1 + clip_high)
+    clipped = torch.clamp(ratio, 1 - low, 1 + high)
     loss = -torch.minimum(ratio * advantages, clipped * advantages)
     active = clipped * advantages < ratio * advantages
     return loss, active
@@ -62,8 +62,8 @@ def dual_clip_surrogate(
     advantages: Float[Tensor, "batch token"],
     mask: Bool[Tensor, "batch token"],
     *,
-    clip_low: float,
-    clip_high: float,
+    low: float,
+    high: float,
     cap: float,
 ) -> tuple[Float[Tensor, "batch token"], Bool[Tensor, "batch token"]]:
     """Loss at each token, and where either clip was active.
@@ -82,7 +82,7 @@ def dual_clip_surrogate(
         old_logprobs: of the policy at the start of the update.
         advantages: one for each token.
         mask: True at tokens that count; the others have loss 0.
-        clip_low, clip_high: distances from 1, of the first clip.
+        low, high: distances from 1, of the first clip.
         cap: the ratio from which on a negative advantage has no gradient.
 
     Raises:
@@ -94,7 +94,7 @@ def dual_clip_surrogate(
             "the paper uses 3"
         )
     losses, active = clipped_surrogate(
-        logprobs, old_logprobs, advantages, mask, clip_low=clip_low, clip_high=clip_high
+        logprobs, old_logprobs, advantages, mask, low=low, high=high
     )
     advantages = torch.where(mask, advantages.detach(), 0.0)
     ceiling = -cap * advantages
@@ -108,14 +108,14 @@ def sequence_ratio_surrogate(
     advantages: Float[Tensor, "batch token"],
     mask: Bool[Tensor, "batch token"],
     *,
-    clip_low: float,
-    clip_high: float,
+    low: float,
+    high: float,
     normalise: bool,
 ) -> tuple[Float[Tensor, "batch token"], Bool[Tensor, "batch token"]]:
     """A completion's loss, repeated at each of its tokens, and where the clip was active.
 
         ratio = exp(mean over the completion's tokens of logprobs - old_logprobs)
-        loss  = - min(ratio A, clip(ratio, 1 - clip_low, 1 + clip_high) A)
+        loss  = - min(ratio A, clip(ratio, 1 - low, 1 + high) A)
 
     `aggregation.sequence_mean` gives the mean over completions of this loss. With one
     token it is `clipped_surrogate`. Zheng et al., "Group Sequence Policy Optimization"
@@ -129,15 +129,15 @@ def sequence_ratio_surrogate(
         old_logprobs: of the policy at the start of the update.
         advantages: the completion's advantage, at each token.
         mask: True at tokens that count; the others have loss 0.
-        clip_low, clip_high: distances from 1.
+        low, high: distances from 1.
         normalise: divide a completion's log-ratio by the number of its tokens.
     """
     log_ratio = sequence_log_ratio(logprobs, old_logprobs, mask, normalise=normalise)
     losses, active = clipped_objective(
         torch.exp(log_ratio).expand_as(logprobs),
         torch.where(mask, advantages.detach(), 0.0),
-        clip_low=clip_low,
-        clip_high=clip_high,
+        low=low,
+        high=high,
     )
     return losses, active
 

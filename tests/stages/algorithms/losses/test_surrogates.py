@@ -16,7 +16,7 @@ from stages.algorithms.losses.surrogates import (
     sequence_ratio_surrogate,
 )
 
-LIMITS = {"clip_low": 0.2, "clip_high": 0.3}
+LIMITS = {"low": 0.2, "high": 0.3}
 
 
 def at_ratio(ratio, advantage):
