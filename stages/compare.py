@@ -32,7 +32,7 @@ from stages.report import (
 from stages.report.results import Results, read_json
 from stages.report.sections import Image
 from stages.report.transcripts import Transcript
-from stages.reports.evaluation_config import EvaluationConfig
+from stages.report.evaluation_config import EvaluationConfig
 from stages.runtime import outputs, process, runs
 
 DATA = rows.DATA

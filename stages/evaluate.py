@@ -27,7 +27,7 @@ from stages.records import lines, pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.report import estimates
-from stages.reports.evaluation_config import EvaluationConfig
+from stages.report.evaluation_config import EvaluationConfig
 from stages.rewards import answer_checker, pool_scores, problem_evaluation, reward_file
 from stages.rewards.reward_file import RewardFile
 from stages.runtime import outputs, process, runs, seeds

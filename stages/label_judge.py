@@ -22,7 +22,7 @@ from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
 from stages.params import Params
 from stages.records import lines, pools
-from stages.reports import judge_quality
+from stages.report import judge_quality
 from stages.rewards.feedback import injections, judged_preferences, judging
 from stages.rewards.feedback.judged_preferences import JudgePreset
 from stages.rewards.feedback.prompts import OPTIONS

@@ -4,9 +4,9 @@
 
 Reads JSON lines with a chosen and a rejected answer to one prompt, as text, as chat, or as
 transcripts (HH-RLHF, Bai et al. 2022, https://arxiv.org/abs/2204.05862), and the tokenizer of the
-policy `from`; writes pairs in tokens for training and held out, the same for every seed and so in no
-folder of one, and every row that is left out, with its line and the reason. Which side a pair is on
-depends on how its conversation opens (the text before the first answer) and on nothing else: one
+policy `from`; writes pairs in tokens for training and held out (the same for every seed, so in no
+seed's folder), and every row that is left out, with its line and the reason. Which side a pair is
+on depends on how its conversation opens (the text before the first answer) and on nothing else: one
 prompt is never on both sides, and neither are two turns of one conversation. Rows that are too long
 are left out whole and counted apart.
 """

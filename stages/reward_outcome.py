@@ -25,9 +25,9 @@ from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import pools
-from stages.reports import outcome_model_quality
-from stages.reports.evaluation_config import EvaluationConfig
-from stages.reports.problem_interval import Bins
+from stages.report import reward_quality
+from stages.report.evaluation_config import EvaluationConfig
+from stages.report.problem_interval import Bins
 from stages.rewards import balanced_outcomes, reward_file
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds
@@ -98,7 +98,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
         "work": work.summary(history, {"reward": size.measure(model)}),
         "problems": len(problems),
         "completions": sum(map(len, problems)),
-        "heldout": outcome_model_quality.measure(
+        "heldout": reward_quality.of_outcomes(
             [one for problem in heldout for one in problem],
             scores.numpy(),
             config.evaluation.quality(preset.quality),

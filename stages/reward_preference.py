@@ -29,9 +29,9 @@ from stages.models.lora import LoraConfig
 from stages.params import Params
 from stages.records import lines
 from stages.records.preferences import Preference
-from stages.reports import reward_model_quality
-from stages.reports.evaluation_config import EvaluationConfig
-from stages.reports.problem_interval import Bins
+from stages.report import reward_quality
+from stages.report.evaluation_config import EvaluationConfig
+from stages.report.problem_interval import Bins
 from stages.rewards import reward_file, verifier_labels
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds
@@ -104,7 +104,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
         "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
         "work": work.summary(history, {"reward": one}),
         "pairs": len(pairs),
-        "heldout": reward_model_quality.measure(
+        "heldout": reward_quality.of_pairs(
             heldout,
             found.numpy(),
             config.evaluation.quality(preset.quality),

@@ -33,8 +33,8 @@ from stages.models.device import ComputeConfig
 from stages.params import Params
 from stages.records import lines, pools
 from stages.records.steps import PrefixCount
-from stages.reports import step_label_summary
-from stages.reports.step_label_audit import AuditConfig
+from stages.report import step_label_quality
+from stages.report.step_label_quality import AuditConfig
 from stages.rewards import monte_carlo_labels, step_solutions
 from stages.rows import DATA, Row
 from stages.runtime import kept_parts, outputs, process, runs, seeds
@@ -98,7 +98,7 @@ def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
             every = step_solutions.finished(problems[side], decode, preset.separator)
             found += monte_carlo_labels.unlabelled(every, found)
         lines.write(own / f"{side}.jsonl", found)
-        metrics[side] = step_label_summary.summarise(
+        metrics[side] = step_label_quality.summarise(
             labelled,
             preset.audit,
             num_cut=sum(one.finish_reason == "length" for _, pool in asked[side] for one in pool),

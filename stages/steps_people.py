@@ -4,8 +4,8 @@
 
 Reads PRM800K (Lightman et al. 2023), Math-Shepherd (Wang et al. 2024), MATH-APS (Luo et al.
 2024) or ProcessBench (Zheng et al. 2024), and the tokenizer of the policy `from`; writes solutions
-tokenised step by step with their labels, to learn from and held out, the same for every seed and so
-in no folder of one, and every row that is left out, with its line and the reason. Which side a
+tokenised step by step with their labels, to learn from and held out (the same for every seed, so in
+no seed's folder), and every row that is left out, with its line and the reason. Which side a
 solution is on depends on its prompt alone. What a label means in each format, and what is done with
 neutral ratings, alternatives and steps after an error, is stated in stages/sources/steps. Solutions
 that are too long are left out whole and counted apart. ProcessBench is held out whole.

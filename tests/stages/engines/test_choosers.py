@@ -5,6 +5,7 @@ import pytest
 import tiny_checkpoints
 from pydantic import TypeAdapter, ValidationError
 
+from stages import rows
 from stages.engines import choosers, openai_endpoint
 from stages.engines.openai_endpoint import EndpointChooser
 from stages.models.config import ModelConfig
@@ -32,10 +33,11 @@ ENDPOINT = {
 }
 
 
-def load(judge: dict, word: str, tmp_path: Path, reasoning: int = 0):
+def load(judge: dict, policy: str, tmp_path: Path, reasoning: int = 0):
     return choosers.load(
         TypeAdapter(choosers.Judge).validate_python(judge),
-        word,
+        policy,
+        0,
         ("1", "2"),
         choosers.Reasoning(max_new_tokens=reasoning) if reasoning else None,
         engine="transformers",
@@ -47,9 +49,9 @@ def load(judge: dict, word: str, tmp_path: Path, reasoning: int = 0):
 
 def test_a_policy_judges_with_its_own_tokenizer(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("data/train_sft/sft").mkdir(parents=True)
-    Path("data/train_sft/sft/policy").symlink_to(judge_checkpoint.checkpoint())
-    judge = load(POLICY, "train_sft/sft/policy", tmp_path, reasoning=4)
+    rows.model("sft", 0).parent.mkdir(parents=True)
+    rows.model("sft", 0).symlink_to(judge_checkpoint.checkpoint())
+    judge = load(POLICY, "sft", tmp_path, reasoning=4)
     assert isinstance(judge, PolicyChooser)
     assert (judge.max_prompt_tokens, judge.reasoning_tokens) == (200, 4)
     (choice,) = judge.choose(judge_checkpoint.MESSAGES[:1])
@@ -59,18 +61,15 @@ def test_a_policy_judges_with_its_own_tokenizer(tmp_path, monkeypatch):
 
 def test_an_endpoint_is_found_by_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv(openai_endpoint.URL, "http://127.0.0.1:9/v1")
-    judge = load(ENDPOINT, "no_model", tmp_path)
+    judge = load(ENDPOINT, rows.BASE, tmp_path)
     assert isinstance(judge, EndpointChooser)
     assert (judge.model, judge.revision) == ("m", "2026-11")
     assert (judge.top_logprobs, judge.reasoning_tokens) == (20, 0)
 
 
-@pytest.mark.parametrize(
-    ("judge", "word"), [(POLICY, "no_model"), (ENDPOINT, "train_sft/sft/policy")]
-)
-def test_a_word_and_a_kind_that_do_not_belong_together_are_refused(tmp_path, judge, word):
-    with pytest.raises(ValueError, match="Change one of them"):
-        load(judge, word, tmp_path)
+def test_a_policy_that_an_endpoint_would_not_ask_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="found `from: sft`"):
+        load(ENDPOINT, "sft", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from stages.sampler import Sample
 
 CONFIG = StepLabelsConfig(
     num_problems=None,
+    num_heldout_problems=None,
     max_solutions_per_problem=1,
     num_completions=4,
     temperature=1.0,

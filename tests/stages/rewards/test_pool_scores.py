@@ -4,6 +4,7 @@ import math
 import pytest
 
 from stages.records.pools import Completion, Score
+from stages.records.steps import StepLabels
 from stages.rewards import pool_scores
 from stages.rewards.pool_scores import Aggregation
 
@@ -108,3 +109,40 @@ def test_the_format_alone_chooses_at_random_among_those_that_keep_it():
     assert found.values.tolist() == [1.0, 0.0, 1.0]
     assert found.weights is not None
     assert found.weights.tolist() == [1.0, 0.0, 1.0]
+
+
+def solution(index: int, answer: str, *, correct: bool | None) -> StepLabels:
+    return StepLabels(
+        id="p",
+        index=index,
+        prompt="",
+        prompt_ids=[1],
+        steps=["so", f"#### {answer}"],
+        step_ids=[[2], [3]],
+        labels=[None, None],
+        num_completions=[0, 0],
+        true_labels=None,
+        correct=correct,
+        source="none",
+    )
+
+
+def test_the_kind_that_ranks_right_solutions_first_is_chosen():
+    # Right is the first. By last .4 < .5; min .4 > .1; product .32 > .05; mean .6 > .46.
+    steps = [[0.8, 0.4], [0.1, 0.5, 0.75, 0.5]]
+    found = [solution(0, "7", correct=True), solution(1, "8", correct=False)]
+    choice, accuracy = pool_scores.choose_aggregation(found, steps)
+    expected = {"last": 0.0, "min": 1.0, "product": 1.0, "mean": 1.0}
+    assert accuracy == {"best_of": expected, "weighted": expected}
+    assert choice == Aggregation(best_of="min", weighted="min")
+    # The wrong answer twice: votes .2 of the product, .1 of it; by the mean .6 < .92.
+    again = [*found, dataclasses.replace(found[1], index=2)]
+    _, accuracy = pool_scores.choose_aggregation(again, [*steps, steps[1]])
+    assert accuracy["best_of"] == expected
+    assert accuracy["weighted"] == {"last": 0.0, "min": 1.0, "product": 1.0, "mean": 0.0}
+
+
+def test_where_nothing_tells_the_kinds_apart_the_worst_step_counts():
+    alike = [solution(0, "7", correct=True), solution(1, "8", correct=None)]
+    choice, accuracy = pool_scores.choose_aggregation(alike, [[0.1, 0.9], [0.9, 0.1]])
+    assert (choice, accuracy) == (Aggregation(best_of="min", weighted="min"), {})

@@ -40,8 +40,6 @@ def test_a_word_that_is_no_file_name_is_refused(word):
 def test_a_file_that_is_missing_or_has_no_function_is_told(write):
     with pytest.raises(ValueError, match=r"there is no stages/rewards/own/absent\.py"):
         reward_file.load_own("absent")
-    with pytest.raises(ValueError, match=r"none\.py has no function `reward"):
-        reward_file.load_own("none")
     with pytest.raises(ValueError, match="has no function `reward"):
         reward_file.load_own(write("number", "reward = 3\n"))
 
@@ -59,6 +57,6 @@ def test_it_may_import_of_the_project_what_it_likes(write):
 
 def test_the_files_that_are_shipped_are_loaded():
     names = {path.stem for path in Path(folder.__path__[0]).glob("[!_]*.py")}
-    assert names >= {"none", "brevity"}
-    for name in names - {reward_file.NONE}:
+    assert names >= {"brevity"}
+    for name in names:
         assert callable(reward_file.load_own(name))

@@ -79,7 +79,7 @@ def summarise(
     return metrics
 
 
-def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
+def headline(metrics: Mapping[str, Any]) -> dict[str, int | float]:
     """What is shown while the stage runs: pairs, both orders agreeing, and agreement with truth."""
     found = {name: metrics[name] for name in ("pairs", "swap_consistency") if name in metrics}
     agreement = metrics.get("agreement", {}).get("averaged")

@@ -1,4 +1,3 @@
-import csv
 import dataclasses
 import math
 
@@ -6,8 +5,9 @@ import numpy as np
 import pytest
 from tiny_rollouts import make_pairs
 
-from stages.reports import reward_model_plots, reward_model_quality
-from stages.reports.problem_interval import QualityConfig
+from stages.records.preferences import Outcome
+from stages.report import reward_quality
+from stages.report.problem_interval import QualityConfig
 
 CONFIG = QualityConfig(
     num_bins=2,
@@ -36,7 +36,7 @@ def pairs(*rows):
 
 def measure(rows, margins):
     scores = np.array([[margin, 0.0] for margin in margins]).reshape(-1, 2)
-    return reward_model_quality.measure(pairs(*rows), scores, CONFIG, seed=0)
+    return reward_quality.of_pairs(pairs(*rows), scores, CONFIG, seed=0)
 
 
 def test_a_problem_is_averaged_first_and_a_tie_is_a_half():
@@ -109,26 +109,51 @@ def test_no_pairs_and_scores_that_are_no_numbers_are_errors():
         measure([("a", 1.0, 3, 3)], [math.nan])
 
 
-def test_plots_are_drawn_with_their_numbers_and_the_same_bytes_again(tmp_path):
-    rows = [("a", 1.0, 9, 3), ("b", 1.0, 4, 4), ("c", 0.3, 3, 3)]
-    scores = np.array([[2.0, 0.0], [1.0, 0.5], [0.0, 3.0]])
-    quality = reward_model_quality.measure(pairs(*rows), scores, CONFIG, seed=0)
-    bins = reward_model_quality.reliability(pairs(*rows), scores, CONFIG)
-    for name in ("one", "other"):
-        reward_model_plots.draw(tmp_path / name, quality, bins)
-    files = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert files == [
-        "accuracy_by_length.csv", "accuracy_by_length.png", "reliability.csv", "reliability.png",
-    ]  # fmt: skip
-    for name in files:
-        content = (tmp_path / "one" / name).read_bytes()
-        assert content == (tmp_path / "other" / name).read_bytes()
-        assert b"matplotlib" not in content.lower()
-    with (tmp_path / "one/reliability.csv").open(encoding="utf-8") as file:
-        table = list(csv.DictReader(file))
-    assert [int(row["count"]) for row in table] == [2, 1]
-    with (tmp_path / "one/accuracy_by_length.csv").open(encoding="utf-8") as file:
-        by_length = list(csv.DictReader(file))
-    assert [(row["length_difference"], row["value"]) for row in by_length] == [
-        ("<= -2", ""), ("-1 .. 1", "1.0"), (">= 2", "1.0"),
-    ]  # fmt: skip
+def outcomes_of(**problems):
+    return [
+        Outcome(id=name, prompt_ids=[2], completion_ids=[3, 1], right=right == "+", weight=1.0)
+        for name, verdicts in problems.items()
+        for right in verdicts
+    ]
+
+
+def measure_outcomes(outcomes, scores):
+    return reward_quality.of_outcomes(outcomes, np.array(scores, dtype=float), CONFIG, seed=0)
+
+
+def test_areas_are_of_problems_with_both_and_are_averaged_over_these():
+    found = measure_outcomes(outcomes_of(a="+-", b="+--", c="++"), [1, 0, 1, 2, 0, -9, 9])
+    assert found["auc"]["value"] == 0.75  # a: 1; b: 1/2; c has none
+    assert (found["problems"], found["problems_with_both"], found["completions"]) == (3, 2, 7)
+    assert found["right_share"]["value"] == pytest.approx((1 / 2 + 1 / 3 + 1) / 3, abs=1e-6)
+
+
+def test_accuracy_and_likelihood_worked_by_hand():
+    score = math.log(3.0)
+    found = measure_outcomes(outcomes_of(a="+-"), [score, score])
+    assert found["accuracy"]["value"] == 0.5
+    expected = (math.log(4 / 3) + math.log(4)) / 2
+    assert found["negative_log_likelihood"]["value"] == pytest.approx(expected, abs=1e-6)
+    assert found["expected_calibration_error"]["value"] == pytest.approx(0.25, abs=1e-6)
+    assert measure_outcomes(outcomes_of(a="+"), [0.0])["accuracy"]["value"] == 0.5
+
+
+def test_a_sure_verdict_is_finite_and_telling_everything_apart_is_not_certainty():
+    found = measure_outcomes(outcomes_of(a="+-", b="-+"), [1e5, -1e5, -1e5, 1e5])
+    assert found["negative_log_likelihood"]["value"] == 0.0
+    assert found["accuracy"]["value"] == found["auc"]["value"] == 1.0
+    assert found["auc"]["low"] < 1.0
+
+
+def test_no_problem_with_both_has_no_area():
+    found = measure_outcomes(outcomes_of(a="++", b="--"), [1, 1, -1, -1])
+    assert found["auc"] is None
+    assert found["problems_with_both"] == 0
+    assert found["one_verdict_accuracy"] == 0.5
+
+
+def test_no_completions_and_no_numbers_are_errors():
+    with pytest.raises(ValueError, match="found none"):
+        measure_outcomes([], [])
+    with pytest.raises(ValueError, match="diverged"):
+        measure_outcomes(outcomes_of(a="+"), [math.inf])

@@ -1,21 +1,36 @@
-import json
 import shutil
-from pathlib import Path
 
 import judge_checkpoint
 import pytest
+import stage_inputs
 from option_server import serve
-from ruamel.yaml import YAML
+from stage_inputs import SEED, WORDS
+from tiny_checkpoints import COMPUTE
 
-from stages import judge_preferences
+from stages import label_judge, rows
 from stages.engines import openai_endpoint
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.preferences import Preference, Verdict
 from stages.records.problems import Prompt
+from stages.rows import DATA
 
-PARAMS = Path(__file__).parents[2] / "params.yaml"
-JUDGE = "train_sft/sft/policy"
+OWN = DATA / f"pairs/new/{SEED}"
+PRESET = {
+    "judge": {"kind": "policy", "max_prompt_tokens": 240},
+    "style": "short",
+    "constitution": "correct",
+    "reasoning": None,
+    "max_pairs_per_problem": 3,
+    "rule": {
+        "labels": "soft",
+        "min_option_mass": 0.5,
+        "min_confidence": 0.0,
+        "inconsistent": "keep",
+        "clamp": None,
+    },
+    "injection_pairs": 2,
+}
 ENDPOINT = {
     "kind": "endpoint",
     "model": "m",
@@ -23,9 +38,11 @@ ENDPOINT = {
     "api": "chat",
     "top_logprobs": 20,
 }
+ASKED = tuple("base" if word == "sft" else word for word in WORDS)
+"""The row's words where an endpoint judges."""
 
 
-def write(split: str, names: str) -> None:
+def write(side: str, names: str) -> None:
     """A pool of five different answers, the first of them right, for each of some problems."""
     prompts = [
         Prompt(
@@ -51,43 +68,37 @@ def write(split: str, names: str) -> None:
         for name in names
         for index, text in enumerate(judge_checkpoint.ANSWERS)
     ]
-    lines.write(judge_preferences.PROMPTS / f"{split}.jsonl", prompts)
-    lines.write(judge_preferences.POOLS / f"old-{split}" / "pool.jsonl", completions)
+    stage_inputs.write_pool(side, prompts, completions)
 
 
-def set_params(**changes) -> None:
-    yaml = YAML(typ="safe")
-    content = yaml.load(PARAMS.read_text(encoding="utf-8"))
-    kept = {name: content[name] for name in judge_preferences.Config.model_fields}
-    settings = kept["judge_preferences"]
-    settings |= {"injection_pairs": 2, "max_pairs_per_problem": 3} | changes
-    with Path("params.yaml").open("w", encoding="utf-8") as file:
-        yaml.dump(kept, file)
+def set_preset(**changes) -> None:
+    stage_inputs.configure(
+        PRESET | changes, compute=COMPUTE, model=stage_inputs.MODEL, engine="transformers"
+    )
 
 
 def outputs() -> tuple[list[Preference], list[Preference], list[Verdict], dict]:
-    folder = judge_preferences.OUTPUT / "new"
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     return (
-        list(lines.read(folder / "train.jsonl", Preference)),
-        list(lines.read(folder / "heldout.jsonl", Preference)),
-        list(lines.read(folder / "verdicts.jsonl", Verdict)),
-        metrics,
+        list(lines.read(OWN / "train.jsonl", Preference)),
+        list(lines.read(OWN / "heldout.jsonl", Preference)),
+        list(lines.read(OWN / "verdicts.jsonl", Verdict)),
+        stage_inputs.metrics(OWN),
     )
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("data/train_sft/sft").mkdir(parents=True)
-    Path("data", JUDGE).symlink_to(judge_checkpoint.checkpoint())
-    write("preference", "abcd")
-    write("dev", "ef")
-    set_params()
+    policy = rows.model("sft", SEED)
+    policy.parent.mkdir(parents=True)
+    policy.symlink_to(judge_checkpoint.checkpoint())
+    write("train", "abcd")
+    write("heldout", "ef")
+    set_preset()
 
 
 def test_a_policy_judges_both_splits_and_every_verdict_is_written():
-    judge_preferences.main("new", "old-preference", "old-dev", JUDGE)
+    label_judge.main(*WORDS)
     train, heldout, verdicts, metrics = outputs()
     assert len(train) == 12
     assert len(heldout) == 6
@@ -109,25 +120,25 @@ def test_a_policy_judges_both_splits_and_every_verdict_is_written():
 def test_a_second_run_writes_the_same_bytes():
     written = []
     for _ in range(2):
-        judge_preferences.main("new", "old-preference", "old-dev", JUDGE)
-        files = sorted((judge_preferences.OUTPUT / "new").glob("*.json*"))
+        label_judge.main(*WORDS)
+        files = sorted(OWN.glob("*.json*"))
         written.append([path.read_bytes() for path in files])
     assert len(written[0]) == 4
     assert written[0] == written[1]
 
 
 def test_an_endpoint_judges_and_a_second_run_asks_it_nothing(monkeypatch):
-    set_params(judge=ENDPOINT, injection_pairs=0)
+    set_preset(judge=ENDPOINT, injection_pairs=0)
     with serve() as server:
         monkeypatch.setenv(openai_endpoint.URL, server.url)
         # Prefers whichever answer holds the right result, with a favour for the first place.
         server.tokens = lambda message: (
             {"1": 0.8, "2": 0.1} if "1: #### 7" in message else {"1": 0.4, "2": 0.5}
         )
-        judge_preferences.main("new", "old-preference", "old-dev", "no_model")
+        label_judge.main(*ASKED)
         first = outputs()
         asked = len(server.requests)
-        judge_preferences.main("new", "old-preference", "old-dev", "no_model")
+        label_judge.main(*ASKED)
         assert outputs() == first
         assert len(server.requests) == asked
     _, _, verdicts, metrics = first
@@ -137,14 +148,14 @@ def test_an_endpoint_judges_and_a_second_run_asks_it_nothing(monkeypatch):
 
 
 def test_a_message_too_long_for_an_endpoint_drops_its_pairs_and_no_others(monkeypatch):
-    set_params(judge=ENDPOINT, injection_pairs=2)
+    set_preset(judge=ENDPOINT, injection_pairs=2)
     with serve() as server:
         monkeypatch.setenv(openai_endpoint.URL, server.url)
-        judge_preferences.main("new", "old-preference", "old-dev", "no_model")
+        label_judge.main(*ASKED)
         lengths = [len(request["messages"][0]["content"]) for request in server.requests]
         server.longest = sorted(lengths)[len(lengths) // 2]
         shutil.rmtree(".pipe/judge-cache")
-        judge_preferences.main("new", "old-preference", "old-dev", "no_model")
+        label_judge.main(*ASKED)
     train, _, verdicts, metrics = outputs()
     dropped = [row.dropped for row in verdicts if row.split == "train"]
     assert metrics["train"]["dropped"] == {"too_long": dropped.count("too_long")}
@@ -153,13 +164,13 @@ def test_a_message_too_long_for_an_endpoint_drops_its_pairs_and_no_others(monkey
 
 
 def test_a_judge_that_answers_with_no_option_is_an_error_that_says_so():
-    rule = {
-        "labels": "soft",
-        "min_option_mass": 1.0,
-        "min_confidence": 0.0,
-        "inconsistent": "keep",
-        "clamp": None,
-    }
-    set_params(rule=rule)
+    rule = PRESET["rule"] | {"min_option_mass": 1.0}
+    set_preset(rule=rule)
     with pytest.raises(ValueError, match=r"first 12 pairs: 0 are longer.*in 12 it gives"):
-        judge_preferences.main("new", "old-preference", "old-dev", JUDGE)
+        label_judge.main(*WORDS)
+
+
+def test_an_endpoint_is_asked_for_no_policy():
+    set_preset(judge=ENDPOINT)
+    with pytest.raises(ValueError, match=r"expected `from: base` .*found `from: sft`"):
+        label_judge.main(*WORDS)

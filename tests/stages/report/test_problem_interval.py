@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from stages.algorithms.statistics import calibration
-from stages.reports.problem_interval import QualityConfig, over_problems
+from stages.report.problem_interval import QualityConfig, over_problems
 
 SETTINGS = {
     "num_bins": 4,

@@ -11,7 +11,7 @@ from stages.algorithms.statistics import calibration, intervals
 from stages.algorithms.statistics.calibration import Binning
 from stages.algorithms.statistics.intervals import bootstrap_means, problem_means
 from stages.params import Params
-from stages.reports.rounding import rounded
+from stages.report.estimates import rounded
 
 Interval = dict[str, float]
 """`{value, low, high}`."""
@@ -28,6 +28,7 @@ class Bins(Params):
     """Pairs whose lengths differ by at most so many tokens are of matched lengths."""
     length_edges: list[int] = Field(min_length=1)
     """Where buckets of length differences begin; below the first there is one more."""
+
     @field_validator("length_edges")
     @classmethod
     def rising(cls, edges: list[int]) -> list[int]:
@@ -104,4 +105,4 @@ def calibration_error(
 
 def named(value: float, low: float, high: float) -> Interval:
     """The three with the decimals that metrics keep."""
-    return dict(zip(("value", "low", "high"), rounded([value, low, high]), strict=True))
+    return {"value": rounded(value), "low": rounded(low), "high": rounded(high)}

@@ -1,7 +1,7 @@
 import pytest
 
 from stages.records.preferences import Verdict
-from stages.reports import judge_quality
+from stages.report import judge_quality
 
 
 def verdict(name: str, p12: float | None, p21: float | None, dropped: str | None = None) -> Verdict:

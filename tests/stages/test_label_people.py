@@ -3,16 +3,17 @@ import json
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
+import stage_inputs
 
-from stages import import_preferences
-from stages.models import model_tokenizer
+from stages import label_people, rows
+from stages.models.model_tokenizer import train_tokenizer
 from stages.records import lines
 from stages.records.preferences import Preference
 from stages.records.problems import BadRow
+from stages.rows import BASE, DATA
 
 HH = Path(__file__).parents[3] / "shared/data/hh_rlhf_harmless/test.jsonl.gz"
-SOURCE = {
+PRESET = {
     "format": "text",
     "columns": {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected"},
     "licence": "MIT",
@@ -21,30 +22,34 @@ SOURCE = {
     "max_bad_share": 0.5,
     "max_long_share": 0.5,
 }
-OUTPUT = import_preferences.OUTPUT / "mine"
+OUTPUT = DATA / "pairs/mine"
+FILE = DATA / "raw/mine.jsonl"
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = model_tokenizer.train_tokenizer(
-        ["Human: how do I do this? Assistant: you can, I think."], 700
-    )
-    words.save_pretrained(import_preferences.TOKENIZER)
-    write_params()
+    words = train_tokenizer(["Human: how do I do this? Assistant: you can, I think."], 700)
+    words.save_pretrained(rows.model(BASE, 0))
+    FILE.parent.mkdir()
+    set_preset()
 
 
-def write_params(**changes: object) -> None:
-    source = SOURCE | changes
-    source["columns"] = {"probability": None, **source["columns"]}
-    with Path("params.yaml").open("w", encoding="utf-8") as file:
-        YAML().dump({"import_preferences": {"people": source}}, file)
+def set_preset(**changes: object) -> None:
+    preset = PRESET | changes
+    preset["columns"] = {"probability": None, **preset["columns"]}
+    stage_inputs.configure(preset)
+
+
+def label(file: str) -> None:
+    words = ("mine", "--by", "people", "--preset", "mine", "--from", BASE, "--on", file)
+    label_people.main(*words)
 
 
 def run(*rows: object) -> tuple[list[Preference], list[Preference], list[BadRow], dict]:
     text = "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
-    Path("mine.jsonl").write_text(text, encoding="utf-8")
-    import_preferences.main("mine", "people", "mine.jsonl")
+    FILE.write_text(text, encoding="utf-8")
+    label("raw/mine.jsonl")
     return read()
 
 
@@ -52,7 +57,7 @@ def read() -> tuple[list[Preference], list[Preference], list[BadRow], dict]:
     train, heldout = (list(lines.read(OUTPUT / f"{side}.jsonl", Preference))
                       for side in ("train", "heldout"))  # fmt: skip
     quarantine = list(lines.read(OUTPUT / "quarantine.jsonl", BadRow))
-    return train, heldout, quarantine, json.loads((OUTPUT / "metrics.json").read_text())
+    return train, heldout, quarantine, stage_inputs.metrics(OUTPUT)
 
 
 def pairs(count: int) -> list[dict[str, str]]:
@@ -89,16 +94,16 @@ def test_every_row_is_a_pair_or_in_quarantine_with_its_line_and_reason():
 
 
 def test_a_file_of_which_too_much_is_bad_or_too_long_is_refused():
-    write_params(max_bad_share=0.0)
-    with pytest.raises(ValueError, match=r"raise `import_preferences\.people\.max_bad_share`"):
+    set_preset(max_bad_share=0.0)
+    with pytest.raises(ValueError, match=r"raise `mine\.max_bad_share`"):
         run(*pairs(20), "{oops")
-    write_params(max_tokens=4, max_long_share=0.9)
-    with pytest.raises(ValueError, match=r"20 over-long.*people\.max_long_share"):
+    set_preset(max_tokens=4, max_long_share=0.9)
+    with pytest.raises(ValueError, match=r"20 over-long.*mine\.max_long_share"):
         run(*pairs(20))
 
 
 def test_a_soft_label_goes_to_the_better_answer():
-    write_params(columns=SOURCE["columns"] | {"probability": "label"})
+    set_preset(columns=PRESET["columns"] | {"probability": "label"})
     rows = [row | {"label": 0.25} for row in pairs(20)]
     train, *_ = run(*rows)
     assert {(row.chosen, row.probability) for row in train} == {(" no", 0.75)}
@@ -116,10 +121,11 @@ def test_a_second_run_writes_the_same_bytes():
 @pytest.mark.skipif(not HH.is_file(), reason="HH-RLHF is not at ../shared/data/hh_rlhf_harmless")
 def test_hh_rlhf_harmless_comes_in_whole():
     """2,312 rows: 5 differ before the last turn, 4 have an empty answer; the rest are pairs."""
-    columns = SOURCE["columns"] | {"prompt": None}
-    write_params(format="transcript", columns=columns, heldout_share=0.2, max_tokens=100_000,
+    columns = PRESET["columns"] | {"prompt": None}
+    set_preset(format="transcript", columns=columns, heldout_share=0.2, max_tokens=100_000,
                  max_bad_share=0.005)  # fmt: skip
-    import_preferences.main("mine", "people", str(HH))
+    (DATA / "raw/hh").symlink_to(HH.parent)
+    label("raw/hh/test.jsonl.gz")
     train, heldout, _, metrics = read()
     assert metrics["rows"] == 2312
     assert metrics["quarantined"] == {"empty answer": 4, "no common prompt": 5}

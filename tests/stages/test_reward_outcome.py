@@ -1,56 +1,44 @@
 """The entry point on a random checkpoint and a made-up pool, and what reads its model."""
 
-import json
-from pathlib import Path
-
 import pytest
+import stage_inputs
 import torch
-from ruamel.yaml import YAML
-from tiny_checkpoints import COMPUTE, CPU, PAD, compute, load
+from stage_inputs import SEED, WORDS
+from tiny_checkpoints import COMPUTE, CPU, PAD, compute
 from tiny_rollouts import OPTIM
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
 
-from stages import train_outcome_reward
+from stages import reward_outcome
 from stages.models import scalar_head
 from stages.models.batch import Group, collate
-from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
+from stages.rewards import reward_file
+from stages.rows import DATA
 
-START = "train_sft/sft/policy"
-OUTPUT = train_outcome_reward.OUTPUT / "sft"
-PARAMS = {
-    "seed": 0,
-    "compute": COMPUTE,
-    "lora": {"rank": 0, "alpha": 16},
-    "reward_quality": {
+OUTPUT = DATA / "rewards/new"
+OWN = OUTPUT / str(SEED)
+PRESET = {
+    "max_per_problem": 4,
+    "one_class_weight": 0.0,
+    "num_epochs": 8,
+    "batch_size": 5,
+    "optim": OPTIM,
+    "quality": {
         "num_bins": 4,
         "binning": "equal_mass",
         "length_tolerance": 2,
         "length_edges": [0],
-        "num_bootstrap": 200,
-        "confidence": 0.95,
-    },
-    "train_outcome_reward": {
-        "max_per_problem": 4,
-        "one_class_weight": 0.0,
-        "num_epochs": 8,
-        "batch_size": 5,
-        "optim": OPTIM,
     },
 }
 
 
-def write_pool(split: str, name: str, verdicts: dict[str, str]) -> None:
+def write_pool(side: str, verdicts: dict[str, str]) -> None:
     """Right (+) completions end in an even token, wrong (-) ones in an odd one."""
     prompts = [
-        Prompt(id=one, task="solve", question="", prompt="", prompt_ids=[2, 3 + i], answer="7")
+        Prompt(id=one, task="solve", question="", prompt="", prompt_ids=[2, 3 + i % 2], answer="7")
         for i, one in enumerate(verdicts)
     ]
-    lines.write(train_outcome_reward.PROMPTS / f"{split}.jsonl", prompts)
-    rows = [
+    completions = [
         Completion(
             id=one,
             index=index,
@@ -63,31 +51,30 @@ def write_pool(split: str, name: str, verdicts: dict[str, str]) -> None:
         for i, (one, text) in enumerate(verdicts.items())
         for index, verdict in enumerate(text)
     ]
-    lines.write(train_outcome_reward.POOLS / name / "pool.jsonl", rows)
+    stage_inputs.write_pool(side, prompts, completions)
 
 
 def run(**changes):
-    section = PARAMS["train_outcome_reward"] | changes
-    with Path("params.yaml").open("w", encoding="utf-8") as file:
-        YAML(typ="safe").dump(PARAMS | {"train_outcome_reward": section}, file)
-    train_outcome_reward.main("sft", START, "sft-preference", "sft-dev")
-    return json.loads((OUTPUT / "metrics.json").read_text(encoding="utf-8"))
+    stage_inputs.configure(
+        PRESET | changes,
+        compute=COMPUTE,
+        model=stage_inputs.MODEL,
+        lora={"rank": 0, "alpha": 16},
+        evaluation=stage_inputs.EVALUATION,
+    )
+    reward_outcome.main(*WORDS)
+    return stage_inputs.metrics(OWN)
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     monkeypatch.chdir(tmp_path)
-    load("llama").save_pretrained(train_outcome_reward.DATA / START)
-    vocab = {"<pad>": 0, "</s>": 1, **{f"w{i}": i for i in range(2, 32)}}
-    words = Tokenizer(WordLevel(vocab, unk_token="<pad>"))
-    PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="<pad>", eos_token="</s>"
-    ).save_pretrained(train_outcome_reward.DATA / START)
+    stage_inputs.write_policy()
     both = {f"p{i}": "+-+-"[i % 2 :] + "+-"[: i % 2] + "-" * (1 - i % 2) for i in range(20)}
     pool = {name: text[:4] for name, text in both.items()}
-    write_pool("preference", "sft-preference", pool | {"r": "++++", "w": "----"})
-    write_pool("dev", "sft-dev", {"a": "+--+", "b": "++++", "c": "-+--"})
+    write_pool("train", pool | {"r": "++++", "w": "----"})
+    write_pool("heldout", {"a": "+--+", "b": "++++", "c": "-+--"})
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
@@ -97,7 +84,7 @@ def test_a_model_is_written_that_the_scorer_reads_and_its_quality_is_told():
     metrics = run()
     # Without r and w, which have one class; 8 epochs of 20 problems, 5 at a time.
     assert metrics["problems"] == 20
-    journal = (OUTPUT / "run/journal.jsonl").read_text(encoding="utf-8").splitlines()
+    journal = (DATA / f"runs/reward/new/journal-seed-{SEED}.jsonl").read_text().splitlines()
     assert len(journal) == 8 * 4
     assert metrics["generated_tokens"] == 0
     assert metrics["trained_tokens"] == 8 * 2 * metrics["completions"]
@@ -105,10 +92,8 @@ def test_a_model_is_written_that_the_scorer_reads_and_its_quality_is_told():
     assert (heldout["problems"], heldout["problems_with_both"]) == (3, 2)
     assert heldout["right_share"]["value"] == pytest.approx((0.5 + 1 + 0.25) / 3, abs=1e-6)
     assert heldout["auc"]["value"] == 1.0
-    assert {path.name for path in (OUTPUT / "plots").iterdir()} == {
-        "reliability.csv", "reliability.png",
-    }  # fmt: skip
-    model = scalar_head.load(OUTPUT / "reward_model", compute(), CPU).eval()
+    assert (reward_file.read(OUTPUT).kind, reward_file.read(OUTPUT).model) == ("outcome", "reward")
+    model = scalar_head.load(OWN / "model", compute(), CPU).eval()
     group = Group(prompt_ids=[2, 3], completions=[[8, 1], [7, 1]], indices=[0, 1])
     right, wrong = scalar_head.rewards(model, collate([group], 64, PAD, CPU)).tolist()
     assert right > 0 > wrong
@@ -119,19 +104,17 @@ def test_problems_of_one_class_come_in_with_a_weight():
 
 
 def test_without_right_and_wrong_of_any_problem_there_is_nothing_to_learn():
-    write_pool("preference", "sft-preference", {"r": "++", "w": "--"})
+    write_pool("train", {"r": "++", "w": "--"})
     for weight in (0.0, 1.0):
         with pytest.raises(ValueError, match="found none of 2"):
             run(one_class_weight=weight)
-    assert not (OUTPUT / "reward_model").exists()
+    assert not OUTPUT.exists()
 
 
 def test_the_same_run_twice_writes_the_same_bytes():
     written = []
     for _ in range(2):
         run()
-        files = [OUTPUT / "reward_model/model.safetensors", OUTPUT / "metrics.json"]
-        written.append(
-            [path.read_bytes() for path in [*files, *sorted((OUTPUT / "plots").iterdir())]]
-        )
+        files = [OWN / "model/model.safetensors", OWN / "metrics.json"]
+        written.append([path.read_bytes() for path in files])
     assert written[0] == written[1]

@@ -2,53 +2,55 @@ import json
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
+import stage_inputs
 
-from stages import import_steps
-from stages.models import model_tokenizer
+from stages import rows, steps_people
+from stages.models.model_tokenizer import train_tokenizer
 from stages.records import lines
 from stages.records.problems import BadRow
 from stages.records.steps import StepLabels
+from stages.rows import BASE, DATA
 
 SHARED = Path(__file__).parents[3] / "shared/data"
-SOURCE = {
+PRESET = {
     "format": {"kind": "processbench"},
     "licence": "Apache-2.0",
     "prompt_template": "Solve: {question}\n",
     "separator": "\n",
+    "heldout_share": 1.0,
     "max_tokens": 60,
     "max_bad_share": 0.6,
     "max_long_share": 0.5,
 }
 ROW = {"id": "r", "problem": "2+2-1?", "steps": ["2 + 2 = 4", "#### 4"], "label": 1,
        "final_answer_correct": False}  # fmt: skip
-OUTPUT = import_steps.OUTPUT / "mine"
+OUTPUT = DATA / "steps/mine"
+FILE = DATA / "raw/mine.jsonl"
 
 
 @pytest.fixture(autouse=True)
 def words(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = model_tokenizer.train_tokenizer(["Solve: what is 2 + 2? 2 + 2 = 4"], 700)
-    words.save_pretrained(import_steps.TOKENIZER)
-    write_params()
+    words = train_tokenizer(["Solve: what is 2 + 2? 2 + 2 = 4"], 700)
+    words.save_pretrained(rows.model(BASE, 0))
+    FILE.parent.mkdir()
+    stage_inputs.configure(PRESET)
     return words
 
 
-def write_params(**changes: object) -> None:
-    with Path("params.yaml").open("w", encoding="utf-8") as file:
-        YAML().dump({"import_steps": {"theirs": SOURCE | changes}}, file)
-
-
-def run(file: str) -> tuple[list[StepLabels], list[BadRow], dict]:
-    import_steps.main("mine", "theirs", file)
-    rows = list(lines.read(OUTPUT / "steps.jsonl", StepLabels))
+def run(
+    file: str = "raw/mine.jsonl", side: str = "heldout"
+) -> tuple[list[StepLabels], list[BadRow], dict]:
+    told = ("mine", "--by", "people", "--preset", "mine", "--from", BASE, "--on", file)
+    steps_people.main(*told)
+    found = list(lines.read(OUTPUT / f"{side}.jsonl", StepLabels))
     bad = list(lines.read(OUTPUT / "quarantine.jsonl", BadRow))
-    return rows, bad, json.loads((OUTPUT / "metrics.json").read_text(encoding="utf-8"))
+    return found, bad, stage_inputs.metrics(OUTPUT)
 
 
 def test_a_solution_is_tokenised_step_by_step_and_ends_once(words):
-    Path("mine.jsonl").write_text(json.dumps(ROW), encoding="utf-8")
-    ((row,), bad, metrics) = run("mine.jsonl")
+    FILE.write_text(json.dumps(ROW), encoding="utf-8")
+    ((row,), bad, metrics) = run()
     assert (row.prompt, words.decode(row.prompt_ids)) == ("Solve: 2+2-1?\n", "Solve: 2+2-1?\n")
     assert row.steps == ["2 + 2 = 4\n", "#### 4"]
     assert [words.decode(ids) for ids in row.step_ids] == ["2 + 2 = 4\n", "#### 4<|end|>"]
@@ -65,9 +67,9 @@ def test_what_is_left_out_is_told_with_its_line_and_reason():
         ROW | {"steps": ["x" * 99, "4"]},
     ]
     text = "\n".join(["{oops", *map(json.dumps, [ROW, *bad])])
-    Path("mine.jsonl").write_text(text, encoding="utf-8")
-    rows, bad, metrics = run("mine.jsonl")
-    assert len(rows) == 1
+    FILE.write_text(text, encoding="utf-8")
+    found, bad, metrics = run()
+    assert len(found) == 1
     assert [(row.line, row.reason.partition(":")[0]) for row in bad] == [
         (1, "not JSON"),
         (3, "no label"),
@@ -75,20 +77,44 @@ def test_what_is_left_out_is_told_with_its_line_and_reason():
         (5, "over-long solution"),
     ]
     assert sum(metrics["quarantined"].values()) == 4
-    write_params(max_long_share=0.1)
-    with pytest.raises(ValueError, match=r"1 of 5 rows .*theirs\.max_long_share"):
-        run("mine.jsonl")
-    write_params(max_bad_share=0.5)
-    with pytest.raises(ValueError, match=r"3 of 5 rows .*theirs\.max_bad_share"):
-        run("mine.jsonl")
+    stage_inputs.configure(PRESET | {"max_long_share": 0.1})
+    with pytest.raises(ValueError, match=r"1 of 5 rows .*mine\.max_long_share"):
+        run()
+    stage_inputs.configure(PRESET | {"max_bad_share": 0.5})
+    with pytest.raises(ValueError, match=r"3 of 5 rows .*mine\.max_bad_share"):
+        run()
+
+
+def test_a_problem_is_on_one_side_whoever_else_is_in_the_file():
+    kept = {}
+    for count in (40, 30):
+        several = [
+            ROW | {"id": f"r{n}-{i}", "problem": f"{n}?"} for n in range(count) for i in "ab"
+        ]
+        FILE.write_text("\n".join(map(json.dumps, several)), encoding="utf-8")
+        stage_inputs.configure(PRESET | {"heldout_share": 0.25})
+        kept[count] = {
+            side: {row.prompt for row in run(side=side)[0]} for side in ("train", "heldout")
+        }
+        assert not kept[count]["train"] & kept[count]["heldout"]
+        assert 0 < len(kept[count]["heldout"]) < count / 2
+    assert kept[30]["heldout"] <= kept[40]["heldout"]
+    assert kept[30]["train"] <= kept[40]["train"]
+
+
+def test_a_side_that_would_be_empty_is_told():
+    FILE.write_text(json.dumps(ROW), encoding="utf-8")
+    stage_inputs.configure(PRESET | {"heldout_share": 0.5})
+    with pytest.raises(ValueError, match=r"1 solutions leave \w+ empty"):
+        run()
 
 
 def test_a_second_run_writes_the_same_bytes():
-    Path("mine.jsonl").write_text(json.dumps(ROW), encoding="utf-8")
-    files = ("steps.jsonl", "quarantine.jsonl", "metrics.json")
+    FILE.write_text(json.dumps(ROW), encoding="utf-8")
+    files = ("train.jsonl", "heldout.jsonl", "quarantine.jsonl", "metrics.json")
     written = []
     for _ in range(2):
-        run("mine.jsonl")
+        run()
         written.append([(OUTPUT / name).read_bytes() for name in files])
     assert written[0] == written[1]
 
@@ -130,13 +156,14 @@ def test_a_second_run_writes_the_same_bytes():
     ],
 )
 def test_real_rows(form, file, solutions, labelled):
-    write_params(format=form, max_tokens=100_000, max_bad_share=0.0)
-    rows, bad, metrics = run(str(SHARED / file))
+    stage_inputs.configure(PRESET | {"format": form, "max_tokens": 100_000, "max_bad_share": 0.0})
+    (DATA / "raw/shared").symlink_to(SHARED)
+    found, bad, metrics = run(f"raw/shared/{file}")
     assert bad == []
-    assert len(rows) == metrics["solutions"]["all"] == solutions
+    assert len(found) == metrics["solutions"]["all"] == solutions
     assert labelled in (None, metrics["labels"]["labelled"])
-    assert len({(row.id, row.index) for row in rows}) == len(rows)
-    for row in rows:
+    assert len({(row.id, row.index) for row in found}) == len(found)
+    for row in found:
         assert len(row.steps) == len(row.step_ids) == len(row.labels) == len(row.num_completions)
     if form["kind"] == "processbench":
         assert metrics["solutions"]["erroneous"] == 207

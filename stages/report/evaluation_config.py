@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from stages.params import Params
-from stages.reports.problem_interval import Bins, QualityConfig
+from stages.report.problem_interval import Bins, QualityConfig
 
 
 class EvaluationConfig(Params):
