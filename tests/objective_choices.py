@@ -5,13 +5,11 @@ from typing import Any, get_args
 import presets
 from hypothesis import strategies as st
 
-from stages.loops.choices.aggregation import Aggregation
-from stages.loops.choices.correction import Correction
-from stages.loops.choices.kl_penalty import KlPenalty
-from stages.loops.choices.surrogate import Surrogate
-from stages.loops.objective import ObjectiveConfig
+from stages.choice import OneOf
+from stages.loops.kl_penalty import KlPenalty
+from stages.loops.objective import Aggregation, Correction, ObjectiveConfig, Surrogate
 
-FIXED = {"kind": "fixed", "value": 0.3}
+FIXED = 0.3
 LIMITS = {"low": 0.2, "high": 0.28}
 SURROGATES = [
     {"kind": "clip", **LIMITS},
@@ -56,8 +54,8 @@ def make(
 ) -> ObjectiveConfig:
     held = surrogate["kind"] == "kl_penalty"
     found = {
-        "correction": {"kind": "none"},
-        "old_kl": {"kind": "fixed", "value": 0.7} if held else None,
+        "correction": "none",
+        "old_kl": 0.7 if held else None,
         "entropy_coef": 0.0,
         "positive_nll_coef": 0.0,
     }
@@ -66,9 +64,10 @@ def make(
 
 def from_presets() -> dict[str, ObjectiveConfig]:
     """The objective of every preset in presets.yaml, by the preset's name."""
-    tables = ((table, name) for table in ("group_rl", "ppo") for name in presets.CONTENT[table])
+    keys = ObjectiveConfig.model_fields
     return {
-        name: ObjectiveConfig(**presets.CONTENT[table][name]["objective"]) for table, name in tables
+        name: ObjectiveConfig(**{key: presets.CONTENT[name][key] for key in keys})
+        for name in (*presets.GROUP_RL, *presets.PPO)
     }
 
 
@@ -87,5 +86,8 @@ def any_objective() -> st.SearchStrategy[ObjectiveConfig]:
 
 def kinds(choice: Any) -> set[str]:
     """The kinds that a choice can be of."""
-    classes = get_args(get_args(choice)[0])
-    return {get_args(cls.model_fields["kind"].annotation)[0] for cls in classes}
+    union, *metadata = get_args(choice)
+    tables = [one for one in metadata if isinstance(one, OneOf)]
+    if tables:
+        return set(tables[0].functions)
+    return {get_args(cls.model_fields["kind"].annotation)[0] for cls in get_args(union)}

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 
 import presets
 import torch
-from pydantic import TypeAdapter
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import (
     OPTIM,
@@ -36,16 +35,13 @@ from stages.loops import (
     reward,
     rollouts,
     sft,
-    stored_logprobs,
 )
-from stages.loops.actor import Actor, Task
-from stages.loops.choices.preference_loss import PreferenceLoss
 from stages.loops.group_preset import GroupRlConfig
-from stages.loops.judged_rows import judged_rows
 from stages.loops.outcome import OutcomeConfig
-from stages.loops.ppo import PpoConfig
+from stages.loops.ppo_preset import PpoConfig
 from stages.loops.preference import PreferenceConfig
 from stages.loops.reward import RewardConfig
+from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig
 from stages.loops.step import Step
 from stages.models import portable, scalar_head
@@ -59,11 +55,7 @@ RATE = OPTIM | {"learning_rate": 3e-3}
 ROWS, PAIRS, PROMPTS = make_demonstrations(8), make_pairs(8), make_prompts(8)
 COMPUTE = compute()
 SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "temperature": 1.0, "max_new_tokens": 6,
-         "optim": RATE}  # fmt: skip
-
-
-def loss(name: str) -> PreferenceLoss:
-    return TypeAdapter(PreferenceLoss).validate_python(presets.CONTENT["preference"][name])
+         "num_checkpoints": 0, "optim": RATE}  # fmt: skip
 
 
 def game() -> tuple[Actor, Task]:
@@ -79,8 +71,7 @@ def game() -> tuple[Actor, Task]:
 
 
 def supervised() -> Iterator[Step]:
-    config = SftConfig(num_epochs=1, batch_size=4, num_demonstrations=None, tasks=None,
-                       learn_prompt=False, optim=RATE)  # fmt: skip
+    config = SftConfig(num_epochs=1, batch_size=4, optim=RATE)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from sft.train(load("llama"), ROWS, schedule, config, COMPUTE, PAD)
 
@@ -109,23 +100,22 @@ def outcomes() -> Iterator[Step]:
 
 
 def preferences() -> Iterator[Step]:
-    config = PreferenceConfig(num_epochs=1, batch_size=4, optim=RATE)
-    stored = ref_logprobs.compute_rows(load("llama"), PAIRS, COMPUTE, PAD)
-    ref = stored_logprobs.of_pairs(PAIRS, stored)
+    config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
+    wanted = ref_logprobs.of_pairs(PAIRS)
+    ref = ref_logprobs.compute(load("llama"), wanted, COMPUTE, PAD).view(-1, 2)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from preference.train(
-        load("llama"), PAIRS, ref, schedule, loss("dpo"), config, COMPUTE, PAD
+        load("llama"), PAIRS, ref, schedule, presets.loss("dpo"), config, COMPUTE, PAD
     )
 
 
 def unpaired() -> Iterator[Step]:
-    config = PreferenceConfig(num_epochs=1, batch_size=8, optim=RATE)
-    stored = ref_logprobs.compute_rows(load("llama"), PAIRS, COMPUTE, PAD)
-    rows = judged_rows(PAIRS)
+    config = PreferenceConfig(num_epochs=1, batch_size=8, num_checkpoints=0, optim=RATE)
+    rows = kto.judged_rows(PAIRS)
     schedule = epochs.batches(len(rows), NUM_STEPS // 2, 8, seed=0)
     model = load("llama")
-    ref = kto.reference(model, rows, stored, schedule, COMPUTE, PAD)
-    yield from kto.train(model, rows, ref, schedule, loss("kto"), config, COMPUTE, PAD)
+    ref = kto.reference(model, rows, schedule, COMPUTE, PAD)
+    yield from kto.train(model, rows, ref, schedule, presets.loss("kto"), config, COMPUTE, PAD)
 
 
 def groups() -> Iterator[Step]:
