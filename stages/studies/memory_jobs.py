@@ -1,40 +1,104 @@
-"""The training stages of a plan as jobs to predict the memory of, and shapes by words."""
+"""The rows that train, as jobs to predict the memory of, and shapes by words."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from stages.algorithms.memory.activations import Precision, fullest_decoding, largest_micro_batch
 from stages.algorithms.memory.prediction import Job, Method, Resident, Scorer, residents
 from stages.algorithms.memory.shape import PUBLISHED, Shape, from_config, nearest_published
-from stages.recipe import ENSEMBLES, POLICY_STAGES, Recipe, members
-from stages.recipe_entries import OnlineRl
-from stages.rewards.composition_config import Composition
 
-ONLINE: dict[str, Method] = {"train_ppo": "ppo", "train_grpo": "grpo"}
-OFFLINE: dict[str, tuple[Method, str, int]] = {
-    "train_sft": ("sft", "sft", 1),
-    "train_reward_model": ("reward_model", "train_reward_model", 2),
-    "train_outcome_reward": ("reward_model", "train_outcome_reward", 0),
-    "train_process_reward": ("process_reward", "train_process_reward", 0),
-    "train_dpo": ("dpo", "train_dpo", 2),
+OFFLINE: dict[str, tuple[Method, int]] = {
+    "sft": ("sft", 1),
+    "dpo": ("dpo", 2),
+    "preference": ("reward_model", 2),
+    "outcome": ("reward_model", 0),
+    "process": ("process_reward", 0),
 }
-"""Stage -> method, the section of its batch size, and completions of a prompt in a batch (0: as
-many as the pool has)."""
+"""Kind of a row -> method, and completions of a prompt in a batch (0: as many as the pool has)."""
+ONLINE: dict[str, Method] = {"ppo": "ppo", "grpo": "grpo"}
 Content = Mapping[str, Any]
 
 
-def jobs(content: Content, shape: Shape) -> dict[str, Job]:
-    """Each entry of the plan that trains -> its job, everything as long as it may be.
+def jobs(content: Content, presets: Content, shape: Shape) -> dict[str, Job]:
+    """Each row that trains, of the tables `policies` and `rewards` -> its job, all at its longest.
 
     Args:
-        content: all of params.yaml and of the files beside it.
+        content: of params.yaml.
+        presets: of presets.yaml.
         shape: of the base model.
     """
-    plan = Recipe.model_validate(content["plan"])
-    return {**dict(_offline(content, plan, shape)), **dict(_online(content, plan, shape))}
+    rows = {f"policies/{name}": row["train"] for name, row in content["policies"].items()}
+    rows |= {f"rewards/{name}": row["by"] for name, row in content["rewards"].items()}
+    found = {}
+    for word, kind in rows.items():
+        table, name = word.split("/")
+        row = content[table][name]
+        if kind in ONLINE:
+            found[word] = _online(content, presets, row, ONLINE[kind], shape)
+        elif kind in OFFLINE:
+            found[word] = _offline(content, presets, row, kind, shape)
+    return found
+
+
+def _offline(content: Content, presets: Content, row: Content, kind: str, shape: Shape) -> Job:
+    method, per_prompt = OFFLINE[kind]
+    settings = content.get(kind) or presets[row["preset"]]
+    batch = largest_micro_batch(
+        content["data"]["max_prompt_tokens"],
+        content["data"]["max_completion_tokens"],
+        per_prompt=per_prompt or content["sampling"]["preference"]["num_samples"],
+        num_prompts=settings["batch_size"],
+        **_limits(content),
+    )
+    return Job(
+        shape=shape, residents=residents(method), batch=batch, how=precision(content), decoding=None
+    )
+
+
+def _online(content: Content, presets: Content, row: Content, method: Method, shape: Shape) -> Job:
+    loop = content[method]
+    sizes = {
+        "samples": loop["group_size" if method == "grpo" else "samples_per_prompt"],
+        "num_prompts": loop["prompts_per_step"],
+    }
+    longest = content["data"]["max_prompt_tokens"], loop["max_new_tokens"]
+    return Job(
+        shape=shape,
+        residents=of_row(content, presets, row, method),
+        batch=largest_micro_batch(
+            *longest,
+            per_prompt=sizes["samples"],
+            num_prompts=sizes["num_prompts"],
+            **_limits(content),
+        ),
+        how=precision(content),
+        decoding=fullest_decoding(*longest, **sizes, max_batch=content["compute"]["max_batch"]),
+    )
+
+
+def of_row(content: Content, presets: Content, row: Content, method: Method) -> list[Resident]:
+    """The models of a policy that is trained online, from its row and presets."""
+    value = presets[row["preset"]]["value"]["trunk"] if method == "ppo" else "own"
+    reward = content["rewards"][row["on"].removeprefix("rewards/")]
+    kind, number = scorer(content, presets, reward)
+    return residents(method, scorer=kind, members=number, value=value)
+
+
+def scorer(content: Content, presets: Content, reward: Content) -> tuple[Scorer, int]:
+    """What a row of `rewards` asks, and how many models that is."""
+    preset = presets[reward["preset"]]
+    match reward["by"]:
+        case "process":
+            return "process_model", 1
+        case "preference" | "outcome":
+            return "reward_model", preset.get("members", 1)
+    kinds = {part["value"]["kind"] for part in preset["components"].values()}
+    if kinds & {"scorer", "process"}:
+        return scorer(content, presets, content["rewards"][reward["on"].removeprefix("rewards/")])
+    return ("policy", 1) if "judge" in kinds else ("none", 1)
 
 
 def precision(content: Content) -> Precision:
@@ -47,80 +111,9 @@ def precision(content: Content) -> Precision:
     )
 
 
-def _offline(content: Content, plan: Recipe, shape: Shape) -> Iterator[tuple[str, Job]]:
-    compute, data = content["compute"], content["prepare_data"]
-    limits = {name: compute[name] for name in ("max_tokens", "row_tokens", "pack_tokens")}
-    for stage, (method, section, per_prompt) in OFFLINE.items():
-        for name, entry in getattr(plan, stage).items():
-            settings = content[section]
-            settings = settings[entry.preset] if section == "sft" else settings
-            batch = largest_micro_batch(
-                data["max_prompt_tokens"],
-                data["max_completion_tokens"],
-                per_prompt=per_prompt or content["sample_candidates"]["preference"]["num_samples"],
-                num_prompts=settings["batch_size"],
-                **limits,
-            )
-            yield (
-                f"{stage}/{name}",
-                Job(
-                    shape=shape,
-                    residents=residents(method),
-                    batch=batch,
-                    how=precision(content),
-                    decoding=None,
-                ),
-            )
-
-
-def _online(content: Content, plan: Recipe, shape: Shape) -> Iterator[tuple[str, Job]]:
-    compute, prompt = content["compute"], content["prepare_data"]["max_prompt_tokens"]
-    limits = {name: compute[name] for name in ("max_tokens", "row_tokens", "pack_tokens")}
-    for stage in ONLINE:
-        loop = content[stage]["loop"]
-        samples = loop["group_size" if stage == "train_grpo" else "samples_per_prompt"]
-        number = loop["prompts_per_step"]
-        for name, entry in getattr(plan, stage).items():
-            batch = largest_micro_batch(
-                prompt, loop["max_new_tokens"], per_prompt=samples, num_prompts=number, **limits
-            )
-            sampled = fullest_decoding(
-                prompt,
-                loop["max_new_tokens"],
-                samples=samples,
-                num_prompts=number,
-                max_batch=compute["max_batch"],
-            )
-            yield (
-                f"{stage}/{name}",
-                Job(
-                    shape=shape,
-                    residents=of_entry(content, plan, stage, entry),
-                    batch=batch,
-                    how=precision(content),
-                    decoding=sampled,
-                ),
-            )
-
-
-def of_entry(content: Content, plan: Recipe, stage: str, entry: OnlineRl) -> list[Resident]:
-    """The models of an entry of train_ppo or train_grpo, from its words and presets."""
-    reward = Composition.model_validate(content["rewards"][entry.reward])
-    value = "own"
-    if stage == "train_ppo":
-        value = content["ppo"][entry.preset]["value"]["trunk"]
-    kind, number = scorer(plan, entry.scorer) if reward.needs_model() else ("none", 1)
-    return residents(ONLINE[stage], scorer=kind, members=number, value=value)
-
-
-def scorer(plan: Recipe, word: str) -> tuple[Scorer, int]:
-    """What a word of a scorer names, and how many models that is."""
-    stage = word.partition("/")[0]
-    if word.startswith(f"{ENSEMBLES}/"):
-        return "reward_model", len(members(plan, word.removeprefix(f"{ENSEMBLES}/")))
-    if stage == "train_process_reward":
-        return "process_model", 1
-    return ("policy" if stage in POLICY_STAGES else "reward_model"), 1
+def _limits(content: Content) -> dict[str, int]:
+    names = ("max_tokens", "row_tokens", "pack_tokens")
+    return {name: content["compute"][name] for name in names}
 
 
 UNITS = {"M": 1e6, "B": 1e9}

@@ -60,12 +60,18 @@ class Study:
     """Of everything that it writes."""
 
     def for_each_seed(
-        self, numbers: list[int], work: Callable[[SeedRun, Path], ResultT]
+        self, numbers: list[int], work: Callable[[SeedRun, Path], ResultT], *, gpu: bool = True
     ) -> dict[int, ResultT]:
-        """`work` for each seed, side by side, with the folder for the seed's rows."""
+        """`work` for each seed, side by side, with the folder for the seed's rows.
+
+        Args:
+            numbers: the seeds.
+            work: as for `seeds.side_by_side`.
+            gpu: each holds one, where there is one; false where other processes compute.
+        """
         for seed in numbers:
             (self.rows / str(seed)).mkdir()
-        return seeds.side_by_side(partial(_of_seed, work, self.rows), numbers, self.run, gpu=True)
+        return seeds.side_by_side(partial(_of_seed, work, self.rows), numbers, self.run, gpu=gpu)
 
     def write(self, metrics: dict[str, Any], report: str) -> None:
         """Write metrics.json and report.md."""

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,24 @@ from jaxtyping import Float
 from stages.algorithms.statistics import crossed_design, crossed_means, paired_tests
 from stages.algorithms.statistics.crossed_design import Variances, Wanted
 from stages.algorithms.statistics.crossed_means import CrossedMeans
-from stages.records.results import SeedResult
-from stages.reports.rounding import rounded
+from stages.studies.markdown import rounded
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeedResult:
+    """One row of `data/studies/equal_tokens/rows/<seed>/<policy>.jsonl`."""
+
+    policy: str
+    seed: int
+    """Of the training and the sampling; the problem is the same for all seeds."""
+    id: str
+    """The problem's id."""
+    num_samples: int
+    """N."""
+    num_correct: int
+    """Right completions among them."""
+    greedy_correct: bool
+
 
 MEASURES = {"mean": "mean accuracy of the samples", "greedy": "greedy accuracy"}
 Tables = dict[str, Float[np.ndarray, "seed problem"]]
@@ -31,7 +48,7 @@ def table(results: Sequence[SeedResult]) -> Tables:
     if any(one != ids[0] for one in ids):
         raise ValueError(
             "expected the same test problems for every seed, found others. They are made with "
-            "`data_seed`, not `seed`: rerun the comparison from the start."
+            "`data_seed`: run the study again."
         )
     return {
         "mean": np.array(
@@ -46,7 +63,7 @@ def table(results: Sequence[SeedResult]) -> Tables:
 def compare(
     tables: Mapping[str, Tables], baseline: str, *, confidence: float, power: float
 ) -> dict[str, Any]:
-    """The numbers of `data/compare/<name>/metrics.json`.
+    """The numbers of `data/studies/equal_tokens/metrics.json`.
 
     Two families of comparisons for each measure, and Holm's adjustment within each: all pairs of
     policies, and each policy with the baseline.

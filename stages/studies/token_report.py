@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stages.reports import markdown
-from stages.reports.markdown import percent
-from stages.reports.seed_verdict import MEASURES
+from stages.studies import markdown
+from stages.studies.markdown import percent
+from stages.studies.token_verdict import MEASURES
 
 Metrics = Mapping[str, Any]
 
 
 def render(verdict: Metrics) -> str:
-    """The content of verdict.md.
+    """The content of report.md.
 
     Args:
-        verdict: the content of `data/compare/<name>/metrics.json`.
+        verdict: the content of `data/studies/equal_tokens/metrics.json`.
     """
     parts = [
         "# " + " against ".join(verdict["budgets"]),
@@ -38,7 +38,7 @@ def render(verdict: Metrics) -> str:
         "what a policy's pairs, reward models and parents cost, each counted in full for every "
         "policy that needs it. Training ends with the step that reaches the budget, so it ends "
         "above it. Passes without a gradient (reference, scores) and the value model's own updates "
-        "are no tokens here; the seconds have them.",
+        "are no tokens here.",
         "## How to read it",
         how_sure(verdict),
     ]
@@ -161,13 +161,12 @@ def difference_table(verdict: Metrics, measure: str) -> str:
 def spent_table(spent: Sequence[Metrics]) -> str:
     """One row a policy and seed."""
     return markdown.table(
-        ["policy, seed", "before", "generated", "trained", "total", "above the budget", "seconds"],
+        ["policy, seed", "before", "generated", "trained", "total", "above the budget"],
         (
             [
                 f"{row['policy']}, {row['seed']}",
                 *(f"{row[key]:,}" for key in ("before", "generated", "trained", "total")),
                 f"{100 * row['overshoot']:+.1f} %",
-                f"{row['seconds']:.0f}",
             ]
             for row in spent
         ),

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from stages.records.results import SeedResult
-from stages.reports import seed_verdict
+from stages.studies import token_verdict
+from stages.studies.token_verdict import SeedResult
 
 
 def rows(policy, table, num_samples=4):
@@ -18,15 +18,15 @@ def rows(policy, table, num_samples=4):
 
 
 def tables(**policies):
-    return {name: seed_verdict.table(rows(name, values)) for name, values in policies.items()}
+    return {name: token_verdict.table(rows(name, values)) for name, values in policies.items()}
 
 
 def compare(**policies):
-    return seed_verdict.compare(tables(**policies), "sft", confidence=0.95, power=0.8)
+    return token_verdict.compare(tables(**policies), "sft", confidence=0.95, power=0.8)
 
 
 def test_a_table_is_of_seeds_and_problems():
-    found = seed_verdict.table(rows("a", [[4, 2, 0], [1, 3, 0]]))
+    found = token_verdict.table(rows("a", [[4, 2, 0], [1, 3, 0]]))
     np.testing.assert_array_equal(found["mean"], [[1.0, 0.5, 0.0], [0.25, 0.75, 0.0]])
     np.testing.assert_array_equal(found["greedy"], [[1, 1, 0], [1, 1, 0]])
 
@@ -34,7 +34,7 @@ def test_a_table_is_of_seeds_and_problems():
 def test_seeds_that_met_other_problems_are_refused():
     mixed = [*rows("a", [[4, 2]]), *(rows("a", [[0, 0], [4, 2, 1]])[2:])]
     with pytest.raises(ValueError, match="the same test problems for every seed"):
-        seed_verdict.table(mixed)
+        token_verdict.table(mixed)
 
 
 def test_the_larger_mean_is_first_and_its_difference_is_paired():

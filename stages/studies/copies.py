@@ -1,0 +1,144 @@
+"""Copies of the run in which the pipeline's own stages work again, with other settings.
+
+A copy is a folder with the code, its own params.yaml and presets.yaml, and links to what it shares
+with the run. Its stages are processes of their own, as in the pipeline; DVC knows nothing of them,
+so nothing that they write reaches its cache. It lies in the scratch of the study: what a kill
+interrupts goes on with the rows that are whole.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ruamel.yaml import YAML
+
+from stages import params
+from stages.params import PARAMS_PATH, PRESETS_PATH
+from stages.rows import DATA
+
+PREPARED = ("prompts", "demonstrations", "prepared", "own", "policies/base")
+"""What every copy shares with the run, under data/."""
+STAGES = {
+    "policies": "train",
+    "pools": "pool",
+    "pairs": "label",
+    "steps": "steps",
+    "rewards": "reward",
+}
+"""Of each table, what the entry points are called that make its rows."""
+Plan = Mapping[str, Mapping[str, Mapping[str, str]]]
+"""The content of data/plan.json."""
+
+
+class Command(NamedTuple):
+    """A stage of a copy."""
+
+    module: str
+    words: tuple[str, ...]
+    output: str
+    """The folder under data/ that is there when it has been run."""
+    stage: str
+    """DVC's name of it."""
+
+
+def of_row(table: str, name: str, row: Mapping[str, str]) -> Command:
+    """What makes a row of a table."""
+    stage, kind = STAGES[table], row.get("train") or row.get("by")
+    module = f"{stage}_{kind}" if kind else stage
+    words = [word for key, value in row.items() for word in (f"--{key}", value)]
+    output = f"policies/{name}/model" if table == "policies" else f"{table}/{name}"
+    return Command(module, (name, *words), output, f"{stage}@{name}")
+
+
+def sample(policy: str) -> Command:
+    """Completions of the dev and test problems."""
+    return Command("sample", (policy,), f"samples/{policy}", f"sample@{policy}")
+
+
+def needed(plan: Plan, table: str, name: str) -> list[tuple[str, str]]:
+    """(table, name) of every row that a row is made from, and of itself, the first made first."""
+    found: list[tuple[str, str]] = []
+    row = plan.get(table, {}).get(name)
+    if row is not None:
+        found += needed(plan, "policies", row.get("from", ""))
+        source, _, word = row.get("on", "").partition("/")
+        found += needed(plan, source, word)
+        found.append((table, name))
+    return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copy:
+    """A copy of the run."""
+
+    path: Path
+
+    @property
+    def data(self) -> Path:
+        """Where it writes."""
+        return self.path / DATA
+
+    def run(self, command: Command, **environment: str) -> None:
+        """Run a stage, unless its output is there.
+
+        Args:
+            command: which.
+            environment: variables besides this process's own.
+
+        Raises:
+            RuntimeError: it failed, with the end of what it said.
+        """
+        if (self.data / command.output).exists():
+            return
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("DVC_")}
+        kept |= environment | {"DVC_STAGE": command.stage}  # dies with us: runtime/parent
+        result = subprocess.run(
+            [sys.executable, "-m", f"stages.{command.module}", *command.words],
+            cwd=self.path,
+            env=kept,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode != 0:
+            raise RuntimeError(f"{command.stage} failed in {self.path}:\n{result.stderr[-3000:]}")
+
+
+def make(
+    path: Path,
+    *,
+    share: Iterable[str] = (),
+    changes: Mapping[str, Any] | None = None,
+    presets: Mapping[str, Any] | None = None,
+) -> Copy:
+    """A copy of the run, or the one that an interrupted attempt left.
+
+    Args:
+        path: of a folder; the inputs of the study decide what is in it.
+        share: folders under data/ that are taken from the run, besides `PREPARED`.
+        changes: keys of params.yaml with other values.
+        presets: entries of presets.yaml to add.
+    """
+    # Without plan.py no stage asks for a check of the tables, which are the run's.
+    ignored = shutil.ignore_patterns("__pycache__", "plan.py")
+    shutil.copytree("stages", path / "stages", ignore=ignored, dirs_exist_ok=True)
+    _write(path / PARAMS_PATH, params.read(PARAMS_PATH) | dict(changes or {}))
+    _write(path / PRESETS_PATH, params.read(PRESETS_PATH) | dict(presets or {}))
+    (path / ".dvc").mkdir(exist_ok=True)  # or a stage would be looked for in the run's repository
+    (path / ".dvc/config").write_text("[core]\n    no_scm = True\n", encoding="utf-8")
+    for name in (*PREPARED, *share):
+        link, source = path / DATA / name, (DATA / name).resolve()
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if source.exists() and not link.exists():
+            link.symlink_to(source)
+    return Copy(path=path)
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        YAML(typ="safe").dump(dict(content), file)

@@ -1,0 +1,175 @@
+"""Study: which method is best where all have cost the same number of tokens?
+
+    dvc repro stages/studies/dvc.yaml:equal_tokens
+
+Trains each policy with every seed again until it has spent a budget of generated and trained
+tokens. What it is made from and the baseline is not (pairs, reward models, policies it starts
+from) is paid first, in full for every policy that needs it. The unit is a problem under a seed;
+statistics: `token_verdict`. Each seed has copies of the run of its own, for what is left of the
+budget differs.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from stages import params
+from stages.params import PRESETS_PATH, Params
+from stages.records import lines, pools
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.rewards.answer_checker import is_correct
+from stages.rows import DATA, PROMPTS
+from stages.runtime import process
+from stages.runtime.seeds import SeedRun
+from stages.studies import copies, token_report, token_verdict
+from stages.studies import study as studies
+from stages.studies.copies import Plan
+from stages.studies.token_verdict import SeedResult
+
+BUDGETED = ("dpo", "ppo", "grpo")
+"""Kinds of policies whose training ends with a budget."""
+POWER = 0.8
+
+
+class EqualTokens(Params):
+    """What is compared, and at what budget."""
+
+    policies: list[str]
+    """Rows of `policies`, none made from another of them."""
+    tokens: int = Field(ge=1)
+    """Of each policy and seed, generated and trained on."""
+    confidence: float = Field(gt=0, lt=1)
+    """Coverage of the intervals."""
+
+
+class Config(Params):
+    """What the study reads."""
+
+    seeds: list[int]
+    baseline: str
+    equal_tokens: EqualTokens
+
+
+def main() -> None:
+    """Write the rows of each seed, `metrics.json` and `report.md`."""
+    with studies.start("equal_tokens", plots=False) as study:
+        config = studies.load(Config, "equal_tokens")
+        settings, plan = config.equal_tokens, studies.read_json(DATA / "plan.json")
+        check(plan, settings.policies, config.baseline)
+        spent = study.for_each_seed(config.seeds, partial(train, config, plan), gpu=False)
+        tables = {
+            name: token_verdict.table(
+                [
+                    row
+                    for seed in config.seeds
+                    for row in lines.read(study.rows / f"{seed}/{name}.jsonl", SeedResult)
+                ]
+            )
+            for name in (config.baseline, *settings.policies)
+        }
+        verdict = token_verdict.compare(
+            tables, config.baseline, confidence=settings.confidence, power=POWER
+        )
+        verdict |= {"tokens": settings.tokens, "budgets": settings.policies}
+        verdict["spent"] = [
+            row for name in settings.policies for of_seed in spent.values() for row in of_seed
+            if row["policy"] == name
+        ]  # fmt: skip
+        study.write(verdict, token_report.render(verdict))
+
+
+def check(plan: Plan, policies: list[str], baseline: str) -> None:
+    """Refuse what cannot be compared.
+
+    Raises:
+        ValueError: there is no such policy, it takes no budget, or it is made from another.
+    """
+    for name in policies:
+        row = plan["policies"].get(name)
+        if row is None or row["train"] not in BUDGETED or name == baseline:
+            kinds = ", ".join(BUDGETED)
+            raise ValueError(
+                f"equal_tokens.policies: expected policies of the kinds {kinds}, found '{name}'"
+            )
+        for other in policies:
+            if other != name and ("policies", other) in copies.needed(plan, "policies", name):
+                raise ValueError(f"'{name}' is made from '{other}': compare one of them")
+
+
+def train(config: Config, plan: Plan, run: SeedRun, folder: Path) -> list[dict[str, Any]]:
+    """Every policy of one seed, at what is left of its budget; what each spent."""
+    settings, seed, spent = config.equal_tokens, run.seed, []
+    write(folder / f"{config.baseline}.jsonl", DATA, config.baseline, seed)
+    free = set(copies.needed(plan, "policies", config.baseline))
+    for name in run.track(settings.policies, label="policy"):
+        row = plan["policies"][name]
+        made_from = copies.needed(plan, "policies", name)[:-1]
+        paid = [cost(DATA, *one, seed) for one in made_from if one not in free]
+        before = sum(map(sum, paid))
+        if before >= settings.tokens:
+            raise ValueError(
+                f"'{name}', seed {seed}, costs {before:,} tokens before its own training and the "
+                f"budget is {settings.tokens:,}: raise equal_tokens.tokens"
+            )
+        preset = params.read(PRESETS_PATH)[row["preset"]]
+        copy = copies.make(
+            run.folder / name,
+            share=["/".join(one) for one in made_from],
+            changes={"seeds": [seed]},
+            presets={"budgeted": preset | {"token_budget": settings.tokens - before}},
+        )
+        copy.run(copies.of_row("policies", name, row | {"preset": "budgeted"}))
+        copy.run(copies.sample(name))
+        write(folder / f"{name}.jsonl", copy.data, name, seed)
+        generated, trained = cost(copy.data, "policies", name, seed)
+        total = before + generated + trained
+        spent.append(
+            {
+                "policy": name,
+                "seed": seed,
+                "before": before,
+                "generated": generated,
+                "trained": trained,
+                "total": total,
+                "overshoot": round(total / settings.tokens - 1.0, 6),
+            }
+        )
+    return spent
+
+
+def cost(data: Path, table: str, name: str, seed: int) -> tuple[int, int]:
+    """Tokens that a row generated and trained on, with one seed."""
+    middle = "training/" if table == "policies" else ""
+    found = studies.read_json(data / f"{table}/{name}/{middle}{seed}/metrics.json")
+    return found.get("generated_tokens", 0), found.get("trained_tokens", 0)
+
+
+def write(path: Path, data: Path, policy: str, seed: int) -> None:
+    """What a policy's samples of one seed are worth, a row a test problem."""
+    prompts = list(lines.read(PROMPTS / "test.jsonl", Prompt))
+    samples = data / "samples" / policy / str(seed)
+    sampled, greedy = (
+        pools.by_problem(prompts, lines.read(samples / f"{name}.jsonl", Completion))
+        for name in ("test", "test_greedy")
+    )
+    lines.write(
+        path,
+        [
+            SeedResult(
+                policy=policy,
+                seed=seed,
+                id=prompt.id,
+                num_samples=len(own),
+                num_correct=sum(is_correct(row.completion, prompt.answer) for row in own),
+                greedy_correct=is_correct(only.completion, prompt.answer),
+            )
+            for (prompt, own), (_, (only,)) in zip(sampled, greedy, strict=True)
+        ],
+    )
+
+
+if __name__ == "__main__":
+    process.run(main)

@@ -1,0 +1,85 @@
+"""Study: how many wrong labels does a reward model bear?
+
+    dvc repro stages/studies/dvc.yaml:label_noise
+
+Trains the reward models of a row of `rewards` again, with a share of the training labels made
+wrong, the same of every seed's pairs, and tells how many of the held-out pairs, whose labels are
+left alone, each gets right.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from stages import params
+from stages.params import PRESETS_PATH, Params
+from stages.rows import DATA
+from stages.runtime import process
+from stages.studies import copies, markdown
+from stages.studies import study as studies
+
+
+class LabelNoise(Params):
+    """What is trained again, and how wrong its labels are."""
+
+    reward: str
+    """A row of `rewards`, of the kind preference."""
+    flip_percents: list[int]
+    """Of the training labels."""
+
+
+class Config(Params):
+    """What the study reads."""
+
+    seeds: list[int]
+    label_noise: LabelNoise
+
+
+def main() -> None:
+    """Write `metrics.json` and `report.md`."""
+    with studies.start("label_noise", rows=False, plots=False) as study:
+        config = studies.load(Config, "label_noise")
+        settings, plan = config.label_noise, studies.read_json(DATA / "plan.json")
+        row = plan["rewards"][settings.reward]
+        preset = params.read(PRESETS_PATH)[row["preset"]]
+        names = {percent: f"flipped-{percent}" for percent in settings.flip_percents}
+        copy = copies.make(
+            study.run.folder / "copy",
+            share=(f"policies/{row['from']}", row["on"]),
+            presets={
+                name: preset | {"members": 1, "flip_percent": percent}
+                for percent, name in names.items()
+            },
+        )
+        found: dict[str, dict[str, Any]] = {}
+        for percent, name in names.items():
+            copy.run(copies.of_row("rewards", name, row | {"preset": name}))
+            found[str(percent)] = {
+                str(seed): studies.read_json(copy.data / f"rewards/{name}/{seed}/metrics.json")[
+                    "heldout"
+                ]
+                for seed in config.seeds
+            }
+        study.write(found, render(found))
+
+
+def render(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The report: a row a share of wrong labels."""
+    seeds = list(next(iter(found.values())))
+    header = ["training labels flipped", "mean", *(f"seed {seed}" for seed in seeds)]
+    rows = []
+    for percent, own in found.items():
+        accuracies = [one["accuracy"] for one in own.values()]
+        mean = sum(one["value"] for one in accuracies) / len(accuracies)
+        rows.append([f"{percent} %", f"{100 * mean:.1f} %", *map(markdown.percent, accuracies)])
+    return "\n\n".join(
+        [
+            "# Wrong labels in the training of a reward model",
+            "Held-out pairs, labelled rightly, that a reward model gets right; in brackets "
+            "intervals over problems.",
+            markdown.table(header, rows) + "\n",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    process.run(main)

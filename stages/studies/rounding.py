@@ -1,0 +1,143 @@
+"""Study: how much of a result is rounding, and how much is the seed?
+
+    dvc repro stages/studies/dvc.yaml:rounding
+
+Trains policies with every seed again under other roundings: the instructions of the machine in
+place of the pinned ones, with one thread and with two (`POSTTRAIN_ROUNDING`, stages/__init__.py).
+All else is the same, and each rounding repeats to the bit, so what differs is the order of float32
+sums alone. Reports the standard deviation of accuracy between roundings beside that between seeds:
+a difference smaller than the former would not be the same on another kind of machine, were the
+instructions not pinned; one smaller than the latter would not be the same with another seed.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from stages import ROUNDING
+from stages.params import Params
+from stages.records import lines
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.rewards import answer_checker
+from stages.rows import DATA, PROMPTS
+from stages.runtime import process
+from stages.studies import copies, markdown
+from stages.studies import study as studies
+from stages.studies.copies import Copy
+
+PINNED = "pinned"
+MEASURES = {"test": "mean accuracy of the samples", "test_greedy": "greedy accuracy"}
+"""Files of a policy's samples -> what is told of them."""
+Table = Float[np.ndarray, "rounding seed"]
+
+
+class Rounding(Params):
+    """What is trained again."""
+
+    policies: list[str]
+    """Rows of `policies`; what they are made from is made again too."""
+    roundings: list[Literal["native", "native-2"]]
+    """Besides the pinned one, which the run itself has."""
+
+
+class Config(Params):
+    """What the study reads."""
+
+    seeds: list[int]
+    rounding: Rounding
+
+
+def main() -> None:
+    """Write `metrics.json` and `report.md`."""
+    if ROUNDING != PINNED:
+        raise ValueError(f"expected the study to start with POSTTRAIN_ROUNDING={PINNED} or unset")
+    with studies.start("rounding", rows=False, plots=False) as study:
+        config = studies.load(Config, "rounding")
+        plan, settings = studies.read_json(DATA / "plan.json"), config.rounding
+        folders = {PINNED: DATA}
+        for rounding in settings.roundings:
+            copy = copies.make(study.run.folder / rounding)
+            train(copy, plan, settings.policies, rounding)
+            folders[rounding] = copy.data
+        found = {
+            policy: {
+                measure: np.array(
+                    [
+                        [accuracy(data / f"samples/{policy}/{seed}/{measure}.jsonl")
+                         for seed in config.seeds]
+                        for data in folders.values()
+                    ]
+                )
+                for measure in MEASURES
+            }
+            for policy in settings.policies
+        }  # fmt: skip
+        metrics = {
+            "roundings": list(folders),
+            "seeds": config.seeds,
+            "policies": {
+                policy: {name: spread(table) for name, table in own.items()}
+                for policy, own in found.items()
+            },
+        }
+        study.write(metrics, render(metrics))
+
+
+def train(copy: Copy, plan: copies.Plan, policies: list[str], rounding: str) -> None:
+    """Make the policies and their samples under one rounding."""
+    made = [row for policy in policies for row in copies.needed(plan, "policies", policy)]
+    commands = [copies.of_row(*row, plan[row[0]][row[1]]) for row in dict.fromkeys(made)]
+    for command in (*commands, *map(copies.sample, policies)):
+        copy.run(command, POSTTRAIN_ROUNDING=rounding)
+
+
+def accuracy(path: Path) -> float:
+    """The share of right completions in a file of samples of the test problems."""
+    answers = {row.id: row.answer for row in lines.read(PROMPTS / "test.jsonl", Prompt)}
+    right = [
+        answer_checker.is_correct(row.completion, answers[row.id])
+        for row in lines.read(path, Completion)
+    ]
+    return sum(right) / len(right)
+
+
+def spread(table: Table) -> dict[str, Any]:
+    """Each accuracy, and the standard deviation between roundings and between seeds.
+
+    Between roundings: the root of the mean over seeds of the variance (ddof 1) over roundings of
+    one seed; between seeds likewise, with the two exchanged. None of a single one.
+    """
+    deviations = {}
+    for name, axis in (("between_roundings", 0), ("between_seeds", 1)):
+        enough = table.shape[axis] > 1
+        variance = table.var(axis=axis, ddof=1).mean() if enough else np.nan
+        deviations[name] = markdown.rounded([variance**0.5])[0] if enough else None
+    return {"accuracy": [markdown.rounded(row) for row in table], **deviations}
+
+
+def render(metrics: Mapping[str, Any]) -> str:
+    """The report."""
+    parts = [
+        "# Rounding beside seeds",
+        "Standard deviations of a policy's accuracy, in percentage points: between roundings of "
+        "one seed, and between seeds of one rounding. In the other columns each seed's accuracy.",
+    ]
+    for measure, told in MEASURES.items():
+        header = ["policy", "between roundings", "between seeds", *metrics["roundings"]]
+        rows = []
+        for policy, own in metrics["policies"].items():
+            one = own[measure]
+            names = ("between_roundings", "between_seeds")
+            deviations = ["" if one[n] is None else f"{100 * one[n]:.2f}" for n in names]
+            cells = [", ".join(f"{100 * value:.1f}" for value in row) for row in one["accuracy"]]
+            rows.append([policy, *deviations, *cells])
+        parts += [f"{told.capitalize()}:", markdown.table(header, rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    process.run(main)
