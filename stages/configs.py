@@ -1,6 +1,7 @@
 """Every entry point's `Config`, and whether params.yaml and the presets of the rows fit it."""
 
 import ast
+import functools
 import importlib
 import re
 from collections.abc import Iterator, Mapping
@@ -100,8 +101,9 @@ def wrong_preset(
         known = [one for one in presets if fits(config, presets[one])]
         yield f"{place}.preset: {PRESETS_PATH} has no '{name}'{meant(name, known)}"
         return
-    users = [other for other, one in modules.items() if fits(one.Config, presets[name])]
-    if users and place.entry_point not in users:
+    own = fits(config, presets[name])
+    users = [] if own else [n for n, one in modules.items() if fits(one.Config, presets[name])]
+    if users:
         known = [one for one in presets if fits(config, presets[one])]
         yield (
             f"{place}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
@@ -115,14 +117,19 @@ def wrong_preset(
 
 def fits(config: type[pydantic.BaseModel], preset: Any) -> bool:
     """Whether `preset` is one of this configuration."""
-    field = config.model_fields.get(PRESET)
-    if field is None:
+    if PRESET not in config.model_fields:
         return False
     try:
-        pydantic.TypeAdapter(field.annotation).validate_python(preset)
+        preset_of(config).validate_python(preset)
     except pydantic.ValidationError:
         return False
     return True
+
+
+@functools.cache
+def preset_of(config: type[pydantic.BaseModel]) -> Any:
+    """The TypeAdapter of its presets; to build one is slow."""
+    return pydantic.TypeAdapter(config.model_fields[PRESET].annotation)
 
 
 def validate(

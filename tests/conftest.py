@@ -26,6 +26,9 @@ def shrink(params: dict[str, Any], presets: dict[str, Any]) -> None:
     params["grpo"] |= {"num_steps": 2, "prompts_per_step": 8, "group_size": 4}
     for method in ("dpo", "ppo", "grpo"):
         params[method]["num_checkpoints"] = 1
+    for preset in presets.values():
+        if preset.get("num_minibatches", 0) > params["grpo"]["prompts_per_step"]:
+            preset["num_minibatches"] = params["grpo"]["prompts_per_step"]
     presets["cold_start"]["num_demonstrations"] = 100
     presets["judge"]["injection_pairs"] = 4
     presets["completions"] |= {"num_problems": 20, "num_completions": 2}

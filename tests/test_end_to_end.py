@@ -1,5 +1,6 @@
 """`dvc repro` in a copy of the repository: what runs, what does not, what MLflow then holds."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -7,56 +8,69 @@ import pytest
 from pipeline_copy import ROOT, PipelineCopy
 
 from stages import params
-from stages.recipe import TABLES, Recipe
 
-PLAN = Recipe.model_validate(params.read(ROOT / "params.yaml")["plan"])
-AFTER_GRPO = {
-    "train_grpo@grpo",
-    "sample_candidates@grpo-test",
-    "score_candidates@grpo-test",
-    "evaluate_policy@grpo",
-    "probe_policy@grpo",
-    "compare_policies",
-    "compare_rewards",
-    "compare_search",
-    "compare_probes",
-    "write_report",
-    "evaluate_checkpoints@grpo",
-    "report_overoptimization",
+POLICIES = list(params.read(ROOT / "params.yaml")["policies"])
+ROWS = {
+    "train": "policies",
+    "sample": "policies",
+    "evaluate": "policies",
+    "pool": "pools",
+    "label": "pairs",
+    "label_steps": "steps",
+    "reward": "rewards",
 }
-ALL = {
-    "trace_code",
-    "prepare_data",
-    "assemble_ensembles",
-    "compare_policies",
-    "compare_rewards",
-    "compare_search",
-    "compare_probes",
-    "write_report",
-    "report_overoptimization",
-    *(f"{stage}@{name}" for stage in TABLES for name in getattr(PLAN, stage)),
-}
+"""Stage -> the table of which it runs once a row."""
+DAPO = {"train": "grpo", "preset": "dapo", "from": "sft", "on": "rewards/rule"}
 pytestmark = pytest.mark.slow
+
+
+def of_policy(*names: str) -> set[str]:
+    return {f"{stage}@{name}" for stage in ("train", "sample", "evaluate") for name in names}
+
+
+def all_stages() -> set[str]:
+    content = params.read(ROOT / "params.yaml")
+    single = {"plan", "trace_code", "prepare_data", "compare", "track"}
+    return single | {f"{stage}@{name}" for stage, table in ROWS.items() for name in content[table]}
 
 
 @pytest.fixture(scope="module")
 def repository(pipeline_copy: Callable[..., PipelineCopy]) -> PipelineCopy:
-    copy = pipeline_copy(lambda params: None)
-    assert copy.repro() == ALL
+    copy = pipeline_copy(lambda params, presets: None)
+    assert copy.repro() == all_stages()
     return copy
 
 
-def test_every_stage_really_ran_and_the_comparison_names_each_policy(repository: PipelineCopy):
-    comparison = repository.read("data/compare_policies/metrics.json")["policies"]
-    assert set(comparison) == set(PLAN.evaluate_policy)
-    for name, numbers in comparison.items():
-        accuracy = numbers["mean_accuracy"]
-        assert 0 <= numbers["mean_accuracy_low"] <= accuracy <= numbers["mean_accuracy_high"] <= 1
-        assert ("versus_baseline" in numbers) == (name != "sft")
-    assert (repository.path / "data/compare_policies/report.md").read_text().count("grpo") > 1
-    for name in ("train_ppo/ppo", "train_grpo/grpo"):
-        assert (repository.path / f"data/{name}/policy/model.safetensors").exists()
-        assert (repository.path / f"data/{name}/rollouts.jsonl").read_text()
+def test_the_default_is_at_most_thirty_stage_runs():
+    assert len(all_stages()) <= 30
+
+
+def test_every_policy_is_there_for_each_seed_and_the_report_compares_them(repository: PipelineCopy):
+    metrics = repository.read("data/report/metrics.json")
+    assert list(metrics["policies"]) == POLICIES
+    assert metrics["seeds"] == [0, 1]
+    for one in metrics["policies"].values():
+        accuracy = one["mean_accuracy"]
+        assert 0 <= accuracy["value"] <= 1
+        assert set(accuracy["seeds"]) == {"0", "1"}
+    for name in POLICIES:
+        weights = [
+            (repository.path / f"data/policies/{name}/model/{seed}/model.safetensors").read_bytes()
+            for seed in (0, 1)
+        ]
+        assert weights[0] != weights[1]
+    assert len((repository.path / "data/report/verdict.txt").read_text().splitlines()) == 3
+
+
+def test_no_output_but_a_run_record_holds_a_time(repository: PipelineCopy):
+    words = ('"seconds"', "time/", "_seconds")
+    told = [
+        path.relative_to(repository.path).as_posix()
+        for path in (repository.path / "data").rglob("*")
+        if path.suffix in {".json", ".jsonl", ".csv", ".md"} and "runs" not in path.parts
+        if any(word in path.read_text(encoding="utf-8") for word in words)
+    ]
+    assert told == []
 
 
 def test_a_second_run_does_nothing(repository: PipelineCopy):
@@ -65,22 +79,69 @@ def test_a_second_run_does_nothing(repository: PipelineCopy):
     assert (repository.path / "dvc.lock").read_bytes() == lock
 
 
-def test_one_changed_parameter_reruns_its_descendants_and_changing_it_back_runs_nothing(
+def test_a_policy_is_one_line_and_gone_with_it(repository: PipelineCopy):
+    before, lock = repository.records(), (repository.path / "dvc.lock").read_bytes()
+    text = (repository.path / "params.yaml").read_text()
+    repository.change(lambda params, presets: params["policies"].update(dapo=DAPO))
+    assert repository.repro() == {"plan", *of_policy("dapo"), "compare", "track"}
+    assert list(repository.read("data/report/metrics.json")["policies"]) == [*POLICIES, "dapo"]
+    (repository.path / "params.yaml").write_text(text)
+    # What gathers has seen these rows before, and is restored.
+    assert repository.repro() == {"plan"}
+    assert list(repository.read("data/report/metrics.json")["policies"]) == POLICIES
+    assert not (repository.path / "data/policies/dapo").exists()
+    assert repository.records() == before
+    assert stages_of(repository) == stages_of_text(lock)
+
+
+def stages_of(repository: PipelineCopy) -> Any:
+    return stages_of_text((repository.path / "dvc.lock").read_bytes())
+
+
+def stages_of_text(lock: bytes) -> Any:
+    """dvc.lock without what is no stage any more, and without plan, which reads the files whole."""
+    from ruamel.yaml import YAML
+
+    stages = YAML(typ="safe").load(lock.decode())["stages"]
+    return {name: one for name, one in stages.items() if "dapo" not in name and name != "plan"}
+
+
+def test_a_changed_preset_reruns_who_inherits_it_and_a_reverted_one_restores(
     repository: PipelineCopy,
 ):
     before = repository.records()
-    lock = (repository.path / "dvc.lock").read_bytes()
+    path = repository.path / "stages/presets.yaml"
+    text = path.read_text()
 
-    def set_steps(number: int) -> Callable[[dict[str, Any]], None]:
-        return lambda params: params["train_grpo"]["loop"].update(num_steps=number)
+    def weigh_less(params: dict[str, Any], presets: dict[str, Any]) -> None:
+        presets["dpo"]["beta"] = 0.25
 
-    repository.change(set_steps(3))
-    assert repository.repro() == AFTER_GRPO
-    assert (repository.path / "dvc.lock").read_bytes() != lock
-    repository.change(set_steps(2))
-    assert repository.repro() == set()
+    repository.change(weigh_less)
+    both = {"plan", "trace_code", *of_policy("dpo", "dpo-ai"), "compare", "track"}
+    assert repository.repro() == both
+    path.write_text(text)
+    assert repository.repro() <= {"plan", "trace_code"}
     assert repository.records() == before
-    assert (repository.path / "dvc.lock").read_bytes() == lock
+
+
+def test_one_number_of_a_method_reruns_its_policies_alone(repository: PipelineCopy):
+    before = repository.records()
+    repository.change(lambda params, presets: params["grpo"].update(num_steps=3))
+    assert repository.repro() == {"plan", *of_policy("grpo"), "compare", "track"}
+    repository.change(lambda params, presets: params["grpo"].update(num_steps=2))
+    assert repository.repro() == {"plan"}
+    assert repository.records() == before
+
+
+def test_a_wrong_word_costs_nothing_and_is_told_with_what_was_meant(repository: PipelineCopy):
+    text = (repository.path / "params.yaml").read_text()
+    wrong = DAPO | {"from": "sfft"}
+    repository.change(lambda params, presets: params["policies"].update(dapo=wrong))
+    with pytest.raises(AssertionError, match=r"no policy 'sfft'; did you mean 'sft'\?"):
+        repository.repro()
+    assert not (repository.path / "data/policies/dapo").exists()
+    (repository.path / "params.yaml").write_text(text)
+    assert repository.repro() <= {"plan"}
 
 
 def test_mlflow_holds_one_run_an_execution_and_one_manifest_a_lock(repository: PipelineCopy):
@@ -90,6 +151,18 @@ def test_mlflow_holds_one_run_an_execution_and_one_manifest_a_lock(repository: P
         manifests = [run for run in runs if "posttrain.manifest" in run.data.tags]
         return sorted(found for found in ids if found), len(manifests)
 
-    assert held() == (sorted(repository.executions), len(repository.locks))
+    executions, manifests = held()
+    assert executions == sorted(repository.executions)
+    assert manifests == 4  # the first, with dapo, with another beta, with another number of steps
     repository.run("-m", "stages.track")
-    assert held() == (sorted(repository.executions), len(repository.locks))
+    assert held() == (executions, manifests)
+
+
+def test_every_stage_left_a_record_with_cpu_threads_and_seconds(repository: PipelineCopy):
+    records = repository.records()
+    assert set(records) == all_stages() - {"plan", "trace_code", "track"}
+    for path in repository.path.glob("data/runs/**/run.json"):
+        record = json.loads(path.read_text())
+        assert record["threads"] == 1
+        assert record["cpu"]["flags"]
+        assert record["seconds"] > 0

@@ -1,0 +1,240 @@
+"""What `plan` refuses, in which words, and what it deletes: on this repository's own files."""
+
+import copy
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from stages import configs, params, plan, rows, tables
+from stages.rows import TABLES
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted((ROOT / "stages/recipes").glob("*.yaml"))
+LIKE = {"train": "grpo", "preset": "dapo", "from": "sft", "on": "rewards/rule"}
+
+
+@pytest.fixture(scope="module")
+def modules():
+    return configs.entry_points(ROOT / "dvc.yaml", ROOT / "stages")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The files that plan reads, in an empty folder."""
+    for name in ("params.yaml", "dvc.yaml", "stages/presets.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "stages/recipes", tmp_path / "stages/recipes")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tables, "OWN_SOURCES", ROOT / "stages/rewards/own")
+    return tmp_path
+
+
+@pytest.fixture
+def problems(files, modules, monkeypatch):
+    """What is wrong with params.yaml, and with recipes, after an edit."""
+    monkeypatch.setattr(configs, "entry_points", lambda: modules)
+
+    def find(edit=lambda content: None, *recipes):
+        content = YAML(typ="safe").load(ROOT / "params.yaml")
+        edit(content)
+        with Path("params.yaml").open("w") as file:
+            YAML(typ="safe").dump(content, file)
+        return plan.check([Path("params.yaml"), *recipes])[1]
+
+    return find
+
+
+def row(table, name, **words):
+    def edit(content):
+        before = content[table].get(name, LIKE if table == "policies" else {})
+        content[table][name] = {**before, **{key.rstrip("_"): word for key, word in words.items()}}
+
+    return edit
+
+
+def test_what_is_committed_is_right(problems):
+    assert problems() == []
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_is_right_and_says_where_it_is(problems, recipe):
+    found = problems(lambda content: None, recipe)
+    # people's pairs are a file that the user puts there
+    assert [one for one in found if "there is no data/raw/" not in one] == []
+    relative = recipe.relative_to(ROOT).as_posix()
+    Path("dvc.yaml").write_text(f"vars: [{relative}]\n")
+    assert plan.switched_on() == ([Path("params.yaml"), Path(relative)], [])
+    first = recipe.read_text().splitlines()[0]
+    assert first.startswith("# ")
+    assert "https://arxiv.org/abs/" in recipe.read_text()
+
+
+def test_a_policy_is_one_line(problems):
+    assert problems(row("policies", "dapo")) == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (row("policies", "dapo", from_="sfft"),
+         "policies.dapo.from: there is no policy 'sfft'; did you mean 'sft'?"),
+        (row("policies", "dapo", on="rewards/rules"),
+         "policies.dapo.on: no row makes 'rewards/rules'; did you mean 'rewards/rule'?"),
+        (row("policies", "dapo", on="pairs/verifier"),
+         "policies.dapo.on: train_grpo learns nothing from 'pairs/verifier'; it reads rewards"),
+        (row("policies", "dapo", preset="dapoo"),
+         "policies.dapo.preset: stages/presets.yaml has no 'dapoo'; did you mean 'dapo'?"),
+        (row("policies", "dapo", preset="simpo"),
+         "policies.dapo.preset: 'simpo' is a preset of train_dpo; those of train_grpo are"),
+        (row("policies", "dapo", train="gpro"),
+         "policies.dapo.train: there is no stages/train_gpro.py; did you mean 'grpo'?"),
+        (row("policies", "dapo", train=3), "policies.dapo.train: expected a word, found 3"),
+        (row("policies", "dapo", form="sft"), "policies.dapo.form: unknown key; remove it"),
+        (row("policies", "dapo", from_="base"),
+         "policies.dapo.from: model.path is null, and a random model knows nothing"),
+        (row("policies", "base"), "policies.base: 'base' is the model of section `model`"),
+        (row("policies", "a/b"), "policies.a/b: a row's name is that of a folder"),
+        (row("policies", "rft", train="sft", preset="rejection_sampling", on="pairs/verifier"),
+         "'pairs/verifier', by verifier, holds no demonstrations; selection and revision do"),
+        (row("pools", "sft", split="test"),
+         "pools.sft.split: expected one of ['train', 'preference'], found 'test'"),
+        (row("rewards", "rule", on="own/brevty"),
+         "rewards.rule.on: no row makes 'own/brevty'; did you mean 'own/brevity'?"),
+        (row("pairs", "judge", by="people", preset="hh_rlhf", on="raw/hh.jsonl"),
+         "pairs.judge.on: there is no data/raw/hh.jsonl: put the file there"),
+        (lambda content: content.update(baseline="stf"),
+         "baseline: no row makes it; did you mean 'sft'?"),
+        (lambda content: content.update(seeds=[]), "seeds: expected a list of at least one"),
+        (lambda content: content.update(seeds=[0, 0]), "seeds: expected each once"),
+        (lambda content: content.update(polcies={}), "polcies: unknown key; remove it"),
+        (lambda content: content.pop("lora"), "lora: missing"),
+        (lambda content: content["grpo"].update(num_step=3), "grpo.num_step: unknown key"),
+        (lambda content: content["grpo"]["optim"].update(learning_rate="fast"),
+         "grpo.optim.learning_rate: Input should be a valid number (found 'fast')"),
+        (lambda content: content["policies"].update(sft=None),
+         "policies.sft: expected {train, preset, from, on}, found None"),
+    ],
+)  # fmt: skip
+def test_a_wrong_word_is_told_with_what_was_meant(problems, edit, told):
+    assert [one for one in problems(edit) if told in one] != [], problems(edit)
+
+
+def test_everything_is_told_at_once_and_a_mistyped_key_as_one_mistake(problems):
+    def edit(content):
+        row("policies", "dapo", from_="sfft", preset="dapoo")(content)
+        content["grpo"]["num_stepps"] = content["grpo"].pop("num_steps")
+        content["seeds"] = [1, 1]
+
+    assert problems(edit) == [
+        "policies.dapo.from: there is no policy 'sfft'; did you mean 'sft'?",
+        "seeds: expected each once, and none below 0, found [1, 1]",
+        "policies.dapo.preset: stages/presets.yaml has no 'dapoo'; did you mean 'dapo'?",
+        "grpo.num_stepps: unknown key; did you mean 'num_steps'?",
+    ]
+
+
+def test_a_wrong_number_of_a_preset_is_told_by_its_name(problems, files):
+    path = files / "stages/presets.yaml"
+    text = path.read_text()
+    assert text.count("\nverifier: {max_pairs_per_problem: 4}") == 1
+    path.write_text(text.replace("max_pairs_per_problem: 4}", "max_pairs_per_problem: x}"))
+    found = problems()
+    assert len(found) == 1
+    assert found[0].startswith("stages/presets.yaml: verifier.max_pairs_per_problem: ")
+    assert found[0].endswith("(found 'x')")
+
+
+def test_rows_that_need_each_other_are_told_as_a_circle(problems):
+    def edit(content):
+        content["policies"]["dpo"]["from"] = "dpo-2"
+        content["policies"]["dpo-2"] = content["policies"]["dpo"] | {"from": "dpo"}
+
+    assert problems(edit) == [
+        "rows that need each other: policies/dpo -> policies/dpo-2 -> policies/dpo"
+    ]
+
+
+def test_a_row_of_a_recipe_that_says_something_else_is_refused(problems):
+    other = Path("other.yaml")
+    other.write_text(
+        "tables: {other: other.yaml}\nbaseline: dpo\n"
+        "policies: {sft: {train: sft, preset: cold_start, from: base, on: demonstrations}}\n"
+    )
+    assert problems(lambda content: None, other) == [
+        "other.yaml: baseline: unknown key; remove it",
+        "policies.sft: has other words in another file than in other.yaml",
+    ]
+
+
+def test_a_recipe_that_does_not_say_where_it_is_is_refused(files):
+    Path("mine.yaml").write_text("policies: {}\n")
+    Path("dvc.yaml").write_text("vars: [mine.yaml, gone.yaml]\n")
+    _, found = plan.switched_on()
+    assert found[0] == (
+        "mine.yaml: tables: expected `tables: {mine: mine.yaml}`, found None"
+    )
+    assert found[1].startswith("dvc.yaml: vars: ")
+
+
+def test_what_no_row_makes_is_deleted_and_every_table_has_a_folder(tmp_path):
+    kept = ["policies/base/model", "policies/sft/model", "samples/sft", "runs/train/sft",
+            "runs/prepare_data", "raw", "studies/search"]  # fmt: skip
+    gone = ["policies/dapo/model", "samples/dapo", "evaluations/dapo", "runs/train/dapo",
+            "runs/sample/dapo", "pools/dapo", "pools/.dapo.partial", "runs/reward/old"]  # fmt: skip
+    for folder in (*kept, *gone):
+        (tmp_path / folder).mkdir(parents=True)
+    plan.tidy(tmp_path, {table: {} for table in TABLES} | {"policies": {"sft": {}}})
+    assert [folder for folder in kept if not (tmp_path / folder).is_dir()] == []
+    assert [folder for folder in gone if (tmp_path / folder).exists()] == []
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {*TABLES, "samples", "evaluations", "runs", "raw", "studies"}
+
+
+def test_plan_json_holds_the_rows_as_they_are_written(tmp_path):
+    shutil.copytree(ROOT / "stages", tmp_path / "stages")
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    command = [sys.executable, "-m", "stages.plan"]
+    recipe = "stages/recipes/iterative_dpo.yaml"
+
+    def run(*words):
+        return subprocess.run(
+            [*command, *words], cwd=tmp_path, check=False, capture_output=True, text=True
+        )
+
+    text = (tmp_path / "dvc.yaml").read_text()
+    (tmp_path / "dvc.yaml").write_text(text.replace("vars: []", f"vars: [{recipe}]"))
+    result = run("--default", "params.yaml", "--iterative-dpo", recipe)
+    assert result.returncode == 0, result.stderr
+    written = json.loads((tmp_path / "data/plan.json").read_text())
+    content = params.read(ROOT / "params.yaml")
+    assert list(written) == list(TABLES)
+    assert list(written["policies"]) == [*content["policies"], "dpo-2", "dpo-3"]
+    assert written["rewards"] == content["rewards"]
+    # The check of the first stage has nothing left to do.
+    passed = [path.name for path in (tmp_path / ".pipe/preflight").iterdir()]
+    assert len(passed) == 1
+    (tmp_path / "params.yaml").write_text("seeds: [0]\n")
+    result = run("--check")
+    assert result.returncode == 1
+    assert "policies: expected rows, found None" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_words_of_a_row_are_those_that_a_stage_is_told():
+    content = params.read(ROOT / "params.yaml")
+    for table in TABLES:
+        for name, words in content[table].items():
+            told = [word for key, value in words.items() for word in (f"--{key}", value)]
+            found = rows.parse((name, *told))
+            assert found.name == name
+            assert found.policy == words["from"]
+            assert found.preset == words.get("preset", words.get("split"))
+            assert found.on == words.get("on", "")
+    assert copy.copy(tables.WORDS).keys() == set(TABLES)
