@@ -11,7 +11,18 @@ from stages.loops.preference import PreferencePreset
 CONTENT = params.read(Path(__file__).parents[1] / params.PRESETS_PATH)
 GROUP_RL = [name for name, entry in CONTENT.items() if "sampling" in entry]
 PPO = [name for name, entry in CONTENT.items() if "value_lam" in entry]
-PREFERENCE = ["dpo", "cdpo", "robust", "ipo_sum", "ipo_mean", "hinge", "simpo", "orpo", "cpo", "kto"]
+PREFERENCE = "dpo cdpo robust ipo_sum ipo_mean hinge simpo orpo cpo kto".split()
+    "dpo",
+    "cdpo",
+    "robust",
+    "ipo_sum",
+    "ipo_mean",
+    "hinge",
+    "simpo",
+    "orpo",
+    "cpo",
+    "kto",
+]
 
 
 def changed(name: str, changes: dict[str, Any]) -> dict[str, Any]:

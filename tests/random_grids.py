@@ -9,8 +9,7 @@ import torch
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from stages.loops.choices.aggregation import Counts
-from stages.loops.objective import New, ObjectiveConfig, Part, Weights, part_loss
+from stages.loops.objective import Counts, New, ObjectiveConfig, Part, Weights, part_loss
 from stages.models.batch import Batch
 
 GRADED = ("logprobs", "entropies", "full_kl")

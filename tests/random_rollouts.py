@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tiny_checkpoints import CPU, EOS, PAD, random_ids
 from torch import Tensor
 
-from stages.loops.old_logprobs import frozen_logprobs
+from stages.loops.divergence import frozen_logprobs
 from stages.loops.rollouts import Rollouts, batch_groups
 from stages.models.batch import collate
 from stages.records.problems import Prompt
@@ -27,7 +27,7 @@ class Drawn:
     correct: list[bool]
 
     def ref_logprobs(self) -> Tensor:
-        """In float64, which `measured.reference_logprobs` does not keep."""
+        """In float64, which `divergence.reference_logprobs` does not keep."""
         every = self.rollouts.mask().any(1)
         batch = collate(batch_groups(self.rollouts, every, 0), 0, PAD, CPU)
         (found,) = frozen_logprobs(REFERENCE, [batch], temperature=TEMPERATURE)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from random_grids import examples
 
-from stages.loops.choices.advantage import Advantage
-from stages.loops.choices.scored import Scored
+from stages.loops import advantages
+from stages.loops.advantages import Advantage, Scored
 
 CHOICES = {
     "group_zscore": {"ddof": 1, "eps": 1e-4},
@@ -59,7 +59,8 @@ class Drawn:
         if name == "step_zscore":
             first = torch.arange(self.mask.shape[1]) == 0
             steps = torch.where(first, self.rewards[:, None] / 2, 0.0)
-        return ADVANTAGES[name](
+        return advantages.of_tokens(
+            ADVANTAGES[name],
             Scored(
                 end_rewards=self.rewards if steps is None else self.rewards / 2,
                 penalties=self.penalties,
@@ -69,7 +70,7 @@ class Drawn:
                 greedy_rewards=lambda: self.greedy,
                 step_rewards=steps,
                 step_ends=None if steps is None else first.expand_as(self.mask),
-            )
+            ),
         )
 
 

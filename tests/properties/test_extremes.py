@@ -20,10 +20,9 @@ from random_grids import Grids, examples
 from stages.algorithms.aggregation import masked_whiten
 from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss, clipped_value_loss
 from stages.algorithms.token_advantages import gae
-from stages.loops.choices.advantage import Advantage
-from stages.loops.choices.pair_logprobs import PairLogprobs
-from stages.loops.choices.preference_loss import PreferenceLoss
-from stages.loops.choices.scored import Scored
+from stages.loops import advantages
+from stages.loops.advantages import Advantage, Scored
+from stages.loops.preference import PairLogprobs
 
 dtypes = st.sampled_from([torch.float32, torch.float64])
 
@@ -116,7 +115,8 @@ def test_rewards_far_from_0_that_hardly_differ(kind, scale, data):
     rewards = torch.full((len(groups),), scale)
     rewards = torch.where(torch.tensor(steps) > 0, rewards.nextafter(2 * rewards), rewards)
     by_step = kind == "step_zscore"
-    found = advantage(
+    found = advantages.of_tokens(
+        advantage,
         Scored(
             end_rewards=rewards,
             penalties=torch.zeros(len(groups), 2),
@@ -126,7 +126,7 @@ def test_rewards_far_from_0_that_hardly_differ(kind, scale, data):
             greedy_rewards=lambda: torch.full_like(rewards, scale),
             step_rewards=rewards[:, None] * torch.tensor([0.0, 1.0]) if by_step else None,
             step_ends=torch.tensor([[False, True]] * len(groups)) if by_step else None,
-        )
+        ),
     )
     assert found.isfinite().all()
     if "eps" in chosen:
@@ -151,28 +151,26 @@ def test_gae_and_whitening_of_any_scale_with_anything_outside(grids, scale, dtyp
     assert all(torch.equal(found, results[0]) for found in results[1:])
 
 
-@pytest.mark.parametrize("name", presets.CONTENT["preference"])
+@pytest.mark.parametrize("name", presets.PREFERENCE)
 @examples(15)
 @given(data=st.data(), dtype=dtypes)
 def test_pairs_of_any_likelihood(name, data, dtype):
-    loss = TypeAdapter(PreferenceLoss).validate_python(presets.CONTENT["preference"][name])
+    loss = presets.loss(name)
     sums = st.lists(st.sampled_from([0.0, -1e-9, -0.3, -50.0, -1e6]), min_size=4, max_size=4)
     leaves = [torch.tensor([n], dtype=dtype, requires_grad=True) for n in data.draw(sums)]
     chosen, rejected, chosen_ref, rejected_ref = leaves
     if loss.kind == "kto":
         desirable = torch.tensor([data.draw(st.booleans())])
-        found, _ = loss(chosen, chosen_ref, desirable, rejected_ref.detach().abs().sum())
-    else:
         found, _ = loss(
-            PairLogprobs(
-                chosen=chosen,
-                rejected=rejected,
-                chosen_ref=chosen_ref,
-                rejected_ref=rejected_ref,
-                chosen_lengths=torch.tensor([3]),
-                rejected_lengths=torch.tensor([1]),
-            )
+            logprobs=chosen,
+            ref_logprobs=chosen_ref,
+            desirable=desirable,
+            reference_point=rejected_ref.detach().abs().sum(),
         )
+    else:
+        lengths = torch.tensor([3]), torch.tensor([1])
+        pairs = PairLogprobs(chosen, rejected, chosen_ref, rejected_ref, *lengths)
+        found, _ = loss(**pairs._asdict())
     found.sum().backward()
     assert found.isfinite().all()
     assert all(leaf.grad is None or leaf.grad.isfinite().all() for leaf in leaves)

@@ -6,7 +6,7 @@ Some are found by tests that exist for another reason, and only named here:
 |---|---|---|
 | Wrong loss scale: mean of means | trl#5619, verl#3332 | `test_policy_objective_properties`, `test_loop_properties`, `test_preference_properties`; PPO's and GRPO's own, `tests/stages/loops` |
 | KL estimator and its gradient | OpenRLHF#1309, trl#4638 | `test_kl_gradients`; `tests/stages/algorithms/test_kl.py` |
-| Temperature not in the log-probs | trl#3029, NeMo-RL#935 | here; `tests/stages/loops/test_group_rl.py`, `test_old_logprobs.py` |
+| Temperature not in the log-probs | trl#3029, NeMo-RL#935 | here; `tests/stages/loops/test_group_rl.py`, `test_divergence.py` |
 | Sampler with stale weights | trl#5312, NeMo-RL#4018 | here; `tests/stages/engines/test_transformers.py` |
 | EOS and padding in the mask | trl#3091, verl#535 | here; `tests/stages/models/test_policy.py` (the first token, too) |
 | NaN from rows without tokens | open-instruct#1685, OpenRLHF#1240 | here; `test_extremes` |
@@ -14,7 +14,7 @@ Some are found by tests that exist for another reason, and only named here:
 | Silent truncation, bad rows | trl#6320, autocontext#1067 | here; `tests/stages/test_prepare_data.py` |
 | Labels on other rows after a shuffle | open-instruct#1484 | here; `test_preference_properties` |
 | Stale data cache | open-instruct#1497 | `tests/architecture/test_dvc_deps.py` |
-| Dropout in old and reference | trl#3234 | here; `tests/stages/models/test_policy.py`, `test_old_logprobs.py` |
+| Dropout in old and reference | trl#3234 | here; `tests/stages/models/test_policy.py`, `test_divergence.py` |
 | A score that depends on the batch | reward-bench#137, trl#2633 | here; `tests/stages/models/test_scalar_head.py` |
 | A run that does not repeat | verl#3126 | "twice gives the same bits", `tests/stages/loops` |
 """  # noqa: E501
@@ -28,20 +28,20 @@ from exact_models import assert_same, language_model, scalar_model, take_gradien
 from hypothesis import given
 from hypothesis import strategies as st
 from random_grids import examples
-from stages.loops.actor import Actor, Task
 from tiny_checkpoints import CPU, EOS, PAD, build, compute, load, random_ids
 from tiny_rollouts import OPTIM, decode, make_demonstrations, make_prompts, make_sampler, weights
 
 from stages.algorithms.aggregation import token_mean
-from stages.loops import group_rl, measured, rollouts
+from stages.loops import divergence, group_rl, rollouts
 from stages.loops.group_preset import GroupRlConfig
+from stages.loops.rollouts import Actor, Task
 from stages.models import policy, scalar_head
 from stages.models.batch import Group, collate, micro_batches
 from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(12)
 SETTINGS = {"num_steps": 1, "prompts_per_step": 4, "group_size": 4, "temperature": 0.7}
-SETTINGS |= {"max_new_tokens": 6, "optim": OPTIM}
+SETTINGS |= {"max_new_tokens": 6, "num_checkpoints": 0, "optim": OPTIM}
 
 
 def train(model, schedule, *, reward, sampler=None, preset="dapo", **changes):
@@ -88,7 +88,7 @@ def test_temperature_is_in_every_log_prob_so_reference_and_sampler_agree_at_the_
         temperature=temperature,
         max_new_tokens=6,
     )
-    found = measured.reference_logprobs(model, drawn, compute(), PAD, temperature)
+    found = divergence.reference_logprobs(model, drawn, compute(), PAD, temperature)
     torch.testing.assert_close(found, drawn.sampler_logprobs(), rtol=1e-4, atol=1e-4)
 
 

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from random_grids import examples
 from random_rollouts import NEW, OLD, REFERENCE, TEMPERATURE, Drawn, rollouts
 from tiny_checkpoints import CPU, PAD, compute
+from tiny_rollouts import OPTIM
 
-from stages.loops import critic
-from stages.loops.experience import ValuePart
-from stages.loops.minibatches import Minibatch, rows_of, split
-from stages.loops.objective import Weights, accumulate, make_parts
+from stages.loops.critic import Critic, ValueConfig, ValuePart
+from stages.loops.minibatches import Minibatch, make_parts, rows_of, split
+from stages.loops.objective import Weights
+from stages.loops.policy_gradient import accumulate
+from stages.optim import OptimConfig
 
 # The checks of types within our code pick the items of a list at random.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
@@ -90,10 +92,9 @@ def value_gradient(drawn: Drawn, **limits) -> torch.Tensor:
         )
         for batch in minibatch.batches
     ]
-    config = critic.ValueConfig(
-        init="reward_model", trunk="own", clip=0.5, coef=1.0, warmup_steps=0
-    )
-    critic.learn(VALUE, parts, minibatch.counts.num_tokens, config)
+    config = ValueConfig(init="reward_model", trunk="own", clip=0.5, coef=1.0, warmup_steps=0)
+    critic = Critic(VALUE, config, OptimConfig(**OPTIM))
+    critic.add_gradient(parts, minibatch.counts.num_tokens)
     return take_gradient(VALUE)
 
 

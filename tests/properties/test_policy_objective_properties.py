@@ -1,6 +1,6 @@
 """The loss of a policy's optimizer step is a function of its tokens, not of how they are laid out.
 
-For every preset of params.yaml and for random combinations of all choices: the same value
+For every preset of presets.yaml and for random combinations of all choices: the same value
 and gradient, to rounding, under any split into micro-batches, any order of rows, any padding
 on either side, and whatever stands in the padding.
 """

@@ -1,7 +1,7 @@
 """The gradient of a step of SFT, of the reward model and of preferences, in float64.
 
 It does not depend on micro-batches, on what shares a row, nor on the order of rows. The
-preference losses are those of params.yaml; KTO pairs neighbours, so its order is kept.
+preference losses are those of presets.yaml; KTO pairs neighbours, so its order is kept.
 """
 
 from dataclasses import replace
@@ -14,20 +14,18 @@ import torch
 from exact_models import assert_same, language_model, scalar_model, take_gradient
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
 from random_grids import examples
 from tiny_checkpoints import PAD, compute
 from tiny_rollouts import OPTIM, make_demonstrations, make_pairs
 
 from stages.loops import kto, preference, reward, sft
-from stages.loops.choices.preference_loss import PreferenceLoss
-from stages.loops.judged_rows import judged_rows
-from stages.loops.kto import KtoReference
-from stages.loops.preference import PreferenceConfig
+from stages.loops.kto import KtoReference, judged_rows
+from stages.loops.preference import PreferenceConfig, PreferenceLoss
 from stages.loops.reward import RewardConfig
 from stages.loops.sft import SftConfig
 
 SIZES = {"num_epochs": 1, "batch_size": 6, "optim": OPTIM}
+KEPT = SIZES | {"num_checkpoints": 0}
 DEMONSTRATIONS = make_demonstrations(6)
 # Labels that differ: each must follow its pair.
 PAIRS = [replace(pair, probability=0.5 + i / 12) for i, pair in enumerate(make_pairs(6))]
@@ -37,7 +35,7 @@ REFERENCE = -10 * torch.rand(6, 2, generator=torch.Generator().manual_seed(3))
 
 def sft_steps(rows, order, settings):
     rows = [DEMONSTRATIONS[i] for i in rows]
-    config = SftConfig(**SIZES, num_demonstrations=None, tasks=None, learn_prompt=False)
+    config = SftConfig(**SIZES)
     return LANGUAGE, sft.train(LANGUAGE, rows, [order], config, settings, PAD)
 
 
@@ -46,16 +44,13 @@ def reward_steps(rows, order, settings):
     return SCALAR, reward.train(SCALAR, pairs, [order], config, settings, PAD)
 
 
-LOSSES = {
-    name: TypeAdapter(PreferenceLoss).validate_python(loss)
-    for name, loss in presets.CONTENT["preference"].items()
-}
+LOSSES = {name: presets.loss(name) for name in presets.PREFERENCE}
 PAIR_LOSSES = {name: loss for name, loss in LOSSES.items() if loss.kind != "kto"}
 
 
 def preference_steps(loss):
     def steps(rows, order, settings):
-        pairs, config, ref = [PAIRS[i] for i in rows], PreferenceConfig(**SIZES), REFERENCE[rows]
+        pairs, config, ref = [PAIRS[i] for i in rows], PreferenceConfig(**KEPT), REFERENCE[rows]
         return LANGUAGE, preference.train(
             LANGUAGE, pairs, ref, [order], loss, config, settings, PAD
         )
@@ -119,7 +114,7 @@ def kto_gradient(loss, rows, **limits):
     judged = judged_rows(make_pairs(6))
     mismatched = torch.full((len(kto.mismatched_groups(judged, rows)),), -9.0).double()
     ref = KtoReference(matched=REFERENCE.double().flatten(), mismatched=[mismatched])
-    config = PreferenceConfig(**SIZES)
+    config = PreferenceConfig(**KEPT)
     before = torch.get_default_dtype()
     # The loop collects what it logs in the default precision.
     torch.set_default_dtype(torch.float64)
