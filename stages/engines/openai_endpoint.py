@@ -145,18 +145,18 @@ class EndpointChooser:
                 return (
                     f"expected {place} to answer, found that it cannot be reached: {error}. Start "
                     f"it (vllm serve <model>), correct the URL, or judge with a policy "
-                    f"(judge_preferences.judge: {{kind: policy}})."
+                    f"(a preset whose judge is {{kind: policy}})."
                 )
             case openai.AuthenticationError() | openai.PermissionDeniedError():
                 return f"{place} refuses the key: set the environment variable {KEY}."
             case openai.NotFoundError():
                 return (
                     f"{place} knows no model '{self.model}' or no {self.api} API: correct "
-                    f"judge_preferences.judge in params.yaml, or the URL, which ends in /v1."
+                    f"`judge` of the preset, or the URL, which ends in /v1."
                 )
         return (
-            f"{place} refuses the request: {error}. What it is asked for stands under "
-            f"judge_preferences in params.yaml (api, top_logprobs, reasoning)."
+            f"{place} refuses the request: {error}. What it is asked for stands in the "
+            f"preset (api, top_logprobs, reasoning)."
         )
 
 

@@ -87,7 +87,7 @@ def train(
             raise ValueError(
                 f"optimizer step {index}: none of its {len(chosen)} solutions has a labelled step "
                 f"(the first is of problem {rows[chosen[0]].id}): leave such solutions out, or "
-                f"raise train_process_reward.batch_size"
+                f"raise the preset's batch_size"
             )
         # The others would only be read.
         used = [i for i in chosen if any(target is not None for target in goals[i])]

@@ -75,8 +75,8 @@ def folders(path: Path) -> list[Path]:
     if not found or len(numbers) != len(found) or not all(name.isdecimal() for name in numbers):
         raise ValueError(
             f"expected in {path} a model ({CONFIG}) or folders named 0, 1, 2, ... with a model in "
-            f"each, found {[item.name for item in found] or 'nothing'}. Name the folder of an "
-            f"entry of train_reward_model, or an ensemble that assemble_ensembles wrote."
+            f"each, found {[item.name for item in found] or 'nothing'}. Name the "
+            f"folder of a reward that reward_preference or reward_outcome wrote."
         )
     return [numbers[name] for name in sorted(numbers, key=int)]
 

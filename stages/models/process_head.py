@@ -60,7 +60,7 @@ def step_token_id(tokenizer: PreTrainedTokenizerBase, step_token: str) -> int:
     if step_token not in free or len(ids) != 1:
         raise ValueError(
             f"step_token {step_token!r} must be one special token of the tokenizer without another "
-            f"use, found the tokens {ids}. Set train_process_reward.step_token in params.yaml to "
+            f"use, found the tokens {ids}. Set step_token of the preset to "
             f"one of {free}, or add one to the tokenizer (additional_special_tokens)."
         )
     return ids[0]
@@ -109,7 +109,7 @@ def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreT
         raise ValueError(
             f"{path}: expected the labels {LABELS}, a `step_token_id` and a `step_separator` in "
             f"config.json, found {model.config.id2label}, {found[0]!r} and {found[1]!r}: it was "
-            f"not written by train_process_reward. Name a model that was, or write all three into "
+            f"not written by reward_process. Name a model that was, or write all three into "
             f"its config."
         )
     return prepare(model, compute, device)
@@ -214,7 +214,7 @@ def step_scores(
             raise ValueError(
                 f"solution {number}: expected finite scores of its steps, found {own}: the process "
                 f"model's weights or activations are not finite. Train it with a lower "
-                f"train_process_reward.optim.learning_rate, or compute in another precision "
+                f"optim.learning_rate of the preset, or compute in another precision "
                 f"(compute in params.yaml)."
             )
     return found

@@ -13,9 +13,6 @@ from stages.models.device import ComputeConfig
 from stages.models.process_head import Solution
 from stages.rewards.step_solutions import split_steps
 
-PROCESS_MODELS = "train_process_reward/"
-"""What the words of process reward models start with."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessScorer:
@@ -52,7 +49,7 @@ class ProcessScorer:
             raise ValueError(
                 f"no token of the tokenizer has the separator {separator!r} in its text, so "
                 f"sampling cannot be broken off where a step ends: train the process model with a "
-                f"separator that is one (train_process_reward.separator), such as a newline."
+                f"separator that is one (of the preset), such as a newline."
             )
         return found
 

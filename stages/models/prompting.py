@@ -153,7 +153,7 @@ def demonstrate(
         raise ValueError(
             f"expected prompts of at most {max_prompt_tokens} tokens, found "
             f"{len(longest.prompt_ids)} in a '{longest.task}' of problem '{longest.id}': raise "
-            f"prepare_data.mixture.max_prompt_tokens, or tell shorter problems"
+            f"data.mixture.max_prompt_tokens, or tell shorter problems"
         )
     return demonstrations
 

@@ -33,7 +33,7 @@ class RawPreference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preference:
-    """One row of `data/label_preferences/<split>.jsonl` (the chosen/rejected shape)."""
+    """One row of `data/pairs/<name>/<seed>/train.jsonl` and `heldout.jsonl`: chosen and rejected."""
 
     id: str
     """The problem's id."""
@@ -83,7 +83,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """One row of `data/judge_preferences/<name>/verdicts.jsonl`: a pair that was asked about."""
+    """One row of `data/pairs/<name>/<seed>/verdicts.jsonl`: a pair that was asked about."""
 
     split: str
     """`train` or `heldout`: the file that its preference is in, if it became one."""
@@ -113,7 +113,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Revision:
-    """One row of `data/revise_answers/<name>/triples.jsonl`: one round on one answer."""
+    """One row of `data/pairs/<name>/<seed>/triples.jsonl`: one round on one answer."""
 
     id: str
     """The problem's id."""

@@ -59,7 +59,7 @@ class StepLabels:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefixCount:
-    """One row of `data/label_steps/<name>/prefixes.jsonl`: hard and soft labels come from it."""
+    """One row of `data/steps/<name>/<seed>/prefixes.jsonl`: hard and soft labels come from it."""
 
     id: str
     """The problem's id."""

@@ -53,7 +53,7 @@ def learned(
     if not any(one.right and one.wrong for one in judged):
         raise ValueError(
             f"expected problems with both a right and a wrong completion, found none of "
-            f"{len(judged)}. Sample more completions of each problem (sample_candidates: "
+            f"{len(judged)}. Sample more completions of each problem (section sampling: "
             f"num_samples, temperature, max_new_tokens), or use problems that the policy "
             f"sometimes solves."
         )

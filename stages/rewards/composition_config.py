@@ -1,4 +1,4 @@
-"""An entry of the table `rewards` of presets.yaml."""
+"""A preset of `by: rule`: what a completion is worth, by named components."""
 
 from typing import Annotated, Literal
 
@@ -67,7 +67,7 @@ class Composition(Params):
         if scored and self.needs_judge():
             raise ValueError(
                 f"components of kind judge and {scored[0]}: the one asks a policy, the other a "
-                "model that scores, and an entry names one `scorer`: leave one of them out"
+                "model that scores, and a reward has one model: leave one of them out"
             )
         return self
 
@@ -101,15 +101,15 @@ class Composition(Params):
         return frozenset(part.value.kind for part in self.components.values())
 
     def needs_model(self) -> bool:
-        """Whether the entry must name a scorer."""
+        """Whether a model is asked."""
         return bool(self.kinds() & {"scorer", "process", "judge"})
 
     def needs_judge(self) -> bool:
-        """Whether that scorer must be a policy, which compares completions."""
+        """Whether that model must be a policy, which compares completions."""
         return "judge" in self.kinds()
 
     def needs_own(self) -> bool:
-        """Whether the entry must name a file of stages/rewards/own/."""
+        """Whether the row must name a file of stages/rewards/own/."""
         return "own" in self.kinds()
 
     def rescales(self, name: str) -> bool:

@@ -100,14 +100,14 @@ class Answered(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Available:
-    """Models and functions that components of a reward ask; None: the entry names none."""
+    """Models and functions that components of a reward ask; None: there is none."""
 
     scorer: Callable[[], Judged] | None
-    """The entry's model on these completions: a score for each, a reward for each step, or both."""
+    """The reward's model on these completions: a score for each, a reward for each step, or both."""
     judge: Chooser | None
-    """The entry's model where it is a policy that judges: it chooses between two answers."""
+    """The reward's model where it is a policy that judges: it chooses between two answers."""
     own: Callable[[Prompt, str], float] | None
-    """The user's own reward: `reward` of the entry's file in stages/rewards/own/."""
+    """The user's own reward: `reward` of the row's file in stages/rewards/own/."""
     max_new_tokens: int
     """Where completions are cut."""
 

@@ -32,13 +32,13 @@ class Scorer(Params):
     kind: Literal["scorer"]
 
     def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
-        """What the entry's model says.
+        """What the reward's model says.
 
         Raises:
-            ValueError: the entry names none.
+            ValueError: there is none.
         """
         if available.scorer is None:
-            raise ValueError("it needs a model: the entry's word `scorer` is no_model")
+            raise ValueError("it needs a model: name another reward, `on: rewards/<name>`")
         return available.scorer()
 
 
@@ -59,18 +59,18 @@ class Process(Params):
     does not see it."""
 
     def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
-        """What the entry's model says.
+        """What the reward's model says.
 
         Raises:
-            ValueError: the entry names none, or one that does not judge steps.
+            ValueError: there is none, or one that does not score steps.
         """
         if available.scorer is None:
-            raise ValueError("it needs a model: the entry's word `scorer` is no_model")
+            raise ValueError("it needs a model: name another reward, `on: rewards/<name>`")
         judged = available.scorer()
         if judged.step_rewards is None or judged.step_ends is None:
             raise ValueError(
-                "it needs a model that judges steps: the entry's word `scorer` must be "
-                "train_process_reward/<name>/process_model"
+                "it needs a model that scores steps: name a reward of kind process, `on: "
+                "rewards/<name>`"
             )
         rewards, ends = judged.step_rewards, judged.step_ends
         if self.credit == "min":
@@ -123,11 +123,11 @@ class Judge(Params):
         not end on one odd completion. How many there are is logged.
 
         Raises:
-            ValueError: the entry names no policy as its scorer; a prompt with one completion; many
+            ValueError: there is no policy to ask; a prompt with one completion; many
                 comparisons and not one verdict.
         """
         if available.judge is None:
-            raise ValueError("it needs a judge: the entry's word `scorer` must name a policy")
+            raise ValueError("it needs a judge: name a policy as the row's `from`")
         try:
             compared = judge_readings.ring_pairs(answered.groups)
         except ValueError as error:
@@ -207,7 +207,7 @@ class Judge(Params):
 
 
 class Own(Params):
-    """What `reward` of the entry's file in stages/rewards/own/ gives each completion."""
+    """What `reward` of the row's file in stages/rewards/own/ gives each completion."""
 
     kind: Literal["own"]
 
@@ -215,8 +215,8 @@ class Own(Params):
         """One value for each completion.
 
         Raises:
-            ValueError: the entry names no file, or its function raised.
+            ValueError: the row names no file, or its function raised.
         """
         if available.own is None:
-            raise ValueError("it needs a function: the entry's word `own` is none")
+            raise ValueError("it needs a function: name its file, `on: own/<file>`")
         return each(answered, available.own)

@@ -174,8 +174,8 @@ def flip_labels(pairs: Sequence[Preference], percent: int, seed: int) -> list[Pr
     """
     if not 0 <= percent <= 100:
         raise ValueError(
-            f"expected a whole per cent of labels to flip, 0 to 100, found {percent}: change the "
-            f"word `flip` of the plan's entry"
+            f"expected a whole per cent of labels to flip, 0 to 100, found {percent}: change "
+            f"`flip_percent` of the preset"
         )
     order = np.random.default_rng(seed).permutation(len(pairs))
     wrong = set(order[: (len(pairs) * percent + 50) // 100].tolist())

@@ -33,7 +33,7 @@ def check_mixture(config: SourceConfig, mixture: MixtureConfig | None) -> None:
     """Raise a ValueError if the source is asked for examples that it cannot make."""
     if mixture is not None and mixture.asks and not isinstance(config, word_problems.Config):
         raise ValueError(
-            f"prepare_data.mixture: expected null with the source '{config.kind}', found "
+            f"data.mixture: expected null with the source '{config.kind}', found "
             f"{mixture!r}: these examples are made from mistakes whose truth is known, which "
             f"only 'word_problems' has. Set it to null; a model that follows instructions needs "
             f"none (style: full)."

@@ -97,7 +97,7 @@ def rows(
         where = "folder" if Path(path).is_dir() else "hub data set"
         raise ValueError(
             f"cannot read split '{split}' of the {where} '{path}': {error}. Check "
-            f"`prepare_data.source` in params.yaml; without a way to the hub, save the data set "
+            f"`data.source` in params.yaml; without a way to the hub, save the data set "
             f"to a folder and name that."
         ) from error
     if len(loaded) == 0:

@@ -64,7 +64,7 @@ def split(
     """
     sides: dict[str, list[Preference]] = {TRAIN: [], HELDOUT: []}
     for raw, pair in pairs:
-        position = derive(0, "import_preferences", opening(raw)) / 2**63
+        position = derive(0, "label_people", opening(raw)) / 2**63
         sides[HELDOUT if position < heldout_share else TRAIN].append(pair)
     empty = [side for side, members in sides.items() if not members]
     if empty:

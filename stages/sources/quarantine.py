@@ -42,7 +42,7 @@ def check_share(
     num_rows: int,
     *,
     max_share: float,
-    limit: str = "prepare_data.max_bad_share",
+    limit: str = "data.max_bad_share",
 ) -> None:
     """Refuse a source of which too much is bad.
 

@@ -31,7 +31,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
     if not path.is_file():
         raise ValueError(
             f"{path}: expected a file of JSON lines, found none. Put it there or correct "
-            f"its path in params.yaml or recipes.yaml."
+            f"its path in params.yaml or in the recipe."
         )
     num_rows = 0
     opened = gzip.open if path.suffix == ".gz" else open
@@ -49,7 +49,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
     if num_rows == 0:
         raise ValueError(
             f"{path}: the file is empty; expected one JSON object a line. Fill it or correct "
-            f"its path in params.yaml or recipes.yaml."
+            f"its path in params.yaml or in the recipe."
         )
 
 
@@ -101,7 +101,7 @@ def _array(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
     if not path.is_file():
         raise ValueError(
             f"{path}: expected a file with a JSON array, found none. Put it there or correct its "
-            f"path in recipes.yaml."
+            f"path in params.yaml or in the recipe."
         )
     try:
         content = path.read_bytes()

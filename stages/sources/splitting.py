@@ -49,7 +49,7 @@ def split(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem
     test_share = 0.0 if fixed_test else shares.test
     if shares.preference + shares.dev + test_share >= 1:
         raise ValueError(
-            f"prepare_data.shares add up to {shares.preference + shares.dev + test_share:g}: "
+            f"data.shares add up to {shares.preference + shares.dev + test_share:g}: "
             f"nothing is left for the train split. Lower them."
         )
     by_split: dict[str, list[Problem]] = {name: [] for name in SPLITS}
@@ -60,7 +60,7 @@ def split(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem
     if empty:
         raise ValueError(
             f"{len(everything)} problems leave the split(s) {', '.join(empty)} empty. Use more "
-            f"problems, or raise `prepare_data.shares`."
+            f"problems, or raise `data.shares`."
         )
     return by_split
 

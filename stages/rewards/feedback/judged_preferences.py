@@ -65,8 +65,8 @@ def preferences(
             f"expected preferences, found none: {len(verdicts)} pairs were judged and dropped for "
             f"{reasons}. parse_failure: the judge does not answer with an option; take a model "
             f"that has learned to, or the other `style`. low_confidence, inconsistent, tie: loosen "
-            f"judge_preferences.rule (labels: soft keeps ties). too_long: raise max_prompt_tokens. "
-            f"No pairs at all: sample more completions, or longer ones (sample_candidates)."
+            f"`rule` of the preset (labels: soft keeps ties). too_long: raise max_prompt_tokens. "
+            f"No pairs at all: sample more completions, or longer ones (section sampling)."
         )
     return found
 

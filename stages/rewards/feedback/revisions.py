@@ -168,9 +168,9 @@ def check_pairs(answers: Sequence[Revised], pool: Path) -> None:
     if not outcomes["pair"]:
         raise ValueError(
             f"{pool}: expected answers that were revised into others, found none: "
-            f"{dict(outcomes)}. Take a policy that has learned to revise (prepare_data.mixture, or "
+            f"{dict(outcomes)}. Take a policy that has learned to revise (data.mixture, or "
             f"a model that follows instructions with style: full), or raise max_new_tokens, "
-            f"max_prompt_tokens or temperature of revise_answers."
+            f"max_prompt_tokens or temperature of the preset."
         )
 
 

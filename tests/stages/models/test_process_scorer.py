@@ -8,7 +8,7 @@ from stages.models import model_tokenizer, policy, process_head, process_scorer
 from stages.models.batch import Group
 from stages.models.process_head import Solution
 
-WORD = "train_process_reward/sft/process_model"
+WORD = "rewards/process/0/model"
 STEP, NEWLINE = 2, 9
 DATA = Path("data")
 

@@ -10,7 +10,7 @@ from stages.rewards.composition import compose
 from stages.rewards.composition_config import Composition
 from stages.rewards.judged import NOTHING, Judged
 
-SHIPPED = params.read()["rewards"]
+SHIPPED = params.read(params.PRESETS_PATH)
 DRAWN = Answers(
     texts=["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 8\n#### 8", "no idea"], golds=["7", "7"],
     group_size=2,

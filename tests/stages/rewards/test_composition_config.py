@@ -59,7 +59,7 @@ def test_a_buffer_longer_than_completions_is_refused():
     "other", [part("scorer"), part("process", credit="sum", zero=0.5)], ids=["scorer", "process"]
 )
 def test_a_policy_that_judges_and_a_model_that_scores_are_two_models(other):
-    with pytest.raises(ValidationError, match="an entry names one `scorer`"):
+    with pytest.raises(ValidationError, match="a reward has one model"):
         composition(a=part("judge", **JUDGE), b=other)
 
 
@@ -72,7 +72,8 @@ def test_a_judge_that_compares_needs_two():
 
 
 def test_every_composition_that_is_shipped_can_be_read():
-    shipped = params.read()["rewards"]
-    assert {"rule", "model", "answer_boxed", "answer_tags"} <= shipped.keys()
-    for entry in shipped.values():
-        Composition.model_validate(entry)
+    presets = params.read(params.PRESETS_PATH)
+    shipped = {name for name, preset in presets.items() if "components" in preset}
+    assert {"rule", "model", "answer_boxed", "answer_tags", "judge_wins"} <= shipped
+    for name in shipped:
+        Composition.model_validate(presets[name])

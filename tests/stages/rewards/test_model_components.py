@@ -14,13 +14,13 @@ from stages.rewards.model_components import ENOUGH_ASKED, Judge, Own, Process, S
 DRAWN = Answers(["a", "b"])
 
 
-def test_it_is_what_the_entrys_model_says():
+def test_it_is_what_the_rewards_model_says():
     said = Judged(totals=[0.5, -0.5], metrics={"ensemble/disagreement": 0.1})
     assert Scorer(kind="scorer")(DRAWN, replace(NOTHING, scorer=lambda: said)) is said
 
 
 def test_without_a_model_there_is_no_score():
-    with pytest.raises(ValueError, match="the entry's word `scorer`"):
+    with pytest.raises(ValueError, match="name another reward"):
         Scorer(kind="scorer")(DRAWN, NOTHING)
 
 
@@ -70,11 +70,11 @@ def test_a_reward_of_zero_is_still_a_step():
     assert torch.equal(found.step_ends, ENDS)
 
 
-def test_an_entry_without_a_model_or_with_one_that_judges_no_steps_is_refused():
-    with pytest.raises(ValueError, match="no_model"):
+def test_a_reward_without_a_model_or_with_one_that_judges_no_steps_is_refused():
+    with pytest.raises(ValueError, match="name another reward"):
         process("sum")(Answered(), NOTHING)
     whole = replace(NOTHING, scorer=lambda: Judged(totals=[1.0, 2.0]))
-    with pytest.raises(ValueError, match="judges steps"):
+    with pytest.raises(ValueError, match="scores steps"):
         process("sum")(Answered(), whole)
 
 
@@ -207,7 +207,7 @@ def test_a_group_of_one_has_nothing_to_be_compared_with():
 
 def test_without_a_model_there_is_no_verdict():
     component = Judge(kind="judge", style="short", constitution="none", min_option_mass=0.5)
-    with pytest.raises(ValueError, match="the entry's word `scorer`"):
+    with pytest.raises(ValueError, match="name a policy as the row"):
         component(Answers(["A", "B"]), NOTHING)
 
 
@@ -223,5 +223,5 @@ def test_an_error_in_it_shows_the_completion():
 
 
 def test_without_a_function_there_is_no_value():
-    with pytest.raises(ValueError, match="`own` is none"):
+    with pytest.raises(ValueError, match="name its file"):
         Own(kind="own")(Answers(["a"]), NOTHING)

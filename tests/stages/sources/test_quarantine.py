@@ -53,7 +53,7 @@ def test_the_share_of_bad_rows_is_checked_over_all_rows():
     with pytest.raises(ValueError, match=r"1 of 4 rows .*1 not JSON.*24\.0%") as error:
         screened.check_share(0.24)
     assert "train.jsonl, line 9: not JSON: x" in str(error.value)
-    assert "raise `prepare_data.max_bad_share`" in str(error.value)
+    assert "raise `data.max_bad_share`" in str(error.value)
 
 
 def test_a_source_without_rows_is_refused():
