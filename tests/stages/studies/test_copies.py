@@ -1,0 +1,105 @@
+"""Copies of a run: what is made in them, in which order, and that they keep what is whole."""
+
+import os
+from pathlib import Path
+
+import pytest
+import studied_run
+from studied_run import ROOT
+
+from stages import params
+from stages.params import PARAMS_PATH, PRESETS_PATH
+from stages.studies import copies
+from stages.studies.copies import Command
+
+PLAN = {
+    "policies": {
+        "sft": {"train": "sft", "preset": "sft", "from": "base", "on": "demonstrations"},
+        "dpo": {"train": "dpo", "preset": "dpo", "from": "sft", "on": "pairs/verifier"},
+        "ppo": {"train": "ppo", "preset": "p", "from": "sft", "on": "rewards/preference"},
+    },
+    "pools": {"sft": {"from": "sft", "split": "preference"}},
+    "pairs": {"verifier": {"by": "verifier", "preset": "v", "from": "sft", "on": "pools/sft"}},
+    "steps": {},
+    "rewards": {
+        "preference": {"by": "preference", "preset": "b", "from": "sft", "on": "pairs/verifier"}
+    },
+}
+STAND_IN = """
+import os, pathlib, sys
+out = pathlib.Path("data/samples") / sys.argv[1]
+if sys.argv[1] == "broken":
+    sys.exit("this is why")
+out.mkdir(parents=True)
+named = ("POSTTRAIN_ROUNDING", "DVC_STAGE", "DVC_ROOT")
+(out / "seen").write_text(" ".join(os.environ.get(name, "none") for name in named))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A run whose only stage is a stand-in that writes down its environment."""
+    monkeypatch.chdir(tmp_path)
+    studied_run.write_yaml(PARAMS_PATH, {"seeds": [0, 1], "model": {"path": None}})
+    studied_run.write_yaml(PRESETS_PATH, {"dpo": {"beta": 0.5}})
+    for name in ("__init__", "plan", "sample"):
+        Path(f"stages/{name}.py").write_text(STAND_IN if name == "sample" else "", "utf-8")
+    (tmp_path / "data/prompts").mkdir(parents=True)
+    (tmp_path / "data/pairs/verifier").mkdir(parents=True)
+
+
+def test_rows_come_after_what_they_are_made_from():
+    assert copies.needed(PLAN, "policies", "ppo") == [
+        ("policies", "sft"), ("pools", "sft"), ("pairs", "verifier"), ("rewards", "preference"),
+        ("policies", "ppo"),
+    ]  # fmt: skip
+    assert copies.needed(PLAN, "policies", "sft") == [("policies", "sft")]
+    assert copies.needed(PLAN, "policies", "base") == []
+
+
+def test_a_row_is_told_as_dvc_tells_it():
+    command = copies.of_row("policies", "dpo", PLAN["policies"]["dpo"])
+    assert command.module == "train_dpo"
+    assert command.words == (
+        "dpo", "--train", "dpo", "--preset", "dpo", "--from", "sft", "--on", "pairs/verifier",
+    )  # fmt: skip
+    assert command.output == "policies/dpo/model"
+    pool = copies.of_row("pools", "sft", PLAN["pools"]["sft"])
+    assert (pool.module, pool.output) == ("pool", "pools/sft")
+    assert pool.words == ("sft", "--from", "sft", "--split", "preference")
+    assert copies.of_row("pairs", "verifier", PLAN["pairs"]["verifier"]).module == "label_verifier"
+
+
+def test_a_copy_has_its_own_numbers_and_shares_the_rest(tmp_path):
+    copy = copies.make(
+        tmp_path / "copy", share=["pairs/verifier"], changes={"seeds": [1]},
+        presets={"budgeted": {"beta": 0.1}},
+    )  # fmt: skip
+    assert params.read(copy.path / PARAMS_PATH) == {"seeds": [1], "model": {"path": None}}
+    assert set(params.read(copy.path / PRESETS_PATH)) == {"dpo", "budgeted"}
+    assert params.read(PARAMS_PATH)["seeds"] == [0, 1]
+    assert (copy.data / "pairs/verifier").resolve() == tmp_path / "data/pairs/verifier"
+    assert not (copy.path / "stages/plan.py").exists()
+
+
+def test_a_stage_of_a_copy_runs_once_and_knows_its_rounding(tmp_path, monkeypatch):
+    monkeypatch.setitem(os.environ, "DVC_ROOT", "elsewhere")
+    copy = copies.make(tmp_path / "copy")
+    copy.run(copies.sample("sft"), POSTTRAIN_ROUNDING="native-2")
+    seen = copy.data / "samples/sft/seen"
+    assert seen.read_text() == "native-2 sample@sft none"
+    again = copies.make(tmp_path / "copy")
+    again.run(copies.sample("sft"), POSTTRAIN_ROUNDING="native")
+    assert seen.read_text() == "native-2 sample@sft none"
+
+
+def test_a_stage_that_fails_says_why(tmp_path):
+    copy = copies.make(tmp_path / "copy")
+    with pytest.raises(RuntimeError, match=r"sample@broken failed in .*\n.*this is why"):
+        copy.run(Command("sample", ("broken",), "samples/broken", "sample@broken"))
+
+
+def test_every_stage_that_a_copy_may_run_is_there():
+    for table, rows in PLAN.items():
+        for name, row in rows.items():
+            assert (ROOT / f"stages/{copies.of_row(table, name, row).module}.py").is_file()

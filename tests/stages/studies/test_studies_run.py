@@ -1,0 +1,94 @@
+"""The studies that run stages in copies, on a small run of the real ones."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import studied_run
+from conftest import shrink
+from studied_run import ROOT
+
+from stages import params
+from stages.params import PARAMS_PATH, PRESETS_PATH
+from stages.studies import copies
+from stages.studies.copies import Copy
+from stages.studies.study import STUDY_PARAMS
+
+pytestmark = pytest.mark.slow
+BUDGET = 12_000
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """SFT and DPO policies with their samples, made by the stages themselves."""
+    path: Path = tmp_path_factory.mktemp("run")
+    ignored = shutil.ignore_patterns("__pycache__", "plan.py")
+    shutil.copytree(ROOT / "stages", path / "stages", ignore=ignored)
+    shutil.copy(ROOT / "constraints.txt", path)
+    content, presets = (params.read(ROOT / name) for name in (PARAMS_PATH, PRESETS_PATH))
+    shrink(content, presets)
+    content["sampling"]["test"]["num_samples"] = 2
+    studied_run.write_yaml(path / PARAMS_PATH, content)
+    studied_run.write_yaml(path / PRESETS_PATH, presets)
+    own = params.read(ROOT / STUDY_PARAMS)
+    own["label_noise"]["flip_percents"] = [0, 50]
+    own["equal_tokens"] |= {"policies": ["dpo"], "tokens": BUDGET}
+    own["rounding"] |= {"policies": ["sft"], "roundings": ["native-2"]}
+    studied_run.write_yaml(path / STUDY_PARAMS, own)
+    studied_run.write_json(path / ".dvc/.keep", {})
+    (path / ".dvc/config").write_text("[core]\n    no_scm = True\n")
+    plan = {name: content[name] for name in ("policies", "pools", "pairs", "steps", "rewards")}
+    copy = Copy(path=path)
+    start(copy, "prepare_data")
+    studied_run.write_json(path / "data/plan.json", plan)
+    for row in copies.needed(plan, "policies", "dpo"):
+        copy.run(copies.of_row(*row, plan[row[0]][row[1]]))
+    for name in ("sft", "dpo"):
+        copy.run(copies.sample(name))
+    return copy
+
+
+def start(copy: Copy, module: str) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "POSTTRAIN_ROUNDING"}
+    command = [sys.executable, "-m", f"stages.{module}"]
+    done = subprocess.run(
+        command, cwd=copy.path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def metrics(copy: Copy, study: str) -> dict:
+    return json.loads((copy.data / f"studies/{study}/metrics.json").read_text())
+
+
+def test_rounding(run):
+    start(run, "studies.rounding")
+    found = metrics(run, "rounding")
+    assert found["roundings"] == ["pinned", "native-2"]
+    assert len(found["policies"]["sft"]["test"]["accuracy"]) == 2
+    record = json.loads((run.data / "studies/rounding/run/run.json").read_text())
+    assert record["stage"] == "stages/studies/dvc.yaml:rounding"
+
+
+def test_label_noise(run):
+    start(run, "studies.label_noise")
+    found = metrics(run, "label_noise")
+    assert set(found) == {"0", "50"}
+    assert set(found["50"]) == {"0", "1"}
+    # Half of the labels wrong say nothing.
+    means = {p: sum(one["accuracy"]["value"] for one in own.values()) for p, own in found.items()}
+    assert means["0"] > means["50"]
+
+
+def test_both_seeds_spend_the_budget_and_no_more_than_a_step_above_it(run):
+    start(run, "studies.equal_tokens")
+    found = metrics(run, "equal_tokens")
+    assert [(row["policy"], row["seed"]) for row in found["spent"]] == [("dpo", 0), ("dpo", 1)]
+    for row in found["spent"]:
+        assert BUDGET <= row["total"] < 1.3 * BUDGET
+        assert row["total"] == row["before"] + row["generated"] + row["trained"]
+        assert row["before"] > 0
