@@ -181,8 +181,7 @@ class OutputWatch:
         """
         if self.ran:
             return Outcome.EXECUTED
-        # Should DVC's wording change: an entry that changed without a run came from the cache. The
-        # words go first, since another DVC process may have written the entry.
+        # Should DVC's wording change: an entry that changed without a run came from the cache.
         restored = self.restored or (changed and not self.skipped)
         return Outcome.RESTORED if restored else Outcome.SKIPPED
 
@@ -216,7 +215,7 @@ class Trouble(enum.Enum):
 def classify(status: int, output: str) -> Trouble:
     """Whether a `dvc repro` that ended with `status` is worth another attempt.
 
-    An error in a stage's own code or input is final: it would only fail again.
+    An error in a stage's own code or input is final.
     """
     if BUSY.search(output):
         return Trouble.BUSY

@@ -37,9 +37,8 @@ class Config(Params):
 
     @model_validator(mode="after")
     def _rows_fit_the_model(self) -> "Config":
-        section = self.data
-        longest = max(section.max_prompt_tokens, section.max_message_tokens)
-        self.model.check_length(longest + section.max_completion_tokens)
+        longest = max(self.data.max_prompt_tokens, self.data.max_message_tokens)
+        self.model.check_length(longest + self.data.max_completion_tokens)
         return self
 
 
@@ -47,17 +46,15 @@ def main() -> None:
     """Write prompts, demonstrations, tokenizer, data card and quarantine."""
     with runs.start("prepare_data") as run:
         config = params.load(Config)
-        section = config.data
+        section, source, seed = config.data, config.data.source, config.data_seed
         screened = quarantine.screen(
-            catalogue.problems(section.source, config.data_seed),
+            catalogue.problems(source, seed),
             read_answer=answer_checker.read_gold,
-            file_of=partial(catalogue.file_of, section.source),
+            file_of=partial(catalogue.file_of, source),
         )
         screened.check_share(section.max_bad_share)
         splits = splitting.split(screened.problems, section.shares)
-        other = catalogue.exchanges(
-            section.source, section.mixture, splits["train"], config.data_seed
-        )
+        other = catalogue.exchanges(source, section.mixture, splits["train"], seed)
         texts = prompting.training_texts(splits["train"], section.prompt_template, other)
         tokenizer = model_tokenizer.for_model(config.model, texts)
         encoded = prompting.encode(
@@ -74,8 +71,8 @@ def main() -> None:
         learned = prompting.demonstrate(other, tokenizer, section.max_message_tokens)
         demonstrations = [*encoded.demonstrations, *learned]
         card = {
-            "source": section.source.kind,
-            "licence": catalogue.licence(section.source),
+            "source": source.kind,
+            "licence": catalogue.licence(source),
             "extraction_rate": rate,
             **screened.describe(),
             **splitting.describe(encoded.prompts, demonstrations),
@@ -92,12 +89,11 @@ def write(
 ) -> None:
     """Write every output; the data card, with the digests of the others, comes last."""
     base = rows.model(rows.BASE, 0)
-    for folder in ("prompts", "demonstrations", "prepared"):
+    for folder in {name.partition("/")[0] for name in written}:
         with outputs.replace(rows.DATA / folder) as temporary:
             temporary.mkdir()
-            for name, content in written.items():
-                if Path(name).parent.name == folder:
-                    lines.write(temporary / Path(name).name, content)
+            for path in [Path(name) for name in written if name.startswith(f"{folder}/")]:
+                lines.write(temporary / path.name, written[path.as_posix()])
     with outputs.replace(base) as temporary:
         tokenizer.save_pretrained(temporary)
     card["sha256"] = splitting.digests(rows.DATA, [*written, str(base.relative_to(rows.DATA))])

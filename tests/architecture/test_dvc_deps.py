@@ -4,14 +4,19 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
+from dvc.repo import Repo
+from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
 from ruamel.yaml import YAML
 
 from flows.graph import StageNode, downstream, read_graph
-from stages import params
-from stages.recipe import PREPARE_DATA, Recipe, maker
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TRACED = "data/trace_code/imports/"
+CODE = "data/code/"
+NO_RECORD = {"plan", "trace_code", "track"}
+GATHERING = {"evaluate", "compare", "track"}
+"""Stages that may depend on the folder around other stages' outputs: whatever is added to it, they
+have to see."""
+MAX_LINES = 130
 
 
 @pytest.fixture(scope="module")
@@ -26,53 +31,55 @@ def bodies() -> dict[str, dict[str, Any]]:
     return {name: stage.get("do", stage) for name, stage in stages.items()}
 
 
-def data_deps(node: StageNode) -> list[str]:
-    code = ("stages", "constraints.txt", TRACED)
-    return [dep for dep in node.deps if not dep.startswith(code)]
-
-
 def contains(folder: str, path: str) -> bool:
     return PurePosixPath(folder) in PurePosixPath(path).parents
 
 
-def test_the_code_of_a_stage_is_its_entry_points_trace(graph: dict[str, StageNode]) -> None:
-    for node in graph.values():
-        traced = {dep for dep in node.deps if dep.startswith(TRACED)}
-        own = {dep for dep in traced if dep.startswith(f"{TRACED}rewards/own/")}
-        assert bool(own) == node.name.startswith(("train_ppo@", "train_grpo@")), node.name
-        point = f"{TRACED}{node.name.split('@')[0]}.json"
-        assert traced - own == (set() if node.name == "trace_code" else {point})
-        assert [dep for dep in node.deps if dep.startswith("stages")] == (
-            ["stages"] if node.name == "trace_code" else []
-        )
+def kind(node: StageNode) -> str:
+    return node.name.split("@")[0]
 
 
-def test_each_stage_runs_the_entry_point_of_its_name(bodies: dict[str, dict[str, Any]]) -> None:
+@pytest.mark.parametrize("name", ["dvc.yaml", "params.yaml"])
+def test_what_people_write_stays_short(name: str) -> None:
+    assert len((REPOSITORY / name).read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+def test_the_default_is_at_most_thirty_stage_runs(graph: dict[str, StageNode]) -> None:
+    assert len(graph) <= 30
+
+
+def test_the_code_of_a_stage_is_its_entry_points_trace(
+    graph: dict[str, StageNode], bodies: dict[str, dict[str, Any]]
+) -> None:
     for name, body in bodies.items():
-        assert body["cmd"].split()[:3] == ["python", "-m", f"stages.{name}"]
+        module = body["cmd"].split()[2].removeprefix("stages.")
+        traced = [dep for dep in body["deps"] if dep.startswith(CODE)]
+        assert traced == ([] if name in ("plan", "trace_code") else [f"{CODE}{module}.json"])
+    for node in graph.values():
+        for dep in node.deps:
+            if dep.startswith(CODE):
+                module = dep.removeprefix(CODE).removesuffix(".json")
+                assert (REPOSITORY / "stages" / f"{module}.py").is_file(), node.name
 
 
 def test_every_data_dependency_is_the_output_of_one_stage(graph: dict[str, StageNode]) -> None:
-    # what entries name that need no model is a committed file
-    made = {"data/no_model", "data/no_file"} | {out for node in graph.values() for out in node.outs}
-    unknown = {
-        # An ensemble is a folder inside an output.
-        node.name: [d for d in data_deps(node) if d not in made and str(Path(d).parent) not in made]
-        for node in graph.values()
-    }
-    assert {name: deps for name, deps in unknown.items() if deps} == {}
-
-
-def test_no_dependency_is_a_folder_that_stages_share(graph: dict[str, StageNode]) -> None:
-    # DVC locks by path prefix: a stage that reads such a folder fails while another writes there
     made = {out for node in graph.values() for out in node.outs}
-    shared = [
+    unknown = [
         (node.name, dep)
         for node in graph.values()
         for dep in node.deps
-        if any(contains(dep, out) for out in made)
+        if dep.startswith("data/") and dep not in made and not dep.startswith(CODE)
+        # The folder around a table's outputs.
+        and not any(contains(dep, out) for out in made)
     ]
-    assert shared == []
+    assert unknown == []
+
+
+def test_only_who_gathers_reads_a_folder_around_outputs(graph: dict[str, StageNode]) -> None:
+    made = {out for node in graph.values() for out in node.outs}
+    for node in graph.values():
+        around = [dep for dep in node.deps if any(contains(dep, out) for out in made)]
+        assert not around or kind(node) in GATHERING, (node.name, around)
 
 
 def test_no_output_lies_inside_another(graph: dict[str, StageNode]) -> None:
@@ -81,32 +88,37 @@ def test_no_output_lies_inside_another(graph: dict[str, StageNode]) -> None:
     assert [(a, b) for a in made for b in made if contains(a, b)] == []
 
 
-def test_outputs_lie_in_the_folder_of_their_stage(graph: dict[str, StageNode]) -> None:
+def test_a_row_writes_into_the_folder_of_its_name(graph: dict[str, StageNode]) -> None:
     for node in graph.values():
-        folder = "data/" + node.name.replace("@", "/")
-        # a card lies beside the checkpoint that it is about, which is another stage's
-        own = [out for out in node.outs if not out.endswith("/model_card.md")]
-        assert all(contains(folder, out) for out in own), node
-        assert len(own) == len(node.outs) or node.name == "compare_probes", node
+        _, _, row = node.name.partition("@")
+        for out in node.outs if row else ():
+            assert row in PurePosixPath(out).parts, node.name
 
 
-def test_every_stage_leaves_a_run_record_and_tracking_reads_them_all(
+def test_every_stage_leaves_a_run_record_that_only_tracking_reads(
     graph: dict[str, StageNode],
 ) -> None:
-    records = {f"data/{name.replace('@', '/')}/run": name for name in graph if name != "track"}
-    for record, name in records.items():
-        assert record in graph[name].outs
-    assert set(data_deps(graph["track"])) == set(records)
-    assert downstream(graph, {"prepare_data"}) == set(graph) - {"prepare_data", "trace_code"}
-    assert downstream(graph, {"trace_code"}) == set(graph) - {"trace_code"}
+    for name, node in graph.items():
+        record = f"data/runs/{name.replace('@', '/')}"
+        assert (record in node.outs) == (name not in NO_RECORD), name
+    # A record holds times and ids: whatever reads one can never be restored for what reads it.
+    readers = {n.name for n in graph.values() if any(d.startswith("data/runs") for d in n.deps)}
+    assert readers == {"track"}
+    assert downstream(graph, {"track"}) == set()
 
 
-def test_only_leaves_read_run_records(graph: dict[str, StageNode]) -> None:
-    # a record holds times and ids: whatever reads one can never be restored for what reads it
-    readers = {n.name for n in graph.values() if any(d.endswith("/run") for d in n.deps)}
-    assert readers == {"track", "compare_policies", "write_report"}
-    assert downstream(graph, {"compare_policies"}) == {"track", "write_report"}
-    assert downstream(graph, {"write_report"}) == {"track"}
+def test_what_code_and_data_reach(graph: dict[str, StageNode]) -> None:
+    first = {"plan", "trace_code"}
+    assert downstream(graph, {"trace_code"}) == set(graph) - first
+    assert downstream(graph, {"prepare_data"}) == set(graph) - first - {"prepare_data"}
+    assert downstream(graph, {"plan"}) == {"compare", "track"}
+
+
+def test_plan_comes_before_anything_that_could_look_at_what_it_deletes() -> None:
+    with Repo(str(REPOSITORY)) as repo:
+        active = get_active_graph(repo.index.graph)
+        order = plan_repro(active, collect_stages(repo, [str(REPOSITORY / "dvc.yaml")]))
+    assert [stage.name for stage in order][:2] == ["plan", "trace_code"]
 
 
 def test_nothing_switches_the_run_cache_off(bodies: dict[str, dict[str, Any]]) -> None:
@@ -114,21 +126,18 @@ def test_nothing_switches_the_run_cache_off(bodies: dict[str, dict[str, Any]]) -
         assert not {"always_changed", "frozen", "wdir"} & body.keys(), name
         for out in body.get("outs", []):
             options = next(iter(out.values())) if isinstance(out, dict) else {}
-            assert not {"persist", "cache"} & options.keys(), (name, out)
+            # A plan that is restored would delete nothing.
+            expected = {"cache"} if name == "plan" else set()
+            assert {"persist", "cache"} & options.keys() == expected, (name, out)
 
 
-def test_stages_that_compute_on_a_gpu_say_so(bodies: dict[str, dict[str, Any]]) -> None:
+def test_stages_that_compute_on_a_gpu_say_so(
+    graph: dict[str, StageNode], bodies: dict[str, dict[str, Any]]
+) -> None:
     # `gpu=True` in the entry point takes the slot; `meta` tells it to people and to queues
     for name, body in bodies.items():
-        source = (REPOSITORY / "stages" / f"{name}.py").read_text(encoding="utf-8")
-        assert ("gpu=True" in source) == (body.get("meta", {}).get("gpu", 0) > 0), name
-
-
-def test_the_cards_that_dvc_tracks_are_those_that_compare_probes_writes(
-    graph: dict[str, StageNode],
-) -> None:
-    plan = Recipe.model_validate(params.read(REPOSITORY / "params.yaml")["plan"])
-    made_by = {maker(probing.policy) for probing in plan.probe_policy.values()} - {PREPARE_DATA}
-    outs = {out for out in graph["compare_probes"].outs if out.endswith("/model_card.md")}
-    assert outs == {f"data/{entry}/model_card.md" for entry in made_by}
-    assert len(outs) > 1
+        start = body["cmd"].split()[2].removeprefix("stages.").partition("${")[0]
+        pattern = f"{start}*.py" if "${" in body["cmd"].split()[2] else f"{start}.py"
+        sources = (REPOSITORY / "stages").glob(pattern)
+        uses = any("gpu=True" in path.read_text(encoding="utf-8") for path in sources)
+        assert uses == (body.get("meta", {}).get("gpu", 0) > 0), name

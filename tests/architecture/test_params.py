@@ -1,51 +1,27 @@
-"""The parameters, the entry points' Configs and the `params:` of dvc.yaml say the same.
+"""params.yaml, the entry points' Configs and the `params:` of dvc.yaml say the same.
 
 A key that a stage reads but DVC does not watch gives stale results; one that DVC watches but no
 stage reads reruns work in vain.
 """
 
-import ast
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
-from flows.graph import StageNode, read_graph
-from stages import params
+from stages import configs, params, tables
+from stages.params import PRESET, PRESETS_PATH
+from stages.rows import TABLES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-@dataclass(frozen=True)
-class EntryPoint:
-    fields: tuple[str, ...]
-    tables: tuple[str, ...]
-
-
-def read_entry_point(path: Path) -> EntryPoint:
-    """Field names of its `Config` and its `TABLES`, without importing it."""
-    fields: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef) and node.name == "Config":
-            names = [item.target for item in node.body if isinstance(item, ast.AnnAssign)]
-            fields = tuple(target.id for target in names if isinstance(target, ast.Name))
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TABLES":
-            tables = ast.literal_eval(node.value)
-    return EntryPoint(fields, tables)
-
-
 @pytest.fixture(scope="module")
-def graph() -> dict[str, StageNode]:
-    return read_graph(REPOSITORY)
-
-
-@pytest.fixture(scope="module")
-def entry_points() -> dict[str, EntryPoint]:
-    names = set(YAML(typ="safe").load(REPOSITORY / "dvc.yaml")["stages"])
-    return {name: read_entry_point(REPOSITORY / "stages" / f"{name}.py") for name in names}
+def modules() -> dict[str, ModuleType]:
+    return configs.entry_points(REPOSITORY / "dvc.yaml", REPOSITORY / "stages")
 
 
 @pytest.fixture(scope="module")
@@ -53,33 +29,55 @@ def content() -> dict[str, Any]:
     return params.read(REPOSITORY / "params.yaml")
 
 
+@pytest.fixture(scope="module")
+def bodies() -> dict[str, dict[str, Any]]:
+    """What dvc.yaml says of each stage, templates unresolved."""
+    stages = YAML(typ="safe").load(REPOSITORY / "dvc.yaml")["stages"]
+    return {name: stage.get("do", stage) for name, stage in stages.items()}
+
+
+def runs(body: Mapping[str, Any], modules: Mapping[str, ModuleType]) -> dict[str, str]:
+    """The entry points that a stage runs -> the kind that a row calls each by."""
+    module = body["cmd"].split()[2].removeprefix("stages.")
+    start, template, _ = module.partition("${")
+    if not template:
+        return {module: ""} if module in modules else {}
+    return {name: name.removeprefix(start) for name in modules if name.startswith(start)}
+
+
+def watched(body: Mapping[str, Any], kind: str) -> set[str]:
+    """The top-level keys, and `preset` where an entry of presets.yaml is watched."""
+    found: set[str] = set()
+    for item in body.get("params", []):
+        if isinstance(item, dict):
+            assert list(item) == [str(PRESETS_PATH)]
+            found.add(PRESET)
+        else:
+            found.add(kind if item.startswith("${item.") else item.split(".")[0])
+    return found
+
+
 def test_every_key_is_read_by_a_stage_and_every_field_is_a_key(
-    content: dict[str, Any], entry_points: dict[str, EntryPoint]
+    content: dict[str, Any], modules: dict[str, ModuleType]
 ) -> None:
-    read = {field for entry in entry_points.values() for field in entry.fields}
-    # of the recipes, only the planned one is read
-    assert read | {"recipes"} == set(content)
+    read = {field for module in modules.values() for field in module.Config.model_fields}
+    assert (read - {PRESET}) | {*TABLES, *tables.ABOVE} == set(content)
 
 
-def test_a_section_belongs_to_the_stage_of_its_name(entry_points: dict[str, EntryPoint]) -> None:
-    for name, entry in entry_points.items():
-        if name in entry.fields:
-            assert entry.fields[-1] == name, "the stage's own section is the last field"
-        others = set(entry.fields) & set(entry_points) - {name}
-        assert not others, f"{name} reads the section of {others}"
-        assert set(entry.tables) <= set(entry.fields), name
-
-
-def test_dvc_watches_what_the_stage_reads(
-    graph: dict[str, StageNode], entry_points: dict[str, EntryPoint], content: dict[str, Any]
+def test_dvc_watches_what_a_stage_reads(
+    bodies: dict[str, dict[str, Any]], modules: dict[str, ModuleType]
 ) -> None:
-    for node in graph.values():
-        entry = entry_points[node.name.split("@")[0]]
-        assert sorted(key.split(".")[0] for key in node.params) == sorted(entry.fields), node.name
-        for key in node.params:
-            section, *picked = key.split(".")
-            assert bool(picked) == (section in entry.tables), (node.name, key)
-            assert not picked or picked[0] in content[section], (node.name, key)
+    seen: set[str] = set()
+    for stage, body in bodies.items():
+        kinds = runs(body, modules)
+        seen |= set(kinds)
+        read = {name: set(modules[name].Config.model_fields) for name in kinds}
+        for name, kind in kinds.items():
+            assert read[name] <= watched(body, kind), f"{stage}: {name}"
+            # What one kind of a stage does not read, another does.
+            others = {key for other in kinds for key in read[other]} | {kind}
+            assert watched(body, kind) <= others, f"{stage}: {name}"
+    assert seen == set(modules)
 
 
 def test_execution_has_no_place_in_params_yaml(content: dict[str, Any]) -> None:
@@ -91,3 +89,12 @@ def test_execution_has_no_place_in_params_yaml(content: dict[str, Any]) -> None:
 
     forbidden = {"device", "gpu", "num_gpus", "tracking_uri", "token", "password", "host", "cache"}
     assert keys(content) & forbidden == set()
+
+
+def test_every_preset_is_one_of_exactly_one_kind(modules: dict[str, ModuleType]) -> None:
+    presets = params.read(REPOSITORY / PRESETS_PATH)
+    kinds = {
+        name: [kind for kind, module in modules.items() if configs.fits(module.Config, preset)]
+        for name, preset in presets.items()
+    }
+    assert {name: found for name, found in kinds.items() if len(found) != 1} == {}

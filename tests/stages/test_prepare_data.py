@@ -13,6 +13,7 @@ from stages.records import lines
 from stages.records.problems import BadRow, Demonstration, Prompt
 from stages.sources.splitting import SPLITS
 
+DATA = Path("data")
 GSM8K = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k"
 TINY = {
     "hidden_size": 16,
@@ -47,12 +48,12 @@ def prepare(model: str | None = None, seed: int = 0, **changes: Any) -> dict[str
     content = {
         "data_seed": seed,
         "model": {"path": model, "revision": None, "tiny": TINY},
-        "prepare_data": section,
+        "data": section,
     }
     with Path("params.yaml").open("w", encoding="utf-8") as file:
         YAML().dump(content, file)
     prepare_data.main()
-    return json.loads((prepare_data.OUTPUT / "data_card.json").read_text(encoding="utf-8"))
+    return json.loads((prepare_data.PREPARED / "data_card.json").read_text(encoding="utf-8"))
 
 
 def rows(count: int = 40) -> list[dict[str, Any]]:
@@ -73,24 +74,24 @@ def write(content: list[dict[str, Any]]) -> None:
 
 def prompts() -> dict[str, list[Prompt]]:
     return {
-        split: list(lines.read(prepare_data.OUTPUT / "prompts" / f"{split}.jsonl", Prompt))
+        split: list(lines.read(DATA / "prompts" / f"{split}.jsonl", Prompt))
         for split in SPLITS
     }
 
 
 def demonstrations() -> list[Demonstration]:
-    return list(lines.read(prepare_data.OUTPUT / "demonstrations.jsonl", Demonstration))
+    return list(lines.read(DATA / "demonstrations/demonstrations.jsonl", Demonstration))
 
 
 def quarantined() -> list[BadRow]:
-    return list(lines.read(prepare_data.OUTPUT / "quarantine.jsonl", BadRow))
+    return list(lines.read(prepare_data.PREPARED / "quarantine.jsonl", BadRow))
 
 
 def files() -> dict[str, bytes]:
     return {
-        path.relative_to(prepare_data.OUTPUT).as_posix(): path.read_bytes()
-        for path in sorted(prepare_data.OUTPUT.rglob("*"))
-        if path.is_file() and "run" not in path.relative_to(prepare_data.OUTPUT).parts
+        path.relative_to(DATA).as_posix(): path.read_bytes()
+        for path in sorted(DATA.rglob("*"))
+        if path.is_file() and "runs" not in path.relative_to(DATA).parts
     }
 
 
@@ -109,7 +110,7 @@ def test_the_embedded_source_is_prepared_the_same_each_time():
     assert card["counts"]["demonstrations"] == card["counts"]["train"] > 0
     assert set(card["overlaps"].values()) == {0}
     assert card["quarantined"] == {}
-    assert set(card["sha256"]) == set(first) - {"data_card.json"}
+    assert set(card["sha256"]) == set(first) - {"prepared/data_card.json"}
     assert prepare(source=source) == card
     assert files() == first
     assert prepare(source=source, seed=1)["sha256"] != card["sha256"]
@@ -118,7 +119,7 @@ def test_the_embedded_source_is_prepared_the_same_each_time():
 def test_prompts_and_demonstrations_decode_to_their_text_and_end_with_the_end_token():
     write(rows())
     prepare()
-    tokenizer = AutoTokenizer.from_pretrained(prepare_data.OUTPUT / "tokenizer")
+    tokenizer = AutoTokenizer.from_pretrained(DATA / "policies/base/model")
     train = {prompt.id: prompt for prompt in prompts()["train"]}
     assert {row.id for row in demonstrations()} == set(train)
     for row in demonstrations():
@@ -181,7 +182,7 @@ def test_too_many_bad_rows_are_refused_and_nothing_is_written():
     with pytest.raises(ValueError, match=r"11 of 51 rows.*answer does not parse") as error:
         prepare()
     assert "mine.jsonl, line 41: " in str(error.value)
-    assert not (prepare_data.OUTPUT / "data_card.json").exists()
+    assert not (prepare_data.PREPARED / "data_card.json").exists()
 
 
 def test_solutions_that_the_checker_cannot_read_are_refused_not_rewarded_with_zero():
@@ -218,7 +219,7 @@ def test_rows_longer_than_the_tiny_model_are_refused_before_any_work():
 
 def test_a_template_without_the_question_is_refused():
     write(rows())
-    with pytest.raises(ValueError, match=r"prepare_data\.prompt_template"):
+    with pytest.raises(ValueError, match=r"data\.prompt_template"):
         prepare(prompt_template="Solve:")
 
 
@@ -262,7 +263,7 @@ def test_a_models_own_tokenizer_renders_prompts_its_way(kind, expected):
     save_tokenizer(Path("model"), kind)
     write(rows())
     card = prepare(model="model")
-    tokenizer = AutoTokenizer.from_pretrained(prepare_data.OUTPUT / "tokenizer")
+    tokenizer = AutoTokenizer.from_pretrained(DATA / "policies/base/model")
     for row in (row for split in prompts().values() for row in split):
         assert row.prompt == expected.replace("{question}", row.question)
         assert tokenizer.decode(row.prompt_ids) == row.prompt
