@@ -31,9 +31,15 @@ from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
-from stages.studies import checkpoint_measures, overoptimization_plots, overoptimization_report
+from stages.studies import (
+    checkpoint_measures,
+    checkpoint_results,
+    overoptimization_plots,
+    overoptimization_report,
+)
 from stages.studies import study as studies
-from stages.studies.checkpoint_measures import CheckpointResult, Judges
+from stages.studies.checkpoint_measures import Judges
+from stages.studies.checkpoint_results import CheckpointResult
 
 DEV = PROMPTS / "dev.jsonl"
 
@@ -87,7 +93,7 @@ def evaluate(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str,
         run.log(step, {"correct": sum(row.correct for row in of_step) / len(of_step)})
         found += of_step
     lines.write(folder / "problems.jsonl", found)
-    metrics = checkpoint_measures.summarise(
+    metrics = checkpoint_results.summarise(
         found,
         num_resamples=settings.num_bootstrap,
         confidence=settings.confidence,

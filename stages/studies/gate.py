@@ -20,6 +20,7 @@ from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs, process
 from stages.studies import model_card, probe_gate, probe_report
 from stages.studies import study as studies
+from stages.studies.copies import Plan
 from stages.studies.probe_catalogue import ProbeConfig, ProbeValue
 from stages.studies.probe_gate import Values
 
@@ -98,8 +99,8 @@ def card(
     return model_card.render(
         name,
         row=row,
-        parents=model_card.lineage(plan, name),
-        presets={word: presets[word] for word in model_card.presets_of(plan, name)},
+        parents=lineage(plan, name),
+        presets={word: presets[word] for word in presets_of(plan, name)},
         model=config.model,
         data=json.loads((DATA / "prepared/data_card.json").read_text(encoding="utf-8")),
         training=of_seeds(f"policies/{name}/training/{{}}/metrics.json"),
@@ -108,6 +109,32 @@ def card(
         gate=gate,
         verdict=verdict,
     )
+
+
+def lineage(plan: Plan, policy: str) -> list[str]:
+    """The rows that a policy was made from, `<table>/<name>` each, the first made first."""
+    found: list[str] = []
+
+    def visit(table: str, name: str) -> None:
+        row = plan.get(table, {}).get(name)
+        if row is None:
+            return
+        visit("policies", row.get("from", ""))
+        source, _, word = row.get("on", "").partition("/")
+        visit(source, word)
+        if f"{table}/{name}" not in found:
+            found.append(f"{table}/{name}")
+
+    visit("policies", policy)
+    return found[:-1]
+
+
+def presets_of(plan: Plan, policy: str) -> list[str]:
+    """The presets of a policy and of the reward that it maximised."""
+    row = plan["policies"][policy]
+    table, _, name = row["on"].partition("/")
+    reward = [plan["rewards"][name]["preset"]] if table == "rewards" else []
+    return list(dict.fromkeys([row["preset"], *reward]))
 
 
 if __name__ == "__main__":

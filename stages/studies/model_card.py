@@ -88,32 +88,6 @@ def render(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def lineage(plan: Metrics, policy: str) -> list[str]:
-    """The rows that a policy was made from, `<table>/<name>` each, the first made first."""
-    found: list[str] = []
-
-    def visit(table: str, name: str) -> None:
-        row = plan.get(table, {}).get(name)
-        if row is None:
-            return
-        visit("policies", row.get("from", ""))
-        source, _, word = row.get("on", "").partition("/")
-        visit(source, word)
-        if f"{table}/{name}" not in found:
-            found.append(f"{table}/{name}")
-
-    visit("policies", policy)
-    return found[:-1]
-
-
-def presets_of(plan: Metrics, policy: str) -> list[str]:
-    """The presets of a policy and of the reward that it maximised."""
-    row = plan["policies"][policy]
-    table, _, name = row["on"].partition("/")
-    reward = [plan["rewards"][name]["preset"]] if table == "rewards" else []
-    return list(dict.fromkeys([row["preset"], *reward]))
-
-
 def _header(
     name: str, model: Metrics, data: Metrics, evaluation: Mapping[int, Metrics]
 ) -> dict[str, Any]:

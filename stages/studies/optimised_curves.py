@@ -9,8 +9,8 @@ from jaxtyping import Float
 from stages.algorithms.selection.best_of_n import LEAST_POOL, best_of_n, kl_plug_in
 from stages.algorithms.statistics import reward_over_distance
 from stages.algorithms.statistics.intervals import bootstrap_means
-from stages.studies import checkpoint_measures
-from stages.studies.checkpoint_measures import CheckpointResult
+from stages.studies import checkpoint_results
+from stages.studies.checkpoint_results import CheckpointResult
 from stages.studies.markdown import named
 from stages.studies.proxy_curves import (
     GOLD,
@@ -96,11 +96,11 @@ def of_run(
         rows: what the study `checkpoints` found.
         units: scorer -> see `Curve`.
     """
-    by_step = checkpoint_measures.table(rows)
+    by_step = checkpoint_results.table(rows)
     steps = list(by_step.values())
     found = []
     for scorer, unit in units.items():
-        proxies = [checkpoint_measures.column(one, scorer) for one in steps]
+        proxies = [checkpoint_results.column(one, scorer) for one in steps]
         measured = [one for one in proxies if one is not None]
         if len(measured) == len(steps):
             found.append(
@@ -122,7 +122,7 @@ def of_run(
 def _grid(
     steps: Sequence[Sequence[CheckpointResult]], name: str
 ) -> Float[np.ndarray, "problem point"]:
-    columns = [checkpoint_measures.column(one, name) for one in steps]
+    columns = [checkpoint_results.column(one, name) for one in steps]
     assert all(column is not None for column in columns), name
     return np.stack([column for column in columns if column is not None], axis=1)
 

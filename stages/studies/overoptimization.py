@@ -35,7 +35,7 @@ from stages.studies import (
     scored_pools,
 )
 from stages.studies import study as studies
-from stages.studies.checkpoint_measures import CheckpointResult
+from stages.studies.checkpoint_results import CheckpointResult
 from stages.studies.optimised_curves import SCORERS
 from stages.studies.proxy_curves import Curve, OveroptimizationConfig
 from stages.studies.scored_pools import BestOfNConfig, ScoredPool

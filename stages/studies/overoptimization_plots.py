@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from stages.algorithms.selection import best_of_n
 from stages.report import plots
-from stages.studies.checkpoint_measures import QUANTITIES
+from stages.studies.checkpoint_results import QUANTITIES
 from stages.studies.optimised_curves import BEST_OF_N
 from stages.studies.overoptimization_report import SCORERS, named, told
 from stages.studies.proxy_curves import GOLD, PROXY
@@ -157,7 +157,7 @@ def write_run(folder: Path, name: str, seeds: Seeds) -> list[str]:
     Args:
         folder: there already; gets training.csv and the images whose names are returned.
         name: the run's.
-        seeds: of each, what `checkpoint_measures.summarise` found.
+        seeds: of each, what `checkpoint_results.summarise` found.
     """
     rows = [
         {"policy": f"{name}, seed {seed}", "step": int(step)}

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from stages.algorithms.statistics import crossed_means, intervals, paired_tests
+from stages.algorithms.statistics import crossed_means, intervals
+from stages.algorithms.statistics.holm import holm_adjusted
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
@@ -121,7 +122,7 @@ def compare(policy: Values, baseline: Values, *, confidence: float) -> dict[str,
             "baseline": rounded([other.mean()])[0],
             "worse": worse,
         }
-    adjusted = dict(zip(p_values, paired_tests.holm_adjusted(list(p_values.values())), strict=True))
+    adjusted = dict(zip(p_values, holm_adjusted(list(p_values.values())), strict=True))
     for probe, p in adjusted.items():
         compared[probe]["p_holm"] = rounded([p])[0]
     worse = [probe for probe, one in compared.items() if one["worse"]]

@@ -28,7 +28,14 @@ from stages.records.results import ProblemResult
 from stages.rows import DATA, PROMPTS
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
-from stages.studies import equal_compute, search_report, search_results, search_tree, step_search
+from stages.studies import (
+    equal_compute,
+    sample_curves,
+    search_report,
+    search_results,
+    search_tree,
+    step_search,
+)
 from stages.studies import study as studies
 from stages.studies.equal_compute import Curve
 from stages.studies.search_results import ProblemSearch
@@ -78,7 +85,7 @@ def main() -> None:
         }
         sampled = [curves(config, seed, sizes[seed]) for seed in config.seeds]
         compared = equal_compute.compare(
-            search_results.over_seeds(sampled),
+            sample_curves.over_seeds(sampled),
             {name: search_results.searched(of_seeds) for name, of_seeds in found.items()},
             confidence=settings.confidence,
         )
@@ -127,7 +134,7 @@ def curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, Curve
     policy = config.search.policy
     samples = DATA / "samples" / policy / str(seed) / "test.jsonl"
     evaluation = DATA / "evaluations" / policy / str(seed)
-    return search_results.curves(
+    return sample_curves.curves(
         pools.by_problem(lines.read(TEST, Prompt), lines.read(samples, Completion)),
         list(lines.read(evaluation / "scores.jsonl", Score)),
         list(lines.read(evaluation / "per_problem.jsonl", ProblemResult)),

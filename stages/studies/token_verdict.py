@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from stages.algorithms.statistics import crossed_design, crossed_means, paired_tests
+from stages.algorithms.statistics import crossed_design, crossed_means
 from stages.algorithms.statistics.crossed_design import Variances, Wanted
 from stages.algorithms.statistics.crossed_means import CrossedMeans
+from stages.algorithms.statistics.holm import holm_adjusted
 from stages.studies.markdown import rounded
 
 
@@ -120,7 +121,7 @@ def differences(
     means = [
         crossed_means.estimate(values[..., None], confidence=confidence) for _, _, values in found
     ]
-    adjusted = paired_tests.holm_adjusted([float(mean.p_value[0]) for mean in means])
+    adjusted = holm_adjusted([float(mean.p_value[0]) for mean in means])
     wanted = Wanted(significance=(1.0 - confidence) / len(members), power=power)
     rows = []
     for (first, second, values), mean, p_holm in zip(found, means, adjusted, strict=True):

@@ -1,47 +1,38 @@
-"""What a plan says is in memory, against what the entry points load."""
+"""What a row says is in memory, against what the entry points load."""
 
 import json
-from pathlib import Path
 
-import presets
 import pytest
+import stage_inputs
+import studied_run
 import torch
-from ruamel.yaml import YAML
-from stages.recipe import Recipe
-from stages.recipe_entries import OnlineRl
+from studied_run import ROOT
 from tiny_checkpoints import COMPUTE, CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import OPTIM, make_prompts
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
 
-from stages import train_grpo, train_ppo
+from stages import params, train_grpo, train_ppo
 from stages.algorithms.memory.prediction import numbers
 from stages.algorithms.memory.shape import from_config
 from stages.loops import rollouts
+from stages.models import model_tokenizer, scalar_head
 from stages.models import policy as checkpoints
-from stages.models import scalar_head
+from stages.params import PARAMS_PATH, PRESETS_PATH
 from stages.records import lines
+from stages.rewards import reward_file
+from stages.rewards.reward_file import RewardFile
+from stages.rows import DATA, PROMPTS, model
 from stages.studies import memory_jobs
 
-START, ENSEMBLE = "train_sft/sft/policy", "assemble_ensembles/ensembles/rm"
 SHAPE = from_config(load("llama").config.to_dict())
-PLAN = Recipe.model_validate(
-    {name: {} for name in Recipe.model_fields}
-    | {
-        "train_reward_model": {
-            f"rm-{i}": {
-                "start": START, "pairs": "p", "heldout": "p", "ensemble": "rm", "member": i,
-                "flip": 0,
-            }
-            for i in range(2)
-        },
-        "evaluate_policy": {
-            "sft": {"pool": "p", "scores": "no_scores", "aggregation": "no_choice"}
-        },
-        "baseline": "sft",
-    }
-)  # fmt: skip
+PRESETS = params.read(ROOT / PRESETS_PATH)
+ROWS = {
+    "preference": {"by": "preference", "preset": "several", "from": "sft", "on": "pairs/verifier"},
+    "rule": {"by": "rule", "preset": "rule", "from": "base", "on": "prompts"},
+}
+SIZES = {
+    "num_steps": 1, "prompts_per_step": 1, "temperature": 1.0, "max_new_tokens": 4, "optim": OPTIM,
+    "num_checkpoints": 0,
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -51,19 +42,18 @@ def pipeline(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Random policies rarely end an answer.
     monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", 100)
-    data = Path("data")
-    load("llama").save_pretrained(data / START)
-    vocab = {"<pad>": 0, "</s>": 1, **{f"w{i}": i for i in range(2, 32)}}
-    words = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(WordLevel(vocab, unk_token="<pad>")),
-        pad_token="<pad>",
-        eos_token="</s>",
-    )
-    words.save_pretrained(data / START)
+    stage_inputs.write_policy("sft", 0)
+    folder = DATA / "rewards/preference"
+    words = model_tokenizer.load(model("sft", 0))
     for number in range(2):
-        model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU, head_seed=number)
-        model.save_pretrained(data / ENSEMBLE / str(number))
-    lines.write(train_ppo.PROMPTS, make_prompts(4))
+        member = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU, head_seed=number)
+        checkpoints.save(member, words, folder / f"0/model/{number}")
+    reward_file.write(folder, reward_file.of_model("preference"))
+    (DATA / "rewards/rule").mkdir()
+    rule = reward_file.of_model("preference").model_dump() | {"kind": "rule", "model": None}
+    rule["composition"] = PRESETS["rule"]
+    reward_file.write(DATA / "rewards/rule", RewardFile.model_validate(rule))
+    lines.write(PROMPTS / "train.jsonl", make_prompts(4))
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
@@ -71,17 +61,16 @@ def pipeline(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("rank", [0, 2])
 @pytest.mark.parametrize(
-    ("module", "preset", "reward", "scorer"),
+    ("module", "preset", "reward"),
     [
-        (train_ppo, "ppo_instructgpt", "model", ENSEMBLE),
-        # The value model starts from a member, and nothing asks them for a score.
-        (train_ppo, "vapo", "rule", ENSEMBLE),
-        (train_grpo, "grpo_deepseekmath", "rule", "no_model"),
-        (train_grpo, "dapo", "model", ENSEMBLE),
+        (train_ppo, "ppo_instructgpt", "preference"),
+        (train_ppo, "vapo", "preference"),
+        (train_grpo, "grpo_deepseekmath", "rule"),
+        (train_grpo, "dapo", "preference"),
     ],
 )
 def test_a_job_lists_the_models_that_the_entry_point_loads(
-    monkeypatch, module, preset, reward, scorer, rank
+    monkeypatch, module, preset, reward, rank
 ):
     loaded = []
     read = checkpoints.read_checkpoint
@@ -90,36 +79,28 @@ def test_a_job_lists_the_models_that_the_entry_point_loads(
         loaded.append(read(*args, **kwargs))
         return loaded[-1]
 
-    monkeypatch.setattr(checkpoints, "read_checkpoint", watch)
-    stage = module.__name__.removeprefix("stages.")
-    sizes = {
-        "num_steps": 1, "prompts_per_step": 1, "temperature": 1.0, "max_new_tokens": 4,
-        "optim": OPTIM,
-    }  # fmt: skip
-    own = (
-        {"samples_per_prompt": 2, "value_optim": OPTIM}
-        if module is train_ppo
-        else {"group_size": 2}
-    )
-    table = "ppo" if module is train_ppo else "group_rl"
-    chosen = presets.CONTENT[table][preset] | {"num_minibatches": 1}
+    for module_of in (checkpoints, scalar_head):
+        monkeypatch.setattr(module_of, "read_checkpoint", watch)
+    method = module.__name__.removeprefix("stages.train_")
+    own = {"samples_per_prompt": 2, "value_optim": OPTIM} if method == "ppo" else {"group_size": 2}
+    chosen = PRESETS[preset] | {"num_minibatches": 1}
     if preset == "dapo":
-        chosen |= {"sampling": {"kind": "fixed"}, "overlong": None}
+        chosen |= {"sampling": "fixed", "overlong": None}
     content = {
-        "seed": 0, "compute": COMPUTE, "lora": {"rank": rank, "alpha": 4},
-        "model": presets.CONTENT["model"], table: {preset: chosen},
-        "ensemble": {"kind": "mean"}, "rewards": presets.CONTENT["rewards"],
-        stage: {"num_checkpoints": 0, "token_budgets": {}, "loop": sizes | own},
+        "seeds": [0], "compute": COMPUTE, "lora": {"rank": rank, "alpha": 4},
+        "model": params.read(ROOT / PARAMS_PATH)["model"], method: SIZES | own,
     }  # fmt: skip
-    with Path("params.yaml").open("w", encoding="utf-8") as file:
-        YAML(typ="safe").dump(content, file)
-    module.main("tried", preset, START, reward, scorer, "none")
+    studied_run.write_yaml(PARAMS_PATH, content)
+    studied_run.write_yaml(PRESETS_PATH, {preset: chosen})
+    row = {"train": method, "preset": preset, "from": "sft", "on": f"rewards/{reward}"}
+    words = [word for key, value in row.items() for word in (f"--{key}", value)]
+    module.main("tried", *words)
 
-    entry = OnlineRl(preset=preset, start=START, reward=reward, scorer=scorer, own="none")
-    expected = memory_jobs.of_entry(content, PLAN, stage, entry)
+    presets = PRESETS | {preset: chosen, "several": PRESETS["bradley_terry"] | {"members": 2}}
+    expected = memory_jobs.of_row(content | {"rewards": ROWS}, presets, row, method)
     assert len(loaded) == sum(one.count for one in expected)
     # The parameters that the entry point itself wrote down, and those in memory, adapters included.
-    text = (module.OUTPUT / "tried/metrics.json").read_text(encoding="utf-8")
+    text = (DATA / "policies/tried/training/0/metrics.json").read_text(encoding="utf-8")
     done = json.loads(text)["work"]
     told = {one.role: numbers(SHAPE, one, rank) for one in expected}
     assert {role: (one["parameters"], one["trained_parameters"]) for role, one in done.items()} == (

@@ -4,7 +4,7 @@ import pytest
 from stages.algorithms.selection import best_of_n
 from stages.algorithms.statistics import reward_over_distance as forms
 from stages.studies import optimised_curves, proxy_curves
-from stages.studies.checkpoint_measures import CheckpointResult
+from stages.studies.checkpoint_results import CheckpointResult
 from stages.studies.proxy_curves import Curve, OveroptimizationConfig
 from stages.studies.scored_pools import ScoredPool
 

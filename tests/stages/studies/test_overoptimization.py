@@ -11,7 +11,7 @@ from stages import rows
 from stages.records import lines
 from stages.rows import DATA
 from stages.studies import checkpoints, overoptimization
-from stages.studies.checkpoint_measures import CheckpointResult
+from stages.studies.checkpoint_results import CheckpointResult
 from stages.studies.scored_pools import ScoredPool
 
 DRAWING = {"num_samples": 4, "temperature": 1.0, "max_new_tokens": 6}

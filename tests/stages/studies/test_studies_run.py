@@ -43,6 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     (path / ".dvc/config").write_text("[core]\n    no_scm = True\n")
     plan = {name: content[name] for name in ("policies", "pools", "pairs", "steps", "rewards")}
     copy = Copy(path=path)
+    (path / "stages/studies/dvc.yaml").unlink()  # nobody's stages: there is no trace of the code
     start(copy, "prepare_data")
     studied_run.write_json(path / "data/plan.json", plan)
     for row in copies.needed(plan, "policies", "dpo"):
