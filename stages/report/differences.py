@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from stages.algorithms.statistics import crossed_design, crossed_means, paired_tests
+from stages.algorithms.statistics import crossed_design, crossed_means
 from stages.algorithms.statistics.crossed_design import Variances, Wanted
 from stages.algorithms.statistics.crossed_means import CrossedMeans
+from stages.algorithms.statistics.holm import holm_adjusted
 from stages.report.estimates import rounded
 from stages.report.results import Table
 
@@ -52,7 +53,7 @@ def compare(
     if len(seeds) == 1:
         nothing = dict.fromkeys(("p", "p_holm", "significant", "degrees", "detectable"))
         return {name: one | nothing for name, one in differences.items()}
-    adjusted = paired_tests.holm_adjusted([float(p) for p in found.p_value])
+    adjusted = holm_adjusted([float(p) for p in found.p_value])
     wanted = Wanted(significance=(1.0 - confidence) / len(family), power=POWER)
     for at, (name, one) in enumerate(differences.items()):
         one |= {

@@ -1,8 +1,8 @@
 """How small a difference an experiment of seeds and problems could see, and how large it must be.
 
-The counterpart of `paired_tests.minimum_detectable` for several training seeds, on the variances
-that `crossed_means.estimate` finds. All of it is an approximation by the t distribution: the power
-of a test is that of a shifted t.
+On the variances that `crossed_means.estimate` finds (for one seed: Miller 2024,
+https://arxiv.org/abs/2411.00640, section 5). All of it is an approximation by the t distribution:
+the power of a test is that of a shifted t.
 """
 
 import math
