@@ -99,8 +99,10 @@ def what_intervals_are(metrics: Metrics) -> str:
             f"In brackets {level} intervals over problems. They say how another set of such "
             f"problems would differ for these very models, and nothing of another training run."
         ) + best
+    few = " Two seeds leave one degree of freedom; train three or more."
     return (
-        f"In brackets {level} intervals over seeds and problems; differences are paired by both. "
+        f"In brackets {level} intervals over seeds and problems; differences are paired by both."
+        f"{few if len(metrics['seeds']) == 2 else ''} "
         f"p-values are adjusted by Holm's method within each column; up to "
         f"{1 - metrics['confidence']:.2g} a difference is significant. One whose interval excludes "
         f"0 and whose p-value is larger would be significant alone, but not among so many. "

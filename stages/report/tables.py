@@ -160,10 +160,11 @@ def difficulty(metrics: Metrics) -> pd.DataFrame:
 
 def costs(metrics: Metrics) -> pd.DataFrame:
     """A row a policy: what was made for it, and what that cost a seed."""
+    found = metrics["costs"]["policies"]
     return pd.DataFrame(
         [
-            {"policy": name, MADE_FOR: ", ".join(one["rows"]) or NOTHING} | spent(one)
-            for name, one in metrics["costs"]["policies"].items()
+            {"policy": name, MADE_FOR: ", ".join(found[name]["rows"])} | spent(found[name])
+            for name in metrics["policies"]
         ]
     )
 

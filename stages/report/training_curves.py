@@ -18,7 +18,7 @@ SHOWN = {
     "loss/preference": "preference loss",
     "margin/accuracy": "pairs ordered rightly",
     "logprobs/chosen": "log-probability of the chosen",
-    "kl/k1": "KL to the reference, nats/token",
+    "kl/k1": "KL to reference, nats/token",
     "entropy": "entropy, nats/token",
     "length/mean": "tokens a completion",
     "length/truncated": "share cut at the limit",
