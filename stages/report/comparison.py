@@ -1,6 +1,7 @@
 """The comparison in numbers: of policies, and of ways to choose among a policy's samples."""
 
 import itertools
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ def over_seeds(results: Results, policy: str, key: str) -> Interval | None:
     found = {str(seed): one[key] for seed, one in results.metrics[policy].items() if key in one}
     if len(found) < len(results.seeds):
         return None
-    return {"value": rounded(np.mean(list(found.values()))), "seeds": found}
+    return {"value": rounded(fmean(found.values())), "seeds": found}
 
 
 def dev_accuracy(results: Results, policy: str) -> Interval:

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
-
-import numpy as np
 
 from stages.report.costs import Plan
 from stages.report.estimates import rounded
@@ -57,7 +56,7 @@ def measure(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, dict[str,
                 values = {str(seed): number(one, places) for seed, one in metrics.items()}
                 known = [value for value in values.values() if value is not None]
                 if len(known) == len(values):
-                    row[label] = {"value": rounded(np.mean(known)), "seeds": values}
+                    row[label] = {"value": rounded(fmean(known)), "seeds": values}
             found.setdefault(table, {})[name] = row
     return found
 

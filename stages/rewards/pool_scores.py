@@ -103,11 +103,13 @@ def choose_aggregation(
             found["weighted"][kind].append(weighted_vote(numbers, values, is_right, subsets=every))
     if not found["best_of"][UNKNOWN]:
         return Aggregation(best_of=UNKNOWN, weighted=UNKNOWN), {}
-    accuracy = {
+    accuracy: dict[str, dict[Kind, float]] = {
         use: {kind: round(float(np.mean(values)), 6) for kind, values in of_kind.items()}
         for use, of_kind in found.items()
     }
-    choice = {use: max(KINDS, key=of_kind.__getitem__) for use, of_kind in accuracy.items()}
+    choice: dict[str, Kind] = {
+        use: max(KINDS, key=of_kind.__getitem__) for use, of_kind in accuracy.items()
+    }
     return Aggregation(best_of=choice["best_of"], weighted=choice["weighted"]), accuracy
 
 
