@@ -121,7 +121,7 @@ def train(config: Config, plan: Plan, run: SeedRun, folder: Path) -> list[dict[s
             changes={"seeds": [seed]},
             presets={"budgeted": preset | {"token_budget": settings.tokens - before}},
         )
-        copy.run(copies.of_row("policies", name, row | {"preset": "budgeted"}))
+        copy.run(copies.of_row("policies", name, {**row, "preset": "budgeted"}))
         copy.run(copies.sample(name))
         write(folder / f"{name}.jsonl", copy.data, name, seed)
         generated, trained = cost(copy.data, "policies", name, seed)

@@ -156,7 +156,7 @@ def summarise(seeds: Sequence[Sequence[ProblemSearch]], *, confidence: float) ->
             right, problems = round(values[0].sum()), values.shape[1]
             bounds = intervals.wilson_interval(right, problems, confidence=confidence)
         accuracies[name] = named(means.value[number], *bounds)
-    spent = [np.mean([[getattr(row, name) for row in rows] for rows in seeds]) for name in MEANS]
+    spent = [float(column(seeds, name).mean()) for name in MEANS]
     return {
         "num_problems": len(seeds[0]),
         "generated_tokens": sum(row.generated_tokens for rows in seeds for row in rows),
