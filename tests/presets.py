@@ -3,26 +3,19 @@
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from stages import params
 from stages.loops.group_preset import GroupRlPreset
 from stages.loops.ppo_preset import PpoPreset
 from stages.loops.preference import PreferencePreset
+from stages.rewards.reward_file import RewardFile
 
 CONTENT = params.read(Path(__file__).parents[1] / params.PRESETS_PATH)
 GROUP_RL = [name for name, entry in CONTENT.items() if "sampling" in entry]
 PPO = [name for name, entry in CONTENT.items() if "value_lam" in entry]
-PREFERENCE = "dpo cdpo robust ipo_sum ipo_mean hinge simpo orpo cpo kto".split()
-    "dpo",
-    "cdpo",
-    "robust",
-    "ipo_sum",
-    "ipo_mean",
-    "hinge",
-    "simpo",
-    "orpo",
-    "cpo",
-    "kto",
-]
+LOSSES = {"sigmoid", "robust", "ipo_sum", "ipo_mean", "hinge", "simpo", "orpo", "cpo", "kto"}
+PREFERENCE = [name for name, entry in CONTENT.items() if entry.get("kind") in LOSSES]
 
 
 def changed(name: str, changes: dict[str, Any]) -> dict[str, Any]:
@@ -44,6 +37,18 @@ def group_rl(name: str = "grpo_deepseekmath", **changes: Any) -> GroupRlPreset:
 
 def ppo(name: str = "ppo_instructgpt", **changes: Any) -> PpoPreset:
     return PpoPreset(**changed(name, changes))
+
+
+def reward(name: str, model: str | None = None) -> RewardFile:
+    """A rule of presets.yaml, with a model of this kind if it asks one."""
+    content = {"kind": "rule", "model": model, "composition": CONTENT[name]}
+    content |= {"aggregate": {"kind": "mean"}, "own": "brevity", "own_digest": None}
+    return RewardFile.model_validate(content)
+
+
+def choice(table: Any, content: Any) -> Any:
+    """A choice outside of a preset."""
+    return TypeAdapter(table).validate_python(content)
 
 
 def loss(name: str) -> Any:

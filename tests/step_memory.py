@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import presets
 import torch
 from live_memory import LiveMemory
-from stages.loops.actor import Actor, Task
 from tiny_checkpoints import CPU, EOS, PAD, compute
 from tiny_rollouts import OPTIM, decode
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
@@ -16,12 +15,12 @@ from stages.algorithms.memory.prediction import Job, Prediction, predict, reside
 from stages.algorithms.memory.shape import Shape
 from stages.engines.transformers import TransformersSampler
 from stages.loops import group_rl, ppo, preference, reward, sft
-from stages.loops.choices.preference_loss import SigmoidLoss
+from stages.loops.entry_reward import of_model
 from stages.loops.group_preset import GroupRlConfig
-from stages.loops.model_reward import judge
-from stages.loops.ppo import PpoConfig
+from stages.loops.ppo_preset import PpoConfig
 from stages.loops.preference import PreferenceConfig
 from stages.loops.reward import RewardConfig
+from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig
 from stages.loops.step import Step
 from stages.models import lora, policy
@@ -179,14 +178,12 @@ class Measured:
         model = self.models.get("policy", self.models.get("reward"))
         match self.method:
             case "sft":
-                config = SftConfig(
-                    **common, num_demonstrations=None, tasks=None, learn_prompt=False
-                )
+                config = SftConfig(**common)
                 return sft.train(model, demonstrations(number), schedule, config, settings, PAD)
             case "dpo":
-                loss = SigmoidLoss(kind="sigmoid", beta=0.1, label_smoothing=0.0)
+                loss = presets.loss("dpo")
                 reference = torch.full((number, 2), -50.0)
-                config = PreferenceConfig(**common)
+                config = PreferenceConfig(**common, num_checkpoints=0)
                 return preference.train(
                     model, pairs(number), reference, schedule, loss, config, settings, PAD
                 )
@@ -210,7 +207,7 @@ class Measured:
         )
         sizes = {
             "num_steps": 2, "prompts_per_step": 2 * self.rows, "temperature": 1.0,
-            "max_new_tokens": COMPLETION, "optim": OPTIM,
+            "max_new_tokens": COMPLETION, "num_checkpoints": 0, "optim": OPTIM,
         }  # fmt: skip
         if self.method == "grpo":
 
@@ -224,7 +221,7 @@ class Measured:
         scorer = Ensemble(members=[self.models["scorer"]], aggregate=Mean(kind="mean"))
         task = Task(
             prompts=prompts(2 * self.rows),
-            reward=lambda drawn: judge(scorer, drawn, settings, PAD),
+            reward=lambda drawn: of_model(scorer, drawn, settings, PAD),
             correct=None,
         )
         config = PpoConfig(**sizes, samples_per_prompt=SAMPLES, value_optim=OPTIM)

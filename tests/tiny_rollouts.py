@@ -1,6 +1,7 @@
 """A token game for the loops: prompts and records in token ids, no text, no tokenizer."""
 
 from collections.abc import Sequence
+from types import ModuleType
 
 import pytest
 import torch
@@ -96,17 +97,20 @@ def weights(model: PreTrainedModel) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def watch_gradients(monkeypatch: pytest.MonkeyPatch, loop: object) -> list[dict[str, torch.Tensor]]:
-    """Gradients at each optimizer step that `loop` takes, as it takes them."""
+def watch_gradients(
+    monkeypatch: pytest.MonkeyPatch, *loops: ModuleType
+) -> list[dict[str, torch.Tensor]]:
+    """Gradients at each optimizer step that these modules take, as they take them."""
     seen: list[dict[str, torch.Tensor]] = []
-    update = loop.update
+    update = loops[0].update
 
     def spy(optimizer, *args):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         seen.append(gradients(torch.nn.ParameterList(parameters)))
         return update(optimizer, *args)
 
-    monkeypatch.setattr(loop, "update", spy)
+    for loop in loops:
+        monkeypatch.setattr(loop, "update", spy)
     return seen
 
 

@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
@@ -16,9 +18,9 @@ def save(path, seed):
 
 def make(path, init="reward_model"):
     config = ValueConfig(init=init, trunk="own", clip=0.2, coef=1.0, warmup_steps=0)
-    paths = (checkpoint("llama"), path)
     no_adapters = LoraConfig(rank=0, alpha=16)
-    return critic.load(config, load("llama"), paths, PAD, compute(), no_adapters, 0)
+    start = partial(checkpoint, "llama")
+    return critic.load(config, load("llama"), start, path, PAD, compute(), no_adapters, 0)
 
 
 def test_from_an_ensemble_the_value_model_starts_as_its_first_member(tmp_path):

@@ -1,31 +1,40 @@
-"""A reward that is loaded as an entry names it, on a tiny model."""
+"""A reward that is loaded from its folder, on a tiny model."""
 
 import judge_checkpoint
 import presets
 import pytest
 import torch
-from stages.loops.actor import Actor, Task
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import OPTIM, alone, decode, make_prompts, make_sampler, weights
 
 from stages.engines import transformers
-from stages.loops import entry_reward, group_rl, model_reward, rollouts
+from stages.loops import entry_reward, group_rl, rollouts
 from stages.loops.group_preset import GroupRlConfig
+from stages.loops.rollouts import Actor, Task
 from stages.models import model_tokenizer, policy, scalar_head
-from stages.models.aggregate import Mean, Minimum
 from stages.models.policy_chooser import option_tokens
 from stages.records.problems import Prompt
-from stages.rewards.composition_config import Composition
+from stages.rewards import reward_file
 from stages.rewards.feedback.prompts import judge_message
+from stages.rewards.reward_file import RewardFile
 from stages.sampler import Sample
 
-MEAN = Mean(kind="mean")
 
-
-def composition(*kinds, **settings):
+def write(path, kinds, model=None, own=None, aggregate="mean", **settings):
+    """A reward's folder: components of these kinds, each with a weight of 2."""
     body = {"weight": 2.0, "cap": None, "normalise": {"kind": "none"}}
     components = {kind: {"value": {"kind": kind, **settings}, **body} for kind in kinds}
-    return Composition(components=components, combine={"kind": "sum"})
+    content = RewardFile(
+        kind="rule",
+        model=model,
+        composition={"components": components, "combine": {"kind": "sum"}},
+        aggregate={"kind": aggregate},
+        own=own,
+        own_digest=None,
+    )
+    path.mkdir(exist_ok=True)
+    reward_file.write(path, content)
+    return path
 
 
 @pytest.fixture
@@ -44,69 +53,67 @@ def drawn(actor):
     )  # fmt: skip
 
 
-def test_the_scorer_is_asked_about_the_completions_at_hand(actor, drawn, tmp_path, monkeypatch):
-    monkeypatch.setattr(entry_reward, "DATA", tmp_path)
+def test_the_scorer_of_the_seed_is_asked_about_the_completions_at_hand(actor, drawn, tmp_path):
     model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU)
     torch.nn.init.normal_(model.score.weight, generator=torch.Generator().manual_seed(0))
-    model.save_pretrained(tmp_path / "rm")
-    scores = model_reward.scores(alone(model), drawn, compute(), PAD).values.tolist()
+    model.save_pretrained(tmp_path / "3/model")
+    scores = entry_reward.scores(alone(model), drawn, compute(), PAD).values.tolist()
     assert len(set(scores)) > 1
-    judge = entry_reward.load(
-        composition("scorer", "answer"), "rm", "none", MEAN, actor, compute(), 6
-    )
-    found = judge(drawn)
+    write(tmp_path, ("scorer", "answer"), model="reward")
+    found = entry_reward.load(tmp_path, 3, actor, compute(), 6)(drawn)
     assert found.totals == pytest.approx([2 * score for score in scores], rel=1e-5)
     assert found.parts["scorer"] == pytest.approx(scores, rel=1e-5)
     assert found.parts["answer"] == [0.0] * 6
 
 
-def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(
-    actor, drawn, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(entry_reward, "DATA", tmp_path)
+def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(actor, drawn, tmp_path):
     scores = []
     for seed in range(3):
         model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
-        model.save_pretrained(tmp_path / f"ensembles/rm/{seed}")
-        scores.append(model_reward.scores(alone(model), drawn, compute(), PAD).values)
-    minimum = Minimum(kind="min")
-    word = "ensembles/rm"
-    judge = entry_reward.load(composition("scorer"), word, "none", minimum, actor, compute(), 6)
-    found = judge(drawn)
+        model.save_pretrained(tmp_path / f"0/model/{seed}")
+        scores.append(entry_reward.scores(alone(model), drawn, compute(), PAD).values)
+    write(tmp_path, ["scorer"], model="reward", aggregate="min")
+    found = entry_reward.load(tmp_path, 0, actor, compute(), 6)(drawn)
     lowest = torch.stack(scores).amin(0)
     assert found.totals == pytest.approx((2 * lowest).tolist(), rel=1e-5)
     disagreement = torch.stack(scores).std(0, correction=0).mean().item()
     assert found.metrics["ensemble/disagreement"] == pytest.approx(disagreement, rel=1e-5)
 
 
-def test_ones_own_function_is_loaded_by_its_file(actor, drawn, monkeypatch):
+def test_ones_own_function_is_loaded_by_its_file(actor, drawn, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        entry_reward.own_reward, "load", lambda word: lambda prompt, text: float(len(word))
+        reward_file, "load_own", lambda word: lambda prompt, text: float(len(word))
     )
-    judge = entry_reward.load(composition("own"), "no_model", "brevity", MEAN, actor, compute(), 6)
-    assert judge(drawn).totals == [14.0] * 6
+    write(tmp_path, ["own"], own="brevity")
+    assert entry_reward.load(tmp_path, 0, actor, compute(), 6)(drawn).totals == [14.0] * 6
 
 
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("scorer", "this reward needs a model: name one as the entry's `scorer`"),
-        ("own", "this reward needs a function: name a file of stages/rewards/own/"),
+        ("scorer", "ask a model: expected model process or reward, found None"),
+        ("own", "calls a function of yours: name its file, as `on: own/..`"),
     ],
 )
-def test_what_the_entry_does_not_name_is_told(actor, kind, told):
+def test_a_reward_without_what_it_asks_is_refused(kind, told, tmp_path):
     with pytest.raises(ValueError, match=told):
-        entry_reward.load(composition(kind), "no_model", "none", MEAN, actor, compute(), 6)
+        write(tmp_path, [kind])
+
+
+def test_a_folder_that_is_no_reward_is_refused(actor, tmp_path):
+    with pytest.raises(ValueError, match=r"expected a reward in .*, found no reward\.json"):
+        entry_reward.load(tmp_path, 0, actor, compute(), 6)
 
 
 JUDGE = {"style": "short", "constitution": "none", "min_option_mass": 0.5}
 
 
 @pytest.fixture
-def judging(monkeypatch):
+def judging(tmp_path):
     """Actor, reward and prompts; policy and judge are one checkpoint."""
     path = judge_checkpoint.checkpoint()
-    monkeypatch.setattr(entry_reward, "DATA", path.parent)
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0/model").symlink_to(path)
     tokenizer = model_tokenizer.load(path)
     model = policy.load(path, compute(), CPU)
     actor = Actor(
@@ -116,9 +123,8 @@ def judging(monkeypatch):
         decode=policy.decoder(tokenizer),
         pad_id=model_tokenizer.pad_id(tokenizer),
     )
-    reward = entry_reward.load(
-        composition("judge", **JUDGE), path.name, "none", MEAN, actor, compute(), 6
-    )
+    write(tmp_path, ["judge"], model="policy", **JUDGE)
+    reward = entry_reward.load(tmp_path, 0, actor, compute(), 6)
     question = judge_checkpoint.QUESTION
     prompts = [
         Prompt(
@@ -168,7 +174,7 @@ def test_a_policy_is_trained_on_the_verdicts_of_a_judge(judging):
     before = weights(actor.policy)
     settings = GroupRlConfig(
         num_steps=2, prompts_per_step=2, group_size=4, temperature=1.5, max_new_tokens=6,
-        optim=OPTIM,
+        num_checkpoints=0, optim=OPTIM,
     )  # fmt: skip
     steps = list(
         group_rl.train(

@@ -2,8 +2,7 @@ import presets
 import pytest
 from tiny_rollouts import OPTIM
 
-from stages.loops.group_preset import GroupRlConfig, check
-from stages.rewards.composition_config import Composition
+from stages.loops.group_preset import GroupRlConfig, check, check_reward
 
 SIZES = {
     "num_steps": 1,
@@ -11,11 +10,12 @@ SIZES = {
     "group_size": 8,
     "temperature": 1.0,
     "max_new_tokens": 32,
+    "num_checkpoints": 0,
     "optim": OPTIM,
 }
 
 
-@pytest.mark.parametrize("name", presets.CONTENT["group_rl"])
+@pytest.mark.parametrize("name", presets.GROUP_RL)
 def test_every_preset_works_with_sizes_that_fit_it(name):
     check(GroupRlConfig(**SIZES), presets.group_rl(name))
 
@@ -39,15 +39,15 @@ def test_one_completion_a_prompt_is_enough_where_others_are_not_the_baseline():
         check(GroupRlConfig(**SIZES | {"group_size": 1}), presets.group_rl(name))
 
 
-def reward(name, **changes):
-    return Composition.model_validate(presets.CONTENT["rewards"][name] | changes)
+def reward(name, model="reward"):
+    return presets.reward(name, model)
 
 
 def test_normalised_rewards_go_with_presets_that_leave_them_as_they_are():
-    check(GroupRlConfig(**SIZES), presets.group_rl("dr_grpo"), reward("rule_gdpo"))
+    check_reward(GroupRlConfig(**SIZES), presets.group_rl("dr_grpo"), reward("rule_gdpo"))
     for name in ("grpo_deepseekmath", "gspo", "rloo"):
         with pytest.raises(ValueError, match="is an advantage already"):
-            check(GroupRlConfig(**SIZES), presets.group_rl(name), reward("rule_gdpo"))
+            check_reward(GroupRlConfig(**SIZES), presets.group_rl(name), reward("rule_gdpo"))
 
 
 @pytest.mark.parametrize("name", ["rule_gdpo", "rule_model"])
@@ -59,35 +59,39 @@ def test_what_compares_completions_needs_all_of_them_drawn_together(name):
         ("dr_grpo", {"sampling": {"kind": "adaptive", "first": 4}}),
     ):
         with pytest.raises(ValueError, match="all of which must be drawn together"):
-            check(GroupRlConfig(**SIZES), presets.group_rl(preset, **changes), reward(name))
+            check_reward(GroupRlConfig(**SIZES), presets.group_rl(preset, **changes), reward(name))
 
 
 def test_other_rewards_go_with_every_preset():
-    for preset in presets.CONTENT["group_rl"].keys() - {"grpo_process"}:
+    for preset in set(presets.GROUP_RL) - {"grpo_process"}:
         for name in ("rule", "model", "answer_concise", "rule_own"):
-            check(GroupRlConfig(**SIZES), presets.group_rl(preset), reward(name))
+            check_reward(GroupRlConfig(**SIZES), presets.group_rl(preset), reward(name))
 
 
-def test_what_compares_steps_needs_a_component_that_may_judge_them():
+def test_what_compares_steps_needs_a_process_model():
     by_step = GroupRlConfig(**SIZES), presets.group_rl("grpo_process")
     for name in ("process_sum", "answer_process_min", "model"):
-        check(*by_step, reward(name))
-    with pytest.raises(ValueError, match="no component of the reward gives any"):
-        check(*by_step, reward("rule"))
+        check_reward(*by_step, reward(name, "process"))
+    for name in ("rule", "model"):
+        with pytest.raises(ValueError, match="expected a reward with a process model, found one"):
+            check_reward(*by_step, reward(name))
 
 
 def test_a_buffer_of_the_reward_must_fit_too():
     small = GroupRlConfig(**SIZES | {"max_new_tokens": 6})
     with pytest.raises(ValueError, match=r"overlong\.value\.buffer 8 is more than max_new"):
-        check(small, presets.group_rl(), reward("answer_concise"))
+        check_reward(small, presets.group_rl(), reward("answer_concise"))
 
 
 def test_a_judge_compares_completions_of_a_prompt():
-    check(GroupRlConfig(**SIZES), presets.group_rl(), reward("judge"))
+    judge = reward("judge_wins", "policy")
+    check_reward(GroupRlConfig(**SIZES), presets.group_rl(), judge)
     with pytest.raises(ValueError, match="greedy_baseline has one rewarded by itself"):
-        check(GroupRlConfig(**SIZES), presets.group_rl("remax"), reward("judge"))
+        check_reward(
+            GroupRlConfig(**SIZES), presets.group_rl("remax"), reward("judge_wins", "policy")
+        )
     alone = GroupRlConfig(**SIZES | {"group_size": 1})
     with pytest.raises(
         ValueError, match="group_size is 1: a reward with a component of kind judge"
     ):
-        check(alone, presets.group_rl("reinforce_pp"), reward("judge"))
+        check_reward(alone, presets.group_rl("reinforce_pp"), judge)

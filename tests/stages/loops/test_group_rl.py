@@ -13,9 +13,9 @@ from tiny_rollouts import (
     weights,
 )
 
-from stages.loops import epochs, group_rl, pace, rollouts
-from stages.loops.actor import Actor, Task
+from stages.loops import epochs, group_rl, rl_loop, rollouts
 from stages.loops.group_preset import GroupRlConfig
+from stages.loops.rollouts import Actor, Task
 from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(8)
@@ -25,6 +25,7 @@ SETTINGS = {
     "group_size": 4,
     "temperature": 0.9,
     "max_new_tokens": 6,
+    "num_checkpoints": 0,
     "optim": OPTIM,
 }
 FIRST_FOUR = [[0, 1, 2, 3]]
@@ -32,7 +33,7 @@ K3 = {"kind": "loss", "estimator": "k3", "level": "token", "corrected": False}
 
 
 def penalty(value):
-    return {**K3, "coef": {"kind": "fixed", "value": value}} if value else {"kind": "none"}
+    return {**K3, "coef": value} if value else "none"
 
 
 def zscore(rewards):
@@ -98,7 +99,7 @@ def test_the_trivial_task_is_learned(monkeypatch):
 
 @pytest.mark.parametrize("kl_coef", [0.0, 0.1])
 def test_the_gradient_does_not_depend_on_micro_batches_rows_or_prompt_order(kl_coef, monkeypatch):
-    seen = watch_gradients(monkeypatch, group_rl)
+    seen = watch_gradients(monkeypatch, rl_loop)
     for row_tokens, pack_tokens in ((64, 0), (0, 0), (20, 0), (64, 80), (0, 80)):
         for max_tokens in (4096, 40):
             changes = {"row_tokens": row_tokens, "pack_tokens": pack_tokens}
@@ -110,7 +111,7 @@ def test_the_gradient_does_not_depend_on_micro_batches_rows_or_prompt_order(kl_c
 
 
 def test_the_first_gradient_is_the_policy_gradient_of_the_group_advantages(monkeypatch):
-    seen = watch_gradients(monkeypatch, group_rl)
+    seen = watch_gradients(monkeypatch, rl_loop)
     (step,) = train(load("llama"), FIRST_FOUR)
     model = load("llama")
     rewards = torch.tensor([row.reward for row in step.rows]).view(4, 4)
@@ -128,7 +129,7 @@ def test_the_first_gradient_is_the_policy_gradient_of_the_group_advantages(monke
 
 def test_the_gradient_with_a_divergence_is_that_of_surrogate_plus_k3_to_the_reference(monkeypatch):
     """exp(ref - new) - 1 - (ref - new), written out, against another reference than the policy."""
-    seen = watch_gradients(monkeypatch, group_rl)
+    seen = watch_gradients(monkeypatch, rl_loop)
     reference = load("llama")
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -195,7 +196,7 @@ def test_groups_without_signal_cost_nothing_and_leave_the_weights_alone():
 
 
 def test_a_silent_group_is_not_computed_and_still_counts_in_the_normaliser(monkeypatch):
-    seen = watch_gradients(monkeypatch, group_rl)
+    seen = watch_gradients(monkeypatch, rl_loop)
 
     def silence(number):
         def reward(drawn):
@@ -255,7 +256,7 @@ def test_a_budget_ends_training_with_the_step_that_reaches_it():
 
     fixed = train(load("llama"), epochs.draws(8, 6, 4, 0), prompts_per_step=4)
     budget = int(sum(spent(step) for step in fixed[:3])) - 1
-    found = train(load("llama"), pace.draw(8, 6, 4, 0, budget), prompts_per_step=4)
+    found = train(load("llama"), epochs.prompt_batches(8, 6, 4, 0, budget), prompts_per_step=4)
     assert len(found) == 3
     # the same rate and batches, so the same steps
     assert [spent(step) for step in found] == [spent(step) for step in fixed[:3]]

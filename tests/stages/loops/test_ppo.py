@@ -14,11 +14,10 @@ from tiny_rollouts import (
     weights,
 )
 
-from stages.loops import epochs, minibatches, model_reward, pace, ppo, rollouts
-from stages.loops.actor import Actor, Task
-from stages.loops.ppo import PpoConfig
+from stages.loops import critic, entry_reward, epochs, minibatches, ppo, rl_loop, rollouts
+from stages.loops.ppo_preset import PpoConfig, check_reward
+from stages.loops.rollouts import Actor, Task
 from stages.models import scalar_head
-from stages.rewards.composition_config import Composition
 
 PROMPTS = make_prompts(8)
 FIRST_FOUR = [[0, 1, 2, 3]]
@@ -28,6 +27,7 @@ SETTINGS = {
     "samples_per_prompt": 4,
     "temperature": 0.9,
     "max_new_tokens": 6,
+    "num_checkpoints": 0,
     "optim": OPTIM,
     "value_optim": OPTIM,
 }
@@ -70,10 +70,10 @@ def train(
     )
     task = Task(
         prompts=PROMPTS,
-        reward=lambda drawn: model_reward.judge(alone(models.reward), drawn, settings, PAD),
+        reward=lambda drawn: entry_reward.of_model(alone(models.reward), drawn, settings, PAD),
         correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
     )
-    kl = {**IN_REWARD, "coef": {"kind": "fixed", "value": kl_coef}}
+    kl = {**IN_REWARD, "coef": kl_coef}
     config = PpoConfig(**SETTINGS | sizes)
     chosen = presets.ppo(preset, **ONE_UPDATE | {"kl": kl} | changes)
     return list(ppo.train(actor, models.value, task, schedule, config, chosen, settings, 0))
@@ -98,7 +98,7 @@ def test_the_reward_models_score_rises_and_the_value_model_learns_to_predict_it(
 
 
 def test_neither_gradient_depends_on_micro_batches_or_rows(monkeypatch):
-    seen = watch_gradients(monkeypatch, ppo)
+    seen = watch_gradients(monkeypatch, rl_loop, critic)
     for row_tokens, pack_tokens in ((64, 0), (0, 0), (20, 0), (64, 80), (0, 80)):
         for max_tokens in (4096, 40):
             changes = {"row_tokens": row_tokens, "pack_tokens": pack_tokens}
@@ -130,7 +130,7 @@ def test_mini_batches_are_a_random_partition_of_the_prompts():
 
 
 def test_each_mini_batch_is_an_optimizer_step(monkeypatch):
-    seen = watch_gradients(monkeypatch, ppo)
+    seen = watch_gradients(monkeypatch, rl_loop, critic)
     train(Models(), FIRST_FOUR, num_minibatches=4, num_epochs=2)
     # 2 passes of 4 mini-batches, each a step of the policy and one of the value model.
     assert len(seen) == 2 * 4 * 2
@@ -168,9 +168,9 @@ def test_the_same_training_twice_gives_the_same_bits_and_the_same_rollouts():
 
 
 def test_rewards_that_ppo_makes_nothing_of_are_refused():
-    def check(name, **sizes):
-        reward = Composition.model_validate(presets.CONTENT["rewards"][name])
-        ppo.check(PpoConfig(**SETTINGS | sizes), presets.ppo(num_minibatches=1), reward)
+    def check(name, preset="ppo_process", model="reward", **sizes):
+        reward = presets.reward(name, model)
+        check_reward(PpoConfig(**SETTINGS | sizes), presets.ppo(preset), reward)
 
     with pytest.raises(ValueError, match=r"its reward needs combine: \{kind: sum\}"):
         check("rule_gdpo")
@@ -179,10 +179,14 @@ def test_rewards_that_ppo_makes_nothing_of_are_refused():
     with pytest.raises(
         ValueError, match="samples_per_prompt is 1: a reward with a component of kind"
     ):
-        check("judge", samples_per_prompt=1)
+        check("judge_wins", model="policy", samples_per_prompt=1)
     check("rule_model", samples_per_prompt=2)
-    check("judge", samples_per_prompt=2)
-    check("rule")
+    check("judge_wins", model="policy", samples_per_prompt=2)
+    check("rule", model=None)
+    check("model", preset="ppo_instructgpt")
+    for name, model in (("rule", None), ("judge_wins", "policy"), ("process_sum", "process")):
+        with pytest.raises(ValueError, match=f"scores completions, found one of .* is {model}"):
+            check(name, preset="ppo_instructgpt", model=model)
 
 
 def test_a_budget_ends_training_with_the_step_that_reaches_it():
@@ -191,6 +195,6 @@ def test_a_budget_ends_training_with_the_step_that_reaches_it():
 
     fixed = train(Models(), epochs.draws(8, 4, 4, 0))
     budget = int(sum(spent(step) for step in fixed[:2]))
-    found = train(Models(), pace.draw(8, 4, 4, 0, budget))
+    found = train(Models(), epochs.prompt_batches(8, 4, 4, 0, budget))
     # the same rate and batches, so the same steps
     assert [spent(step) for step in found] == [spent(step) for step in fixed[:2]]

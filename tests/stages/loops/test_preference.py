@@ -1,14 +1,13 @@
 import math
 
+import presets
 import pytest
 import torch
-from pydantic import TypeAdapter
 from tiny_checkpoints import FAMILIES, PAD, compute, load, plain_logprobs
 from tiny_rollouts import OPTIM, assert_same_gradients, make_pairs, watch_gradients, weights
 
-from stages.loops import epochs, preference, ref_logprobs, stored_logprobs
-from stages.loops.choices.preference_loss import PairLoss
-from stages.loops.preference import PreferenceConfig
+from stages.loops import epochs, preference, ref_logprobs
+from stages.loops.preference import PreferenceConfig, PreferenceLoss
 
 PAIRS = make_pairs(8)
 ONE_STEP = [list(range(8))]
@@ -27,15 +26,16 @@ kinds = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss["kind"])
 
 
 def reference(model, settings=None):
-    rows = ref_logprobs.compute_rows(model, PAIRS, settings or compute(), PAD)
-    return stored_logprobs.of_pairs(PAIRS, rows)
+    wanted = ref_logprobs.of_pairs(PAIRS)
+    return ref_logprobs.compute(model, wanted, settings or compute(), PAD).view(-1, 2)
 
 
 def train(model, schedule, settings=None, *, loss=DPO, ref=None):
     settings = settings or compute()
     ref = reference(model, settings) if ref is None else ref
-    config = PreferenceConfig(num_epochs=1, batch_size=8, optim=OPTIM | {"learning_rate": 3e-3})
-    chosen = TypeAdapter(PairLoss).validate_python(loss)
+    optim = OPTIM | {"learning_rate": 3e-3}
+    config = PreferenceConfig(num_epochs=1, batch_size=8, num_checkpoints=0, optim=optim)
+    chosen = presets.choice(PreferenceLoss, loss)
     steps = preference.train(model, PAIRS, ref, schedule, chosen, config, settings, PAD)
     return list(steps)
 

@@ -12,21 +12,19 @@ from tiny_rollouts import (
 )
 
 from stages.loops import epochs, sft
-from stages.loops.sft import SftConfig
+from stages.loops.sft import SftConfig, SftPreset
 
 ROWS = make_demonstrations(8)
 ONE_STEP = [list(range(8))]
 
 
+ALL = SftPreset(
+    num_epochs=None, learning_rate=None, num_demonstrations=None, tasks=None, learn_prompt=False
+)
+
+
 def config(**optim):
-    return SftConfig(
-        num_epochs=1,
-        batch_size=8,
-        num_demonstrations=None,
-        tasks=None,
-        learn_prompt=False,
-        optim=OPTIM | optim,
-    )
+    return SftConfig(num_epochs=1, batch_size=8, optim=OPTIM | optim)
 
 
 def train(model, schedule, settings=None, optim=None, rows=ROWS):
@@ -65,8 +63,8 @@ def test_the_gradient_is_that_of_the_plain_loss_whatever_the_micro_batches_and_r
 
 
 def test_all_rows_are_chosen_as_they_are_unless_fewer_or_documents_are_asked_for():
-    assert sft.choose(ROWS, config(), seed=0) == ROWS
-    few = config().model_copy(update={"num_demonstrations": 3})
+    assert sft.choose(ROWS, ALL, seed=0) == ROWS
+    few = ALL.model_copy(update={"num_demonstrations": 3})
     chosen = sft.choose(ROWS, few, seed=0)
     assert len({row.id for row in chosen}) == 3
     assert sft.choose(ROWS, few, seed=0) == chosen
@@ -75,8 +73,14 @@ def test_all_rows_are_chosen_as_they_are_unless_fewer_or_documents_are_asked_for
         sft.choose(ROWS, few.model_copy(update={"num_demonstrations": 9}), seed=0)
 
 
+def test_a_preset_says_its_own_epochs_and_rate_or_leaves_them_to_the_section():
+    assert ALL.over(config()) == config()
+    found = ALL.model_copy(update={"num_epochs": 4, "learning_rate": 0.5}).over(config())
+    assert found == config(learning_rate=0.5).model_copy(update={"num_epochs": 4})
+
+
 def test_a_documents_prompt_is_learned_too_from_its_second_token():
-    documents = sft.choose(ROWS, config().model_copy(update={"learn_prompt": True}), seed=0)
+    documents = sft.choose(ROWS, ALL.model_copy(update={"learn_prompt": True}), seed=0)
     for row, document in zip(ROWS, documents, strict=True):
         assert document.prompt_ids == row.prompt_ids[:1]
         assert document.completion_ids == row.prompt_ids[1:] + row.completion_ids
@@ -141,12 +145,12 @@ def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights_change():
 
 def test_only_demonstrations_of_the_tasks_asked_for_are_chosen():
     rows = [replace(row, task="judge" if i % 2 else "solve") for i, row in enumerate(ROWS)]
-    solve = config().model_copy(update={"tasks": ["solve"]})
+    solve = ALL.model_copy(update={"tasks": ["solve"]})
     assert sft.choose(rows, solve, seed=0) == rows[::2]
-    both = config().model_copy(update={"tasks": ["solve", "judge"]})
+    both = ALL.model_copy(update={"tasks": ["solve", "judge"]})
     assert sft.choose(rows, both, seed=0) == rows
     # The number is of those that are left.
     few = solve.model_copy(update={"num_demonstrations": 3})
     assert {row.task for row in sft.choose(rows, few, seed=0)} == {"solve"}
     with pytest.raises(ValueError, match=r"of \['revise'\], found those of \['judge', 'solve'\]"):
-        sft.choose(rows, config().model_copy(update={"tasks": ["revise"]}), seed=0)
+        sft.choose(rows, ALL.model_copy(update={"tasks": ["revise"]}), seed=0)

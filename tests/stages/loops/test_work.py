@@ -49,7 +49,7 @@ def positions(metrics):
         ("reward_model", {}),
         ("grpo", {}),
         ("grpo", {"num_epochs": 3, "num_minibatches": 2}),
-        ("grpo", {"kl": {"kind": "full", "coef": {"kind": "fixed", "value": 0.1}}}),
+        ("grpo", {"kl": {"kind": "full", "coef": 0.1}}),
         ("ppo", {}),
         ("ppo", {"num_epochs": 2, "num_minibatches": 2}),
     ],

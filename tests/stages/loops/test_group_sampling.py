@@ -1,9 +1,11 @@
 """A sampler of numbers: prompt p's completions are worth what a table says."""
 
+import presets
 import pytest
 import torch
 
-from stages.loops.choices.sampling import AdaptiveGroupSize, DynamicSampling, FixedSampling, Shaped
+from stages.loops import group_sampling
+from stages.loops.group_sampling import Sampling, Shaped, adaptive, dynamic, fixed
 from stages.loops.rollouts import Rollouts
 from stages.records.problems import Prompt
 from stages.rewards.judged import Judged
@@ -51,7 +53,7 @@ class Game:
 
 def test_fixed_sampling_takes_what_it_is_given():
     game = Game([[0, 1], [0, 0]])
-    found = FixedSampling(kind="fixed").collect(game.draw, game.judge, [0, 1], 2, 2)
+    found = fixed(game.draw, game.judge, [0, 1], 2)
     assert game.calls == [([0, 1], 2, 0)]
     assert found.shaped.rewards().tolist() == [0, 1, 0, 0]
     assert found.used.all()
@@ -61,9 +63,9 @@ def test_fixed_sampling_takes_what_it_is_given():
 def test_dynamic_sampling_refills_until_enough_groups_carry_signal():
     # prompts 0 and 3 have a signal, 5 has one too many: two are wanted
     game = Game([[0, 1], [1, 1], [0, 0], [1, 0], [0, 0], [0, 1]])
-    dynamic = DynamicSampling(kind="dynamic", max_rounds=3)
-    assert dynamic.num_prompts(2) == 6
-    found = dynamic.collect(game.draw, game.judge, range(6), 2, 2)
+    choice = presets.choice(Sampling, {"kind": "dynamic", "max_rounds": 3})
+    assert group_sampling.num_prompts(choice, 2) == 6
+    found = dynamic(game.draw, game.judge, range(6), 2, 2, max_rounds=3)
     assert [numbers for numbers, _, _ in game.calls] == [[0, 1], [2, 3]]
     assert found.num_rounds == 2
     assert len(found.shaped.end_rewards) == 8, "what was drawn in vain is there to be counted"
@@ -73,27 +75,21 @@ def test_dynamic_sampling_refills_until_enough_groups_carry_signal():
 
 def test_dynamic_sampling_uses_the_first_groups_when_a_round_brings_too_many():
     game = Game([[0, 1], [1, 1], [0, 1], [1, 0]])
-    found = DynamicSampling(kind="dynamic", max_rounds=2).collect(
-        game.draw, game.judge, range(4), 2, 2
-    )
+    found = dynamic(game.draw, game.judge, range(4), 2, 2, max_rounds=2)
     used = {found.rollouts.prompt(i).id for i in range(8) if found.used[i]}
     assert used == {"p0", "p2"}
 
 
 def test_dynamic_sampling_is_bounded_and_goes_on_with_what_it_has():
     game = Game([[0, 0], [1, 1], [0, 0], [1, 0]])
-    found = DynamicSampling(kind="dynamic", max_rounds=2).collect(
-        game.draw, game.judge, range(4), 2, 2
-    )
+    found = dynamic(game.draw, game.judge, range(4), 2, 2, max_rounds=2)
     assert len(game.calls) == 2
     assert found.used.tolist() == [*[False] * 6, True, True]
 
 
 def test_groups_without_signal_grow_until_they_have_one_or_are_full():
     game = Game([[0, 1, 9, 9, 9, 9], [0, 0, 0, 0, 1, 0], [1, 1, 1, 1, 1, 1]])
-    found = AdaptiveGroupSize(kind="adaptive", first=2).collect(
-        game.draw, game.judge, [0, 1, 2], 3, 6
-    )
+    found = adaptive(game.draw, game.judge, [0, 1, 2], 6, first=2)
     assert game.calls == [([0, 1, 2], 2, 0), ([1, 2], 2, 1), ([1, 2], 2, 2)]
     sizes = [found.rollouts.groups.count(place) for place in range(3)]
     assert sizes == [2, 6, 6]
@@ -106,6 +102,6 @@ def test_groups_without_signal_grow_until_they_have_one_or_are_full():
 
 
 def test_a_group_grows_in_whole_steps():
-    game = Game([[0, 0, 0, 0]])
+    choice = presets.choice(Sampling, {"kind": "adaptive", "first": 3})
     with pytest.raises(ValueError, match=r"first 3 does not divide group_size 4"):
-        AdaptiveGroupSize(kind="adaptive", first=3).collect(game.draw, game.judge, [0], 1, 4)
+        group_sampling.check(choice, 4)

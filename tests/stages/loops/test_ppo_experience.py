@@ -1,15 +1,14 @@
+import presets
 import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load, plain_logprobs
-from tiny_rollouts import alone, decode, make_prompts, make_sampler
+from tiny_rollouts import OPTIM, alone, decode, make_prompts, make_sampler
 
 from stages.algorithms.token_advantages import gae
-from stages.loops import model_reward
-from stages.loops.actor import Actor, Task
-from stages.loops.choices.kl_penalty import KlInReward
-from stages.loops.choices.lam import FixedLambda
-from stages.loops.choices.truncation import Exclude, Penalise
-from stages.loops.experience import Plan, gather
+from stages.loops import entry_reward
+from stages.loops.ppo import gather
+from stages.loops.ppo_preset import PpoConfig
+from stages.loops.rollouts import Actor, Task
 from stages.models import scalar_head
 from stages.rewards.judged import Judged
 
@@ -32,17 +31,24 @@ def run(num_minibatches=1, truncation=None, whiten_eps=1e-8, step_rewards=None, 
     models = make_models()
     policy, value, reference, reward = models
     settings = compute(**changes)
-    plan = Plan(
+    preset = presets.ppo(
         gamma=GAMMA,
-        lam=FixedLambda(kind="fixed", value=LAM),
+        lam=LAM,
         value_lam=VALUE_LAM,
         whiten_eps=whiten_eps,
-        truncation=truncation or Penalise(kind="penalise", penalty=0.0),
-        kl=KlInReward(kind="reward", estimator="k1", coef={"kind": "fixed", "value": KL}),
-        samples_per_prompt=2,
+        truncation=truncation or {"kind": "penalise", "penalty": 0.0},
+        kl={"kind": "reward", "estimator": "k1", "coef": KL},
         num_minibatches=num_minibatches,
+    )
+    config = PpoConfig(
+        num_steps=1,
+        prompts_per_step=4,
+        samples_per_prompt=2,
         temperature=TEMPERATURE,
         max_new_tokens=16,
+        num_checkpoints=0,
+        optim=OPTIM,
+        value_optim=OPTIM,
     )
     actor = Actor(
         policy=policy, reference=reference, sampler=make_sampler(policy), decode=decode, pad_id=PAD
@@ -50,13 +56,13 @@ def run(num_minibatches=1, truncation=None, whiten_eps=1e-8, step_rewards=None, 
     task = Task(
         prompts=PROMPTS,
         reward=lambda drawn: Judged(
-            totals=model_reward.scores(alone(reward), drawn, settings, PAD).values.tolist(),
+            totals=entry_reward.scores(alone(reward), drawn, settings, PAD).values.tolist(),
             step_rewards=step_rewards and step_rewards(drawn),
             step_ends=step_rewards and step_rewards(drawn) != 0,
         ),
         correct=lambda drawn: [False] * len(drawn.texts),
     )
-    found = gather(actor, value, task, plan, range(4), settings, kl_coef=KL, step=0, seed=0)
+    found = gather(actor, value, task, config, preset, settings, 0, 0, range(4), KL)
     return models, found
 
 
@@ -147,7 +153,7 @@ def test_micro_batches_rows_and_mini_batches_change_nothing(name, changes):
 
 
 def test_cut_completions_may_be_left_out_of_everything():
-    _, found = run(truncation=Exclude(kind="exclude"))
+    _, found = run(truncation="exclude")
     cut = found.rollouts.truncated()
     assert cut.any()
     assert not cut.all()

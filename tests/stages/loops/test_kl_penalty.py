@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
-from stages.loops.choices.kl_penalty import KlInLoss
+from stages.loops.kl_penalty import KlInLoss
 
-FIXED = {"kind": "fixed", "value": 0.1}
+FIXED = 0.1
 every_penalty = pytest.mark.parametrize(
     "penalty",
     [

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute
 
-from stages.loops import process_rewards
+from stages.loops import entry_reward
 from stages.loops.rollouts import Rollouts
 from stages.models import process_head
 from stages.models.process_scorer import ProcessScorer
@@ -56,7 +56,7 @@ def drawn(order=(0, 1, 2)):
 
 def test_each_step_is_paid_its_score_at_its_last_token_and_nothing_else_is_paid():
     scorer = make_scorer()
-    judged = process_rewards.judge(scorer, drawn())
+    judged = entry_reward.of_steps(scorer, drawn())
     assert judged.totals == [0.0, 0.0, 0.0]
     assert judged.step_rewards is not None
     assert judged.step_ends is not None
@@ -86,13 +86,13 @@ def test_a_score_that_is_no_number_is_no_reward_of_zero(credit):
         "normalise": {"kind": "none"},
     }
     reward = Composition.model_validate({"components": {"p": config}, "combine": {"kind": "sum"}})
-    available = replace(NOTHING, scorer=lambda: process_rewards.judge(scorer, drawn()))
+    available = replace(NOTHING, scorer=lambda: entry_reward.of_steps(scorer, drawn()))
     with pytest.raises(ValueError, match=r"component 'p' .*solution \d: expected finite scores"):
         compose(reward, drawn(), available)
 
 
 def test_what_is_logged_is_the_mean_over_completions():
-    judged = process_rewards.judge(make_scorer(), drawn())
+    judged = entry_reward.of_steps(make_scorer(), drawn())
     assert judged.step_rewards is not None
     scores = [judged.step_rewards[i][ends].tolist() for i, ends in enumerate(ENDS)]
     assert judged.metrics == {
@@ -105,8 +105,8 @@ def test_what_is_logged_is_the_mean_over_completions():
 
 
 def test_the_order_of_completions_does_not_matter():
-    first = process_rewards.judge(make_scorer(), drawn())
-    other = process_rewards.judge(make_scorer(), drawn((2, 0, 1)))
+    first = entry_reward.of_steps(make_scorer(), drawn())
+    other = entry_reward.of_steps(make_scorer(), drawn((2, 0, 1)))
     assert first.step_rewards is not None
     assert other.step_rewards is not None
     torch.testing.assert_close(other.step_rewards, first.step_rewards[[2, 0, 1]])
