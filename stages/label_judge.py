@@ -16,7 +16,7 @@ from typing import Any
 from stages import params, rows
 from stages.engines import choosers
 from stages.engines.samplers import EngineName
-from stages.loops import judge_work
+from stages.loops import work
 from stages.models import size
 from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
@@ -88,7 +88,7 @@ def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     metrics["injection"] = judge_quality.flip_rates(flips, seed)
     is_ours = preset.judge.kind == "policy"
     judge_size = size.of_policy(row.policy, run.seed, config.model) if is_ours else None
-    metrics |= judge_work.summary(cost + spent, judge_size)
+    metrics |= work.judged(cost + spent, judge_size)
     metrics["judge"] = preset.judge.model_dump()
     lines.write(own / "verdicts.jsonl", verdicts)
     outputs.write_json(own / "metrics.json", metrics)

@@ -23,7 +23,7 @@ from typing import Any
 from stages import params, rows
 from stages.engines import samplers
 from stages.engines.samplers import EngineName
-from stages.loops import step_label_work, step_labels
+from stages.loops import step_labels
 from stages.loops.step import Step
 from stages.loops.step_labels import Parts, StepLabelsConfig
 from stages.models import policy, size
@@ -108,7 +108,7 @@ def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     measured = size.of_policy(row.policy, run.seed, config.model)
     generated = sum(one.generated_tokens for one in counts)
     metrics |= {"generated_tokens": generated, "trained_tokens": 0}
-    metrics["work"] = step_label_work.summary(parts, counts, measured)
+    metrics["work"] = step_labels.done(parts, counts, measured)
     outputs.write_json(own / "metrics.json", metrics)
 
 

@@ -11,12 +11,14 @@ agree with the answer of the very solution that it judges.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from stages.algorithms.statistics import intervals
+from stages.loops import work
 from stages.loops.step import Step
+from stages.models.size import Size
 from stages.params import Params
 from stages.records import lines
 from stages.records.problems import Prompt
@@ -114,6 +116,24 @@ def longest(parts: Parts, max_new_tokens: int) -> int:
     """Tokens of the longest prompt with its prefix and what may follow."""
     lengths = [len(one.prompt_ids) + len(ids) for prefixes in parts for one, ids in prefixes]
     return max(lengths, default=0) + max_new_tokens
+
+
+def done(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, Any]:
+    """`work` of a metrics.json: a prompt with its prefix is read once; empty where none was.
+
+    Args:
+        parts: the prefixes that were completed.
+        counts: what became of them.
+        size: of the policy that completed them.
+    """
+    if not counts:
+        return {}
+    read = sum(len(prompt.prompt_ids) + len(ids) for part in parts for prompt, ids in part)
+    generated = sum(row.generated_tokens for row in counts)
+    drawn = sum(row.num_completions for row in counts)
+    positions = read + generated - drawn
+    passes = work.passed("policy", "sampled", positions=positions, outputs=generated)
+    return work.summary([passes], {"policy": size})
 
 
 def _count(prefix: Prefix, samples: Sequence[Sample], decode: Decode) -> PrefixCount:

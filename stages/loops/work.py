@@ -74,3 +74,23 @@ def summary(
                 total = found[model].setdefault(kind, {"positions": 0, "outputs": 0})
                 total[unit] += int(count)
     return found
+
+
+def judged(tokens: Mapping[str, int], size: Mapping[str, int] | None) -> dict[str, Any]:
+    """`read_tokens`, `generated_tokens` and `work` of a judge's metrics.json.
+
+    The one position of each message whose logits decide is not counted as an output.
+
+    Args:
+        tokens: `read_tokens` and `generated_tokens` (`chooser.tokens`).
+        size: of the policy that judges; None: an endpoint, whose work is empty, for nobody tells
+            its size.
+    """
+    told: dict[str, Any] = {name: tokens[name] for name in ("read_tokens", "generated_tokens")}
+    if size is None:
+        return told | {"work": {}}
+    generated = tokens["generated_tokens"]
+    passes = passed(
+        "policy", "sampled", positions=tokens["read_tokens"] + generated, outputs=generated
+    )
+    return told | {"work": summary([passes], {"policy": size})}
