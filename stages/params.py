@@ -42,27 +42,18 @@ def read(path: Path = PARAMS_PATH) -> dict[str, Any]:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
 
-def load(
-    config: type[ConfigT],
-    preset: str | None = None,
-    *,
-    pick: dict[str, str] | None = None,
-) -> ConfigT:
+def load(config: type[ConfigT], preset: str | None = None) -> ConfigT:
     """What `config` names, validated.
 
     Args:
         config: its field names are the top-level keys of params.yaml to read.
         preset: the entry of presets.yaml that is its field `preset`.
-        pick: for a section that is a table of entries, the entry to read: with
-            `{"sampling": "test"}` the field `sampling` is `sampling.test`.
 
     Raises:
         ValueError: listing every missing, unknown or mistyped key at once.
     """
     content = read()
     picked = {name: content[name] for name in config.model_fields if name in content}
-    for section, entry in (pick or {}).items():
-        picked[section] = entry_of(content.get(section, {}), entry, f"section '{section}'")
     if preset is not None:
         picked[PRESET] = entry_of(read(PRESETS_PATH), preset, str(PRESETS_PATH))
     try:

@@ -1,71 +1,55 @@
-"""stages/README.md names every stage, preset and choice that params.yaml can name."""
+"""stages/README.md names every stage, preset, choice and recipe that a row can name."""
 
-import typing
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import pytest
-from pydantic import BaseModel
-
-from stages import params
-from stages.import_steps import ImportSteps
-from stages.loops.group_preset import GroupRlPreset
-from stages.loops.ppo import PpoPreset
-from stages.models.aggregate import Aggregate
-from stages.rewards.composition_config import Composition
+from stages import configs, params
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MAP = (REPOSITORY / "stages/README.md").read_text(encoding="utf-8")
-CONTENT = params.read(REPOSITORY / "params.yaml")
-TABLES = ("group_rl", "ppo", "preference", "rewards")
 
 
-def kinds(config: type[BaseModel]) -> set[str]:
-    """Every value of a field `kind` anywhere inside a configuration."""
-    found: set[str] = set()
-    pending: list[typing.Any] = [config]
-    while pending:
-        annotation = pending.pop()
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            for name, field in annotation.model_fields.items():
-                if name == "kind":
-                    found |= set(typing.get_args(field.annotation))
-                else:
-                    pending.append(field.annotation)
-        else:
-            pending += typing.get_args(annotation)
-    return found
+def missing(names: Iterator[str] | list[str]) -> list[str]:
+    return [name for name in names if f"`{name}`" not in MAP]
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_every_preset_is_in_the_map(table: str) -> None:
-    assert CONTENT[table]
-    assert [name for name in CONTENT[table] if f"`{name}`" not in MAP] == []
+def kinds(schema: Any) -> Iterator[str]:
+    """Every value of a property `kind` anywhere inside a JSON schema."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from kinds(item)
+    if isinstance(schema, dict):
+        told = schema.get("properties", {}).get("kind", {})
+        yield from ([told["const"]] if "const" in told else told.get("enum", []))
+        for item in schema.values():
+            yield from kinds(item)
 
 
-@pytest.mark.parametrize("config", [GroupRlPreset, PpoPreset, Composition])
-def test_every_kind_of_choice_is_in_the_map(config: type[BaseModel]) -> None:
-    assert kinds(config)
-    assert [kind for kind in kinds(config) if f"`{kind}`" not in MAP] == []
+def test_every_preset_is_in_the_map() -> None:
+    assert missing(list(params.read(REPOSITORY / params.PRESETS_PATH))) == []
 
 
-def test_every_kind_of_ensemble_is_in_the_map() -> None:
-    every = {
-        kind for choice in typing.get_args(typing.get_args(Aggregate)[0]) for kind in kinds(choice)
+def test_every_kind_of_choice_is_in_the_map() -> None:
+    found = {
+        kind
+        for module in configs.entry_points(
+            REPOSITORY / "dvc.yaml", REPOSITORY / "stages"
+        ).values()
+        for kind in kinds(module.Config.model_json_schema())
     }
-    assert every == {"mean", "min", "mean_minus_std", "mean_minus_variance"}
-    assert [kind for kind in every if f"`{kind}`" not in MAP] == []
+    assert {"clip", "group_zscore", "sigmoid", "answer", "mean_minus_std", "prm800k"} <= found
+    assert missing(sorted(found)) == []
 
 
 def test_every_entry_point_is_in_the_map() -> None:
     stages = [
         path.stem
-        for path in (REPOSITORY / "stages").glob("*.py")
+        for path in sorted((REPOSITORY / "stages").glob("*.py"))
         if "def main(" in path.read_text(encoding="utf-8")
     ]
-    assert [stage for stage in stages if f"`{stage}`" not in MAP] == []
+    assert missing(stages) == []
 
 
-def test_every_format_and_source_of_imports_is_in_the_map() -> None:
-    assert [kind for kind in kinds(ImportSteps) if f"`{kind}`" not in MAP] == []
-    sources = [*CONTENT["import_preferences"], *CONTENT["import_steps"]]
-    assert [name for name in sources if f"`{name}`" not in MAP] == []
+def test_every_recipe_is_in_the_map() -> None:
+    assert missing([path.stem for path in (REPOSITORY / "stages/recipes").glob("*.yaml")]) == []

@@ -20,12 +20,14 @@ RUN_TEXT = {"eval", "exec", "compile", "__import__", "sympify", "parse_expr"}
 STARTERS = {"subprocess", "multiprocessing", "runpy", "importlib", "code", "pty"}
 """What starts a process, or a module by its name."""
 MAY_START = {
-    "stages/check_params.py": {"importlib"},  # the entry points, by the names of their files
+    "stages/configs.py": {"importlib"},  # the entry points, by the names of their files
     "stages/engines/vllm.py": {"importlib"},  # asks whether vLLM is installed
     "stages/rewards/reward_file.py": {"importlib"},  # the user's file, by a word of params.yaml
+    "stages/studies/copies.py": {"subprocess"},  # stages, by the names of their files
     "stages/rewards/symbolic_equality.py": {"subprocess"},  # the worker; text goes to its input
 }
-"""Of everything under stages/ that sees data; stages/runtime sees none."""
+"""Of everything under stages/ that sees data; stages/runtime sees none, and a study that runs stages in
+a copy of the repository starts those by their names."""
 UNSAFE_CALLS = {
     "torch.load",
     "torch.save",

@@ -10,9 +10,10 @@ other: {ignored: true}
 train:
   rate: 1e-4
   steps: 10
-sample:
-  test: {number: 4}
-  dev: {number: 2}
+"""
+PRESETS = """
+first: &first {beta: 0.5, kind: plain}
+second: {<<: *first, beta: 1}
 """
 
 
@@ -26,41 +27,45 @@ class Config(Params):
     train: Train
 
 
-class Number(Params):
-    number: int
+class Preset(Params):
+    beta: float
+    kind: str
 
 
-class TableConfig(Params):
+class PresetConfig(Params):
     seed: int
-    sample: Number
+    preset: Preset
 
 
-@pytest.fixture
-def path(tmp_path):
-    file = tmp_path / "params.yaml"
-    file.write_text(TEXT)
-    return file
+@pytest.fixture(autouse=True)
+def write(tmp_path, monkeypatch):
+    """Another params.yaml."""
+    monkeypatch.chdir(tmp_path)
+    params.PRESETS_PATH.parent.mkdir()
+    params.PRESETS_PATH.write_text(PRESETS)
+    params.PARAMS_PATH.write_text(TEXT)
+    return params.PARAMS_PATH.write_text
 
 
-def test_a_config_reads_the_keys_it_names_and_no_others(path):
-    config = params.load(Config, path=path)
+def test_a_config_reads_the_keys_it_names_and_no_others():
+    config = params.load(Config)
     assert (config.seed, config.train.rate, config.train.steps) == (3, 1e-4, 10)
 
 
-def test_the_picked_entry_of_a_table_is_read(path):
-    assert params.load(TableConfig, {"sample": "test"}, path).sample.number == 4
-    assert params.load(TableConfig, {"sample": "dev"}, path).sample.number == 2
+def test_a_preset_holds_what_it_inherits_and_what_it_changes():
+    assert params.load(PresetConfig, "first").preset == Preset(beta=0.5, kind="plain")
+    assert params.load(PresetConfig, "second").preset == Preset(beta=1.0, kind="plain")
 
 
-def test_an_unknown_entry_is_refused_with_those_there_are(path):
-    with pytest.raises(ValueError, match=r"no entry 'train'; it has \['dev', 'test'\]"):
-        params.load(TableConfig, {"sample": "train"}, path)
+def test_an_unknown_preset_is_refused_with_those_there_are():
+    with pytest.raises(ValueError, match=r"no entry 'third'; it has \['first', 'second'\]"):
+        params.load(PresetConfig, "third")
 
 
-def test_every_wrong_key_is_told_at_once(path):
-    path.write_text("train: {rate: fast, stepz: 1}\n")
+def test_every_wrong_key_is_told_at_once(write):
+    write("train: {rate: fast, stepz: 1}\n")
     with pytest.raises(ValueError) as told:
-        params.load(Config, path=path)
+        params.load(Config)
     text = str(told.value)
     assert "seed: Field required" in text
     assert "train.rate" in text
@@ -69,22 +74,22 @@ def test_every_wrong_key_is_told_at_once(path):
     assert "train.stepz: Extra inputs are not permitted" in text
 
 
-def test_a_whole_number_will_do_for_a_rate_and_a_text_or_truth_for_no_number(path):
-    path.write_text("seed: 3\ntrain: {rate: 1, steps: 10}\n")
-    assert params.load(Config, path=path).train.rate == 1.0
+def test_a_whole_number_will_do_for_a_rate_and_a_text_or_truth_for_no_number(write):
+    write("seed: 3\ntrain: {rate: 1, steps: 10}\n")
+    assert params.load(Config).train.rate == 1.0
     for wrong in ("'10'", "10.5", "true"):
-        path.write_text(f"seed: 3\ntrain: {{rate: 1.0, steps: {wrong}}}\n")
+        write(f"seed: 3\ntrain: {{rate: 1.0, steps: {wrong}}}\n")
         with pytest.raises(ValueError, match=r"train\.steps"):
-            params.load(Config, path=path)
+            params.load(Config)
 
 
-def test_a_configuration_cannot_be_changed(path):
-    config = params.load(Config, path=path)
+def test_a_configuration_cannot_be_changed():
+    config = params.load(Config)
     with pytest.raises(pydantic.ValidationError):
         config.seed = 4
 
 
-def test_a_key_given_twice_is_refused(path):
-    path.write_text("seed: 3\nseed: 4\ntrain: {rate: 1.0, steps: 1}\n")
+def test_a_key_given_twice_is_refused(write):
+    write("seed: 3\nseed: 4\ntrain: {rate: 1.0, steps: 1}\n")
     with pytest.raises(Exception, match="duplicate key"):
-        params.load(Config, path=path)
+        params.load(Config)
