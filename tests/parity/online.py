@@ -13,7 +13,7 @@ from tiny_checkpoints import load
 from tiny_rollouts import make_prompts
 from torch import Tensor
 
-from stages.loops.old_logprobs import frozen_logprobs
+from stages.loops.divergence import frozen_logprobs
 from stages.models.batch import Batch
 from stages.models.policy import completion_logprobs
 

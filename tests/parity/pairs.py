@@ -11,9 +11,9 @@ from tiny_checkpoints import CPU, PAD, compute, load
 from tiny_rollouts import OPTIM, make_pairs
 from torch import Tensor
 
+from stages.choice import Choice
 from stages.loops import preference
-from stages.loops.choices.preference_loss import PairLoss
-from stages.loops.pairs import pair_groups
+from stages.loops.preference import pair_groups
 from stages.loops.ref_logprobs import frozen_sums
 from stages.models.batch import Batch, micro_batches
 from stages.optim import OptimConfig
@@ -58,12 +58,12 @@ def one_batch() -> tuple[Batch, Tensor]:
     return batch, frozen_sums(load("llama", 1), GROUPS, compute(), PAD).view(-1, 2)
 
 
-def our_step(loss: PairLoss, monkeypatch: pytest.MonkeyPatch) -> Computed:
+def our_step(loss: Choice, monkeypatch: pytest.MonkeyPatch) -> Computed:
     """One step of our loop, from the same weights, with the same reference."""
     model = load("llama", 0)
     seen = ours.watch(monkeypatch, preference, model)
     config = preference.PreferenceConfig(
-        num_epochs=1, batch_size=len(PAIRS), optim=OptimConfig(**OPTIM)
+        num_epochs=1, batch_size=len(PAIRS), num_checkpoints=0, optim=OptimConfig(**OPTIM)
     )
     _, ref = one_batch()
     schedule = [range(len(PAIRS))]

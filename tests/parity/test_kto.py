@@ -1,18 +1,15 @@
 """Kahneman-Tversky optimisation against TRL's `KTOTrainer`."""
 
+import presets
 import pytest
 from parity import ours, reference
 from parity.characters import text, tokenizer
 from parity.reference import Computed
-from stages.records.ref_logprob import RefLogprob
 from tiny_checkpoints import PAD, compute, load
 from tiny_rollouts import OPTIM, make_pairs
 
 from stages.loops import kto
-from stages.loops.choices.preference_loss import KtoLoss
-from stages.loops.preference import PreferenceConfig
-from stages.loops.ref_logprobs import frozen_sums
-from stages.models.batch import Group
+from stages.loops.preference import PreferenceConfig, PreferenceLoss
 from stages.optim import OptimConfig
 from stages.records.preferences import Judged
 
@@ -65,21 +62,14 @@ def token_lists(batch, prefix):
 def our_step(rows, schedule, reference_seed, policy_seed, monkeypatch):
     """One step of our loop; also its reference point."""
     frozen = load("llama", reference_seed)
-    groups = [
-        Group(prompt_ids=row.prompt_ids, completions=[row.completion_ids], indices=[number])
-        for number, row in enumerate(rows)
-    ]
-    stored = [
-        RefLogprob(id=row.id, completion_ids=row.completion_ids, logprob_sum=value)
-        for row, value in zip(
-            rows, frozen_sums(frozen, groups, compute(), PAD).tolist(), strict=True
-        )
-    ]
-    ref = kto.reference(frozen, rows, stored, schedule, compute(), PAD)
+    ref = kto.reference(frozen, rows, schedule, compute(), PAD)
     model = load("llama", policy_seed)
     seen = ours.watch(monkeypatch, kto, model)
-    config = PreferenceConfig(num_epochs=1, batch_size=len(rows), optim=OptimConfig(**OPTIM))
-    loss = KtoLoss(kind="kto", beta=0.3, desirable_weight=1.2, undesirable_weight=0.8)
+    config = PreferenceConfig(
+        num_epochs=1, batch_size=len(rows), num_checkpoints=0, optim=OptimConfig(**OPTIM)
+    )
+    numbers = {"beta": 0.3, "desirable_weight": 1.2, "undesirable_weight": 0.8}
+    loss = presets.choice(PreferenceLoss, {"kind": "kto", **numbers})
     (step,) = kto.train(model, rows, ref, schedule, loss, config, compute(), PAD)
     computed = Computed(loss=step.metrics["loss/preference"], gradients=seen[0])
     return computed, step.metrics["kl/reference_point"]

@@ -22,7 +22,7 @@ from stages.algorithms.aggregation import masked_whiten, token_mean
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
 from stages.algorithms.losses.surrogates import clipped_surrogate
 from stages.algorithms.token_advantages import gae
-from stages.loops.old_logprobs import frozen_logprobs
+from stages.loops.divergence import frozen_logprobs
 from stages.models import scalar_head
 from stages.models.batch import Batch
 from stages.models.policy import completion_logprobs

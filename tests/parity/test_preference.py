@@ -1,20 +1,21 @@
 """Losses on preference pairs with a reference against TRL's `DPOTrainer`."""
 
+import presets
 import pytest
 from parity.pairs import our_step, trl_step
 
-from stages.loops.choices.preference_loss import HingeLoss, IpoMeanLoss, RobustLoss, SigmoidLoss
+from stages.loops.preference import PreferenceLoss
 
 BETA = 0.3
 CASES = [
-    ("DPO", {"loss_type": ["sigmoid"]}, SigmoidLoss(kind="sigmoid", beta=BETA, label_smoothing=0)),
+    ("DPO", {"loss_type": ["sigmoid"]}, {"kind": "sigmoid", "beta": BETA, "label_smoothing": 0.0}),
     (
         "robust DPO",
         {"loss_type": ["robust"], "label_smoothing": 0.2},
-        RobustLoss(kind="robust", beta=BETA, flip_rate=0.2),
+        {"kind": "robust", "beta": BETA, "flip_rate": 0.2},
     ),
-    ("hinge", {"loss_type": ["hinge"]}, HingeLoss(kind="hinge", beta=BETA)),
-    ("IPO", {"loss_type": ["ipo"]}, IpoMeanLoss(kind="ipo_mean", beta=BETA)),
+    ("hinge", {"loss_type": ["hinge"]}, {"kind": "hinge", "beta": BETA}),
+    ("IPO", {"loss_type": ["ipo"]}, {"kind": "ipo_mean", "beta": BETA}),
 ]
 NOTES = {"IPO": "`ipo_mean`: TRL averages log-ratios per token, the paper (`ipo_sum`) sums"}
 
@@ -25,4 +26,5 @@ def test_pairs_with_a_reference(method, settings, loss, tmp_path, monkeypatch, a
 
     step = trl_step(DPOTrainer, DPOConfig, tmp_path, with_reference=True, beta=BETA, **settings)
     compared = f"`loops/preference.train`, one step, `loss_type` {settings['loss_type'][0]}"
-    agree(method, compared, our_step(loss, monkeypatch), step.computed, note=NOTES.get(method, ""))
+    found = our_step(presets.choice(PreferenceLoss, loss), monkeypatch)
+    agree(method, compared, found, step.computed, note=NOTES.get(method, ""))

@@ -1,13 +1,17 @@
 """Losses on preference pairs without a reference against TRL's experimental trainers."""
 
+import presets
 from parity import ours
 from parity.pairs import PAIRS, one_batch, our_step, trl_step
 from tiny_checkpoints import load
 
 from stages.algorithms.aggregation import token_mean
-from stages.loops.choices.preference_loss import CpoLoss, OrpoLoss, SimpoLoss
-from stages.loops.preference import pair_logprobs
+from stages.loops.preference import PreferenceLoss, pair_logprobs
 from stages.models.policy import completion_logprobs
+
+
+def loss_of(**content):
+    return presets.choice(PreferenceLoss, content)
 
 
 def test_simpo(tmp_path, monkeypatch, agree):
@@ -17,7 +21,7 @@ def test_simpo(tmp_path, monkeypatch, agree):
         CPOTrainer, CPOConfig, tmp_path, with_reference=False,
         loss_type="simpo", beta=2.0, simpo_gamma=0.6, cpo_alpha=0.0,
     )  # fmt: skip
-    found = our_step(SimpoLoss(kind="simpo", beta=2.0, gamma=0.6), monkeypatch)
+    found = our_step(loss_of(kind="simpo", beta=2.0, gamma=0.6), monkeypatch)
     agree("SimPO", "`loops/preference.train`, one step, `loss_type` simpo", found, step.computed)
 
 
@@ -25,7 +29,7 @@ def test_cpo_without_its_likelihood_term(tmp_path, monkeypatch, agree):
     from trl.experimental.cpo import CPOConfig, CPOTrainer
 
     step = trl_step(CPOTrainer, CPOConfig, tmp_path, with_reference=False, beta=0.3, cpo_alpha=0.0)
-    found = our_step(CpoLoss(kind="cpo", beta=0.3, alpha=0.0), monkeypatch)
+    found = our_step(loss_of(kind="cpo", beta=0.3, alpha=0.0), monkeypatch)
     agree("CPO", "`loops/preference.train`, one step, `cpo_alpha` 0", found, step.computed)
 
 
@@ -35,10 +39,11 @@ def test_cpo(tmp_path, agree):
 
     step = trl_step(CPOTrainer, CPOConfig, tmp_path, with_reference=False, beta=0.3, cpo_alpha=0.5)
     whole = likelihood([pair.prompt_ids for pair in PAIRS], [pair.chosen_ids for pair in PAIRS])
-    preference = CpoLoss(kind="cpo", beta=0.3, alpha=0.0)
+    preference = loss_of(kind="cpo", beta=0.3, alpha=0.0)
 
     def loss(policy):
-        return preference(pair_logprobs(policy, *one_batch()))[0].mean() + 0.5 * whole(policy)
+        pairs = pair_logprobs(policy, *one_batch())._asdict()
+        return preference(**pairs)[0].mean() + 0.5 * whole(policy)
 
     agree(
         "CPO",
@@ -60,11 +65,11 @@ def test_orpo(tmp_path, agree):
         [pair.prompt_ids[:1] for pair in PAIRS],
         [[*pair.prompt_ids[1:], *pair.chosen_ids] for pair in PAIRS],
     )
-    with_odds, without = (OrpoLoss(kind="orpo", lam=lam) for lam in (0.3, 0.0))
+    with_odds, without = (loss_of(kind="orpo", lam=lam) for lam in (0.3, 0.0))
 
     def loss(policy):
-        scores = pair_logprobs(policy, *one_batch())
-        return (with_odds(scores)[0] - without(scores)[0]).mean() + whole(policy)
+        pairs = pair_logprobs(policy, *one_batch())._asdict()
+        return (with_odds(**pairs)[0] - without(**pairs)[0]).mean() + whole(policy)
 
     agree(
         "ORPO",

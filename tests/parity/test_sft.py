@@ -37,14 +37,7 @@ def test_one_step_of_sft(micro_batches, tmp_path, monkeypatch, agree):
 
     model = load("llama")
     seen = ours.watch(monkeypatch, sft, model)
-    config = sft.SftConfig(
-        num_epochs=1,
-        batch_size=4,
-        num_demonstrations=None,
-        tasks=None,
-        learn_prompt=False,
-        optim=OptimConfig(**OPTIM),
-    )
+    config = sft.SftConfig(num_epochs=1, batch_size=4, optim=OptimConfig(**OPTIM))
     (found,) = sft.train(model, ROWS, [range(4)], config, compute(), PAD)
     agree(
         "SFT",
