@@ -67,14 +67,10 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     """The outcome model of one seed."""
     preset, compute, own = config.preset, config.compute, folder / str(run.seed)
     device, seed = setup(compute), derive(run.seed, "reward_outcome")
+    read = {side: pools.read(row.source, run.seed, side) for side in pools.SIDES}
     judged = {
-        side: [
-            balanced_outcomes.judge(prompt, pool)
-            for prompt, pool in run.track(
-                pools.read(row.source, run.seed, side), label=f"check {side}"
-            )
-        ]
-        for side in pools.SIDES
+        side: [balanced_outcomes.judge(*one) for one in run.track(some, label=f"check {side}")]
+        for side, some in read.items()
     }
     problems = balanced_outcomes.learned(
         judged["train"],
@@ -93,9 +89,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     history = [step.metrics for step in run.track(steps, total=len(schedule))]
     scores = outcome.score(model, heldout, compute, pad_id)
     metrics: dict[str, Any] = {
-        "generated_tokens": 0,
-        "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
-        "work": work.summary(history, {"reward": size.measure(model)}),
+        **work.learned(history, size.measure(model)),
         "problems": len(problems),
         "completions": sum(map(len, problems)),
         "heldout": reward_quality.of_outcomes(

@@ -92,24 +92,19 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
         merged = lora.attach(model, config.lora, seed)
         schedule = epochs.batches(len(pairs), preset.num_epochs, preset.batch_size, seed)
         steps = reward.train(model, pairs, schedule, preset, compute, pad_id)
-        label = f"member {member}" if preset.members > 1 else ""
-        history += [step.metrics for step in run.track(steps, total=len(schedule), label=label)]
+        tracked = run.track(steps, total=len(schedule), label=f"member {member}")
+        history += [step.metrics for step in tracked]
         scores.append(reward.score_pairs(model, heldout, compute, pad_id))
         place = own / "model" / str(member) if preset.members > 1 else own / "model"
         one = size.measure(model)
         policy.save(merged(), tokenizer, place)
     found = preset.aggregate(torch.stack(scores).flatten(1)).view(-1, 2)
+    quality = config.evaluation.quality(preset.quality)
+    seed = derive(run.seed, "reward_preference", "bootstrap")
     metrics: dict[str, Any] = {
-        "generated_tokens": 0,
-        "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
-        "work": work.summary(history, {"reward": one}),
+        **work.learned(history, one),
         "pairs": len(pairs),
-        "heldout": reward_quality.of_pairs(
-            heldout,
-            found.numpy(),
-            config.evaluation.quality(preset.quality),
-            derive(run.seed, "reward_preference", "bootstrap"),
-        ),
+        "heldout": reward_quality.of_pairs(heldout, found.numpy(), quality, seed),
     }
     outputs.write_json(own / "metrics.json", metrics)
 

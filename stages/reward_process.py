@@ -86,9 +86,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     scores = process_head.step_scores(model, step_targets.solutions(heldout), compute, pad_id)
     choice, accuracy = pool_scores.choose_aggregation(heldout, scores)
     metrics: dict[str, Any] = {
-        "generated_tokens": 0,
-        "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
-        "work": work.summary(history, {"reward": size.measure(model)}),
+        **work.learned(history, size.measure(model)),
         "solutions": len(labelled),
         "heldout": process_summary.summary(heldout, scores, preset.targets),
         "accuracy": accuracy,

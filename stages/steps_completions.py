@@ -17,6 +17,7 @@ What a kill interrupts goes on where it stopped: the counts of finished parts ar
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from stages.engines import samplers
 from stages.engines.samplers import EngineName
 from stages.loops import step_labels
 from stages.loops.step import Step
-from stages.loops.step_labels import Parts, StepLabelsConfig
+from stages.loops.step_labels import Decode, Parts, StepLabelsConfig
 from stages.models import policy, size
 from stages.models import start as models_start
 from stages.models.config import ModelConfig
@@ -70,67 +71,46 @@ def main(*words: str) -> None:
 def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     """The labelled steps of one seed."""
     preset, own = config.preset, folder / str(run.seed)
+    seed = derive(run.seed, "steps_completions", "bootstrap")
     decode = policy.decoder(models_start.tokenizer(row.policy, run.seed))
     problems = {side: pools.read(row.source, run.seed, side) for side in pools.SIDES}
-    asked = {
-        "train": problems["train"][: preset.num_problems],
-        "heldout": problems["heldout"][: preset.num_heldout_problems],
-    }
+    numbers = {"train": preset.num_problems, "heldout": preset.num_heldout_problems}
+    asked = {side: problems[side][:number] for side, number in numbers.items()}
+    limits = (decode, preset.separator, preset.max_solutions_per_problem)
     solutions = {
-        side: step_solutions.choose_solutions(
-            some, decode, preset.separator, preset.max_solutions_per_problem
-        )
-        for side, some in asked.items()
+        side: step_solutions.choose_solutions(some, *limits) for side, some in asked.items()
     }
-    parts = step_labels.chunks(
-        prefix for some in solutions.values() for prefix in step_solutions.prefixes(some)
-    )
-    counts = list(count(config, row, parts, run)) if preset.num_completions else []
+    parts = step_labels.chunks(step_solutions.prefixes(chain(*solutions.values())))
+    counts = list(count(config, row, parts, decode, run)) if preset.num_completions else None
     metrics: dict[str, Any] = {}
     for side, some in solutions.items():
-        labelled = (
-            monte_carlo_labels.estimated(some, counts, preset.label)
-            if preset.num_completions
-            else monte_carlo_labels.known(some)
-        )
+        labelled = monte_carlo_labels.labelled(some, counts, preset.label)
         found = [one for one, _ in labelled]
         if side == "heldout":
             every = step_solutions.finished(problems[side], decode, preset.separator)
             found += monte_carlo_labels.unlabelled(every, found)
         lines.write(own / f"{side}.jsonl", found)
-        metrics[side] = step_label_quality.summarise(
-            labelled,
-            preset.audit,
-            num_cut=sum(one.finish_reason == "length" for _, pool in asked[side] for one in pool),
-            seed=derive(run.seed, "steps_completions", "bootstrap"),
-        )
-    lines.write(own / "prefixes.jsonl", counts)
+        cut = sum(one.finish_reason == "length" for _, pool in asked[side] for one in pool)
+        metrics[side] = step_label_quality.summarise(labelled, preset.audit, num_cut=cut, seed=seed)
+    lines.write(own / "prefixes.jsonl", counts or [])
     measured = size.of_policy(row.policy, run.seed, config.model)
-    generated = sum(one.generated_tokens for one in counts)
-    metrics |= {"generated_tokens": generated, "trained_tokens": 0}
-    metrics["work"] = step_labels.done(parts, counts, measured)
+    metrics |= step_labels.done(parts, counts or [], measured)
     outputs.write_json(own / "metrics.json", metrics)
 
 
-def count(config: Config, row: Row, parts: Parts, run: SeedRun) -> Iterator[PrefixCount]:
+def count(
+    config: Config, row: Row, parts: Parts, decode: Decode, run: SeedRun
+) -> Iterator[PrefixCount]:
     """The counts of all parts; those that were counted before an interruption are kept."""
-    preset = config.preset
-    decode = policy.decoder(models_start.tokenizer(row.policy, run.seed))
 
     def work(first: int) -> Iterator[Step]:
-        sampler = samplers.load(
-            config.engine,
-            row.policy,
-            run.seed,
-            model=config.model,
-            compute=config.compute,
-            max_length=step_labels.longest(parts, preset.max_new_tokens),
-        )
-        return step_labels.count(sampler, decode, parts, preset, run.seed, start=first)
+        length = step_labels.longest(parts, config.preset.max_new_tokens)
+        models = {"model": config.model, "compute": config.compute}
+        sampler = samplers.load(config.engine, row.policy, run.seed, **models, max_length=length)
+        return step_labels.count(sampler, decode, parts, config.preset, run.seed, start=first)
 
-    steps = kept_parts.go_on(
-        run.folder / "parts", work, write=step_labels.write, read=step_labels.read
-    )
+    files = {"write": step_labels.write, "read": step_labels.read}
+    steps = kept_parts.go_on(run.folder / "parts", work, **files)
     for step in run.track(steps, total=len(parts)):
         yield from step.rows
 

@@ -119,21 +119,24 @@ def longest(parts: Parts, max_new_tokens: int) -> int:
 
 
 def done(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, Any]:
-    """`work` of a metrics.json: a prompt with its prefix is read once; empty where none was.
+    """`generated_tokens`, `trained_tokens` and `work` of a metrics.json.
+
+    A prompt with its prefix is read once; `work` is empty where nothing was completed.
 
     Args:
         parts: the prefixes that were completed.
         counts: what became of them.
         size: of the policy that completed them.
     """
-    if not counts:
-        return {}
-    read = sum(len(prompt.prompt_ids) + len(ids) for part in parts for prompt, ids in part)
     generated = sum(row.generated_tokens for row in counts)
+    told: dict[str, Any] = {"generated_tokens": generated, "trained_tokens": 0, "work": {}}
+    if not counts:
+        return told
+    read = sum(len(prompt.prompt_ids) + len(ids) for part in parts for prompt, ids in part)
     drawn = sum(row.num_completions for row in counts)
     positions = read + generated - drawn
     passes = work.passed("policy", "sampled", positions=positions, outputs=generated)
-    return work.summary([passes], {"policy": size})
+    return told | {"work": work.summary([passes], {"policy": size})}
 
 
 def _count(prefix: Prefix, samples: Sequence[Sample], decode: Decode) -> PrefixCount:

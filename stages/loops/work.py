@@ -76,6 +76,17 @@ def summary(
     return found
 
 
+def learned(
+    history: Sequence[Mapping[str, int | float]], size: Mapping[str, int]
+) -> dict[str, Any]:
+    """`generated_tokens`, `trained_tokens` and `work` of a reward model's metrics.json."""
+    return {
+        "generated_tokens": 0,
+        "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
+        "work": summary(history, {"reward": size}),
+    }
+
+
 def judged(tokens: Mapping[str, int], size: Mapping[str, int] | None) -> dict[str, Any]:
     """`read_tokens`, `generated_tokens` and `work` of a judge's metrics.json.
 

@@ -28,6 +28,13 @@ def label(num_right: int, num_completions: int, kind: Kind) -> float:
     return float(num_right > 0) if kind == "hard" else num_right / num_completions
 
 
+def labelled(
+    solutions: Iterable[Solution], counts: Iterable[PrefixCount] | None, kind: Kind
+) -> list[Labelled]:
+    """Solutions labelled by the counts of their prefixes; without counts by the truth."""
+    return known(solutions) if counts is None else estimated(solutions, counts, kind)
+
+
 def estimated(
     solutions: Iterable[Solution], counts: Iterable[PrefixCount], kind: Kind
 ) -> list[Labelled]:
