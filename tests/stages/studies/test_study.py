@@ -1,0 +1,109 @@
+"""The frame of a study, and its stages in a DVC repository."""
+
+import json
+from pathlib import Path
+
+import pytest
+import studied_run
+from dvc.repo import Repo
+from pydantic import Field
+from studied_run import ROOT
+
+from stages import params
+from stages.params import Params
+from stages.runtime import identity, runs
+from stages.studies import study as studies
+from stages.studies.study import FILE, STUDY_PARAMS
+
+DVC_YAML = """
+stages:
+  counted:
+    wdir: ../..
+    cmd: mkdir -p data/studies/counted && cp data/input data/studies/counted/metrics.json
+    deps: [data/input]
+    outs: [data/studies/counted/metrics.json]
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_study_is_identified_as_dvc_does_and_runs_only_when_asked_for():
+    Path("data").mkdir()
+    Path("data/input").write_text("1")
+    Path(FILE).parent.mkdir(parents=True)
+    Path(FILE).write_text(DVC_YAML)
+    Path("dvc.yaml").write_text("stages: {plain: {cmd: echo 2 > data/plain, outs: [data/plain]}}\n")
+    Repo.init(".", no_scm=True).close()
+    key = identity.input_key(f"{FILE}:counted")
+    with Repo(".") as repo:
+        repo.reproduce("dvc.yaml")
+        assert Path("data/plain").exists()
+        assert not Path("data/studies").exists()
+        repo.reproduce([f"{FILE}:counted"])
+    entry = params.read(Path(FILE).with_suffix(".lock"))["stages"]["counted"]
+    assert identity.lock_key(entry) == key
+    assert Path("data/studies/counted/metrics.json").read_text() == "1"
+    assert identity.input_key(f"{FILE}:another") is None
+
+
+def test_the_record_of_a_study_is_in_its_own_folder():
+    assert runs.record_of(f"{FILE}:checkpoints@dpo") == Path("data/studies/checkpoints/dpo/run")
+    assert runs.record_of("train@dpo") == Path("data/runs/train/dpo")
+
+
+def test_rows_and_plots_take_their_place_together_or_not_at_all():
+    with studies.start("counted") as study:
+        found = study.for_each_seed([3, 5], lambda run, folder: (run.seed, folder.name))
+        (study.plots / "a.png").touch()
+        study.write({"n": 1}, "# Counted\n")
+    assert found == {3: (3, "3"), 5: (5, "5")}
+    folder = studies.STUDIES / "counted"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "metrics.json", "plots", "report.md", "rows", "run",
+    ]  # fmt: skip
+    record = json.loads((folder / "run/run.json").read_text())
+    assert record["stage"] == f"{FILE}:counted"
+
+    def interrupted() -> None:
+        with studies.start("counted") as study:
+            (study.plots / "b.png").touch()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        interrupted()
+    assert [path.name for path in (folder / "plots").iterdir()] == ["a.png"]
+
+
+class Section(Params):
+    """Of a study."""
+
+    n: int = Field(ge=1)
+
+
+class Config(Params):
+    """Of a study."""
+
+    seeds: list[int]
+    counted: Section
+
+
+def test_parameters_are_of_two_files_and_checked_at_once():
+    studied_run.write_yaml(Path("params.yaml"), {"seeds": [1], "other": 2})
+    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"n": 3}})
+    assert studies.load(Config, "counted").counted.n == 3
+    studied_run.write_yaml(Path("params.yaml"), {"seeds": "many"})
+    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"n": 0}})
+    with pytest.raises(ValueError, match=r"(?s)seeds: .*counted.n: "):
+        studies.load(Config, "counted")
+
+
+def test_no_section_is_without_a_study_and_no_study_without_its_code():
+    content = params.read(ROOT / FILE)["stages"]
+    for name, stage in content.items():
+        deps = stage.get("do", stage)["deps"]
+        assert (ROOT / f"stages/studies/{name}.py").is_file()
+        assert f"data/code/studies/{name}.json" in deps or "data/code" in deps
+    assert set(params.read(ROOT / STUDY_PARAMS)) <= set(content)
