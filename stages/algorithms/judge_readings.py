@@ -144,22 +144,3 @@ def means_by_problem(
     sums = np.zeros((len(rows), values.shape[1]))
     np.add.at(sums, index, values)
     return sums / np.bincount(index, minlength=len(rows))[:, None]
-
-
-def cohens_kappa(judge: Float[np.ndarray, " pair"], truth: Bool[np.ndarray, " pair"]) -> float:
-    """Agreement beyond chance on which of A and B is better: ``(o - e) / (1 - e)``.
-
-        o = observed agreement,  e = q t + (1 - q)(1 - t)
-
-    with q and t the shares of A among the judge's and the true verdicts. Cohen 1960,
-    https://doi.org/10.1177/001316446002000104. 0 where chance alone would agree fully.
-
-    Args:
-        judge: `wins` of P(A is better).
-        truth: whether A is better.
-    """
-    true = truth.astype(float)
-    observed = float((judge * true + (1.0 - judge) * (1.0 - true)).mean())
-    q, t = float(judge.mean()), float(true.mean())
-    expected = q * t + (1.0 - q) * (1.0 - t)
-    return 0.0 if expected == 1.0 else (observed - expected) / (1.0 - expected)

@@ -8,12 +8,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from stages.algorithms import judge_readings
-from stages.algorithms.statistics.calibration import equal_mass, expected_calibration_error
 from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.records.preferences import Verdict
 
 DIGITS = 6
-NUM_RESAMPLES, CONFIDENCE, NUM_BINS = 2000, 0.95, 10
+NUM_RESAMPLES, CONFIDENCE = 2000, 0.95
 UNREAD = ("too_long", "parse_failure")
 """Pairs dropped for these reasons say nothing about what the judge prefers."""
 
@@ -95,14 +94,10 @@ def against_truth(
     """How often the judge is right about pairs of one right and one wrong completion.
 
     `single_order` is what reading each pair once would give, `averaged` both orders, `gain` the
-    paired difference, `kept` the averaged label on the pairs that became preferences.
-    `longer_wins` is what always choosing the longer completion would give (equal ones: half),
-    `beyond_length` what the judge has over that, `equal_length` the averaged label on the pairs of
-    equally long ones, of which length says nothing. The Brier
-    scores are of the probabilities (0 is best); that of the mean of two is below theirs by a
-    quarter of the squared gap. Pairs are averaged within problems, intervals are bootstrapped
-    over problems. `ece`: of the averaged label's confidence in the side it prefers, in bins of
-    equal mass.
+    paired difference. `longer_wins` is what always choosing the longer completion would give (equal
+    ones: half), `beyond_length` what the judge has over that, `equal_length` the averaged label on
+    the pairs of equally long ones, of which length says nothing. Pairs are averaged within
+    problems, intervals are bootstrapped over problems.
     """
     p12, p21, soft = _readings(verdicts)
     a_right = np.array([correct[verdict.id, verdict.index_a] for verdict in verdicts])
@@ -117,31 +112,19 @@ def against_truth(
         ]
     )
     by_length = judge_readings.judged_right(0.5 + 0.5 * np.sign(longer), a_right)
-    true = a_right.astype(float)
     columns = {
         "single_order": single,
         "averaged": averaged,
         "gain": averaged - single,
         "longer_wins": by_length,
         "beyond_length": averaged - by_length,
-        "brier_single_order": ((p12 - true) ** 2 + (1.0 - p21 - true) ** 2) / 2.0,
-        "brier_averaged": (soft - true) ** 2,
     }
     metrics |= _intervals(problems, columns, seed)
-    kept = np.array([verdict.dropped is None for verdict in verdicts])
-    if kept.any():
-        of_kept = [problem for problem, keep in zip(problems, kept, strict=True) if keep]
-        metrics |= _intervals(of_kept, {"kept": averaged[kept]}, seed)
-        metrics["kept_pairs"] = int(kept.sum())
     equal = longer == 0
     if equal.any():
         of_equal = [problem for problem, same in zip(problems, equal, strict=True) if same]
         metrics |= _intervals(of_equal, {"equal_length": averaged[equal]}, seed)
         metrics["equal_length_pairs"] = int(equal.sum())
-    metrics["kappa"] = round(
-        judge_readings.cohens_kappa(judge_readings.wins(soft), a_right), DIGITS
-    )
-    metrics["ece"] = _calibration(problems, soft, averaged, seed)
     return metrics
 
 
@@ -185,26 +168,6 @@ def _intervals(
         }
         for name, value, low, high in zip(columns, *found, strict=True)
     }
-
-
-def _calibration(
-    problems: Sequence[str],
-    soft: Float[np.ndarray, " pair"],
-    averaged_right: Float[np.ndarray, " pair"],
-    seed: int,
-) -> dict[str, float]:
-    numbers = {problem: number for number, problem in enumerate(dict.fromkeys(problems))}
-    found = expected_calibration_error(
-        np.maximum(soft, 1.0 - soft),
-        averaged_right,
-        np.array([numbers[problem] for problem in problems]),
-        num_bins=NUM_BINS,
-        binning=equal_mass,
-        num_resamples=NUM_RESAMPLES,
-        confidence=CONFIDENCE,
-        seed=seed,
-    )
-    return {name: round(float(bound), DIGITS) for name, bound in found._asdict().items()}
 
 
 def _rate(flags: Sequence[bool] | Bool[np.ndarray, " pair"]) -> float:
