@@ -1,0 +1,57 @@
+"""The numbers of a list of runs, and the policy that they call the best."""
+
+import json
+
+import pytest
+
+from stages.tracking import headlines
+from stages.tracking.lockfile import Artifact, Entry
+
+
+@pytest.fixture
+def entry(tmp_path):
+    def make(stage: str, *seeds: dict) -> Entry:
+        folder = tmp_path / stage.replace("@", "/")
+        for seed, metrics in enumerate(seeds):
+            (folder / str(seed)).mkdir(parents=True)
+            (folder / str(seed) / "metrics.json").write_text(json.dumps(metrics))
+        return Entry(
+            stage=stage,
+            command="",
+            params={},
+            deps=[],
+            outs=[Artifact(path=folder, digest="0")],
+            input_key="",
+            lock_hash="",
+            result_hash="",
+        )
+
+    return make
+
+
+def test_a_number_is_the_mean_over_seeds_of_the_first_place_that_has_it(entry):
+    reward = entry(
+        "reward@outcome",
+        {"heldout": {"labels": {"balanced_accuracy": {"value": 0.5, "low": 0.1}}}},
+        {"heldout": {"labels": {"balanced_accuracy": 0.75}}},
+    )
+    assert headlines.of(reward) == {"heldout_accuracy": 0.625}
+    assert headlines.of(entry("prepare_data")) == {}
+
+
+def test_the_best_on_dev_over_seeds_is_chosen_whatever_the_test_says(entry):
+    entries = [
+        entry("evaluate@a", *({"dev_accuracy": 0.5, "mean_accuracy": 1.0},) * 2),
+        entry("evaluate@b", {"dev_accuracy": 0.5}, {"dev_accuracy": 1.0}),
+        entry("evaluate@c", {"dev_accuracy": 0.75}, {"dev_accuracy": 0.75}),
+    ]
+    runs = {one.stage for one in entries} | {f"train@{name}" for name in "abc"}
+    chosen = headlines.best(entries, runs)
+    assert chosen is not None
+    assert (chosen.stage, chosen.seed) == ("train@b", "1")  # of equal means the first
+    assert chosen.tags["posttrain.dev_accuracy"] == "0.7500"
+    # What is not tracked is not chosen.
+    chosen = headlines.best(entries, runs - {"train@b"})
+    assert chosen is not None
+    assert (chosen.stage, chosen.seed) == ("train@c", "0")
+    assert headlines.best(entries, set()) is None
