@@ -1,0 +1,89 @@
+"""Samples of a policy, and a pool, on a random checkpoint."""
+
+import json
+
+import pytest
+import stage_inputs
+import torch
+from stage_inputs import MODEL, SEED
+from tiny_checkpoints import COMPUTE
+from tiny_rollouts import make_prompts
+
+from stages import pool, sample
+from stages.records import lines
+from stages.records.pools import Completion
+from stages.rows import DATA, PROMPTS
+
+SPLIT = {"num_samples": 3, "temperature": 1.0, "max_new_tokens": 5}
+SAMPLES, POOL = DATA / "samples/sft", DATA / "pools/new"
+
+
+def run(main, *words, seeds=(SEED,), sampling=None):
+    names = ("train", "preference", "heldout", "dev", "test")
+    sections = dict.fromkeys(names, SPLIT) | {"dev": SPLIT | {"num_samples": 1}}
+    stage_inputs.configure(
+        {},
+        seeds,
+        compute=COMPUTE,
+        model=MODEL,
+        engine="transformers",
+        sampling=sections if sampling is None else sampling,
+    )
+    main(*words)
+
+
+def read(path):
+    return list(lines.read(path, Completion))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Prompts and a policy; torch is left as it was."""
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    monkeypatch.chdir(tmp_path)
+    for seed in (SEED, 4):
+        stage_inputs.write_policy(seed=seed)
+    for split, number in (("dev", 2), ("test", 4), ("preference", 3)):
+        lines.write(PROMPTS / f"{split}.jsonl", make_prompts(number))
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+
+
+def test_each_dev_and_test_problem_has_its_samples_and_its_greedy_completion():
+    run(sample.main, "sft")
+    numbers = {"dev": 2, "dev_greedy": 2, "test": 12, "test_greedy": 4}
+    found = {name: read(SAMPLES / f"{SEED}/{name}.jsonl") for name in numbers}
+    assert {name: len(rows) for name, rows in found.items()} == numbers
+    metrics = stage_inputs.metrics(SAMPLES / str(SEED))
+    tokens = sum(len(row.completion_ids) for rows in found.values() for row in rows)
+    assert metrics["generated_tokens"] == tokens
+    assert metrics["work"]["policy"]["sampled"]["outputs"] == tokens
+    assert metrics["test"]["problems"] == 4
+
+
+def test_seeds_draw_apart_and_a_seed_alone_draws_the_same():
+    run(sample.main, "sft", seeds=(SEED, 4))
+    two = {seed: read(SAMPLES / f"{seed}/test.jsonl") for seed in (SEED, 4)}
+    assert [row.completion_ids for row in two[SEED]] != [row.completion_ids for row in two[4]]
+    run(sample.main, "sft")
+    assert read(SAMPLES / f"{SEED}/test.jsonl") == two[SEED]
+    assert not (SAMPLES / "4").exists()
+
+
+def test_a_pool_holds_its_split_and_other_draws_of_the_dev_problems():
+    run(pool.main, "new", "--from", "sft", "--split", "preference")
+    told = json.loads((POOL / "pool.json").read_text(encoding="utf-8"))
+    assert told == {"split": "preference", "policy": "sft"}
+    train, heldout = (read(POOL / f"{SEED}/{name}.jsonl") for name in ("train", "heldout"))
+    assert (len(train), len(heldout)) == (9, 6)
+    run(sample.main, "sft")
+    dev = read(SAMPLES / f"{SEED}/dev.jsonl")
+    assert {row.id for row in heldout} == {row.id for row in dev}
+    assert {row.seed for row in heldout}.isdisjoint(row.seed for row in dev)
+
+
+def test_a_split_without_numbers_is_told():
+    sampling = {"heldout": SPLIT, "dev": SPLIT}
+    with pytest.raises(ValueError, match="section 'sampling' has no entry 'preference'"):
+        run(pool.main, "new", "--from", "sft", "--split", "preference", sampling=sampling)

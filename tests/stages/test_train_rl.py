@@ -1,0 +1,154 @@
+"""PPO and GRPO as stages, on a random checkpoint and a reward of the length of answers."""
+
+import json
+
+import presets
+import pytest
+import stage_inputs
+import torch
+from safetensors.torch import load_file
+from stage_inputs import MODEL, SEED
+from tiny_checkpoints import COMPUTE, CPU, PAD, compute
+from tiny_rollouts import OPTIM, make_prompts
+
+from stages import rows, train_grpo, train_ppo
+from stages.loops import rollouts
+from stages.models import scalar_head
+from stages.records import lines
+from stages.records.pools import Rollout
+from stages.rewards import reward_file
+from stages.rewards.reward_file import RewardFile
+from stages.rows import DATA, PROMPTS
+
+POLICY = DATA / "policies/new"
+OWN = POLICY / f"training/{SEED}"
+SIZES = {
+    "num_steps": 3,
+    "prompts_per_step": 4,
+    "temperature": 1.0,
+    "max_new_tokens": 6,
+    "num_checkpoints": 1,
+    "optim": OPTIM,
+}
+SECTIONS = {
+    "grpo": SIZES | {"group_size": 4},
+    "ppo": SIZES | {"samples_per_prompt": 2, "value_optim": OPTIM},
+}
+MAINS = {"grpo": train_grpo.main, "ppo": train_ppo.main}
+PRESETS = {
+    "grpo": presets.CONTENT["grpo_deepseekmath"],
+    "ppo": presets.CONTENT["ppo_instructgpt"] | {"num_minibatches": 2},
+}
+
+
+def write_reward(kind, model=None):
+    """A reward of this kind of component; its model scores completions at random."""
+    part = {"value": kind, "weight": 1.0, "cap": None, "normalise": {"kind": "none"}}
+    content = RewardFile(
+        kind="rule" if model is None else "preference",
+        model=model,
+        composition={"components": {"part": part}, "combine": {"kind": "sum"}},
+        aggregate={"kind": "mean"},
+        own=None,
+        own_digest=None,
+    )
+    folder = DATA / "rewards/old"
+    folder.mkdir(parents=True, exist_ok=True)
+    reward_file.write(folder, content)
+    if model is not None:
+        scorer = scalar_head.from_policy(rows.model("sft", SEED), PAD, compute(), CPU)
+        torch.nn.init.normal_(scorer.score.weight, generator=torch.Generator().manual_seed(0))
+        scorer.save_pretrained(reward_file.model(folder, SEED))
+
+
+def run(method, preset=None, seeds=(SEED,), **sizes):
+    content = PRESETS[method] if preset is None else preset
+    stage_inputs.configure(
+        content,
+        seeds,
+        compute=COMPUTE,
+        model=MODEL,
+        lora={"rank": 0, "alpha": 16},
+        **{method: SECTIONS[method] | sizes},
+    )
+    words = ("--train", method, "--preset", "mine", "--from", "sft", "--on", "rewards/old")
+    MAINS[method]("new", *words)
+    return stage_inputs.metrics(OWN)
+
+
+def steps():
+    text = (OWN / "history.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line)["metrics"] for line in text.splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A pipeline up to the SFT policy and a reward; torch is left as it was."""
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    monkeypatch.chdir(tmp_path)
+    # Nothing in this game rewards ending an answer.
+    monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", 100)
+    stage_inputs.write_policy()
+    lines.write(PROMPTS / "train.jsonl", make_prompts(8))
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+
+
+LENGTH = {"kind": "length_penalty", "per": 4}
+SCORE = {"kind": "scorer"}
+
+
+@pytest.mark.parametrize("method", ["grpo", "ppo"])
+def test_a_policy_is_written_with_its_checkpoint_its_rollouts_and_its_numbers(method):
+    write_reward(SCORE, "reward")
+    metrics = run(method)
+    history = steps()
+    assert len(history) == metrics["steps"] == 3
+    drawn = list(lines.read(OWN / "rollouts.jsonl", Rollout))
+    assert len(drawn) == 3 * 4 * (4 if method == "grpo" else 2)
+    assert metrics["generated_tokens"] == sum(len(row.completion_ids) for row in drawn)
+    assert metrics["trained_tokens"] == sum(step["tokens/trained"] for step in history)
+    first = sum(row.reward for row in drawn if row.step == 0) / (len(drawn) / 3)
+    assert history[0]["reward/mean"] == pytest.approx(first, abs=1e-5)
+    expected = {"policy", "reference", "scorer"} | ({"value"} if method == "ppo" else set())
+    assert set(metrics["work"]) == expected
+    (checkpoint,) = (OWN / "checkpoints").iterdir()
+    # of 3 steps and 1 checkpoint: after the second
+    assert checkpoint.name == "step-0002"
+    weights = [load_file(path / "model.safetensors") for path in
+               (rows.model("sft", SEED), checkpoint, POLICY / f"model/{SEED}")]  # fmt: skip
+    name = "model.layers.0.mlp.up_proj.weight"
+    assert len({tuple(one[name].flatten().tolist()) for one in weights}) == 3
+
+
+def test_a_rule_needs_no_model_and_a_budget_of_tokens_ends_the_training():
+    write_reward(LENGTH)
+    fixed = run("grpo")
+    assert "scorer" not in fixed["work"]
+    spent = [step["tokens/generated"] + step["tokens/trained"] for step in steps()]
+    budget = int(sum(spent[:2]))
+    found = run("grpo", PRESETS["grpo"] | {"token_budget": budget})
+    assert found["steps"] == 2
+    assert not list((OWN / "checkpoints").iterdir()), "nobody knows where the middle is"
+
+
+def test_each_seed_has_its_own_policy():
+    write_reward(LENGTH)
+    alone, history = run("grpo"), steps()
+    stage_inputs.write_policy(seed=4)
+    assert run("grpo", seeds=(SEED, 4)) == alone
+    assert steps() == history
+    other = (POLICY / "training/4/history.jsonl").read_text(encoding="utf-8")
+    assert other != (OWN / "history.jsonl").read_text(encoding="utf-8")
+
+
+def test_a_reward_that_the_preset_makes_nothing_of_is_refused_before_any_work():
+    write_reward(LENGTH)
+    with pytest.raises(ValueError, match=r"value\.init is reward_model: expected a reward whose"):
+        run("ppo")
+    with pytest.raises(ValueError, match="expected a reward with a process model"):
+        run("grpo", presets.CONTENT["grpo_process"])
+    with pytest.raises(ValueError, match="num_minibatches 2 is more than prompts_per_step 1"):
+        run("ppo", prompts_per_step=1)
+    assert not POLICY.exists()
