@@ -13,8 +13,9 @@ METRICS: dict[str, dict[str, Sequence[str]]] = {
     "train": {
         "final_loss": ["final_loss"],
         "margin_accuracy": ["final_margin_accuracy"],
-        "reward": ["final_reward"],
-        "kl": ["final_kl"],
+        "reward": ["reward/mean"],
+        "rollout_accuracy": ["reward/accuracy"],
+        "kl": ["kl/sequence"],
         "trained_tokens": ["trained_tokens"],
         "generated_tokens": ["generated_tokens"],
     },
@@ -32,8 +33,8 @@ METRICS: dict[str, dict[str, Sequence[str]]] = {
     "sample": {"generated_tokens": ["generated_tokens"]},
     "pool": {"generated_tokens": ["generated_tokens"]},
 }
-"""Stage -> name in MLflow -> where it stands in the metrics.json of a seed: the first that is
-there. A run shows the mean over seeds."""
+"""Stage -> name in MLflow -> where it stands in the metrics.json of a seed, or in the last step of
+its history: the first that is there. A run shows the mean over seeds."""
 EVALUATE, DEV = "evaluate", "dev_accuracy"
 
 
@@ -60,16 +61,23 @@ def of(entry: Entry) -> dict[str, float]:
 
 
 def by_seed(entry: Entry) -> dict[str, dict[str, Any]]:
-    """The metrics.json of each seed's folder among the outputs."""
-    paths = [path for out in entry.outs for path in sorted(out.path.glob("[0-9]*/metrics.json"))]
-    return {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+    """Of each seed's folder among the outputs the metrics of history.jsonl's last step, and
+    metrics.json."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in [path for out in entry.outs for path in sorted(out.path.glob("[0-9]*"))]:
+        history, metrics = path / "history.jsonl", path / "metrics.json"
+        if metrics.is_file():
+            lines = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
+            last = json.loads(lines[-1])["metrics"] if lines else {}
+            found[path.name] = last | json.loads(metrics.read_text(encoding="utf-8"))
+    return found
 
 
 def number(metrics: Mapping[str, Any], places: Sequence[str]) -> float | None:
     """The first number there is at one of the places, with or without an interval."""
     for place in places:
-        one: Any = metrics
-        for key in place.split("/"):
+        one: Any = metrics.get(place, metrics)
+        for key in place.split("/") if place not in metrics else ():
             one = one.get(key) if isinstance(one, Mapping) else None
         if isinstance(one, Mapping):
             one = one.get("value")

@@ -17,5 +17,6 @@ def apply() -> None:
     """Set what the environment leaves open."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
-    # It tells seven lines of set-up each time.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    # They tell nine lines of set-up each time.
+    for name in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(name).setLevel(logging.WARNING)

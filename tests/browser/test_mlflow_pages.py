@@ -132,7 +132,7 @@ def settled(driver, server, path):
 
 def test_the_list_of_runs(driver, server, held, tmp_path):
     experiment, runs = held
-    opened(driver, f"{server}/#/experiments/{experiment}/runs", "train_sft", "compare_policies")
+    opened(driver, f"{server}/#/experiments/{experiment}/runs", "train sft", "compare")
     shown = driver.execute_script("return document.body.innerText")
     assert all(name in shown for name in runs)
     settled(driver, server, tmp_path / "list.png")
@@ -140,15 +140,15 @@ def test_the_list_of_runs(driver, server, held, tmp_path):
 
 def test_a_run_with_its_numbers(driver, server, held, tmp_path):
     experiment, runs = held
-    address = f"{server}/#/experiments/{experiment}/runs/{runs['train_dpo']}"
-    opened(driver, address, "train_dpo", "Metrics", "final/pass_at_4", "rate")
+    address = f"{server}/#/experiments/{experiment}/runs/{runs['train dpo']}"
+    opened(driver, address, "train dpo", "Metrics", "final_loss", "rate")
     settled(driver, server, tmp_path / "run.png")
 
 
 def test_the_curves_of_a_run(driver, server, held, tmp_path):
     experiment, runs = held
-    address = f"{server}/#/experiments/{experiment}/runs/{runs['train_dpo']}/model-metrics"
-    opened(driver, address, "train_dpo", "loss", "total")
+    address = f"{server}/#/experiments/{experiment}/runs/{runs['train dpo']}/model-metrics"
+    opened(driver, address, "train dpo", "seed-0", "total")
     WebDriverWait(driver, SECONDS).until(lambda _: charts(driver) and min(charts(driver)) > 0.001)
     settled(driver, server, tmp_path / "curves.png")
 
@@ -160,6 +160,6 @@ def test_the_comparison_of_two_manifests(driver, server, held, tmp_path):
     address = (
         f"{server}/#/compare-runs?runs={json.dumps(pair)}&experiments=[{json.dumps(experiment)}]"
     )
-    opened(driver, address, "Comparing 2 Runs", "goal", "policies.dpo.mean_accuracy")
+    opened(driver, address, "Comparing 2 Runs", "goal", "accuracy/dpo")
     WebDriverWait(driver, SECONDS).until(lambda _: charts(driver) and min(charts(driver)) > 0.001)
     settled(driver, server, tmp_path / "comparison.png")

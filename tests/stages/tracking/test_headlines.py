@@ -39,6 +39,15 @@ def test_a_number_is_the_mean_over_seeds_of_the_first_place_that_has_it(entry):
     assert headlines.of(entry("prepare_data")) == {}
 
 
+def test_of_reinforcement_learning_the_last_step_counts(entry, tmp_path):
+    grpo = entry("train@grpo", {"trained_tokens": 6}, {"trained_tokens": 8})
+    for seed, reward in enumerate((0.5, 1.0)):
+        rows = [{"index": i, "metrics": {"reward/mean": reward * i}} for i in range(2)]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "train/grpo" / str(seed) / "history.jsonl").write_text(text)
+    assert headlines.of(grpo) == {"trained_tokens": 7.0, "reward": 0.75}
+
+
 def test_the_best_on_dev_over_seeds_is_chosen_whatever_the_test_says(entry):
     entries = [
         entry("evaluate@a", *({"dev_accuracy": 0.5, "mean_accuracy": 1.0},) * 2),
