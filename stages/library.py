@@ -74,7 +74,8 @@ def grpo(
         ValueError: an unknown preset, weights in another precision, too few prompts, or what
             `group_rl.train` raises.
     """
-    content = params.entry_of(params.read(PRESETS), preset, str(params.PRESETS_PATH))
+    table = {name: one for name, one in params.read(PRESETS).items() if "advantage" in one}
+    content = params.entry_of(table, preset, "the list of presets of GRPO and its relatives")
     if model.dtype != torch.float32:
         raise ValueError(
             f"expected weights in float32, found {model.dtype}: steps of a small learning rate are "

@@ -1,0 +1,36 @@
+"""Every preset of policy training has the numbers that it was measured with.
+
+resolved_presets.txt has a line for each, every value of it written out. Change it only where a
+change of a method is meant.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import presets
+import pytest
+
+from stages.loops.group_preset import GroupRlPreset
+from stages.loops.ppo_preset import PpoPreset
+from stages.loops.preference import PreferencePreset
+from stages.loops.sft import SftPreset
+
+TABLE = Path(__file__).with_name("resolved_presets.txt").read_text(encoding="utf-8").splitlines()
+FROZEN = {line.split(": ", 1)[0]: line.split(": ", 1)[1].split("; ") for line in TABLE}
+SFT = ["sft", "cold_start", "rejection_sampling", "pretraining"]
+KINDS = dict.fromkeys(SFT, SftPreset)
+KINDS |= dict.fromkeys(presets.PREFERENCE, PreferencePreset)
+KINDS |= dict.fromkeys(presets.GROUP_RL, GroupRlPreset)
+KINDS |= dict.fromkeys(presets.PPO, PpoPreset)
+
+
+def flat(content: Any, path: str = "") -> list[str]:
+    if isinstance(content, dict):
+        return [one for key, value in content.items() for one in flat(value, f"{path}.{key}")]
+    return [f"{path.removeprefix('.')}={content}"]
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_the_resolved_values_are_the_frozen_ones(name):
+    found = KINDS[name].model_validate(presets.CONTENT[name]).model_dump()
+    assert sorted(flat(found)) == FROZEN[name]
