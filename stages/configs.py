@@ -11,14 +11,17 @@ from typing import Any
 
 import pydantic
 
-from stages import params, tables
+from stages import tables
 from stages.params import PRESET, PRESETS_PATH
 from stages.rows import BASE
 from stages.tables import POLICIES, POOLS, STAGES, Place, Tables, meant
 
 SOURCES = Path("stages")
 DVC_YAML = Path("dvc.yaml")
-ANSWERING = ("train_dpo", "train_ppo", "train_grpo", "pool", "label_judge", "label_revision")
+ANSWERING = (
+    "train_dpo", "train_ppo", "train_grpo", "pool", "label_judge", "label_revision",
+    "reward_preference", "reward_outcome", "reward_process",
+)  # fmt: skip
 """Entry points that are of no use to a model that knows nothing."""
 NO_BASE = (
     "model.path is null, and a random model knows nothing: name a model.path, or a policy of "
@@ -60,7 +63,7 @@ def find_problems(
     problems = list(tables.match(list(content), sorted(known), ""))
     made: set[str] = set()
     for place in tables.places(rows):
-        found = list(wrong_kind(place, content, modules))
+        found = list(wrong_kind(place, content, presets, modules))
         if not found and place.table != POOLS:
             found = list(wrong_preset(place, content, presets, modules))
         problems += found
@@ -73,7 +76,10 @@ def find_problems(
 
 
 def wrong_kind(
-    place: Place, content: Mapping[str, Any], modules: Mapping[str, ModuleType]
+    place: Place,
+    content: Mapping[str, Any],
+    presets: Mapping[str, Any],
+    modules: Mapping[str, ModuleType],
 ) -> Iterator[str]:
     """No entry point makes the row, or it is asked for what a random model cannot do."""
     if place.entry_point not in modules:
@@ -85,7 +91,11 @@ def wrong_kind(
         )
     model = content.get("model")
     untrained = isinstance(model, dict) and model.get("path") is None
-    if place.entry_point in ANSWERING and place.words["from"] == BASE and untrained:
+    preset = presets.get(place.words.get(PRESET, ""))
+    judge = preset.get("judge") if isinstance(preset, dict) else None
+    elsewhere = isinstance(judge, dict) and judge.get("kind") == "endpoint"
+    from_base = place.words["from"] == BASE and not elsewhere
+    if place.entry_point in ANSWERING and from_base and untrained:
         yield f"{place}.from: {NO_BASE}"
 
 

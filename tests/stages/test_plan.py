@@ -150,6 +150,17 @@ def test_a_wrong_number_of_a_preset_is_told_by_its_name(problems, files):
     assert found[0].endswith("(found 'x')")
 
 
+def test_a_judge_behind_an_endpoint_is_from_base(problems, files):
+    endpoint = {"kind": "endpoint", "model": "m", "revision": "1", "api": "chat", "top_logprobs": 9}
+    path = files / "stages/presets.yaml"
+    presets = YAML(typ="safe").load(path.read_text())
+    served = presets["judge"] | {"judge": endpoint}
+    path.write_text(path.read_text() + f"\nserved: {json.dumps(served)}\n")
+    assert problems(row("pairs", "judge", preset="served", from_="base")) == []
+    (told,) = problems(row("pairs", "judge", from_="base"))
+    assert told.startswith("pairs.judge.from: model.path is null")
+
+
 def test_rows_that_need_each_other_are_told_as_a_circle(problems):
     def edit(content):
         content["policies"]["dpo"]["from"] = "dpo-2"
@@ -176,9 +187,7 @@ def test_a_recipe_that_does_not_say_where_it_is_is_refused(files):
     Path("mine.yaml").write_text("policies: {}\n")
     Path("dvc.yaml").write_text("vars: [mine.yaml, gone.yaml]\n")
     _, found = plan.switched_on()
-    assert found[0] == (
-        "mine.yaml: tables: expected `tables: {mine: mine.yaml}`, found None"
-    )
+    assert found[0] == ("mine.yaml: tables: expected `tables: {mine: mine.yaml}`, found None")
     assert found[1].startswith("dvc.yaml: vars: ")
 
 
