@@ -16,10 +16,12 @@ from typing import Any
 from pydantic import Field
 
 from stages import params
+from stages.loops import training
 from stages.params import PRESETS_PATH, Params
 from stages.records import lines, pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
+from stages.rewards import reward_file
 from stages.rewards.answer_checker import is_correct
 from stages.rows import DATA, PROMPTS
 from stages.runtime import process
@@ -85,8 +87,12 @@ def check(plan: Plan, policies: list[str], baseline: str) -> None:
     """Refuse what cannot be compared.
 
     Raises:
-        ValueError: there is no such policy, it takes no budget, or it is made from another.
+        ValueError: fewer than two, no such policy, one that takes no budget or is made from another.
     """
+    if len(set(policies)) < max(2, len(policies)):
+        raise ValueError(
+            f"equal_tokens.policies: expected two or more, each once, found {policies}"
+        )
     for name in policies:
         row = plan["policies"].get(name)
         if row is None or row["train"] not in BUDGETED or name == baseline:
@@ -141,9 +147,12 @@ def train(config: Config, plan: Plan, run: SeedRun, folder: Path) -> list[dict[s
 
 
 def cost(data: Path, table: str, name: str, seed: int) -> tuple[int, int]:
-    """Tokens that a row generated and trained on, with one seed."""
-    middle = "training/" if table == "policies" else ""
-    found = studies.read_json(data / f"{table}/{name}/{middle}{seed}/metrics.json")
+    """Tokens that a row generated and trained on, with one seed; a rule has spent none."""
+    folder = data / table / name
+    if table == "rewards" and reward_file.read(folder).kind == "rule":
+        return 0, 0
+    source = folder / "training" if table == "policies" else folder
+    found = studies.read_json(training.per_seed(source, seed) / "metrics.json")
     return found.get("generated_tokens", 0), found.get("trained_tokens", 0)
 
 
