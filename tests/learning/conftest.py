@@ -18,11 +18,16 @@ from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.records import lines
 from stages.records.problems import Prompt
+from stages.rewards import reward_file
 
 REPOSITORY = Path(__file__).parents[2]
 DATA = REPOSITORY / "data"
-SFT = DATA / "train_sft/sft/policy"
-REWARD_MODEL = DATA / "train_reward_model/sft-0/reward_model"
+SEED = 0
+"""Of the policy, its pairs and its reward model; the default run has others beside it."""
+SFT = DATA / f"policies/sft/model/{SEED}"
+PAIRS = DATA / f"pairs/verifier/{SEED}/train.jsonl"
+REWARD = DATA / "rewards/preference"
+REWARD_MODEL = reward_file.model(REWARD, SEED)
 NUM_PROMPTS, NUM_SAMPLES = 160, 4
 MAX_NEW_TOKENS = 32
 
@@ -60,7 +65,7 @@ def embedded() -> Embedded:
     compute = params.read(REPOSITORY / "params.yaml")["compute"]
     config = ComputeConfig(**compute)
     setup(config)
-    prompts = DATA / "prepare_data/prompts"
+    prompts = DATA / "prompts"
     return Embedded(
         compute=config,
         tokenizer=model_tokenizer.load(SFT),

@@ -3,15 +3,14 @@
 import presets
 import pytest
 import torch
-from learning.conftest import MAX_NEW_TOKENS, REWARD_MODEL, SFT, Embedded, gain
-from stages.loops.actor import Actor, Task
+from learning.conftest import MAX_NEW_TOKENS, REWARD, REWARD_MODEL, SEED, SFT, Embedded, gain
 
 from stages.engines import transformers as engine
-from stages.loops import critic, epochs, group_rl, model_reward, ppo
+from stages.loops import critic, entry_reward, epochs, group_rl, group_sampling, ppo
 from stages.loops.group_preset import GroupRlConfig
-from stages.loops.ppo import PpoConfig
+from stages.loops.ppo_preset import PpoConfig
+from stages.loops.rollouts import Actor, Task
 from stages.models import model_tokenizer, policy
-from stages.models.aggregate import Mean
 from stages.models.lora import LoraConfig
 from stages.rewards import composition, judged
 from stages.rewards.composition_config import Composition
@@ -19,11 +18,11 @@ from stages.rewards.judged import NOTHING, Judged
 
 pytestmark = pytest.mark.learning
 NUM_STEPS = 24
-RULE = Composition.model_validate(presets.CONTENT["rewards"]["rule"])
+RULE = Composition.model_validate(presets.CONTENT["rule"])
 MAXIMISES_RULE = {"vapo"}
 """The presets of PPO that are published with a verifier; the others with a reward model."""
 SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 16, "temperature": 1.0,
-         "max_new_tokens": MAX_NEW_TOKENS}  # fmt: skip
+         "max_new_tokens": MAX_NEW_TOKENS, "num_checkpoints": 0}  # fmt: skip
 
 
 def rate(learning_rate: float) -> dict[str, float | str]:
@@ -37,9 +36,7 @@ def rule(drawn):
 
 @pytest.fixture(scope="module")
 def learned_reward(embedded: Embedded):
-    pad_id = model_tokenizer.pad_id(embedded.tokenizer)
-    device = torch.device("cpu")
-    return model_reward.load(REWARD_MODEL, Mean(kind="mean"), embedded.compute, device, pad_id)
+    return entry_reward.load(REWARD, SEED, actor(embedded), embedded.compute, MAX_NEW_TOKENS)
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +75,13 @@ def rule_as_one_step(drawn):
     )
 
 
-@pytest.mark.parametrize("name", presets.CONTENT["group_rl"])
+@pytest.mark.parametrize("name", presets.GROUP_RL)
 def test_group_preset(name, embedded, start):
     player = actor(embedded)
     preset = presets.group_rl(name)
     reward = rule_as_one_step if preset.advantage.kind == "step_zscore" else rule
     task = Task(prompts=embedded.train, reward=reward, correct=judged.correct)
-    needed = preset.sampling.num_prompts(SIZES["prompts_per_step"])
+    needed = group_sampling.num_prompts(preset.sampling, SIZES["prompts_per_step"])
     schedule = epochs.draws(len(embedded.train), NUM_STEPS, needed, seed=1)
     config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
     for _ in group_rl.train(player, task, schedule, config, preset, embedded.compute, 1):
@@ -93,14 +90,14 @@ def test_group_preset(name, embedded, start):
     assert low > 0
 
 
-@pytest.mark.parametrize("name", presets.CONTENT["ppo"])
+@pytest.mark.parametrize("name", presets.PPO)
 def test_ppo_preset(name, embedded, start, learned_reward):
     player = actor(embedded)
     preset = presets.ppo(name)
     reward = rule if name in MAXIMISES_RULE else learned_reward
     task = Task(prompts=embedded.train, reward=reward, correct=judged.correct)
     value = critic.load(
-        preset.value, player.policy, (SFT, REWARD_MODEL), player.pad_id, embedded.compute,
+        preset.value, player.policy, lambda: SFT, REWARD_MODEL, player.pad_id, embedded.compute,
         LoraConfig(rank=0, alpha=16), 1,
     )  # fmt: skip
     schedule = epochs.draws(len(embedded.train), NUM_STEPS, SIZES["prompts_per_step"], seed=1)
