@@ -73,7 +73,7 @@ def main(name: str) -> None:
     with studies.start(f"checkpoints@{name}") as study:
         config = studies.load(Config, "checkpoints")
         found = study.for_each_seed(config.seeds, partial(evaluate, config, name))
-        images = overoptimization_plots.write_run(study.plots, name, found)
+        images = overoptimization_plots.draw_run(study.plots, name, found)
         report = overoptimization_report.run(name, found, [f"plots/{image}" for image in images])
         study.write({str(seed): metrics for seed, metrics in found.items()}, report)
 

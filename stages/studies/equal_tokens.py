@@ -9,6 +9,7 @@ statistics: `token_verdict`. Each seed has copies of the run of its own, for wha
 budget differs.
 """
 
+import itertools
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,12 +88,10 @@ def check(plan: Plan, policies: list[str], baseline: str) -> None:
     """Refuse what cannot be compared.
 
     Raises:
-        ValueError: fewer than two, no such policy, one that takes no budget or is made from another.
+        ValueError: fewer than two, or one that is not there, takes no budget, is made from another.
     """
     if len(set(policies)) < max(2, len(policies)):
-        raise ValueError(
-            f"equal_tokens.policies: expected two or more, each once, found {policies}"
-        )
+        raise ValueError(f"equal_tokens.policies: expected two, each once, found {policies}")
     for name in policies:
         row = plan["policies"].get(name)
         if row is None or row["train"] not in BUDGETED or name == baseline:
@@ -100,9 +99,9 @@ def check(plan: Plan, policies: list[str], baseline: str) -> None:
             raise ValueError(
                 f"equal_tokens.policies: expected policies of the kinds {kinds}, found '{name}'"
             )
-        for other in policies:
-            if other != name and ("policies", other) in copies.needed(plan, "policies", name):
-                raise ValueError(f"'{name}' is made from '{other}': compare one of them")
+    for name, other in itertools.permutations(policies, 2):
+        if ("policies", other) in copies.needed(plan, "policies", name):
+            raise ValueError(f"'{name}' is made from '{other}': compare one of them")
 
 
 def train(config: Config, plan: Plan, run: SeedRun, folder: Path) -> list[dict[str, Any]]:

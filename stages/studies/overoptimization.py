@@ -74,9 +74,8 @@ def main() -> None:
         found, images = {}, []
         for seed in config.seeds:
             one = studies.read_json(study.rows / str(seed) / "measured.json")
-            (study.plots / str(seed)).mkdir()
-            drawn = overoptimization_plots.write_curves(study.plots / str(seed), one["curves"])
-            images += [f"plots/{seed}/{image}" for image in drawn]
+            overoptimization_plots.draw_curves(study.plots / f"seed-{seed}.png", one["curves"])
+            images.append(f"plots/seed-{seed}.png")
             one["curves"] = [proxy_curves.without_bands(curve) for curve in one["curves"]]
             found[str(seed)] = one
         metrics = {

@@ -1,6 +1,5 @@
 """Plots of proxy and true reward against the distance from the start, and of each run by step."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,54 +9,17 @@ from matplotlib.ticker import MaxNLocator
 
 from stages.algorithms.selection import best_of_n
 from stages.report import plots
-from stages.studies.checkpoint_results import QUANTITIES
 from stages.studies.optimised_curves import BEST_OF_N
-from stages.studies.overoptimization_report import SCORERS, named, told
+from stages.studies.overoptimization_report import SCORERS, told
 from stages.studies.proxy_curves import GOLD, PROXY
 
 COLOURS = {PROXY: plots.RED, GOLD: plots.BLUE}
 LINES = {PROXY: "--", GOLD: "-"}
 LABELS = {PROXY: "proxy", GOLD: "true reward"}
-COLUMNS: tuple[str, ...] = (
-    "policy", "method", "scorer", "place", "reward", "distance", "bound", "value", "low", "high",
-)  # fmt: skip
 Measured = Mapping[str, Any]
 
 
-def write_curves(folder: Path, curves: Sequence[Measured]) -> list[str]:
-    """`overoptimization.csv` and `overoptimization.png` in an existing folder; the image's name."""
-    with (folder / "overoptimization.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row for curve in curves for row in _rows(curve))
-    _draw(folder / "overoptimization.png", curves)
-    return ["overoptimization.png"]
-
-
-def _rows(curve: Measured) -> list[dict[str, Any]]:
-    return [
-        {
-            "policy": f"{named(curve)}: {LABELS[reward]}",
-            "method": curve["method"],
-            "scorer": curve["scorer"],
-            "place": point["place"],
-            "reward": reward,
-            "distance": point["distance"],
-            "bound": _bound(curve, point),
-            **point[reward],
-        }
-        for reward in (PROXY, GOLD)
-        for point in curve["points"]
-    ]
-
-
-def _bound(curve: Measured, point: Measured) -> float | None:
-    """The largest distance that best-of-n can have; None of a run, which has no bound."""
-    is_best_of_n = curve["method"] == BEST_OF_N
-    return round(best_of_n.kl_bound(point["place"]) ** 0.5, 6) if is_best_of_n else None
-
-
-def _draw(path: Path, curves: Sequence[Measured]) -> None:
+def draw_curves(path: Path, curves: Sequence[Measured]) -> None:
     """A row of panels for each method, a column for each scorer."""
     methods = list(dict.fromkeys(_row(curve) for curve in curves)) or [""]
     scorers = list(dict.fromkeys(curve["scorer"] for curve in curves)) or [PROXY]
@@ -147,34 +109,17 @@ PANELS = {
     "truncated": "Cut at the limit",
     "repetition": "Repeated runs of 4 tokens",
 }
-BOUNDS = ("value", "low", "high")
 Seeds = Mapping[int, Mapping[str, Any]]
 
 
-def write_run(folder: Path, name: str, seeds: Seeds) -> list[str]:
-    """A page of one run with a line a seed, what the members disagree on, and the numbers.
+def draw_run(folder: Path, name: str, seeds: Seeds) -> list[str]:
+    """A page of one run with a line a seed, and what the members disagree on; the images' names.
 
     Args:
-        folder: there already; gets training.csv and the images whose names are returned.
+        folder: there already.
         name: the run's.
         seeds: of each, what `checkpoint_results.summarise` found.
     """
-    rows = [
-        {"policy": f"{name}, seed {seed}", "step": int(step)}
-        | {
-            f"{quantity}{'' if bound == 'value' else f'_{bound}'}": one[quantity][bound]
-            for quantity in QUANTITIES
-            if one[quantity] is not None
-            for bound in BOUNDS
-        }
-        for seed, run in seeds.items()
-        for step, one in run["steps"].items()
-    ]
-    names = [f"{name}{bound}" for name in QUANTITIES for bound in ("", "_low", "_high")]
-    with (folder / "training.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=["policy", "step", *names], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
     _page(folder / "training.png", name, seeds)
     _disagreement(folder / "disagreement.png", seeds)
     return ["training.png", "disagreement.png"]

@@ -22,7 +22,7 @@ PLAN = {
 @pytest.mark.parametrize(
     ("policies", "words"),
     [
-        (["grpo"], "expected two or more"),
+        (["grpo"], "expected two, each once"),
         (["grpo", "grpo"], "each once"),
         (["grpo", "sft"], "found 'sft'"),
         (["grpo", "none"], "found 'none'"),

@@ -85,7 +85,7 @@ def test_pools_are_scored_and_each_seed_has_its_verdict(monkeypatch):
         ]  # fmt: skip
         assert [point["place"] for point in measured["curves"][0]["points"]] == [1, 2, 3, 4]
         assert measured["generated_tokens"] == sum(pool.generated_tokens for pool in pools)
-        assert written[f"plots/{seed}/overoptimization.png"].startswith(b"\x89PNG")
+        assert written[f"plots/seed-{seed}.png"].startswith(b"\x89PNG")
     assert len(metrics["over_seeds"]) == 4
     assert len(metrics["over_seeds"][0]["accuracy_change"]) == len(SEEDS)
     report = written["report.md"].decode()
