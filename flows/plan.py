@@ -15,8 +15,8 @@ from flows.graph import StageNode, read_graph, with_ancestors
 from flows.process import child_environment
 
 FIRST = ("plan", "trace_code")
-"""Run before anything is planned: the one refuses wrong words, and on the other every stage depends,
-so an edit of one file would make each look stale."""
+"""Run before anything is planned: the one refuses wrong words, and on the other every stage
+depends, so an edit of one file would make each look stale."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,8 @@ def make_plan(root: Path, targets: list[str] | None = None) -> dict[str, Planned
 
     Args:
         root: the repository; it holds dvc.yaml.
-        targets: stages (`compare`, `train@grpo`) or all rows of a table (`evaluate`); their ancestors come along, as in `dvc repro`. None: all.
+        targets: stages (`compare`, `train@grpo`) or all rows of a table (`evaluate`); their
+            ancestors come along, as in `dvc repro`. None: all.
 
     Raises:
         ValueError: if there is no dvc.yaml or a target is not in it, or the tables are wrong.

@@ -3,7 +3,7 @@
     Surrogate = Annotated[Choice, OneOf({"clip": clipped_surrogate, ...}, given=("logprobs", ...))]
 
     surrogate: {kind: clip, low: 0.2, high: 0.28}    # stands in presets.yaml
-    preset.surrogate(logprobs=..., ...)              # calls clipped_surrogate(..., low=0.2, high=0.28)
+    preset.surrogate(logprobs=..., ...)    # calls clipped_surrogate(..., low=0.2, high=0.28)
 
 A function's parameters are what its caller gives and, all others, its own keywords: these have to
 be in the preset, no more and no fewer, and of the types in the function's signature. So a method is

@@ -29,10 +29,10 @@ from stages.report import (
     transcripts,
     verdict,
 )
+from stages.report.evaluation_config import EvaluationConfig
 from stages.report.results import Results, read_json
 from stages.report.sections import Image
 from stages.report.transcripts import Transcript
-from stages.report.evaluation_config import EvaluationConfig
 from stages.runtime import outputs, process, runs
 
 DATA = rows.DATA

@@ -38,8 +38,8 @@ def entries(root: Path) -> list[str]:
     found = []
     for package in (PACKAGE, STUDIES_PACKAGE):
         for path in root.joinpath(*package.split(".")).glob("*.py"):
-            if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8"):
-                found.append(f"{package}.{path.stem}")
+            text = path.read_text(encoding="utf-8")
+            found += [f"{package}.{path.stem}"] if '\nif __name__ == "__main__":' in text else []
     own = root.joinpath(*OWN_PACKAGE.split(".")).glob("[!_]*.py")
     found += [f"{OWN_PACKAGE}.{path.stem}" for path in own]
     return sorted(entry for entry in found if not exempt(entry))

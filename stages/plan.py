@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stages import configs, params, tables
+from stages import configs, params, rewarded, tables
 from stages.configs import DVC_YAML
 from stages.params import PARAMS_PATH, PRESETS_PATH
 from stages.rows import DATA, TABLES
@@ -64,7 +64,8 @@ def check(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
     except (OSError, ValueError) as error:
         return rows, [*problems, str(error)]
     problems += [*tables.wrong_names(rows), *wrong_claims(content, rows)]
-    return rows, problems + configs.find_problems(content, presets, rows, configs.entry_points())
+    known = content, presets, rows, configs.entry_points()
+    return rows, [*problems, *configs.find_problems(*known), *rewarded.find_problems(*known)]
 
 
 def wrong_claims(content: dict[str, Any], rows: Tables) -> Iterator[str]:
@@ -79,7 +80,7 @@ def wrong_claims(content: dict[str, Any], rows: Tables) -> Iterator[str]:
 
 
 def switched_on(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
-    """params.yaml and the recipes that dvc.yaml names, and which of those do not say where they are.
+    """params.yaml and the recipes that dvc.yaml names, and which of them do not say where they are.
 
     `tables` of a recipe is what tells `plan` of its rows.
     """

@@ -139,7 +139,7 @@ def wrong_names(tables: Tables, splits: Collection[str] = SPLITS) -> Iterator[st
     yield from circles(tables)
 
 
-def wrong_source(place: Place, tables: Tables) -> str | None:
+def wrong_source(place: Place, tables: Tables) -> str | None:  # noqa: PLR0911
     """What is wrong with the word `on`, if anything is."""
     on = place.words["on"]
     kind, _, name = on.partition("/")
@@ -148,17 +148,19 @@ def wrong_source(place: Place, tables: Tables) -> str | None:
     if kind not in reads and on in sources(tables, (*PREPARED, *TABLES)):
         return f"{place.entry_point} learns nothing from '{on}'; it reads {' or '.join(reads)}"
     if kind == RAW and RAW in reads:
-        if not (DATA / on).exists():
-            return f"there is no {DATA / on}: put the file there, or correct its name"
-        return None
+        missing = f"there is no {DATA / on}: put the file there, or correct its name"
+        return None if (DATA / on).exists() else missing
     if on not in folders:
         return f"no row makes '{on}'{meant(on, folders)}"
-    if kind == PAIRS:
-        by = tables[PAIRS][name]["by"]
-        if place.entry_point == "train_sft" and by not in DEMONSTRATING:
-            return f"'{on}', by {by}, holds no demonstrations; {' and '.join(DEMONSTRATING)} do"
-        if place.entry_point != "train_sft" and by == "selection":
-            return f"'{on}', by {by}, holds demonstrations and no pairs"
+    return wrong_pairs(place.entry_point, on, tables[PAIRS][name]["by"]) if kind == PAIRS else None
+
+
+def wrong_pairs(entry_point: str, on: str, by: str) -> str | None:
+    """Demonstrations are asked of pairs, or pairs of demonstrations."""
+    if entry_point == "train_sft" and by not in DEMONSTRATING:
+        return f"'{on}', by {by}, holds no demonstrations; {' and '.join(DEMONSTRATING)} do"
+    if entry_point != "train_sft" and by == "selection":
+        return f"'{on}', by {by}, holds demonstrations and no pairs"
     return None
 
 

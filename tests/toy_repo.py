@@ -45,7 +45,8 @@ def train(run):
     list(run.track(steps(content["rate"], drawn), total=6))
     for number in range(2 if run.seed else 1):
         drawn.random()
-    write(model / str(run.seed), {"config.json": "{}", "weights": str(content["rate"] * drawn.random())})
+    weights = str(content["rate"] * drawn.random())
+    write(model / str(run.seed), {"config.json": "{}", "weights": weights})
     metrics = {"final_loss": 0.5 * (run.seed + 1), "trained_tokens": 7}
     write(training / str(run.seed), {"metrics.json": json.dumps(metrics)})
 
@@ -63,14 +64,18 @@ data = Path("data")
 with runs.start(stage) as run:
     if kind == "train":
         folder = data / "policies" / name
-        with outputs.replace(folder / "model") as model, outputs.replace(folder / "training") as training:
+        with (
+            outputs.replace(folder / "model") as model,
+            outputs.replace(folder / "training") as training,
+        ):
             model.mkdir(), training.mkdir()
             seeds.side_by_side(train, content["seeds"], run, gpu=True)
     elif kind == "sample":
         with outputs.replace(data / "samples" / name) as folder:
             for seed in content["seeds"]:
                 drawn = content["seed"] + 0.5 * seed
-                row = {"id": "a", "completion": "4 #### 4", "completion_ids": [1, 2], "drawn": drawn}
+                row = {"id": "a", "completion": "4 #### 4", "completion_ids": [1, 2]}
+                row["drawn"] = drawn
                 write(folder / str(seed), {"test.jsonl": (json.dumps(row) + "\\n") * 60})
     elif kind == "evaluate":
         with outputs.replace(data / "evaluations" / name) as folder:
@@ -97,7 +102,10 @@ stages:
       cmd: python work.py train@${key}
       deps: [work.py, "${item.from}"]
       params: [rate, seed, seeds]
-      outs: ["data/policies/${key}/model", "data/policies/${key}/training", "data/runs/train/${key}"]
+      outs:
+        - data/policies/${key}/model
+        - data/policies/${key}/training
+        - data/runs/train/${key}
   sample:
     foreach: [dpo]
     do:

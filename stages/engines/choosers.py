@@ -26,7 +26,7 @@ class PolicyJudge(Params):
 
 
 class EndpointJudge(Params):
-    """A server that speaks OpenAI's protocol; the environment says where, and the row `from: base`."""
+    """A server that speaks OpenAI's protocol, of a row `from: base`; the environment says where."""
 
     kind: Literal["endpoint"]
     model: str

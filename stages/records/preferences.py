@@ -33,7 +33,7 @@ class RawPreference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preference:
-    """One row of `data/pairs/<name>/<seed>/train.jsonl` and `heldout.jsonl`: chosen and rejected."""
+    """A row of `data/pairs/<name>/<seed>/train.jsonl` and `heldout.jsonl`: chosen and rejected."""
 
     id: str
     """The problem's id."""

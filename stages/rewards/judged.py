@@ -103,7 +103,7 @@ class Available:
     """Models and functions that components of a reward ask; None: there is none."""
 
     scorer: Callable[[], Judged] | None
-    """The reward's model on these completions: a score for each, a reward for each step, or both."""
+    """The reward's model on these completions: a score for each, a reward a step, or both."""
     judge: Chooser | None
     """The reward's model where it is a policy that judges: it chooses between two answers."""
     own: Callable[[Prompt, str], float] | None

@@ -98,29 +98,8 @@ def side_by_side(
         theirs.close()
         pipes[ours] = seed
         processes.append(process)
-    results: dict[int, ResultT] = {}
     try:
-        while pipes:
-            for pipe in connection.wait(list(pipes), timeout=SECONDS_BETWEEN_SIGNS):
-                assert isinstance(pipe, connection.Connection)
-                seed = pipes[pipe]
-                try:
-                    kind, content = pipe.recv()
-                except EOFError:
-                    raise RuntimeError(
-                        f"the process of seed {seed} ended without a word (killed, or out of "
-                        f"memory). Run the stage again; fewer `seeds` need less memory."
-                    ) from None
-                if kind == "progress":
-                    display.update(seed, *content)
-                elif kind == "result":
-                    results[seed] = content
-                    del pipes[pipe]
-                else:
-                    error, trace = content
-                    error.add_note(f"in the work of seed {seed}:\n{trace}")
-                    raise error
-            display.show()
+        results = _results(pipes, display)
     finally:
         for process in processes:
             if pipes:
@@ -128,6 +107,33 @@ def side_by_side(
             process.join()
         display.end()
     return {seed: results[seed] for seed in seeds}
+
+
+def _results(pipes: dict[connection.Connection, int], display: "_Display") -> dict[int, Any]:
+    """What each process returned; its pipe leaves `pipes` then, so an error leaves some there."""
+    results: dict[int, Any] = {}
+    while pipes:
+        for pipe in connection.wait(list(pipes), timeout=SECONDS_BETWEEN_SIGNS):
+            assert isinstance(pipe, connection.Connection)
+            seed = pipes[pipe]
+            try:
+                kind, content = pipe.recv()
+            except EOFError:
+                raise RuntimeError(
+                    f"the process of seed {seed} ended without a word (killed, or out of memory). "
+                    f"Run the stage again; fewer `seeds` need less memory."
+                ) from None
+            if kind == "progress":
+                display.update(seed, *content)
+            elif kind == "result":
+                results[seed] = content
+                del pipes[pipe]
+            else:
+                error, trace = content
+                error.add_note(f"in the work of seed {seed}:\n{trace}")
+                raise error
+        display.show()
+    return results
 
 
 def _work(
@@ -183,7 +189,7 @@ class _Display:
 
     def __init__(self, stage: str, seeds: Sequence[int]) -> None:
         self._stage = stage
-        self._at: dict[int, tuple[int, int | None, str]] = {seed: (0, None, "") for seed in seeds}
+        self._at: dict[int, tuple[int, int | None, str]] = dict.fromkeys(seeds, (0, None, ""))
         self._begun = time.monotonic()
         self._shown = self._begun - SECONDS_BETWEEN_LINES
         self._terminal = sys.stderr.isatty()

@@ -61,8 +61,7 @@ def of(entry: Entry) -> dict[str, float]:
 
 
 def by_seed(entry: Entry) -> dict[str, dict[str, Any]]:
-    """Of each seed's folder among the outputs the metrics of history.jsonl's last step, and
-    metrics.json."""
+    """Each seed's metrics.json among the outputs, with the metrics of history.jsonl's last step."""
     found: dict[str, dict[str, Any]] = {}
     for path in [path for out in entry.outs for path in sorted(out.path.glob("[0-9]*"))]:
         history, metrics = path / "history.jsonl", path / "metrics.json"

@@ -93,9 +93,7 @@ def dual_clip_surrogate(
             f"expected a cap above 1, found {cap}: it is a ratio, of which 1 means no change; "
             "the paper uses 3"
         )
-    losses, active = clipped_surrogate(
-        logprobs, old_logprobs, advantages, mask, low=low, high=high
-    )
+    losses, active = clipped_surrogate(logprobs, old_logprobs, advantages, mask, low=low, high=high)
     advantages = torch.where(mask, advantages.detach(), 0.0)
     ceiling = -cap * advantages
     capped = (advantages < 0) & (losses > ceiling)

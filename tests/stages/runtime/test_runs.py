@@ -1,18 +1,15 @@
 """The frame of a stage: what it records, and that it cannot change what a stage writes."""
 
-import gc
 import json
 import os
 import pty
 import random
 import subprocess
-import sys
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-import stages
 from stages.runtime import runs
 
 FIELDS = {

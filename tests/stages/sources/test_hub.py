@@ -82,9 +82,7 @@ def test_a_wrong_column_is_every_rows_reason(folder):
 
 
 def test_a_split_that_does_not_exist_is_a_clear_error(folder):
-    with pytest.raises(
-        ValueError, match=r"split 'validation' of the folder .*data\.source"
-    ):
+    with pytest.raises(ValueError, match=r"split 'validation' of the folder .*data\.source"):
         list(hub.problems(config(folder, test_split="validation")))
 
 

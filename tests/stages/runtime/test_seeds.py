@@ -1,0 +1,77 @@
+"""The work of several seeds, side by side: what returns, what is written, what goes wrong."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from stages.loops.step import Step
+from stages.runtime import runs, seeds
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with runs.start("train@toy") as started:
+        yield started
+
+
+def work(run):
+    """Three steps, a file, and something to return."""
+    steps = (Step(index=i, metrics={"loss": 10.0 * run.seed + i}) for i in range(3))
+    losses = [step.metrics["loss"] for step in run.track(steps, total=3)]
+    Path(f"out-{run.seed}").write_text(str(losses))
+    return {"losses": losses, "process": os.getpid()}
+
+
+def test_each_seed_has_a_process_and_results_keep_the_order(run):
+    found = seeds.side_by_side(work, [2, 0, 1], run)
+    assert list(found) == [2, 0, 1]
+    assert {seed: one["losses"] for seed, one in found.items()} == {
+        0: [0.0, 1.0, 2.0],
+        1: [10.0, 11.0, 12.0],
+        2: [20.0, 21.0, 22.0],
+    }
+    processes = {one["process"] for one in found.values()}
+    assert len(processes) == 3
+    assert os.getpid() not in processes
+    assert Path("out-1").read_text() == "[10.0, 11.0, 12.0]"
+
+
+def test_one_seed_works_here_and_writes_the_same(run):
+    alone = seeds.side_by_side(work, [1], run)
+    assert alone[1]["process"] == os.getpid()
+    assert Path("out-1").read_text() == "[10.0, 11.0, 12.0]"
+
+
+def test_the_run_record_has_a_journal_a_seed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with runs.start("train@toy") as run:
+        seeds.side_by_side(work, [0, 1], run)
+    for seed in (0, 1):
+        path = Path(f"data/runs/train/toy/journal-seed-{seed}.jsonl")
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [row["metrics"]["loss"] for row in rows] == [10.0 * seed + i for i in range(3)]
+
+
+def test_an_error_names_its_seed_and_ends_the_others(run):
+    def fail(one):
+        if one.seed == 1:
+            raise ValueError("expected a, found b: do c")
+        signal.pause()
+
+    with pytest.raises(ValueError, match="expected a, found b: do c") as caught:
+        seeds.side_by_side(fail, [0, 1], run)
+    assert "in the work of seed 1" in caught.value.__notes__[0]
+
+
+def test_a_process_that_is_killed_is_told(run):
+    def die(one):
+        if one.seed == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        signal.pause()
+
+    with pytest.raises(RuntimeError, match="the process of seed 0 ended without a word"):
+        seeds.side_by_side(die, [0, 1], run)
