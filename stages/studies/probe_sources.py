@@ -57,7 +57,7 @@ def problems(path: Path, config: Config) -> list[Problem]:
         raise ValueError(
             f"{path}: expected problems of which at most {config.max_bad_share:.1%} are bad, found "
             f"{len(found)} good and {len(bad)} bad ones{first}. Name the file's own keys in "
-            f"probe_policy.transfer of params.yaml."
+            f"probes.transfer_format of stages/studies/params.yaml."
         )
     return found
 
