@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from stages import params, rows
-from stages.loops import preference_family, preference_summary, training, work
+from stages.loops import preference_run, training, work
 from stages.loops.preference import PreferenceConfig, PreferencePreset
 from stages.models import lora, model_tokenizer, size
 from stages.models import start as models_start
@@ -61,7 +61,7 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
     pairs = list(lines.read(path, Preference))
     # Adapters start as no change, so the model with them is still the reference.
     merged = lora.attach(model, config.lora, seed)
-    learning = preference_family.learn(
+    learning = preference_run.learn(
         model, pairs, config.preset, settings, compute, seed, model_tokenizer.pad_id(tokenizer)
     )
     history = training.take(
@@ -77,11 +77,11 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
     metrics = {
         "pairs": len(pairs),
         "steps": learning.num_steps,
-        **preference_summary.summarise(done),
+        **preference_run.summarise(done),
         "work": work.summary([learning.reference_work, *done], {"policy": size.measure(model)}),
     }
     if metrics["both_logprobs_fell"]:
-        logger.warning(preference_summary.BOTH_FELL, metrics)
+        logger.warning(preference_run.BOTH_FELL, metrics)
     training.write(folders, run.seed, merged(), tokenizer, history, metrics)
     return metrics
 

@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from stages.loops import group_sampling, rl_loop
+from stages.loops import group_sampling, rl_preset
 from stages.loops.advantages import ALONE, Advantage
 from stages.loops.group_sampling import Sampling
-from stages.loops.rl_loop import RlConfig, RlPreset
+from stages.loops.rl_preset import RlConfig, RlPreset
 from stages.params import Params
 from stages.rewards.reward_file import RewardFile
 
@@ -40,7 +40,7 @@ def check(config: GroupRlConfig, preset: GroupRlPreset) -> None:
     Raises:
         ValueError: saying which number to change.
     """
-    rl_loop.check(config, preset)
+    rl_preset.check(config, preset)
     kind = preset.advantage.kind
     if config.group_size < 2 and kind not in ALONE:
         raise ValueError(

@@ -6,9 +6,9 @@ from pydantic import Field
 
 from stages.algorithms.token_advantages import length_adaptive_lambda
 from stages.choice import Choice, OneOf
-from stages.loops import rl_loop
+from stages.loops import rl_preset
 from stages.loops.critic import ValueConfig
-from stages.loops.rl_loop import RlConfig, RlPreset
+from stages.loops.rl_preset import RlConfig, RlPreset
 from stages.optim import OptimConfig
 from stages.rewards.reward_file import RewardFile
 
@@ -53,8 +53,8 @@ class PpoPreset(RlPreset):
 
 
 def check(config: PpoConfig, preset: PpoPreset) -> None:
-    """Refuse sizes that the preset cannot work with; see `rl_loop.check`."""
-    rl_loop.check(config, preset)
+    """Refuse sizes that the preset cannot work with; see `rl_preset.check`."""
+    rl_preset.check(config, preset)
 
 
 def check_reward(config: PpoConfig, preset: PpoPreset, reward: RewardFile) -> None:

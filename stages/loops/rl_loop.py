@@ -9,62 +9,19 @@ from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor
 
 from stages.loops import divergence, policy_gradient
 from stages.loops import rollouts as rollout_batch
-from stages.loops.checkpoints import Kept
 from stages.loops.critic import Critic, ValuePart
 from stages.loops.epochs import Pace, Schedule
 from stages.loops.minibatches import Minibatch, make_parts
-from stages.loops.objective import ObjectiveConfig, Part, Weights
+from stages.loops.objective import Part, Weights
+from stages.loops.rl_preset import RlConfig, RlPreset
 from stages.loops.rollouts import Actor, Rollouts
 from stages.loops.step import Step
-from stages.loops.truncation import Truncation
 from stages.models.device import ComputeConfig
-from stages.optim import OptimConfig, adamw, update
-
-
-class RlConfig(Kept):
-    """Sizes and rates, the same for every preset."""
-
-    num_steps: int = Field(gt=0)
-    """Rollout batches."""
-    prompts_per_step: int = Field(gt=0)
-    """Prompts that a rollout batch learns from."""
-    temperature: float = Field(gt=0)
-    """Of sampling, and of every log-probability."""
-    max_new_tokens: int = Field(gt=0)
-    """Longest completion."""
-    optim: OptimConfig
-
-
-class RlPreset(ObjectiveConfig):
-    """The choices that all methods have."""
-
-    truncation: Truncation
-    num_epochs: int = Field(gt=0)
-    """Passes over each rollout batch (mu); old log-probs are computed once."""
-    num_minibatches: int = Field(gt=0)
-    """Optimizer steps in a pass; the first of all is on policy."""
-    kl_budget: float | None = Field(gt=0)
-    """Training ends when a completion's divergence from the reference exceeds it, in nats."""
-    token_budget: int | None = Field(gt=0)
-    """Tokens, generated and trained on, in place of `num_steps` (see `Pace`); null: none."""
-
-
-def check(config: RlConfig, preset: RlPreset) -> None:
-    """Refuse more mini-batches than prompts.
-
-    Raises:
-        ValueError: saying which number to change.
-    """
-    if preset.num_minibatches > config.prompts_per_step:
-        raise ValueError(
-            f"num_minibatches {preset.num_minibatches} is more than prompts_per_step "
-            f"{config.prompts_per_step}: some would be empty"
-        )
+from stages.optim import adamw, update
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -81,9 +81,7 @@ def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(acto
 
 
 def test_ones_own_function_is_loaded_by_its_file(actor, drawn, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        reward_file, "load_own", lambda word: lambda prompt, text: float(len(word))
-    )
+    monkeypatch.setattr(reward_file, "load_own", lambda word: lambda prompt, text: float(len(word)))
     write(tmp_path, ["own"], own="brevity")
     assert entry_reward.load(tmp_path, 0, actor, compute(), 6)(drawn).totals == [14.0] * 6
 

@@ -1,6 +1,6 @@
 import pytest
 
-from stages.loops.preference_summary import BOTH_FELL, both_fell, late_mean, summarise
+from stages.loops.preference_run import BOTH_FELL, both_fell, late_mean, summarise
 
 
 def step(chosen, rejected, tokens):
