@@ -139,7 +139,7 @@ def fits(config: type[pydantic.BaseModel], preset: Any) -> bool:
 @functools.cache
 def preset_of(config: type[pydantic.BaseModel]) -> Any:
     """The TypeAdapter of its presets; to build one is slow."""
-    return pydantic.TypeAdapter(config.model_fields[PRESET].annotation)
+    return pydantic.TypeAdapter(config.__annotations__[PRESET])
 
 
 def validate(

@@ -77,7 +77,9 @@ def main() -> None:
             **screened.describe(),
             **splitting.describe(encoded.prompts, demonstrations),
         }
-        written = {f"prompts/{split}.jsonl": prompts for split, prompts in encoded.prompts.items()}
+        written: dict[str, Sequence[Any]] = {
+            f"prompts/{split}.jsonl": prompts for split, prompts in encoded.prompts.items()
+        }
         written["demonstrations/demonstrations.jsonl"] = demonstrations
         written["prepared/quarantine.jsonl"] = screened.bad
         write(tokenizer, written, card)
@@ -88,13 +90,12 @@ def write(
     tokenizer: PreTrainedTokenizerBase, written: Mapping[str, Sequence[Any]], card: dict[str, Any]
 ) -> None:
     """Write every output; the data card, with the digests of the others, comes last."""
-    base = rows.model(rows.BASE, 0)
     for folder in {name.partition("/")[0] for name in written}:
         with outputs.replace(rows.DATA / folder) as temporary:
             temporary.mkdir()
             for path in [Path(name) for name in written if name.startswith(f"{folder}/")]:
                 lines.write(temporary / path.name, written[path.as_posix()])
-    with outputs.replace(base) as temporary:
+    with outputs.replace(base := rows.model(rows.BASE, 0)) as temporary:
         tokenizer.save_pretrained(temporary)
     card["sha256"] = splitting.digests(rows.DATA, [*written, str(base.relative_to(rows.DATA))])
     outputs.write_json(PREPARED / "data_card.json", card)

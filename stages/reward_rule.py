@@ -22,9 +22,6 @@ from stages.rewards.reward_file import RewardFile
 from stages.rows import BASE, DATA, Row
 from stages.runtime import outputs, process, runs
 
-OWN, REWARDS = "own/", "rewards/"
-"""What `on` begins with where it names a function of the user's, or another reward."""
-
 
 class Config(Params):
     """What reward_rule reads of params.yaml, and its preset."""
@@ -53,14 +50,7 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
         ValueError: the row does not name what the components ask, or names what none of them asks.
     """
     composition = config.preset
-    scored = bool(composition.kinds() & {"scorer", "process"})
-    for prefix, needed in {OWN: composition.needs_own(), REWARDS: scored}.items():
-        if needed != row.on.startswith(prefix):
-            raise ValueError(
-                f"reward '{row.name}': preset '{row.preset}' has components of kind "
-                f"{', '.join(sorted(composition.kinds()))}: expected `on: "
-                f"{f'{prefix}<name>' if needed else 'prompts'}`, found `on: {row.on}`"
-            )
+    reward_file.check_source(composition, row.on)
     kind, models, aggregate, own = None, {}, Mean(kind="mean"), None
     if composition.needs_judge():
         if row.policy == BASE:
@@ -69,12 +59,12 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
                 f"row of `policies`, found `from: {BASE}`"
             )
         kind, models = "policy", {seed: rows.model(row.policy, seed) for seed in config.seeds}
-    elif scored:
+    elif composition.needs_model():
         other = reward_file.read(row.source)
         kind, aggregate = other.model, other.aggregate
         models = {seed: reward_file.model(row.source, seed) for seed in config.seeds}
     if composition.needs_own():
-        own = row.on.removeprefix(OWN)
+        own = row.on.removeprefix(reward_file.OWN)
         reward_file.load_own(own)
     content = RewardFile(
         kind="rule",

@@ -139,7 +139,7 @@ def wrong_names(tables: Tables, splits: Collection[str] = SPLITS) -> Iterator[st
     yield from circles(tables)
 
 
-def wrong_source(place: Place, tables: Tables) -> str | None:  # noqa: PLR0911
+def wrong_source(place: Place, tables: Tables) -> str | None:
     """What is wrong with the word `on`, if anything is."""
     on = place.words["on"]
     kind, _, name = on.partition("/")

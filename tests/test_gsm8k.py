@@ -45,4 +45,6 @@ def test_the_whole_pipeline_runs_on_gsm8k(pipeline_copy: Callable[..., PipelineC
     print(f"mean accuracy on GSM8K's test split: {accuracy}")
     assert set(accuracy) == {"sft", "dpo", "ppo", "grpo"}
     assert all(0 <= value < 0.1 for value in accuracy.values())
-    assert "no verdict over seeds is possible" in (copy.path / "data/report/verdict.txt").read_text()
+    assert (
+        "no verdict over seeds is possible" in (copy.path / "data/report/verdict.txt").read_text()
+    )

@@ -26,7 +26,9 @@ def test_every_data_dependency_of_a_recipe_is_the_output_of_one_of_its_stages(
     assert text.count("vars: []") == 1
     switched_on = text.replace("vars: []", f"vars: [stages/recipes/{name}.yaml]")
     (tmp_path / "dvc.yaml").write_text(switched_on)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "--no-scm", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "dvc", "init", "--no-scm", "-q"], cwd=tmp_path, check=True
+    )
     graph = read_graph(tmp_path)
     made = {out for node in graph.values() for out in node.outs}
     read = {dep for node in graph.values() for dep in node.deps if dep.startswith("data/")}
@@ -40,7 +42,9 @@ def test_every_data_dependency_of_a_recipe_is_the_output_of_one_of_its_stages(
     assert {dep for dep in missing if not dep.startswith("data/raw/")} == set()
     leaves = set(graph) - {other for node in graph.values() for other in node.upstream}
     assert leaves == {"track"}
-    assert {node for node in graph if node.startswith("evaluate@")} <= set(graph["compare"].upstream)
+    assert {node for node in graph if node.startswith("evaluate@")} <= set(
+        graph["compare"].upstream
+    )
 
 
 @pytest.mark.slow
@@ -62,7 +66,9 @@ def test_r1_and_rejection_sampling_run_and_are_gone_when_they_are_switched_off(
     }
     assert set(copy.read("data/report/metrics.json")["policies"]) == policies
     for seed in (0, 1):
-        kept = len((copy.path / f"data/pairs/r1/{seed}/demonstrations.jsonl").read_text().splitlines())
+        kept = len(
+            (copy.path / f"data/pairs/r1/{seed}/demonstrations.jsonl").read_text().splitlines()
+        )
         found = copy.read(f"data/policies/r1-sft/training/{seed}/metrics.json")["demonstrations"]
         assert found == kept > 0
         cold = copy.read(f"data/policies/cold/training/{seed}/metrics.json")

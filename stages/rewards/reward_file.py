@@ -22,6 +22,8 @@ from stages.records.problems import Prompt
 from stages.rewards.composition_config import Composition
 
 NAME = "reward.json"
+OWN, OTHER = "own/", "rewards/"
+"""What `on` begins with where a rule asks a function of the user's, or another reward's model."""
 
 
 class RewardFile(Params):
@@ -81,6 +83,21 @@ def of_model(
         own=None,
         own_digest=None,
     )
+
+
+def check_source(composition: Composition, on: str) -> None:
+    """Refuse a rule's word `on` that does not name what its components ask, or asks for nothing.
+
+    Raises:
+        ValueError: so it is.
+    """
+    scored = bool(composition.kinds() & {"scorer", "process"})
+    for prefix, needed in {OWN: composition.needs_own(), OTHER: scored}.items():
+        if needed != on.startswith(prefix):
+            raise ValueError(
+                f"components of kind {', '.join(sorted(composition.kinds()))}: expected `on: "
+                f"{f'{prefix}<name>' if needed else 'prompts'}`, found `on: {on}`"
+            )
 
 
 def write(folder: Path, content: RewardFile) -> None:

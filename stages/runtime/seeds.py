@@ -96,7 +96,7 @@ def side_by_side(
         process = context.Process(target=_child, args=(work, seed, run.folder, theirs, gpu))
         process.start()
         theirs.close()
-        pipes[ours] = seed
+        pipes[ours] = seed  # pyright: ignore[reportArgumentType]
         processes.append(process)
     try:
         results = _results(pipes, display)

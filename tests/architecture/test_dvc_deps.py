@@ -68,7 +68,9 @@ def test_every_data_dependency_is_the_output_of_one_stage(graph: dict[str, Stage
         (node.name, dep)
         for node in graph.values()
         for dep in node.deps
-        if dep.startswith("data/") and dep not in made and not dep.startswith(CODE)
+        if dep.startswith("data/")
+        and dep not in made
+        and not dep.startswith(CODE)
         # The folder around a table's outputs.
         and not any(contains(dep, out) for out in made)
     ]

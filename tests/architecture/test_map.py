@@ -33,9 +33,7 @@ def test_every_preset_is_in_the_map() -> None:
 def test_every_kind_of_choice_is_in_the_map() -> None:
     found = {
         kind
-        for module in configs.entry_points(
-            REPOSITORY / "dvc.yaml", REPOSITORY / "stages"
-        ).values()
+        for module in configs.entry_points(REPOSITORY / "dvc.yaml", REPOSITORY / "stages").values()
         for kind in kinds(module.Config.model_json_schema())
     }
     assert {"clip", "group_zscore", "sigmoid", "answer", "mean_minus_std", "prm800k"} <= found

@@ -26,8 +26,7 @@ MAY_START = {
     "stages/studies/copies.py": {"subprocess"},  # stages, by the names of their files
     "stages/rewards/symbolic_equality.py": {"subprocess"},  # the worker; text goes to its input
 }
-"""Of everything under stages/ that sees data; stages/runtime sees none, and a study that runs stages in
-a copy of the repository starts those by their names."""
+"""Of everything under stages/ that sees data; stages/runtime sees none."""
 UNSAFE_CALLS = {
     "torch.load",
     "torch.save",
