@@ -91,6 +91,5 @@ def test_an_edit_makes_the_plan_look_at_what_reads_it_only(root: Path) -> None:
     stale = [name for name, stage in plan.make_plan(root).items() if stage.stale]
     assert stale == ["second@left", "second@right"]
     assert (
-        json.loads((root / "data/code/second.json").read_text())["stages/second.py"]
-        == "# edited\n"
+        json.loads((root / "data/code/second.json").read_text())["stages/second.py"] == "# edited\n"
     )

@@ -74,8 +74,7 @@ def write(content: list[dict[str, Any]]) -> None:
 
 def prompts() -> dict[str, list[Prompt]]:
     return {
-        split: list(lines.read(DATA / "prompts" / f"{split}.jsonl", Prompt))
-        for split in SPLITS
+        split: list(lines.read(DATA / "prompts" / f"{split}.jsonl", Prompt)) for split in SPLITS
     }
 
 

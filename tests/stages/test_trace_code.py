@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from flows.graph import read_graph
 from stages import trace_code
 
