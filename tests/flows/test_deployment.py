@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from ruamel.yaml import YAML
 
 from flows.process import kill_tree
@@ -48,6 +49,7 @@ def status_of(url: str) -> int:
         return 0
 
 
+@pytest.mark.slow
 def test_server_pool_deployment_worker_and_trigger(
     checkout_with_flows: Path,
     prefect_environment: dict[str, str],

@@ -226,6 +226,7 @@ def test_a_changed_parameter_adds_what_was_executed_and_its_reversal_adds_nothin
     assert {run.info.run_id for run in tracked.runs()} == before | {r.info.run_id for r in added}
 
 
+@pytest.mark.slow
 def test_four_calls_on_a_fresh_store_add_each_run_once_and_weights_where_asked(tracked, tmp_path):
     uri = f"sqlite:///{tmp_path}/fresh.db"
     calls = [
