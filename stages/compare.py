@@ -14,9 +14,6 @@ from typing import Any
 
 from stages import params, rows
 from stages.params import Params
-from stages.records import lines
-from stages.records.pools import Completion
-from stages.records.problems import Prompt
 from stages.report import (
     comparison,
     costs,
@@ -31,8 +28,6 @@ from stages.report import (
 )
 from stages.report.evaluation_config import EvaluationConfig
 from stages.report.results import Results, read_json
-from stages.report.sections import Image
-from stages.report.transcripts import Transcript
 from stages.runtime import outputs, process, runs
 
 DATA = rows.DATA
@@ -64,7 +59,9 @@ def main() -> None:
             (folder / "plots").mkdir(parents=True)
             draw(folder / "plots", metrics, found, curves)
             outputs.write_json(folder / "metrics.json", metrics)
-            write(folder, metrics, shown(found, config.seeds[0]), list(curves))
+            problems = transcripts.read(DATA / "samples", list(found.tables), config.seeds[0])
+            parts = sections.sections(metrics, problems, list(curves))
+            page.write(folder, TITLE, metrics["verdict"], parts)
         accuracy = {name: one["mean_accuracy"] for name, one in metrics["policies"].items()}
         run.log(0, {f"{name}/mean_accuracy": one["value"] for name, one in accuracy.items()})
 
@@ -96,30 +93,6 @@ def draw(
     for name, one in curves.items():
         training_curves.draw(folder / f"training-{name}.svg", one, colours[name])
     training_curves.write(folder / "training.csv", curves, metrics["seeds"])
-
-
-def shown(found: Results, seed: int) -> list[Transcript]:
-    """Problems that are shown in full, with the greedy completions of a seed."""
-    prompts = list(lines.read(rows.PROMPTS / "test.jsonl", Prompt))
-    greedy = {
-        name: list(lines.read(DATA / f"samples/{name}/{seed}/test_greedy.jsonl", Completion))
-        for name in found.tables
-    }
-    return transcripts.choose(prompts, greedy, seed)
-
-
-def write(
-    folder: Path, metrics: dict[str, Any], problems: list[Transcript], curves: list[str]
-) -> None:
-    """The page, the same as Markdown, and the verdict."""
-    alt = "Mean accuracy of each policy with its interval, and a dot for each seed"
-    picture, said = Image(file="accuracy.svg", alt=alt), metrics["verdict"]
-    parts = sections.sections(metrics, problems, curves)
-    html = page.html(TITLE, picture, said, parts, folder / "plots")
-    (folder / "report.html").write_text(html, encoding="utf-8")
-    text = page.markdown(TITLE, picture, said, parts)
-    (folder / "report.md").write_text(text, encoding="utf-8")
-    (folder / "verdict.txt").write_text("\n".join(said) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -91,6 +91,16 @@ def read(folder: Path, seed: int, side: Side) -> list[tuple[Prompt, list[Complet
     )
 
 
+def of_split(
+    samples: Path, split: str, name: str | None = None
+) -> list[tuple[Prompt, list[Completion]]]:
+    """Each problem of a split with a policy's completions, of the file `name` or the split's."""
+    return by_problem(
+        lines.read(PROMPTS / f"{split}.jsonl", Prompt),
+        lines.read(samples / f"{name or split}.jsonl", Completion),
+    )
+
+
 def by_problem(
     prompts: Iterable[Prompt], completions: Iterable[Completion]
 ) -> list[tuple[Prompt, list[Completion]]]:

@@ -1,7 +1,10 @@
 """Section `evaluation` of params.yaml: what is measured of policies and rewards, and how surely."""
 
+from pathlib import Path
+
 from pydantic import Field
 
+from stages.algorithms.selection.best_of_n import LEAST_POOL
 from stages.params import Params
 from stages.report.problem_interval import Bins, QualityConfig
 
@@ -19,6 +22,19 @@ class EvaluationConfig(Params):
     """Coverage of the intervals."""
     decimals: int = Field(ge=3, le=9)
     """Digits kept of a score: those below are rounding, and would break ties at random."""
+
+    def check(self, num_samples: int, samples: Path) -> None:
+        """Each of `ks` is small enough for this number of samples of a problem.
+
+        Raises:
+            ValueError: one is not.
+        """
+        if max(self.ks) * LEAST_POOL > num_samples:
+            raise ValueError(
+                f"evaluation.ks: expected numbers up to {num_samples // LEAST_POOL}, a quarter of "
+                f"the {num_samples} samples of each problem in {samples}; found {max(self.ks)}. "
+                f"Lower ks, or raise sampling.test.num_samples."
+            )
 
     def quality(self, bins: Bins) -> QualityConfig:
         """How scores are tested, sorted into these bins."""

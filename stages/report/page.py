@@ -148,6 +148,17 @@ MARKDOWN = """\
 """
 
 
+def write(folder: Path, title: str, verdict: Sequence[str], parts: Sequence[Section]) -> None:
+    """`report.html`, the same as Markdown, and the verdict, beside the plots in `plots/`."""
+    alt = "Mean accuracy of each policy with its interval, and a dot for each seed"
+    picture = Image(file="accuracy.svg", alt=alt)
+    page = html(title, picture, verdict, parts, folder / "plots")
+    (folder / "report.html").write_text(page, encoding="utf-8")
+    text = markdown(title, picture, verdict, parts)
+    (folder / "report.md").write_text(text, encoding="utf-8")
+    (folder / "verdict.txt").write_text("\n".join(verdict) + "\n", encoding="utf-8")
+
+
 def html(
     title: str, picture: Image, verdict: Sequence[str], sections: Sequence[Section], plots: Path
 ) -> str:

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
+from stages.rows import PROMPTS
 from stages.seeding import derive
 
 DRAWN, DISAGREEING = 2, 3
@@ -33,6 +36,16 @@ class Transcript:
     prompt: Prompt
     reason: str
     answers: list[Answer]
+
+
+def read(samples: Path, policies: Sequence[str], seed: int) -> list[Transcript]:
+    """Problems that are shown in full, with the greedy completions of a seed."""
+    prompts = list(lines.read(PROMPTS / "test.jsonl", Prompt))
+    greedy = {
+        name: list(lines.read(samples / name / str(seed) / "test_greedy.jsonl", Completion))
+        for name in policies
+    }
+    return choose(prompts, greedy, seed)
 
 
 def choose(

@@ -68,6 +68,11 @@ solution is as good as its worst step (Zhang et al. 2025, https://arxiv.org/abs/
 3.4: for scores learned from people, whose files seldom say whether an answer is right)."""
 
 
+def read_aggregations(rewards: Path, names: Sequence[str], seed: int) -> dict[str, Aggregation]:
+    """Those of some process rewards, by name."""
+    return {name: read_aggregation(rewards / name / str(seed) / AGGREGATION) for name in names}
+
+
 def choose_aggregation(
     rows: Sequence[StepLabels], scores: Sequence[Sequence[float]]
 ) -> tuple[Aggregation, dict[str, dict[Kind, float]]]:

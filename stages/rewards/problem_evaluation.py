@@ -153,3 +153,13 @@ def answer_of(completion: str) -> str | None:
     """The final answer as a value, one text for all ways to write it; None: none can be read."""
     answer = answer_checker.extract(completion)
     return None if answer is None else answer_checker.canonical(answer)
+
+
+def accuracy(problems: Sequence[tuple[Prompt, Sequence[Completion]]]) -> float:
+    """The share of right samples, over all problems."""
+    right = [
+        answer_checker.is_correct(row.completion, prompt.answer)
+        for prompt, pool in problems
+        for row in pool
+    ]
+    return sum(right) / len(right)

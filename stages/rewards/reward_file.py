@@ -121,6 +121,12 @@ def read(folder: Path) -> RewardFile:
     return RewardFile.model_validate_json(path.read_text(encoding="utf-8"))
 
 
+def models(rewards: Path) -> dict[str, RewardFile]:
+    """By name, the rewards that are models, and so can choose among samples."""
+    found = {folder.name: read(folder) for folder in sorted(rewards.glob("*"))}
+    return {name: one for name, one in found.items() if one.kind != "rule"}
+
+
 def model(folder: Path, seed: int) -> Path:
     """Where the model of a seed is, or the folders of an ensemble's members."""
     return folder / str(seed) / "model"
