@@ -84,7 +84,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     pad_id = model_tokenizer.pad_id(tokenizer)
     start = models_start.folder(row.policy, run.seed, config.model)
     history: list[dict[str, int | float]] = []
-    scores, sizes = [], dict[str, int]()
+    scores, sizes = [], []
     for member in range(preset.members):
         seed = derive(run.seed, "reward_preference", member)
         head_seed = derive(seed, "head")
@@ -96,13 +96,13 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
         history += [step.metrics for step in tracked]
         scores.append(reward.score_pairs(model, heldout, compute, pad_id))
         place = own / "model" / str(member) if preset.members > 1 else own / "model"
-        sizes = size.measure(model)
+        sizes.append(size.measure(model))
         policy.save(merged(), tokenizer, place)
     found = preset.aggregate(torch.stack(scores).flatten(1)).view(-1, 2)
     quality = config.evaluation.quality(preset.quality)
     seed = derive(run.seed, "reward_preference", "bootstrap")
     metrics: dict[str, Any] = {
-        **work.learned(history, sizes),
+        **work.learned(history, sizes[-1]),
         "pairs": len(pairs),
         "heldout": reward_quality.of_pairs(heldout, found.numpy(), quality, seed),
     }
