@@ -1,4 +1,5 @@
-"""Repositories in which the whole pipeline runs."""
+"""Every process of the tests computes with the pinned instructions, as stages do; and repositories
+in which the whole pipeline runs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,6 +7,11 @@ from typing import Any
 
 import pytest
 from pipeline_copy import Edit, PipelineCopy
+
+from stages.models import portable
+
+# Before any test computes: MKL chooses its instructions once in the life of a process.
+portable.install()
 
 
 def shrink(params: dict[str, Any], presets: dict[str, Any]) -> None:
