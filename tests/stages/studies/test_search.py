@@ -1,6 +1,10 @@
 """The study on random models: what is searched, and how it is compared with samples."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import studied_run
@@ -8,6 +12,7 @@ from ruamel.yaml import YAML
 from studied_run import SEEDS
 from vllm_installed import needs_vllm
 
+import stages
 from stages.records import lines
 from stages.records.pools import Completion, Score
 from stages.records.results import ProblemResult
@@ -58,8 +63,14 @@ def folder(tmp_path, monkeypatch):
         lines.write(evaluation / "per_problem.jsonl", results)
 
 
-def run():
-    search.main()
+def run(engine="transformers"):
+    """vLLM's engines start in processes forked from one that never used vLLM, as a stage's is."""
+    if engine == "vllm":
+        code = "from stages.studies import search; search.main()"
+        environment = os.environ | {"PYTHONPATH": str(Path(stages.__file__).parents[1])}
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    else:
+        search.main()
     return studied_run.outputs("search")
 
 
@@ -69,7 +80,7 @@ def run():
 def test_rows_and_metrics_fit_together(engine, tmp_path):
     content = YAML(typ="safe").load(tmp_path / "params.yaml") | {"engine": engine}
     studied_run.write_yaml(tmp_path / "params.yaml", content)
-    written = run()
+    written = run(engine)
     metrics = json.loads(written["metrics.json"])
     assert set(metrics["searches"]) == {"dvts", "beam"}
     for seed in SEEDS:
@@ -101,7 +112,7 @@ def test_rows_and_metrics_fit_together(engine, tmp_path):
     assert "`dvts`, weighted vote, at its cost" in written["report.md"].decode()
     assert written["plots/equal_compute.png"].startswith(b"\x89PNG")
     assert json.loads((STUDY / "run/run.json").read_text())["stage"].endswith("dvc.yaml:search")
-    assert run() == written
+    assert run(engine) == written
 
 
 def test_samples_cost_their_tokens_and_a_process_model_its_steps_too():
