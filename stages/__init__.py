@@ -25,7 +25,7 @@ THREADS = 2 if ROUNDING == "native-2" else 1
 INSTRUCTIONS = {
     # torch's own kernels, and its matrix products
     "ATEN_CPU_CAPABILITY": "avx2",
-    "MKL_CBWR": "AVX2",  # heeded on Intel's processors alone: see models/portable.py
+    "MKL_CBWR": "AVX2",  # heeded on Intel's processors alone: see models/device.py
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     # numpy's and scipy's matrix products, and numpy's functions
     "OPENBLAS_CORETYPE": "Haswell",

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from stages import params, rows
-from stages.engines import choosers
-from stages.engines.samplers import EngineName
+from stages.engines import loading
+from stages.engines.loading import EngineName
 from stages.loops import work
 from stages.models import size
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import lines, pools
 from stages.report import judge_quality
@@ -56,7 +56,7 @@ def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     """The pairs of one seed, judged by the judge of that seed."""
     preset, seed, own = config.preset, derive(run.seed, "label_judge"), folder / str(run.seed)
     prompts = judging.Prompts(style=preset.style, constitution=preset.constitution)
-    chooser = choosers.load(
+    chooser = loading.chooser(
         preset.judge,
         row.policy,
         run.seed,

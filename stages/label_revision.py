@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from stages import params, rows
-from stages.engines import samplers
-from stages.engines.samplers import EngineName
+from stages.engines import loading
+from stages.engines.loading import EngineName
 from stages.loops import revision, work
 from stages.loops.revision import RevisionConfig
 from stages.models import policy, prompting, size
 from stages.models import start as models_start
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import lines, pools
 from stages.records.preferences import Revision
@@ -54,7 +54,7 @@ def main(*words: str) -> None:
 def revise(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     """The revisions of one seed, by the policy of that seed."""
     preset, seed, own = config.preset, derive(run.seed, "label_revision"), folder / str(run.seed)
-    sampler = samplers.load(
+    sampler = loading.sampler(
         config.engine,
         row.policy,
         run.seed,

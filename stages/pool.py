@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from stages import params, rows
-from stages.engines import samplers
-from stages.engines.samplers import EngineName
+from stages.engines import loading
+from stages.engines.loading import EngineName
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
 from stages.models import policy, size
 from stages.models import start as models_start
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.rows import Row
 from stages.runtime import outputs, process, runs, seeds
@@ -56,7 +56,7 @@ def sample(config: Config, row: Row, folder: Path, run: SeedRun) -> dict[str, An
         # Not the draws of `sample`: what is labelled is not what policies are evaluated on.
         HELDOUT: candidates.read("dev", config.sampling[HELDOUT], HELDOUT),
     }
-    sampler = samplers.load(
+    sampler = loading.sampler(
         config.engine,
         row.policy,
         run.seed,

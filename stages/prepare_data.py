@@ -16,8 +16,8 @@ from pydantic import model_validator
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import params, rows
-from stages.models import model_tokenizer, prompting
-from stages.models.config import ModelConfig
+from stages.models import prompting
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import lines
 from stages.rewards import answer_checker, answer_readings
@@ -56,7 +56,7 @@ def main() -> None:
         splits = splitting.split(screened.problems, section.shares)
         other = catalogue.exchanges(source, section.mixture, splits["train"], seed)
         texts = prompting.training_texts(splits["train"], section.prompt_template, other)
-        tokenizer = model_tokenizer.for_model(config.model, texts)
+        tokenizer = config.model.tokenizer(texts)
         encoded = prompting.encode(
             splits,
             tokenizer,

@@ -20,9 +20,9 @@ from stages.loops import epochs, outcome, work
 from stages.loops.outcome import OutcomeConfig
 from stages.models import lora, model_tokenizer, policy, scalar_head, size
 from stages.models import start as models_start
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import pools
 from stages.report import reward_quality

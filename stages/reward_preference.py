@@ -22,10 +22,9 @@ from stages.loops import epochs, reward, training, work
 from stages.loops.reward import RewardConfig
 from stages.models import lora, model_tokenizer, policy, scalar_head, size
 from stages.models import start as models_start
-from stages.models.aggregate import Aggregate
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import lines
 from stages.records.preferences import Preference
@@ -33,6 +32,7 @@ from stages.report import reward_quality
 from stages.report.evaluation_config import EvaluationConfig
 from stages.report.problem_interval import Bins
 from stages.rewards import reward_file, verifier_labels
+from stages.rewards.reward_file import Aggregate
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
@@ -98,7 +98,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
         place = own / "model" / str(member) if preset.members > 1 else own / "model"
         sizes.append(size.measure(model))
         policy.save(merged(), tokenizer, place)
-    found = preset.aggregate(torch.stack(scores).flatten(1)).view(-1, 2)
+    found = preset.aggregate(scores=torch.stack(scores).flatten(1)).view(-1, 2)
     quality = config.evaluation.quality(preset.quality)
     seed = derive(run.seed, "reward_preference", "bootstrap")
     metrics: dict[str, Any] = {

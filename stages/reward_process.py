@@ -22,9 +22,9 @@ from stages.loops import process_reward, process_summary, step_targets, training
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.models import lora, model_tokenizer, policy, process_head, size
 from stages.models import start as models_start
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records.steps import read_training_steps
 from stages.rewards import pool_scores, reward_file

@@ -14,7 +14,6 @@ import shutil
 from pathlib import Path
 
 from stages import params, rows
-from stages.models.aggregate import Mean
 from stages.params import Params
 from stages.rewards import reward_file
 from stages.rewards.composition_config import Composition
@@ -51,7 +50,7 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
     """
     composition = config.preset
     reward_file.check_source(composition, row.on)
-    kind, models, aggregate, own = None, {}, Mean(kind="mean"), None
+    kind, models, aggregate, own = None, {}, reward_file.MEAN, None
     if composition.needs_judge():
         if row.policy == BASE:
             raise ValueError(

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from stages import params, rows
-from stages.engines import samplers
-from stages.engines.samplers import EngineName
+from stages.engines import loading
+from stages.engines.loading import EngineName
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
 from stages.models import policy, size
 from stages.models import start as models_start
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
@@ -53,7 +53,7 @@ def sample(config: Config, name: str, folder: Path, run: SeedRun) -> dict[str, A
         settings = config.sampling[split]
         pools[split] = candidates.read(split, settings, split)
         pools[f"{split}_greedy"] = candidates.read(split, settings, split, greedy=True)
-    sampler = samplers.load(
+    sampler = loading.sampler(
         config.engine,
         name,
         run.seed,

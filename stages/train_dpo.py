@@ -17,9 +17,9 @@ from stages.loops import preference_run, training, work
 from stages.loops.preference import PreferenceConfig, PreferencePreset
 from stages.models import lora, model_tokenizer, size
 from stages.models import start as models_start
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.models.lora import LoraConfig
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import lines
 from stages.records.preferences import Preference

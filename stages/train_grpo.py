@@ -19,9 +19,9 @@ from stages.engines import transformers as engine
 from stages.loops import epochs, group_preset, group_rl, group_sampling, rl_run, training
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
 from stages.models import lora
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
 from stages.models.lora import LoraConfig
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.rewards import reward_file
 from stages.rows import Row

@@ -20,9 +20,9 @@ from stages.loops import critic, epochs, ppo, ppo_preset, rl_run, training
 from stages.loops.ppo_preset import PpoConfig, PpoPreset
 from stages.models import lora
 from stages.models import start as models_start
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
 from stages.models.lora import LoraConfig
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.rewards import reward_file
 from stages.rows import Row

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pipeline_copy import Edit, PipelineCopy
 
-from stages.models import portable
+from stages.models import device
 
 # Before any test computes: MKL chooses its instructions once in the life of a process.
-portable.install()
+device.pin()
 
 
 def shrink(params: dict[str, Any], presets: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ import torch  # isort: skip
 import torch.nn.functional as F  # isort: skip
 from scipy import special  # isort: skip
 
-from stages.models import portable
+from stages.models import device
 
 SHAPES = [(1, 192, 192), (2, 64, 32), (7, 192, 900), (33, 40, 17), (64, 192, 512), (64, 512, 192),
           (256, 192, 900), (384, 192, 512), (300, 700, 900), (1536, 192, 192),
@@ -150,8 +150,8 @@ def digest(found: object) -> str:
 def main() -> None:
     torch.set_num_threads(stages.THREADS)
     torch.use_deterministic_algorithms(True)
-    portable.install()
-    assert not portable.in_force(), portable.in_force()
+    device.pin()
+    assert not device.in_force(), device.in_force()
     groups: dict[str, Callable[[], Iterable[tuple[str, object]]]] = {
         "float32": lambda: (*products(torch.float32), *functions(torch.float32)),
         "float64": lambda: (*products(torch.float64), *functions(torch.float64)),

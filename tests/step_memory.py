@@ -10,6 +10,7 @@ from tiny_checkpoints import CPU, EOS, PAD, compute
 from tiny_rollouts import OPTIM, decode
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
+from stages.algorithms.ensemble import mean
 from stages.algorithms.memory.activations import Decoding, MicroBatch, Precision
 from stages.algorithms.memory.prediction import Job, Prediction, predict, residents
 from stages.algorithms.memory.shape import Shape
@@ -24,7 +25,6 @@ from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig
 from stages.loops.step import Step
 from stages.models import lora, policy
-from stages.models.aggregate import Mean
 from stages.models.device import ComputeConfig
 from stages.models.ensemble import Ensemble
 from stages.models.lora import LoraConfig
@@ -218,7 +218,7 @@ class Measured:
             config = GroupRlConfig(**sizes, group_size=SAMPLES)
             chosen = presets.group_rl("grpo_deepseekmath", **self.preset)
             return group_rl.train(actor, task, schedule, config, chosen, settings, 0)
-        scorer = Ensemble(members=[self.models["scorer"]], aggregate=Mean(kind="mean"))
+        scorer = Ensemble(members=[self.models["scorer"]], aggregate=mean)
         task = Task(
             prompts=prompts(2 * self.rows),
             reward=lambda drawn: of_model(scorer, drawn, settings, PAD),

@@ -11,7 +11,7 @@ from tiny_checkpoints import COMPUTE, CPU, compute
 from stages import rows
 from stages.models import model_tokenizer as tokenizers
 from stages.models import policy, process_head, scalar_head
-from stages.models.config import TinyConfig, build_tiny
+from stages.models.start import TinyConfig, build_tiny
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt

@@ -9,21 +9,19 @@ import vllm_server
 from vllm_installed import needs_vllm
 
 from stages.engines import openai_endpoint, transformers
-from stages.engines.endpoint_reply import AnswerCache
+from stages.engines.endpoint_reply import AnswerCache, EndpointJudge
 from stages.engines.openai_endpoint import EndpointChooser
 from stages.models import model_tokenizer, policy
 from stages.models.policy_chooser import PolicyChooser, TransformersNextToken, option_tokens
 
 
 def connect(url: str, model: str, folder: Path) -> EndpointChooser:
+    judge = {"model": model, "revision": "2026-11", "api": "completions", "top_logprobs": 20}
     return openai_endpoint.connect(
-        model=model,
-        revision="2026-11",
-        api="completions",
-        top_logprobs=20,
-        reasoning_tokens=0,
-        options=("1", "2"),
-        cache=AnswerCache(folder / "cache"),
+        EndpointJudge(kind="endpoint", **judge),
+        ("1", "2"),
+        0,
+        AnswerCache(folder / "cache"),
         environment={openai_endpoint.URL: url},
     )
 

@@ -8,8 +8,8 @@ import torch
 from tiny_checkpoints import EOS, PAD, gradients, random_ids
 from transformers import PreTrainedModel
 
+from stages.algorithms.ensemble import mean
 from stages.engines.transformers import TransformersSampler
-from stages.models.aggregate import Mean
 from stages.models.ensemble import Ensemble
 from stages.records.preferences import Preference
 from stages.records.problems import Demonstration, Prompt
@@ -84,7 +84,7 @@ def make_sampler(model: PreTrainedModel) -> TransformersSampler:
 
 def alone(model: PreTrainedModel) -> Ensemble:
     """A reward model as what scores."""
-    return Ensemble(members=[model], aggregate=Mean(kind="mean"))
+    return Ensemble(members=[model], aggregate=mean)
 
 
 def even_share(texts: Sequence[str]) -> list[float]:

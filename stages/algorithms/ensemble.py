@@ -19,18 +19,17 @@ def minimum(scores: Float[Tensor, "member batch"]) -> Float[Tensor, " batch"]:
     return scores.amin(0)
 
 
-def mean_minus_std(
-    scores: Float[Tensor, "member batch"], *, weight: float
-) -> Float[Tensor, " batch"]:
-    """Mean - weight * std: a lower confidence bound, in the rewards' own unit."""
-    return scores.mean(0) - weight * std(scores)
+def mean_minus_std(scores: Float[Tensor, "member batch"], k: float) -> Float[Tensor, " batch"]:
+    """Mean - k * std: a lower confidence bound, in the rewards' own unit."""
+    return scores.mean(0) - k * std(scores)
 
 
-def mean_minus_variance(
-    scores: Float[Tensor, "member batch"], *, weight: float
-) -> Float[Tensor, " batch"]:
-    """Mean - weight * variance (UWO, uncertainty-weighted): 0.5 in best of n, 0.1 in PPO."""
-    return scores.mean(0) - weight * scores.var(0, correction=0)
+def mean_minus_variance(scores: Float[Tensor, "member batch"], k: float) -> Float[Tensor, " batch"]:
+    """Mean - k * variance (UWO, uncertainty-weighted): 0.5 in best of n, 0.1 in PPO.
+
+    Which `k` does depends on the rewards' scale.
+    """
+    return scores.mean(0) - k * scores.var(0, correction=0)
 
 
 def std(scores: Float[Tensor, "member batch"]) -> Float[Tensor, " batch"]:

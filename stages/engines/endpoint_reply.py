@@ -15,12 +15,30 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
+
+from pydantic import Field
 
 from stages.algorithms.judge_readings import option_probabilities
 from stages.chooser import Choice
 from stages.models.policy_chooser import AROUND
+from stages.params import Params
+
+
+class EndpointJudge(Params):
+    """A server that speaks OpenAI's protocol, of a row `from: base`; the environment says where."""
+
+    kind: Literal["endpoint"]
+    model: str
+    """The name by which the server knows it."""
+    revision: str = Field(min_length=1)
+    """Which weights and settings stand behind that name, in your words: a commit, a date. Nobody is
+    told it; another one means another judge, whose answers are not those of the cache."""
+    api: Literal["chat", "completions"]
+    """`completions` where the model has no chat template: the message is the prompt itself."""
+    top_logprobs: int = Field(ge=2, le=20)
+    """Of so many likeliest tokens the server tells the probability; most servers: at most 20."""
 
 
 def check_url(url: str, variable: str) -> None:
@@ -57,8 +75,8 @@ def shown_url(url: str) -> str:
 class Reply:
     """One reply, as the server sent it."""
 
-    first: Sequence[tuple[str, float]]
-    """The likeliest first tokens, as text, with their log-probs; empty where none are told."""
+    first: Sequence[Sequence[Any]]
+    """The likeliest first tokens, each as its text and log-prob; empty where none are told."""
     text: str
     num_prompt_tokens: int
     num_generated_tokens: int
@@ -100,11 +118,6 @@ def reply_parts(answer: Any, place: str) -> Reply:
     )
 
 
-def restored_reply(kept: Mapping[str, Any]) -> Reply:
-    """The reply of which `kept` is the JSON: there are no tuples."""
-    return Reply(**{**kept, "first": [(token, logprob) for token, logprob in kept["first"]]})
-
-
 def read_reply(decision: Reply, thought: Reply | None, options: Sequence[str]) -> Choice:
     """The choice that `decision` begins with; `thought` before it is counted as a cost only."""
     variants: dict[str, list[float]] = {option: [] for option in options}
@@ -143,12 +156,12 @@ class AnswerCache:
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["request"] == request:
                 return content["answer"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{path}: expected an answer of the judge with its request, found something else "
-                f"({error!r}): delete this file."
-            ) from error
-        raise ValueError(f"{path}: expected the request it is named after: delete this file.")
+        except (json.JSONDecodeError, KeyError, TypeError):
+            pass
+        raise ValueError(
+            f"{path}: expected an answer of the judge with the request that the file is named "
+            f"after, found something else: delete this file."
+        )
 
     def put(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
         """Keep `answer`; it is there as a whole or not at all."""

@@ -13,28 +13,19 @@ import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import openai
 
 from stages.chooser import Choice
-from stages.engines.endpoint_reply import (
-    AnswerCache,
-    Reply,
-    check_url,
-    read_reply,
-    reply_parts,
-    restored_reply,
-    shown_url,
-)
+from stages.engines import endpoint_reply
+from stages.engines.endpoint_reply import AnswerCache, EndpointJudge, Reply
 from stages.rewards.feedback import prompts
 from stages.rewards.feedback.untrusted_text import defuse
 
-URL, KEY, CONCURRENCY = (
-    "POSTTRAIN_JUDGE_URL",
-    "POSTTRAIN_JUDGE_API_KEY",
-    "POSTTRAIN_JUDGE_CONCURRENCY",
-)
+URL = "POSTTRAIN_JUDGE_URL"
+KEY = "POSTTRAIN_JUDGE_API_KEY"
+CONCURRENCY = "POSTTRAIN_JUDGE_CONCURRENCY"
 RETRIES = 5
 """Of a request that timed out, was refused for its rate, or met an error of the server; the client
 waits 0.5, 1, 2, ... seconds at most 8, less a random quarter, or as long as the server asks."""
@@ -48,16 +39,10 @@ of their own: OpenAI and vLLM name the context or the model's length, llama.cpp 
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointChooser:
-    """Asks `model` by `client`."""
+    """Asks `judge` by `client`."""
 
     client: openai.OpenAI
-    model: str
-    revision: str
-    """Of the weights and the server behind that name; only the cache is told."""
-    api: Literal["chat", "completions"]
-    """`completions`: the message is the prompt itself, for a model without a chat template."""
-    top_logprobs: int
-    """Of so many likeliest tokens the server tells the probability."""
+    judge: EndpointJudge
     reasoning_tokens: int
     """At most so many, greedily, before the choice; 0: none."""
     options: Sequence[str]
@@ -97,33 +82,33 @@ class EndpointChooser:
             # What it quotes of the answers may spell a control token again.
             turns.append({"role": "assistant", "content": defuse(thought.text)})
             turns.append({"role": "user", "content": prompts.VERDICT_REQUEST})
-        chat = {"logprobs": True, "top_logprobs": self.top_logprobs}
-        shown = chat if self.api == "chat" else {"logprobs": self.top_logprobs}
-        return read_reply(self._complete(turns, 1, shown), thought, self.options)
+        chat = {"logprobs": True, "top_logprobs": self.judge.top_logprobs}
+        shown = chat if self.judge.api == "chat" else {"logprobs": self.judge.top_logprobs}
+        return endpoint_reply.read_reply(self._complete(turns, 1, shown), thought, self.options)
 
     def _complete(
         self, turns: list[dict[str, str]], max_tokens: int, shown: dict[str, Any]
     ) -> Reply:
         """The reply to `turns`; `shown` asks for log-probs, which the reply must then tell."""
-        asked = {"model": self.model, "max_tokens": max_tokens, "temperature": 0.0} | shown
-        if self.api == "chat":
+        asked = {"model": self.judge.model, "max_tokens": max_tokens, "temperature": 0.0} | shown
+        if self.judge.api == "chat":
             asked["messages"] = turns
         else:
             cue = prompts.REASONING_CUE if len(turns) > 1 else ""
             asked["prompt"] = "".join(turn["content"] for turn in turns[:2]) + cue
-        key = {"api": self.api, "revision": self.revision, "request": asked}
+        key = {"api": self.judge.api, "revision": self.judge.revision, "request": asked}
         known = self.cache.get(key)
         if known is not None:
-            return restored_reply(known)
+            return Reply(**known)
         chat, plain = self.client.chat.completions, self.client.completions
         try:
-            answer: Any = (chat if self.api == "chat" else plain).create(**asked)
+            answer: Any = (chat if self.judge.api == "chat" else plain).create(**asked)
         except json.JSONDecodeError as error:
             raise ValueError(
                 f"expected JSON from {self._place}, found what is called JSON and is none: "
                 f"{error}. Correct the URL, which ends in /v1, or look into the server's log."
             ) from error
-        reply = reply_parts(answer, self._place)
+        reply = endpoint_reply.reply_parts(answer, self._place)
         if shown and not reply.first:
             raise ValueError(
                 f"expected the log-probs of the answer's first token, found none in what "
@@ -135,7 +120,7 @@ class EndpointChooser:
 
     @property
     def _place(self) -> str:
-        shown = shown_url(str(self.client.base_url))
+        shown = endpoint_reply.shown_url(str(self.client.base_url))
         return f"the judge at {shown} (environment variable {URL})"
 
     def _trouble(self, error: openai.APIError) -> str:
@@ -151,8 +136,8 @@ class EndpointChooser:
                 return f"{place} refuses the key: set the environment variable {KEY}."
             case openai.NotFoundError():
                 return (
-                    f"{place} knows no model '{self.model}' or no {self.api} API: correct "
-                    f"`judge` of the preset, or the URL, which ends in /v1."
+                    f"{place} knows no model '{self.judge.model}' or no {self.judge.api} API: "
+                    f"correct `judge` of the preset, or the URL, which ends in /v1."
                 )
         return (
             f"{place} refuses the request: {error}. What it is asked for stands in the "
@@ -161,14 +146,11 @@ class EndpointChooser:
 
 
 def connect(
-    *,
-    model: str,
-    revision: str,
-    api: Literal["chat", "completions"],
-    top_logprobs: int,
-    reasoning_tokens: int,
+    judge: EndpointJudge,
     options: Sequence[str],
+    reasoning_tokens: int,
     cache: AnswerCache,
+    *,
     environment: Mapping[str, str] = os.environ,
     retries: int = RETRIES,
 ) -> EndpointChooser:
@@ -181,30 +163,26 @@ def connect(
     url = environment.get(URL)
     if not url:
         raise ValueError(
-            f"params.yaml asks for the judge '{model}' behind an endpoint; expected its URL in the "
-            f"environment variable {URL} (such as http://127.0.0.1:8000/v1), found none. Set it, "
-            f"and {KEY} if it asks for a key."
+            f"params.yaml asks for the judge '{judge.model}' behind an endpoint; expected its URL "
+            f"in the environment variable {URL} (such as http://127.0.0.1:8000/v1), found none. "
+            f"Set it, and {KEY} if it asks for a key."
         )
-    check_url(url, URL)
+    endpoint_reply.check_url(url, URL)
     concurrency = environment.get(CONCURRENCY, "8")
     if not concurrency.isdecimal() or int(concurrency) < 1:
         raise ValueError(f"expected a number above 0 in {CONCURRENCY}, found {concurrency!r}")
     for name in ("httpx", "httpx2"):  # they log every URL, which may hold a password
         logging.getLogger(name).setLevel(logging.WARNING)
-    client = openai.OpenAI(
-        base_url=url,
-        api_key=environment.get(KEY) or "none",
-        max_retries=retries,
-        timeout=TIMEOUT_SECONDS,
-    )
     return EndpointChooser(
-        client=client,
-        model=model,
-        revision=revision,
-        api=api,
-        top_logprobs=top_logprobs,
-        reasoning_tokens=reasoning_tokens,
+        client=openai.OpenAI(
+            base_url=url,
+            api_key=environment.get(KEY) or "none",
+            max_retries=retries,
+            timeout=TIMEOUT_SECONDS,
+        ),
+        judge=judge,
         options=options,
+        reasoning_tokens=reasoning_tokens,
         cache=cache,
         concurrency=int(concurrency),
     )

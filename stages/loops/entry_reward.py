@@ -10,7 +10,6 @@ import torch
 from stages.loops import rollouts as rollout_batch
 from stages.loops.rollouts import Actor, Rollouts
 from stages.models import ensemble, policy_chooser, process_scorer
-from stages.models.batch import micro_batches
 from stages.models.device import ComputeConfig
 from stages.models.ensemble import Ensemble, Scores
 from stages.models.process_head import Solution
@@ -75,12 +74,7 @@ def scores(models: Ensemble, drawn: Rollouts, compute: ComputeConfig, pad_id: in
     """What each completion is worth, read at its last token in eval mode; on the CPU."""
     every = torch.ones(len(drawn.samples), dtype=torch.bool)
     groups = rollout_batch.batch_groups(drawn, every, compute.row_tokens)
-    values, disagreement = torch.zeros(2, len(drawn.samples))
-    for batch in micro_batches(groups, compute, pad_id, models.device):
-        found = models(batch)
-        values[batch.indices] = found.values.cpu()
-        disagreement[batch.indices] = found.disagreement.cpu()
-    return Scores(values=values, disagreement=disagreement)
+    return ensemble.scores(models, groups, compute, pad_id)
 
 
 def of_steps(scorer: ProcessScorer, drawn: Rollouts) -> Judged:

@@ -13,8 +13,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.models.config import ModelConfig
-
 NUM_NUMBERS = 200
 PAD, EOS, STEP = "<|pad|>", "<|end|>", "<|step|>"
 # A number keeps the space before it, as words do; longer numbers split from the left, three
@@ -97,13 +95,6 @@ def _learned_merges(texts: Iterable[str], vocab_size: int) -> list[tuple[str, st
     trainee.train_from_iterator(texts, trainer=trainer)
     merges = json.loads(trainee.to_str())["model"]["merges"]
     return [(left, right) for left, right in merges][: max(vocab_size, 0)]
-
-
-def for_model(config: ModelConfig, texts: Iterable[str]) -> PreTrainedTokenizerBase:
-    """The tokenizer of `config.path`; without a path, one trained on `texts`."""
-    if config.path is None:
-        return train_tokenizer(texts, config.tiny.vocab_size)
-    return load(config.path, config.revision)
 
 
 def load(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:

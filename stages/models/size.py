@@ -12,7 +12,7 @@ from transformers import AutoConfig
 from stages import rows
 from stages.algorithms.flops import Matrices
 from stages.models import ensemble, start
-from stages.models.config import ModelConfig
+from stages.models.start import ModelConfig
 from stages.rows import BASE
 
 Size = dict[str, int]

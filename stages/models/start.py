@@ -1,21 +1,83 @@
-"""The policy that a row starts from: one that a stage made for this seed, or the base model."""
+"""The policy that a row starts from: one that a stage made for this seed, or the base model.
 
+The base model is the one that `model.path` names, or the embedded default: a small Llama, trained
+from scratch.
+"""
+
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
+from pydantic import Field, model_validator
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import rows
 from stages.models import model_tokenizer, policy
-from stages.models.config import ModelConfig, build_tiny
 from stages.models.device import ComputeConfig
+from stages.params import Params
 from stages.rows import BASE
 
 NO_BASE = (
     "model.path is null, and a random model earns no reward: name a model.path, or start from a "
     "policy of train: sft with the preset 'pretraining', which plays the base model"
 )
+INITIALIZER_RANGE = 0.05
+"""Standard deviation of the tiny model's first weights. With the usual 0.02, which is for models of
+thousands of columns, it learns half as much in the same time."""
+
+
+class TinyConfig(Params):
+    """Shape of the model that is trained from scratch when `model.path` is null."""
+
+    hidden_size: int = Field(gt=0)
+    """Width; a multiple of `num_heads`."""
+    num_layers: int = Field(gt=0)
+    """Transformer blocks."""
+    num_heads: int = Field(gt=0)
+    """Attention heads (no grouping)."""
+    intermediate_size: int = Field(gt=0)
+    """Width of the gated feed-forward layer."""
+    max_length: int = Field(gt=0)
+    """Longest sequence in tokens, prompt and completion together."""
+    vocab_size: int = Field(ge=700)
+    """Tokens in the tokenizer, of which about 650 are bytes, numbers and special tokens."""
+
+
+class ModelConfig(Params):
+    """The model that the pipeline starts from."""
+
+    path: str | None
+    """A folder or hub id of a transformers causal language model with its tokenizer;
+    null: the small `tiny` Llama, trained from scratch with its own tokenizer."""
+    revision: str | None
+    """The commit of a hub id, which may move otherwise; null for a folder."""
+    tiny: TinyConfig
+    """Its shape; not used when `path` is given."""
+
+    @model_validator(mode="after")
+    def _hub_ids_name_their_commit(self) -> "ModelConfig":
+        if self.path is not None and self.revision is None and not Path(self.path).is_dir():
+            raise ValueError(
+                f"'{self.path}' is no folder here, so it is a hub id, and what that holds can "
+                f"change: set model.revision to a commit"
+            )
+        return self
+
+    def check_length(self, num_tokens: int) -> None:
+        """Raise a ValueError if prepared rows of `num_tokens` are longer than the tiny model's."""
+        if self.path is None and num_tokens > self.tiny.max_length:
+            raise ValueError(
+                f"prepare_data allows rows of {num_tokens} tokens (max_prompt_tokens + "
+                f"max_completion_tokens), the model {self.tiny.max_length} "
+                f"(model.tiny.max_length): lower the former or raise the latter"
+            )
+
+    def tokenizer(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+        """That of `path`; without a path, one learned from `texts`."""
+        if self.path is None:
+            return model_tokenizer.train_tokenizer(texts, self.tiny.vocab_size)
+        return model_tokenizer.load(self.path, self.revision)
 
 
 def load(
@@ -27,19 +89,12 @@ def load(
     *,
     weights_seed: int | None = None,
 ) -> PreTrainedModel:
-    """The policy `name` of a seed, or the base model.
+    """The policy `name` of a seed, or the base model (`BASE`), which `config` describes.
 
-    Args:
-        name: a row of `policies`, or `BASE`.
-        seed: of the policy.
-        config: says what the base model is.
-        compute: its precision.
-        device: where it goes.
-        weights_seed: of the random weights of the base model where `config` names no path; None: a
-            model that knows nothing is of no use here.
+    Where that names no path, its weights are random from `weights_seed`.
 
     Raises:
-        ValueError: it is such a model.
+        ValueError: there is no such seed: a model that knows nothing is of no use.
     """
     if name != BASE:
         return policy.load(rows.model(name, seed), compute, device)
@@ -49,6 +104,37 @@ def load(
         raise ValueError(NO_BASE)
     built = build_tiny(config.tiny, tokenizer(name, seed), weights_seed)
     return policy.prepare(built, compute, device)
+
+
+def build_tiny(
+    config: TinyConfig, tokenizer: PreTrainedTokenizerBase, seed: int
+) -> PreTrainedModel:
+    """A Llama with random weights drawn from `seed`, for `tokenizer`'s vocabulary.
+
+    Raises:
+        ValueError: the width is not a multiple of the heads.
+    """
+    if config.hidden_size % config.num_heads:
+        raise ValueError(
+            f"model.tiny: hidden_size {config.hidden_size} is not a multiple of num_heads "
+            f"{config.num_heads}"
+        )
+    torch.manual_seed(seed)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            max_position_embeddings=config.max_length,
+            initializer_range=INITIALIZER_RANGE,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,  # pyright: ignore[reportArgumentType]
+            pad_token_id=tokenizer.pad_token_id,  # pyright: ignore[reportArgumentType]
+        )
+    )
 
 
 def tokenizer(name: str, seed: int) -> PreTrainedTokenizerBase:

@@ -12,11 +12,12 @@ import importlib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
-from stages.models.aggregate import Aggregate, Mean
+from stages.algorithms import ensemble
+from stages.choice import Choice, OneOf
 from stages.params import Params
 from stages.records.problems import Prompt
 from stages.rewards.composition_config import Composition
@@ -24,6 +25,21 @@ from stages.rewards.composition_config import Composition
 NAME = "reward.json"
 OWN, OTHER = "own/", "rewards/"
 """What `on` begins with where a rule asks a function of the user's, or another reward's model."""
+Aggregate = Annotated[
+    Choice,
+    OneOf(
+        {
+            "mean": ensemble.mean,
+            "min": ensemble.minimum,
+            "mean_minus_std": ensemble.mean_minus_std,
+            "mean_minus_variance": ensemble.mean_minus_variance,
+        },
+        given=("scores",),
+        bounds={"k": Field(ge=0)},
+    ),
+]
+"""How the scores of an ensemble's members become one; one model alone is left as it is."""
+MEAN = TypeAdapter(Aggregate).validate_python("mean")
 
 
 class RewardFile(Params):
@@ -37,7 +53,6 @@ class RewardFile(Params):
     composition: Composition
     """What is maximised; of a reward that is a model one component, of kind scorer or process."""
     aggregate: Aggregate
-    """How the scores of an ensemble's members become one; one model alone is left as it is."""
     own: str | None
     """The user's file in stages/rewards/own/, without `.py`; null: none."""
     own_digest: str | None
@@ -79,7 +94,7 @@ def of_model(
         composition=Composition.model_validate(
             {"components": {name: part}, "combine": {"kind": "sum"}}
         ),
-        aggregate=aggregate or Mean(kind="mean"),
+        aggregate=aggregate or MEAN,
         own=None,
         own_digest=None,
     )

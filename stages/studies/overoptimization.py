@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stages.engines import samplers
-from stages.engines.samplers import EngineName
+from stages.engines import loading
+from stages.engines.loading import EngineName
 from stages.models import start as models_start
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import lines
 from stages.records.problems import Prompt
@@ -117,7 +117,7 @@ def draw(config: Config, run: SeedRun, seed: int) -> Iterator[ScoredPool]:
     settings, compute, device = config.overoptimization, config.compute, setup(config.compute)
     prompts = list(lines.read(DEV, Prompt))
     longest = max(len(prompt.prompt_ids) for prompt in prompts) + settings.best_of_n.max_new_tokens
-    sampler = samplers.load(
+    sampler = loading.sampler(
         config.engine,
         settings.policy,
         run.seed,

@@ -18,7 +18,7 @@ from typing import Literal
 from pydantic import Field
 
 from stages.algorithms.selection.step_scores import Kind
-from stages.engines.choosers import PolicyJudge
+from stages.engines.loading import PolicyJudge
 from stages.params import Params
 from stages.rewards.feedback.label_rule import LabelRule
 from stages.rewards.feedback.prompts import Style

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from stages.algorithms.selection.step_scores import KINDS, Kind
 from stages.chooser import Chooser
-from stages.engines import choosers
-from stages.engines.samplers import EngineName
+from stages.engines import loading
+from stages.engines.loading import EngineName
 from stages.models import ensemble, model_tokenizer, process_scorer, prompting
 from stages.models.batch import Group, split_group
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
 from stages.models.process_head import Solution
+from stages.models.start import ModelConfig
 from stages.records import pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -70,7 +70,7 @@ def attack(
     compute: ComputeConfig,
 ) -> Iterator[ProbeValue]:
     """`injected` of the policy `judge` of a seed."""
-    chooser = choosers.load(
+    chooser = loading.chooser(
         config.judge,
         judge,
         seed,

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from stages.engines import samplers
-from stages.engines.samplers import EngineName
+from stages.engines import loading
+from stages.engines.loading import EngineName
 from stages.models import policy as models_policy
 from stages.models import start as models_start
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import lines, pools
 from stages.records.pools import Completion
@@ -95,7 +95,7 @@ def replies(
         probe_questions.gather(test, PROMPTS, settings, is_chat=is_chat), seed
     )
     ids = probe_questions.encode(asked, tokenizer)
-    sampler = samplers.load(
+    sampler = loading.sampler(
         config.engine,
         name,
         run.seed,

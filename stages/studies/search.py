@@ -14,12 +14,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from stages.engines import samplers
-from stages.engines.samplers import EngineName
+from stages.engines import loading
+from stages.engines.loading import EngineName
 from stages.models import process_scorer, size
 from stages.models import start as models_start
-from stages.models.config import ModelConfig
 from stages.models.device import ComputeConfig, setup
+from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import lines, pools
 from stages.records.pools import Completion, Score
@@ -111,7 +111,7 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
     sizes = (size.of_policy(settings.policy, seed, config.model)["body"],
              size.of_scorer(path)["body"])  # fmt: skip
     for name, preset in settings.presets.items():
-        sampler = samplers.load(
+        sampler = loading.sampler(
             config.engine,
             settings.policy,
             seed,

@@ -44,7 +44,7 @@ from stages.loops.reward import RewardConfig
 from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig
 from stages.loops.step import Step
-from stages.models import portable, scalar_head
+from stages.models import device, scalar_head
 from stages.records.preferences import Outcome
 from stages.rewards.judged import Judged
 
@@ -148,7 +148,7 @@ def curve(steps: Iterable[Step]) -> list[dict[str, str]]:
 
 
 def main() -> None:
-    portable.install()
+    device.pin()
     torch.use_deterministic_algorithms(True)
     rollouts.MAX_CUT_STEPS = NUM_STEPS + 1  # nothing in the game rewards ending an answer
     loops = {

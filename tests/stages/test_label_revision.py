@@ -8,8 +8,8 @@ from tiny_checkpoints import COMPUTE
 from transformers import PreTrainedModel
 
 from stages import label_revision, rows
-from stages.models.config import TinyConfig, build_tiny
 from stages.models.model_tokenizer import train_tokenizer
+from stages.models.start import TinyConfig, build_tiny
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.preferences import Preference, Revision

@@ -11,9 +11,9 @@ from tiny_rollouts import OPTIM
 from stages import reward_process
 from stages import rows as table_rows
 from stages.models import policy, process_scorer
-from stages.models.config import TinyConfig, build_tiny
 from stages.models.model_tokenizer import train_tokenizer
 from stages.models.process_head import Solution
+from stages.models.start import TinyConfig, build_tiny
 from stages.records import lines
 from stages.records.steps import StepLabels
 from stages.rewards import pool_scores, reward_file

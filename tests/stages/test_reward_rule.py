@@ -2,10 +2,10 @@
 
 import pytest
 import stage_inputs
+from pydantic import TypeAdapter
 from stage_inputs import SEED
 
 from stages import params, reward_rule, rows
-from stages.models.aggregate import Minimum
 from stages.rewards import reward_file
 from stages.rows import BASE, DATA
 
@@ -52,7 +52,7 @@ def test_a_model_that_scores_is_that_of_another_reward_with_its_aggregate():
         for member in ("0", "1"):
             (other / str(seed) / "model" / member).mkdir(parents=True)
             (other / str(seed) / "model" / member / "config.json").write_text(f"{seed} {member}")
-    minimum = Minimum(kind="min")
+    minimum = TypeAdapter(reward_file.Aggregate).validate_python("min")
     reward_file.write(other, reward_file.of_model("preference", minimum))
     found = run("rule_model", on="rewards/other")
     assert (found.kind, found.model, found.aggregate) == ("rule", "reward", minimum)

@@ -15,8 +15,8 @@ from tiny_checkpoints import COMPUTE
 
 from stages import rows, steps_completions
 from stages.models import policy
-from stages.models.config import TinyConfig, build_tiny
 from stages.models.model_tokenizer import train_tokenizer
+from stages.models.start import TinyConfig, build_tiny
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt

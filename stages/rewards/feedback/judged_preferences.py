@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from stages.engines import choosers
+from stages.engines import loading
 from stages.params import Params
 from stages.records.preferences import Preference, Verdict
 from stages.rewards import answer_checker
@@ -18,12 +18,12 @@ from stages.rewards.feedback.prompts import Style
 class JudgePreset(Params):
     """Who judges, and how."""
 
-    judge: choosers.Judge
+    judge: loading.Judge
     style: Style
     """Of the message: `short` for the embedded model, which has learned it."""
     constitution: Literal["correct", "harmless", "none"]
     """A principle is drawn from it for each pair."""
-    reasoning: choosers.Reasoning | None
+    reasoning: loading.Reasoning | None
     """What the judge writes before it chooses; null: nothing."""
     max_pairs_per_problem: int = Field(ge=1)
     rule: LabelRule

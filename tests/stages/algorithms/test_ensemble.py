@@ -12,18 +12,16 @@ def test_hand_worked_numbers():
     assert ensemble.mean(SCORES).tolist() == [4.0, 2.0]
     assert ensemble.minimum(SCORES).tolist() == [1.0, 2.0]
     assert ensemble.std(SCORES).tolist() == pytest.approx([6**0.5, 0.0])
-    assert ensemble.mean_minus_std(SCORES, weight=2.0).tolist() == pytest.approx(
-        [4 - 2 * 6**0.5, 2.0]
-    )
-    assert ensemble.mean_minus_variance(SCORES, weight=0.5).tolist() == pytest.approx([1.0, 2.0])
+    assert ensemble.mean_minus_std(SCORES, k=2.0).tolist() == pytest.approx([4 - 2 * 6**0.5, 2.0])
+    assert ensemble.mean_minus_variance(SCORES, k=0.5).tolist() == pytest.approx([1.0, 2.0])
 
 
 def every(scores):
     return {
         "mean": ensemble.mean(scores),
         "minimum": ensemble.minimum(scores),
-        "std": ensemble.mean_minus_std(scores, weight=0.7),
-        "variance": ensemble.mean_minus_variance(scores, weight=0.7),
+        "std": ensemble.mean_minus_std(scores, k=0.7),
+        "variance": ensemble.mean_minus_variance(scores, k=0.7),
     }
 
 
@@ -44,10 +42,10 @@ def test_the_order_of_the_members_does_not_matter_and_a_shift_of_all_is_kept():
         torch.testing.assert_close(shifted[name], found + 3.0)
 
 
-def test_caution_never_pays_more_than_the_mean_and_weight_0_is_the_mean():
+def test_caution_never_pays_more_than_the_mean_and_k_of_0_is_the_mean():
     scores = torch.randn(4, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = every(scores)
     for name in ("minimum", "std", "variance"):
         assert (found[name] < found["mean"]).all()
     for cautious in (ensemble.mean_minus_std, ensemble.mean_minus_variance):
-        torch.testing.assert_close(cautious(scores, weight=0.0), found["mean"])
+        torch.testing.assert_close(cautious(scores, k=0.0), found["mean"])

@@ -3,7 +3,7 @@ import traceback
 import pytest
 
 from stages.engines import openai_endpoint
-from stages.engines.endpoint_reply import AnswerCache, check_url, shown_url
+from stages.engines.endpoint_reply import AnswerCache, EndpointJudge, check_url, shown_url
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,10 @@ def test_what_is_none_is_refused_and_not_repeated(url, tmp_path):
         ValueError, match=r"http\(s\)://host\[:port\]/v1 in POSTTRAIN_JUDGE_URL"
     ) as e:
         openai_endpoint.connect(
-            model="m",
-            revision="1",
-            api="chat",
-            top_logprobs=5,
-            reasoning_tokens=0,
-            options=("1", "2"),
-            cache=AnswerCache(tmp_path),
+            EndpointJudge(kind="endpoint", model="m", revision="1", api="chat", top_logprobs=5),
+            ("1", "2"),
+            0,
+            AnswerCache(tmp_path),
             environment={openai_endpoint.URL: url},
         )
     assert "hunter2" not in "".join(traceback.format_exception(e.value))

@@ -6,7 +6,7 @@ import pytest
 from option_server import Endpoint, serve
 
 from stages.engines import openai_endpoint
-from stages.engines.endpoint_reply import AnswerCache
+from stages.engines.endpoint_reply import AnswerCache, EndpointJudge
 from stages.engines.openai_endpoint import EndpointChooser
 from stages.rewards.feedback import prompts
 
@@ -17,18 +17,20 @@ def server():
         yield endpoint
 
 
+JUDGE = {"model": "judge-1", "revision": "2026-11", "api": "chat", "top_logprobs": 5}
+
+
 def connect(url: str | None, tmp_path, **changes) -> EndpointChooser:
-    settings = {
-        "model": "judge-1",
-        "revision": "2026-11",
-        "api": "chat",
-        "top_logprobs": 5,
-        "reasoning_tokens": 0,
-        "options": ("1", "2"),
-        "cache": AnswerCache(tmp_path / "cache"),
-        "environment": ({openai_endpoint.URL: url} if url else {}) | changes.pop("environment", {}),
-    }
-    return openai_endpoint.connect(**(settings | changes))
+    environment = ({openai_endpoint.URL: url} if url else {}) | changes.pop("environment", {})
+    own = {name: changes.pop(name) for name in JUDGE if name in changes}
+    return openai_endpoint.connect(
+        EndpointJudge(kind="endpoint", **(JUDGE | own)),
+        changes.pop("options", ("1", "2")),
+        changes.pop("reasoning_tokens", 0),
+        AnswerCache(tmp_path / "cache"),
+        environment=environment,
+        **changes,
+    )
 
 
 @pytest.mark.parametrize("api", ["chat", "completions"])

@@ -7,7 +7,7 @@ from stages.engines import transformers
 from stages.loops import revision
 from stages.loops.revision import RevisionConfig
 from stages.models import model_tokenizer, policy, prompting
-from stages.models.config import TinyConfig, build_tiny
+from stages.models.start import TinyConfig, build_tiny
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards.feedback import prompts

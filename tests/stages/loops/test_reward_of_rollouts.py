@@ -1,13 +1,13 @@
+from functools import partial
+
 import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import decode, make_prompts, make_sampler
 
+from stages.algorithms.ensemble import mean, mean_minus_std, minimum
 from stages.loops import entry_reward, rollouts
 from stages.models import ensemble, scalar_head
-from stages.models.aggregate import Mean, MeanMinusStd, Minimum
-
-MIN = Minimum(kind="min")
 
 
 def save(path, seed):
@@ -48,9 +48,7 @@ def positions(drawn):
     return (read + sum(len(sample.token_ids) for sample in drawn.samples)) / len(drawn.samples)
 
 
-@pytest.mark.parametrize(
-    "aggregate", [Mean(kind="mean"), MIN, MeanMinusStd(kind="mean_minus_std", k=1.0)]
-)
+@pytest.mark.parametrize("aggregate", [mean, minimum, partial(mean_minus_std, k=1.0)])
 @pytest.mark.parametrize("max_tokens", [4096, 20])
 def test_an_ensemble_pays_the_aggregate_and_logs_how_far_its_members_disagree(
     tmp_path, drawn, aggregate, max_tokens
@@ -70,7 +68,7 @@ def test_an_ensemble_pays_the_aggregate_and_logs_how_far_its_members_disagree(
 def test_a_reward_model_alone_pays_its_score_and_has_nobody_to_disagree_with(tmp_path, drawn):
     expected = plainly([save(tmp_path, 0)], drawn)
     found = entry_reward.of_model(
-        ensemble.load(tmp_path, MIN, compute(), CPU), drawn, compute(), PAD
+        ensemble.load(tmp_path, minimum, compute(), CPU), drawn, compute(), PAD
     )
     assert found.totals == pytest.approx(expected[0].tolist(), abs=1e-4)
     assert found.metrics == {"scorer/positions": positions(drawn)}

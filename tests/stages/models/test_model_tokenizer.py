@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from stages.models import model_tokenizer
-from stages.models.config import ModelConfig, TinyConfig
+from stages.models.start import ModelConfig, TinyConfig
 
 TEXTS = [
     "Solve: Anna has 12 apples. She buys 7 more. How many apples does Anna have?\n",
@@ -84,18 +84,14 @@ TINY = TinyConfig(
 
 
 def test_without_a_path_the_tokenizer_is_learned_and_can_be_loaded_again(tmp_path):
-    learned = model_tokenizer.for_model(
-        ModelConfig(path=None, revision=None, tiny=TINY), ["2 + 2 = 4"]
-    )
+    learned = ModelConfig(path=None, revision=None, tiny=TINY).tokenizer(["2 + 2 = 4"])
     learned.save_pretrained(tmp_path)
     config = ModelConfig(path=str(tmp_path), revision=None, tiny=TINY)
-    assert model_tokenizer.for_model(config, []).get_vocab() == learned.get_vocab()
+    assert config.tokenizer([]).get_vocab() == learned.get_vocab()
 
 
 def test_a_pad_token_is_found_and_a_missing_end_token_is_an_error(tmp_path):
-    learned = model_tokenizer.for_model(
-        ModelConfig(path=None, revision=None, tiny=TINY), ["2 + 2 = 4"]
-    )
+    learned = ModelConfig(path=None, revision=None, tiny=TINY).tokenizer(["2 + 2 = 4"])
     learned.pad_token = None
     learned.save_pretrained(tmp_path / "no-pad")
     loaded = model_tokenizer.load(tmp_path / "no-pad")

@@ -3,8 +3,8 @@ import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 
 from stages.models import lora, scalar_head, size
-from stages.models.config import ModelConfig, TinyConfig
 from stages.models.lora import LoraConfig
+from stages.models.start import ModelConfig, TinyConfig
 
 # 2 blocks of q 16x16, k and v 16x8, o 16x16, gate, up and down 16x32; an output of 32x16
 BLOCKS = 2 * (16 * 16 + 2 * 16 * 8 + 16 * 16 + 3 * 16 * 32)

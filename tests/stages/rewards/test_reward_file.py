@@ -2,7 +2,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from answers import Answers
+from pydantic import TypeAdapter, ValidationError
 
 import stages.rewards.own as folder
 from stages.rewards import reward_file
@@ -60,3 +62,32 @@ def test_the_files_that_are_shipped_are_loaded():
     assert names >= {"brevity"}
     for name in names:
         assert callable(reward_file.load_own(name))
+
+
+# Mean 3, population variance 4.
+SCORES = torch.tensor([[1.0], [5.0]])
+
+
+def aggregate(**words):
+    return TypeAdapter(reward_file.Aggregate).validate_python(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ({"kind": "mean"}, 3.0),
+        ({"kind": "min"}, 1.0),
+        ({"kind": "mean_minus_std", "k": 0.5}, 2.0),
+        ({"kind": "mean_minus_variance", "k": 0.5}, 1.0),
+    ],
+)
+def test_a_kind_is_its_formula(words, expected):
+    assert aggregate(**words)(scores=SCORES).tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    "words", [{"kind": "max"}, {"kind": "mean", "k": 1.0}, {"kind": "mean_minus_std", "k": -1.0}]
+)
+def test_anything_else_is_refused(words):
+    with pytest.raises(ValidationError):
+        aggregate(**words)

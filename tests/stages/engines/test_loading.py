@@ -1,15 +1,19 @@
+import shutil
 from pathlib import Path
 
 import judge_checkpoint
 import pytest
-import tiny_checkpoints
 from pydantic import TypeAdapter, ValidationError
+from tiny_checkpoints import checkpoint, compute
 
 from stages import rows
-from stages.engines import choosers, openai_endpoint
+from stages.engines import loading, openai_endpoint
 from stages.engines.openai_endpoint import EndpointChooser
-from stages.models.config import ModelConfig
+from stages.engines.transformers import TransformersSampler
+from stages.models import model_tokenizer
 from stages.models.policy_chooser import PolicyChooser
+from stages.models.start import ModelConfig
+from stages.sampler import Sampler
 
 MODEL = ModelConfig(
     path=None,
@@ -34,15 +38,15 @@ ENDPOINT = {
 
 
 def load(judge: dict, policy: str, tmp_path: Path, reasoning: int = 0):
-    return choosers.load(
-        TypeAdapter(choosers.Judge).validate_python(judge),
+    return loading.chooser(
+        TypeAdapter(loading.Judge).validate_python(judge),
         policy,
         0,
         ("1", "2"),
-        choosers.Reasoning(max_new_tokens=reasoning) if reasoning else None,
+        loading.Reasoning(max_new_tokens=reasoning) if reasoning else None,
         engine="transformers",
         model=MODEL,
-        compute=tiny_checkpoints.compute(),
+        compute=compute(),
         cache=tmp_path / "cache",
     )
 
@@ -63,8 +67,8 @@ def test_an_endpoint_is_found_by_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv(openai_endpoint.URL, "http://127.0.0.1:9/v1")
     judge = load(ENDPOINT, rows.BASE, tmp_path)
     assert isinstance(judge, EndpointChooser)
-    assert (judge.model, judge.revision) == ("m", "2026-11")
-    assert (judge.top_logprobs, judge.reasoning_tokens) == (20, 0)
+    assert (judge.judge.model, judge.judge.revision) == ("m", "2026-11")
+    assert (judge.judge.top_logprobs, judge.reasoning_tokens) == (20, 0)
 
 
 def test_a_policy_that_an_endpoint_would_not_ask_is_refused(tmp_path):
@@ -84,4 +88,22 @@ def test_a_policy_that_an_endpoint_would_not_ask_is_refused(tmp_path):
 )
 def test_what_no_judge_can_be_is_refused(judge):
     with pytest.raises(ValidationError):
-        TypeAdapter(choosers.Judge).validate_python(judge)
+        TypeAdapter(loading.Judge).validate_python(judge)
+
+
+def test_a_policys_folder_is_sampled_with_its_own_tokenizer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = rows.model("sft", 2)
+    shutil.copytree(checkpoint("llama"), folder)
+    words = model_tokenizer.train_tokenizer(["2 + 2"] * 2, 700)
+    words.save_pretrained(folder)
+    found = loading.sampler("transformers", "sft", 2, model=MODEL, compute=compute(), max_length=64)
+    assert isinstance(found, Sampler)
+    assert isinstance(found, TransformersSampler)
+    assert words.eos_token_id in found.eos_ids
+
+
+def test_a_random_base_model_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="a random model earns no reward"):
+        loading.sampler("transformers", rows.BASE, 0, model=MODEL, compute=compute(), max_length=64)
