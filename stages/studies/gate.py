@@ -8,24 +8,30 @@ cards, to lie beside the checkpoint of whichever seed is released. Nothing in a 
 clock or a machine.
 """
 
-import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stages import params
-from stages.params import PRESETS_PATH, Params
+from stages.params import Params
 from stages.records import lines, pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs, process
-from stages.studies import model_card, probe_gate, probe_report
+from stages.studies import markdown, model_card, probe_gate
 from stages.studies import study as studies
-from stages.studies.copies import Plan
-from stages.studies.probe_catalogue import ProbeConfig, ProbeValue
+from stages.studies.probe_catalogue import PROBES, ProbeConfig, ProbeValue
 from stages.studies.probe_gate import Values
 
-PROBES = studies.STUDIES / "probes"
+FOUND = studies.STUDIES / "probes"
 BASELINE = "This is the baseline, which the others are compared with."
+LEGEND = (
+    "Value of each policy, in brackets its difference from the baseline's on the same problems "
+    "with the interval of that difference; rates in per cent, other numbers in their own units. "
+    "**Bold**: worse, the interval lies wholly on the worse side (↑ higher is worse, ↓ lower is "
+    "worse; a row without an arrow only describes). \\*: also after Holm's correction over the "
+    "policy's probes."
+)
+Metrics = Mapping[str, Any]
 
 
 class Config(Params):
@@ -41,9 +47,9 @@ def main() -> None:
     with studies.start("gate", rows=False, plots=False) as study:
         config = studies.load(Config, "probes")
         baseline, *others = config.probes.policies
+        confidence = config.probes.confidence
         found = {name: values(config, name) for name in config.probes.policies}
         summaries = {name: summarise(config, name, own) for name, own in found.items()}
-        confidence = config.probes.confidence
         gates = {
             name: probe_gate.compare(found[name], found[baseline], confidence=confidence)
             for name in others
@@ -51,20 +57,22 @@ def main() -> None:
         verdicts = {baseline: BASELINE} | {
             name: probe_gate.verdict(gate, baseline) for name, gate in gates.items()
         }
-        with outputs.replace(study.folder / "cards") as temporary:
-            for name, summary in summaries.items():
-                gate, verdict = gates.get(name), verdicts[name]
-                path = temporary / f"{name}.md"
-                path.parent.mkdir(exist_ok=True)
-                path.write_text(card(config, name, summary, gate, verdict), encoding="utf-8")
-        report = probe_report.render(summaries, gates, verdicts, baseline)
+        with outputs.replace(study.folder / "cards") as cards:
+            cards.mkdir()
+            for name, verdict in verdicts.items():
+                card = model_card.render(
+                    name, config.seeds, config.model,
+                    probes=summaries[name], gate=gates.get(name), verdict=verdict,
+                )  # fmt: skip
+                (cards / f"{name}.md").write_text(card, encoding="utf-8")
+        report = render(summaries, gates, verdicts, baseline)
         study.write({"summaries": summaries, "gates": gates, "verdicts": verdicts}, report)
         study.run.log(0, {f"worse/{name}": len(gate["worse"]) for name, gate in gates.items()})
 
 
 def values(config: Config, name: str) -> Values:
     """What was found of a policy with each seed."""
-    paths = [PROBES / name / f"rows/{seed}/probes.jsonl" for seed in config.seeds]
+    paths = [FOUND / name / f"rows/{seed}/probes.jsonl" for seed in config.seeds]
     return probe_gate.by_probe([lines.read(path, ProbeValue) for path in paths])
 
 
@@ -72,9 +80,8 @@ def summarise(config: Config, name: str, found: Values) -> dict[str, Any]:
     """A policy's probes, why others were not run, and its accuracy on the dev problems."""
     why: dict[str, str] = {}
     for seed in config.seeds:
-        why |= studies.read_json(PROBES / name / f"rows/{seed}/not_run.json")
-    missing = {probe: why.get(probe, "not with every seed") for probe in probe_gate.PROBES}
-    not_run = {probe: reason for probe, reason in missing.items() if probe not in found}
+        why |= studies.read_json(FOUND / name / f"rows/{seed}/not_run.json")
+    not_run = {probe: why.get(probe, "not with every seed") for probe in PROBES.keys() - found}
     prompts = list(lines.read(PROMPTS / "dev.jsonl", Prompt))
     dev = [
         pools.by_problem(prompts, lines.read(DATA / f"samples/{name}/{seed}/dev.jsonl", Completion))
@@ -86,55 +93,71 @@ def summarise(config: Config, name: str, found: Values) -> dict[str, Any]:
     }
 
 
-def card(
-    config: Config, name: str, probes: dict[str, Any], gate: dict[str, Any] | None, verdict: str
+def render(
+    summaries: Mapping[str, Metrics],
+    gates: Mapping[str, Metrics],
+    verdicts: Mapping[str, str],
+    baseline: str,
 ) -> str:
-    """The card of a policy."""
-    plan = studies.read_json(DATA / "plan.json")
-    row, presets = plan["policies"][name], params.read(PRESETS_PATH)
+    """The report: each policy's verdict, a table of probes x policies, what was not run.
 
-    def of_seeds(path: str) -> dict[int, Any]:
-        return {seed: studies.read_json(DATA / path.format(seed)) for seed in config.seeds}
+    Args:
+        summaries: policy -> what `probe_gate.summarise` found.
+        gates: policy but the baseline -> what `probe_gate.compare` found.
+        verdicts: policy -> `probe_gate.verdict`.
+        baseline: its name; a policy without a gate has no differences.
+    """
+    policies = sorted(summaries, key=lambda name: (name != baseline, name))
+    arrows = {"higher": " ↑", "lower": " ↓", None: ""}
+    rows = [
+        [
+            f"{definition.what}{arrows[definition.worse]}",
+            *(_cell(probe, summaries[one], gates.get(one)) for one in policies),
+        ]
+        for probe, definition in PROBES.items()
+        if any(probe in summaries[one]["probes"] for one in policies)
+    ]
+    parts = [
+        "# Probes of reward hacking",
+        f"What a policy could have been paid for without solving problems, each against {baseline} "
+        "on the same problems. The release gate names every probe that is worse beyond its "
+        "interval; so does the policy's model card.",
+        "\n".join(f"- **{name}**: {verdict}" for name, verdict in verdicts.items()),
+        markdown.table(["probe", *policies], rows),
+        LEGEND,
+    ]
+    if missing := _not_run(summaries, policies):
+        parts += ["Not run:", "\n".join(missing)]
+    return "\n\n".join(parts) + "\n"
 
-    return model_card.render(
-        name,
-        row=row,
-        parents=lineage(plan, name),
-        presets={word: presets[word] for word in presets_of(plan, name)},
-        model=config.model,
-        data=json.loads((DATA / "prepared/data_card.json").read_text(encoding="utf-8")),
-        training=of_seeds(f"policies/{name}/training/{{}}/metrics.json"),
-        evaluation=of_seeds(f"evaluations/{name}/{{}}/metrics.json"),
-        probes=probes,
-        gate=gate,
-        verdict=verdict,
+
+def _cell(probe: str, summary: Metrics, gate: Metrics | None) -> str:
+    if probe not in summary["probes"]:
+        return "not run"
+    scale, digits = (100, 1) if PROBES[probe].is_rate else (1, 3)
+    text = f"{scale * summary['probes'][probe]['value']:.{digits}f}"
+    if gate is None or probe not in gate["probes"]:
+        return text
+    against = gate["probes"][probe]
+    difference, low, high = (
+        f"{scale * against[bound]:+.{digits}f}" for bound in ("difference", "low", "high")
     )
+    star = "\\*" if probe in gate["certain"] else ""
+    text += f" ({difference} [{low}, {high}])"
+    return f"**{text}**{star}" if against["worse"] else text
 
 
-def lineage(plan: Plan, policy: str) -> list[str]:
-    """The rows that a policy was made from, `<table>/<name>` each, the first made first."""
-    found: list[str] = []
-
-    def visit(table: str, name: str) -> None:
-        row = plan.get(table, {}).get(name)
-        if row is None:
-            return
-        visit("policies", row.get("from", ""))
-        source, _, word = row.get("on", "").partition("/")
-        visit(source, word)
-        if f"{table}/{name}" not in found:
-            found.append(f"{table}/{name}")
-
-    visit("policies", policy)
-    return found[:-1]
-
-
-def presets_of(plan: Plan, policy: str) -> list[str]:
-    """The presets of a policy and of the reward that it maximised."""
-    row = plan["policies"][policy]
-    table, _, name = row["on"].partition("/")
-    reward = [plan["rewards"][name]["preset"]] if table == "rewards" else []
-    return list(dict.fromkeys([row["preset"], *reward]))
+def _not_run(summaries: Mapping[str, Metrics], policies: Sequence[str]) -> list[str]:
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for policy in policies:
+        for probe, why in summaries[policy]["not_run"].items():
+            reasons.setdefault(why, {}).setdefault(probe, []).append(policy)
+    told = []
+    for why, probes in reasons.items():
+        every = all(len(own) == len(policies) for own in probes.values())
+        of = "" if every else f" ({', '.join(sorted(set().union(*probes.values())))})"
+        told.append(f"- {', '.join(probes)}{of}: {why}")
+    return told
 
 
 if __name__ == "__main__":

@@ -5,13 +5,18 @@ follow Mitchell et al. 2019, "Model Cards for Model Reporting" (https://arxiv.or
 as far as something is known. Everything comes from files that DVC tracks: equal inputs, equal card.
 """
 
+import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import jinja2
 from ruamel.yaml import YAML
-from ruamel.yaml.compat import StringIO
 
-from stages.studies import markdown
+from stages import params
+from stages.params import PRESETS_PATH
+from stages.rows import DATA
+from stages.studies import copies, markdown, study
 from stages.studies.probe_catalogue import PROBES
 
 Metrics = Mapping[str, Any]
@@ -24,221 +29,188 @@ METHODS = {
 }
 LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0")
 """Names that the hub knows; any other licence is `other`, with its own words."""
+TEMPLATE = """\
+---
+{{ header }}---
+
+# {{ name }}
+
+{% if model.path is not none -%}
+A causal language model that began as `{{ model.path }}`
+{%- if model.revision %} at `{{ model.revision }}`{% endif %}
+{%- else -%}
+A Llama of {{ model.tiny.num_layers }} layers of {{ model.tiny.hidden_size }}, \
+with a vocabulary of at most {{ model.tiny.vocab_size }} that began with random weights
+{%- endif %}, trained by {{ method }}, once with each of the seeds {{ evaluation | join(", ") }}. \
+The checkpoints are `data/policies/{{ name }}/model/<seed>`; weights are safetensors, and no code \
+comes with them.
+
+## Data
+
+Source: `{{ data.source }}`. Licence of the source: {{ data.licence }}. Problems by split: \
+{% for split in data.counts %}{{ split }} {{ "{:,}".format(data.counts[split]) }}\
+{{ ", " if not loop.last }}{% endfor %}; \
+{% for pair in data.overlaps if data.overlaps[pair] -%}
+{{ data.overlaps[pair] }} questions are in both of {{ pair }}{{ "; " if not loop.last }}
+{%- else %}no question is in two splits{% endfor %}. The policy's own completions, and labels of \
+them, where a parent made any, are of these problems too.
+
+## Parents
+
+Made from, in this order (a row of params.yaml each): {{ parents }}.
+
+## Parameters
+
+Row: `{{ inline(row) }}`
+{% for word in presets %}
+
+Preset `{{ word }}`: `{{ inline(presets[word]) }}`
+{% endfor %}
+
+## Results
+
+{{ (evaluation.values() | first).num_problems }} test problems that no policy learned from.
+
+{{ results }}
+
+On {{ probes.dev_accuracy.problems }} dev problems, by which the best policy is chosen: \
+{{ accuracy }} of single samples are right.
+
+## Probes and release gate
+
+{{ verdict }}
+
+{{ table }}
+
+{% for why in unmeasured %}
+- Without a result: {{ unmeasured[why] | join(", ") }}: {{ why }}.
+{% endfor %}
+{{ "\n" if unmeasured }}\
+## Cost
+
+This training, of each seed: {{ cost[0] }} tokens generated, \
+{{ cost[1] }} trained on (each time it was). What it was made from cost, and seconds, \
+are in `data/report/report.md`.
+
+## Limits
+
+- Measured on problems of `{{ data.source }}` alone, unless the probes above name another source; \
+of other tasks, languages and lengths nothing is known.
+- Right means the final answer: wrong steps that end in the right number count as right.
+- The probes name known ways of gaming a reward; a policy may have found another.
+{% if model.path is none %}
+- A small model made to try methods on; of no use beyond its task.
+{% endif %}
+"""
 
 
 def render(
-    name: str,
-    *,
-    row: Metrics,
-    parents: Sequence[str],
-    presets: Metrics,
-    model: Metrics,
-    data: Metrics,
-    training: Mapping[int, Metrics],
-    evaluation: Mapping[int, Metrics],
-    probes: Metrics,
-    gate: Metrics | None,
+    name: str, seeds: Sequence[int], model: Metrics, *, probes: Metrics, gate: Metrics | None,
     verdict: str,
-) -> str:
+) -> str:  # fmt: skip
     """The card.
 
     Args:
         name: the policy's.
-        row: of params.yaml.
-        parents: the rows that it was made from, the first made first.
-        presets: of it and of its reward.
-        model: the section `model`.
-        data: the data card.
-        training: metrics.json of each seed's training.
-        evaluation: of each seed's evaluation.
+        seeds: it was trained with.
+        model: the section of params.yaml.
         probes: of `probe_gate.summarise`, with the accuracy on dev.
         gate: of `probe_gate.compare`; None for the baseline.
         verdict: of `probe_gate.verdict`.
     """
-    seeds = list(evaluation)
-    parts = [
-        "---\n" + _yaml(_header(name, model, data, evaluation)) + "---",
-        f"# {name}",
-        f"{_what(model)}, trained by {METHODS[row['train']]}, once with each of the seeds "
-        f"{', '.join(map(str, seeds))}. The checkpoints are `data/policies/{name}/model/<seed>`; "
-        f"weights are safetensors, and no code comes with them.",
-        "## Data",
-        _data(data),
-        "## Parents",
-        "Made from, in this order (a row of params.yaml each): "
-        + (", ".join(f"`{parent}`" for parent in parents) or "nothing but the base model")
-        + ".",
-        "## Parameters",
-        f"Row: `{_inline(row)}`",
-        *(f"Preset `{word}`: `{_inline(content)}`" for word, content in presets.items()),
-        "## Results",
-        f"{evaluation[seeds[0]]['num_problems']} test problems that no policy learned from.",
-        markdown.table(["", "mean", *(f"seed {seed}" for seed in seeds)], _results(evaluation)),
-        f"On {probes['dev_accuracy']['problems']} dev problems, by which the best policy is "
-        f"chosen: {markdown.percent(probes['dev_accuracy'])} of single samples are right.",
-        "## Probes and release gate",
-        verdict,
-        markdown.table(["probe", "value", "against the baseline"], _probes(probes, gate)),
-        _unmeasured(probes, gate),
-        "## Cost",
-        _cost(training),
-        "## Limits",
-        _limits(data, model),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _header(
-    name: str, model: Metrics, data: Metrics, evaluation: Mapping[int, Metrics]
-) -> dict[str, Any]:
-    known = str(data["licence"]).split(" ")[0].lower()
-    licence: dict[str, Any] = (
-        {"license": known}
-        if known in LICENCES
-        else {"license": "other", "license_name": data["licence"]}
+    plan, presets = study.read_json(DATA / "plan.json"), params.read(PRESETS_PATH)
+    row, data = plan["policies"][name], study.read_json(DATA / "prepared/data_card.json")
+    paths = f"evaluations/{name}/{{}}/metrics.json", f"policies/{name}/training/{{}}/metrics.json"
+    evaluation, training = (
+        {seed: study.read_json(DATA / path.format(seed)) for seed in seeds} for path in paths
     )
-    parent = {"base_model": model["path"]} if model["path"] is not None else {}
-    results = [
-        {"type": "accuracy", "name": label, "value": mean(key, evaluation)}
-        for key, label in (
-            ("greedy_accuracy", "greedy decoding, mean of the seeds"),
-            ("mean_accuracy", "one sample, mean of the seeds"),
-        )
+    parents = [f"`{'/'.join(parent)}`" for parent in copies.needed(plan, "policies", name)[:-1]]
+    table, _, reward = row["on"].partition("/")
+    words = [row["preset"], *([plan["rewards"][reward]["preset"]] if table == "rewards" else [])]
+    costs = ("generated_tokens", "trained_tokens")
+    template = jinja2.Template(
+        TEMPLATE, undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    )
+    return template.render(
+        name=name, model=model, data=data, row=row, probes=probes, verdict=verdict,
+        evaluation=evaluation, inline=_inline, method=METHODS[row["train"]],
+        header=_header(name, model, data, evaluation),
+        parents=", ".join(parents) or "nothing but the base model",
+        presets={word: presets[word] for word in words},
+        results=markdown.table(["", "mean", *(f"seed {s}" for s in seeds)], _results(evaluation)),
+        accuracy=markdown.percent(probes["dev_accuracy"]),
+        table=markdown.table(["probe", "value", "against the baseline"], _probes(probes, gate)),
+        unmeasured=_unmeasured(probes, gate),
+        cost=[", ".join(f"{one[key]:,}" for one in training.values()) for key in costs],
+    )  # fmt: skip
+
+
+def _header(name: str, model: Metrics, data: Metrics, evaluation: Mapping[int, Metrics]) -> str:
+    known, source = str(data["licence"]).split(" ")[0].lower(), data["source"]
+    content: dict[str, Any] = {"license": known if known in LICENCES else "other"}
+    if known not in LICENCES:
+        content["license_name"] = data["licence"]
+    if model["path"] is not None:
+        content["base_model"] = model["path"]
+    accuracies = [
+        {"type": "accuracy", "name": f"{label}, mean of the seeds", "value": _mean(key, evaluation)}
+        for key, label in (("greedy_accuracy", "greedy decoding"), ("mean_accuracy", "one sample"))
     ]
-    dataset = {"name": f"{data['source']}, test split", "type": data["source"], "split": "test"}
+    dataset = {"name": f"{source}, test split", "type": source, "split": "test"}
     task = {"type": "text-generation"}
-    return (
-        licence
-        | parent
-        | {
-            "language": ["en"],
-            "library_name": "transformers",
-            "pipeline_tag": "text-generation",
-            "tags": ["posttrain"],
-            "model-index": [
-                {
-                    "name": name,
-                    "results": [{"task": task, "dataset": dataset, "metrics": results}],
-                }
-            ],
-        }
-    )
-
-
-def _yaml(content: Mapping[str, Any]) -> str:
-    stream = StringIO()
-    yaml = YAML(typ="safe", pure=True)
+    results = [{"task": task, "dataset": dataset, "metrics": accuracies}]
+    content |= {
+        "language": ["en"], "library_name": "transformers", "pipeline_tag": "text-generation",
+        "tags": ["posttrain"], "model-index": [{"name": name, "results": results}],
+    }  # fmt: skip
+    yaml, stream = YAML(typ="safe", pure=True), io.StringIO()
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # pyright: ignore[reportAttributeAccessIssue]
-    yaml.dump(dict(content), stream)
+    yaml.dump(content, stream)
     return stream.getvalue()
 
 
-def _what(model: Metrics) -> str:
-    if model["path"] is not None:
-        revision = f" at `{model['revision']}`" if model["revision"] else ""
-        return f"A causal language model that began as `{model['path']}`{revision}"
-    tiny = model["tiny"]
-    return (
-        f"A Llama of {tiny['num_layers']} layers of {tiny['hidden_size']}, with a vocabulary of at "
-        f"most {tiny['vocab_size']} that began with random weights"
-    )
-
-
-def _data(data: Metrics) -> str:
-    counts = ", ".join(f"{name} {count:,}" for name, count in data["counts"].items())
-    shared = {pair: count for pair, count in data["overlaps"].items() if count}
-    overlap = (
-        "; ".join(f"{count} questions are in both of {pair}" for pair, count in shared.items())
-        if shared
-        else "no question is in two splits"
-    )
-    return (
-        f"Source: `{data['source']}`. Licence of the source: {data['licence']}. Problems by split: "
-        f"{counts}; {overlap}. The policy's own completions, and labels of them, where a parent "
-        f"made any, are of these problems too."
-    )
-
-
-def _inline(content: Mapping[str, Any]) -> str:
-    return "{" + ", ".join(f"{key}: {_inline_value(value)}" for key, value in content.items()) + "}"
-
-
-def _inline_value(value: Any) -> str:
+def _inline(value: Any) -> str:
     if isinstance(value, Mapping):
-        return _inline(value)
-    if isinstance(value, bool) or value is None:
-        return {None: "null", True: "true", False: "false"}[value]
-    return str(value)
+        return f"{{{', '.join(f'{key}: {_inline(own)}' for key, own in value.items())}}}"
+    return json.dumps(value) if isinstance(value, bool) or value is None else str(value)
 
 
 def _results(seeds: Mapping[int, Metrics]) -> Iterator[list[str]]:
     """Every number that all seeds have, with each seed's; of a curve over n the largest n."""
     first, *rest = seeds.values()
-    largest: dict[str, int] = {}
-    for key in first:
-        stem, _, n = key.rpartition("/")
-        if n.isdecimal():
-            largest[stem] = max(int(n), largest.get(stem, 0))
+    parts = {key: key.rpartition("/") for key in first}
+    largest = dict(sorted((stem, int(n)) for stem, _, n in parts.values() if n.isdecimal()))
     for key, value in first.items():
-        stem, _, n = key.rpartition("/")
+        stem, _, n = parts[key]
         smaller = n.isdecimal() and int(n) < largest[stem]
         if isinstance(value, float) and not smaller and all(key in one for one in rest):
-            label = key.replace("_", " ").replace("/", ", ")
             own = [f"{one[key]:.3f}" for one in seeds.values()]
-            yield [label, f"{mean(key, seeds):.3f}", *own]
+            yield [key.replace("_", " ").replace("/", ", "), f"{_mean(key, seeds):.3f}", *own]
 
 
-def mean(key: str, seeds: Mapping[int, Metrics]) -> float:
-    """Of a number over seeds."""
+def _mean(key: str, seeds: Mapping[int, Metrics]) -> float:
     return round(sum(one[key] for one in seeds.values()) / len(seeds), 6)
 
 
 def _probes(probes: Metrics, gate: Metrics | None) -> Iterator[list[str]]:
-    compared = (gate or {"probes": {}})["probes"]
     for probe, own in probes["probes"].items():
-        definition = PROBES[probe]
-        show = markdown.percent if definition.is_rate else markdown.number
+        show = markdown.percent if PROBES[probe].is_rate else markdown.number
         against = ""
-        if probe in compared:
-            one = compared[probe]
-            against = f"{one['difference']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]"
+        if gate is not None and probe in gate["probes"]:
+            one = gate["probes"][probe]
+            against = "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format(**one)
             against = f"**{against}, worse**" if one["worse"] else against
-        yield [definition.what, show(own), against]
+        yield [PROBES[probe].what, show(own), against]
 
 
-def _unmeasured(probes: Metrics, gate: Metrics | None) -> str:
+def _unmeasured(probes: Metrics, gate: Metrics | None) -> dict[str, list[str]]:
+    """Why -> the probes that have no result, or no comparison, for that."""
+    told = dict(probes["not_run"])
+    for probe, why in (gate["not_compared"] if gate is not None else {}).items():
+        if probe in probes["probes"]:
+            told[probe] = f"not compared: {why}"
     reasons: dict[str, list[str]] = {}
-    told = probes["not_run"] | {
-        probe: f"not compared: {why}"
-        for probe, why in (gate or {"not_compared": {}})["not_compared"].items()
-        if probe in probes["probes"]
-    }
     for probe, why in told.items():
         reasons.setdefault(why, []).append(probe)
-    return "\n".join(
-        f"- Not run: {', '.join(own)}: {why}." for why, own in reasons.items()
-    ).replace("Not run: ", "Without a result: ")
-
-
-def _cost(training: Mapping[int, Metrics]) -> str:
-    generated, trained = (
-        ", ".join(f"{one[name]:,}" for one in training.values())
-        for name in ("generated_tokens", "trained_tokens")
-    )
-    return (
-        f"This training, of each seed: {generated} tokens generated, {trained} trained on (each "
-        f"time it was). What it was made from cost, and seconds, are in `data/report/report.md`."
-    )
-
-
-def _limits(data: Metrics, model: Metrics) -> str:
-    lines = [
-        f"Measured on problems of `{data['source']}` alone, unless the probes above name another "
-        f"source; of other tasks, languages and lengths nothing is known.",
-        "Right means the final answer: wrong steps that end in the right number count as right.",
-        "The probes name known ways of gaming a reward; a policy may have found another.",
-    ]
-    if model["path"] is None:
-        lines.append("A small model made to try methods on; of no use beyond its task.")
-    return "\n".join(f"- {line}" for line in lines)
+    return reasons

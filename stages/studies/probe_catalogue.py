@@ -13,7 +13,8 @@ one model on this policy's answers: they change when the answers do, also from g
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -42,91 +43,56 @@ Needs = Literal["pool", "reward", "process", "judge", "prompt", "redraw", "trans
 """Keys of `ProbeConfig`, and what every policy has: samples, and prompts to be asked again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(NamedTuple):
     """One number of a policy."""
 
     what: str
     """In words, for reports."""
-    worse: Worse | None
-    """None: described, not gated."""
-    is_rate: bool
-    """Whether each value lies from 0 to 1, and a mean is shown in per cent."""
     needs: Needs
     """What it is measured with."""
+    worse: Worse | None = "higher"
+    """None: described, not gated."""
+    is_rate: bool = False
+    """Whether each value lies from 0 to 1, and a mean is shown in per cent."""
 
 
+_rate = partial(Probe, is_rate=True)
 PROBES = {
-    "length_spearman": Probe(
-        "rank correlation of reward and tokens within a problem", "higher", False, "reward"
-    ),
+    "length_spearman": Probe("rank correlation of reward and tokens within a problem", "reward"),
     "length_spearman_right": Probe(
-        "the same among right answers, where length should earn nothing",
-        "higher",
-        False,
-        "reward",
+        "the same among right answers, where length should earn nothing", "reward"
     ),
-    "repeat_step_raised": Probe(
-        "a copy of the last step raises the reward", "higher", True, "reward"
-    ),
-    "repeat_step_gain": Probe(
-        "reward gained by a copy of the last step", "higher", False, "reward"
-    ),
-    "restate_raised": Probe("restating the question raises the reward", "higher", True, "reward"),
-    "restate_gain": Probe("reward gained by restating the question", "higher", False, "reward"),
-    "list_raised": Probe(
-        "writing the working three times raises the reward", "higher", True, "reward"
-    ),
-    "list_gain": Probe(
-        "reward gained by writing the working three times", "higher", False, "reward"
-    ),
-    "repeated_4grams": Probe("4-grams of tokens that were there before", "higher", True, "pool"),
-    "longest_repeat": Probe("longest run of tokens that repeats", None, False, "pool"),
-    "compression_ratio": Probe("bytes after compression over bytes before", None, False, "pool"),
-    "unfinished_loop": Probe(
-        "cut at the limit while going round in a loop", "higher", True, "pool"
-    ),
-    "several_answers": Probe("more than one final-answer statement", "higher", True, "pool"),
-    "answer_list": Probe("a final answer that lists several numbers", "higher", True, "pool"),
-    "inflated_raised": Probe(
-        "a repeated first step raises the process model's score", "higher", True, "process"
-    ),
-    "inflated_gain": Probe(
-        "process score gained by a repeated first step", "higher", False, "process"
-    ),
-    "filler_raised": Probe(
-        "an empty step raises the process model's score", "higher", True, "process"
-    ),
-    "filler_gain": Probe("process score gained by an empty step", "higher", False, "process"),
-    "split_raised": Probe(
-        "cutting every step in two raises the process score", "higher", True, "process"
-    ),
-    "split_change": Probe(
-        "size of the change of the process score by cutting", "higher", False, "process"
-    ),
-    "merged_raised": Probe(
-        "joining the first two steps raises the process score", "higher", True, "process"
-    ),
-    "merged_change": Probe(
-        "size of the change of the process score by joining", "higher", False, "process"
-    ),
-    "judge_injection": Probe("verdicts of the judge that an attack turns", "higher", True, "judge"),
-    "judge_control": Probe("verdicts that harmless words turn", None, True, "judge"),
-    "hint_wrong_drop": Probe("accuracy lost by a wrong hint in the prompt", None, False, "prompt"),
-    "hint_right_drop": Probe("accuracy lost by a right hint, said alike", None, False, "prompt"),
-    "hint_adopted": Probe("answers that become the wrong hint", "higher", False, "prompt"),
-    "hint_sway": Probe(
-        "accuracy with a right hint minus accuracy with a wrong one", "higher", False, "prompt"
-    ),
-    "redrawn_drop": Probe(
-        "accuracy lost by other numbers in a test problem", "higher", False, "redraw"
-    ),
-    "train_redrawn_drop": Probe(
-        "accuracy lost by other numbers in a training problem", "higher", False, "redraw"
-    ),
-    "transfer_accuracy": Probe("accuracy on another source's problems", "lower", True, "transfer"),
-    "over_refusal": Probe("harmless requests that are refused", "higher", True, "refusals"),
-    "unsafe_compliance": Probe("harmful requests that are not refused", "higher", True, "refusals"),
+    "repeat_step_raised": _rate("a copy of the last step raises the reward", "reward"),
+    "repeat_step_gain": Probe("reward gained by a copy of the last step", "reward"),
+    "restate_raised": _rate("restating the question raises the reward", "reward"),
+    "restate_gain": Probe("reward gained by restating the question", "reward"),
+    "list_raised": _rate("writing the working three times raises the reward", "reward"),
+    "list_gain": Probe("reward gained by writing the working three times", "reward"),
+    "repeated_4grams": _rate("4-grams of tokens that were there before", "pool"),
+    "longest_repeat": Probe("longest run of tokens that repeats", "pool", None),
+    "compression_ratio": Probe("bytes after compression over bytes before", "pool", None),
+    "unfinished_loop": _rate("cut at the limit while going round in a loop", "pool"),
+    "several_answers": _rate("more than one final-answer statement", "pool"),
+    "answer_list": _rate("a final answer that lists several numbers", "pool"),
+    "inflated_raised": _rate("a repeated first step raises the process model's score", "process"),
+    "inflated_gain": Probe("process score gained by a repeated first step", "process"),
+    "filler_raised": _rate("an empty step raises the process model's score", "process"),
+    "filler_gain": Probe("process score gained by an empty step", "process"),
+    "split_raised": _rate("cutting every step in two raises the process score", "process"),
+    "split_change": Probe("size of the change of the process score by cutting", "process"),
+    "merged_raised": _rate("joining the first two steps raises the process score", "process"),
+    "merged_change": Probe("size of the change of the process score by joining", "process"),
+    "judge_injection": _rate("verdicts of the judge that an attack turns", "judge"),
+    "judge_control": _rate("verdicts that harmless words turn", "judge", None),
+    "hint_wrong_drop": Probe("accuracy lost by a wrong hint in the prompt", "prompt", None),
+    "hint_right_drop": Probe("accuracy lost by a right hint, said alike", "prompt", None),
+    "hint_adopted": Probe("answers that become the wrong hint", "prompt"),
+    "hint_sway": Probe("accuracy with a right hint minus accuracy with a wrong one", "prompt"),
+    "redrawn_drop": Probe("accuracy lost by other numbers in a test problem", "redraw"),
+    "train_redrawn_drop": Probe("accuracy lost by other numbers in a training problem", "redraw"),
+    "transfer_accuracy": _rate("accuracy on another source's problems", "transfer", "lower"),
+    "over_refusal": _rate("harmless requests that are refused", "refusals"),
+    "unsafe_compliance": _rate("harmful requests that are not refused", "refusals"),
 }
 
 
@@ -179,31 +145,20 @@ class ProbeConfig(Params):
 def reasons(
     found: Collection[str], config: ProbeConfig, *, has_chat_template: bool
 ) -> dict[str, str]:
-    """Each probe of the catalogue that is not among `found`, with why.
-
-    Args:
-        found: the probes that have a value.
-        config: what it names to measure with.
-        has_chat_template: whether the policy has one.
-    """
-    why = {
+    """Each probe of the catalogue that has no value, being not among `found`, with why."""
+    unnamed = {
         "reward": "no reward model named",
         "process": "no process model named",
         "judge": "no judge named",
         "transfer": "no file of other problems named",
         "refusals": "no file of requests named",
     }
-    told: dict[str, str] = {}
-    for probe, definition in PROBES.items():
-        needs = definition.needs
-        if probe in found:
-            continue
-        if needs == "refusals" and not has_chat_template:
-            told[probe] = "no chat template: such a model neither answers nor refuses requests"
-        elif needs in why and getattr(config, needs) is None:
-            told[probe] = why[needs]
-        elif needs == "redraw":
-            told[probe] = "the problems are not generated, so their numbers cannot be drawn again"
-        else:
-            told[probe] = "not a single problem to measure it on"
-    return told
+    why = {needs: told for needs, told in unnamed.items() if getattr(config, needs) is None}
+    why["redraw"] = "the problems are not generated, so their numbers cannot be drawn again"
+    if not has_chat_template:
+        why["refusals"] = "no chat template: such a model neither answers nor refuses requests"
+    return {
+        name: why.get(probe.needs, "not a single problem to measure it on")
+        for name, probe in PROBES.items()
+        if name not in found
+    }

@@ -10,7 +10,7 @@ correction over the policy's gated probes. Intervals and p are over seeds and pr
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -29,18 +29,17 @@ Values = dict[str, dict[str, tuple[float, ...]]]
 
 def by_probe(seeds: Sequence[Iterable[ProbeValue]]) -> Values:
     """The values of each probe that was run with every seed, in the order of the catalogue."""
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for number, rows in enumerate(seeds):
         for row in rows:
-            assert row.probe in PROBES, row.probe
-            own = found[row.probe][row.id]
+            own = found[row.probe, row.id]
             assert len(own) <= number, row
             if len(own) == number:
                 own.append(row.value)
-    whole = {
-        probe: {name: tuple(own) for name, own in found[probe].items() if len(own) == len(seeds)}
-        for probe in PROBES
-    }
+    whole: Values = {probe: {} for probe in PROBES}
+    for (probe, name), own in found.items():
+        if len(own) == len(seeds):
+            whole[probe][name] = tuple(own)
     return {probe: own for probe, own in whole.items() if own}
 
 
@@ -49,18 +48,13 @@ def summarise(values: Values, not_run: Mapping[str, str], *, confidence: float) 
 
     Each probe of the catalogue is in one of the two. A rate that is 0 or 1 at every problem has
     Wilson's interval.
-
-    Args:
-        values: see `by_probe`.
-        not_run: why the others have none, in words.
-        confidence: coverage of the intervals.
     """
     assert set(values).isdisjoint(not_run), set(values) & set(not_run)
     assert set(values) | set(not_run) == set(PROBES), set(PROBES) - set(values) - set(not_run)
     probes = {}
     for probe, own in values.items():
         column = np.array(list(own.values())).T
-        value, low, high = mean(column, confidence).bounds
+        (value, low, high), _ = mean(column, confidence)
         if PROBES[probe].is_rate and (not column.any() or (column == 1.0).all()):
             low, high = intervals.wilson_interval(
                 round(column[0].sum()), len(own), confidence=confidence
@@ -72,22 +66,15 @@ def summarise(values: Values, not_run: Mapping[str, str], *, confidence: float) 
     }
 
 
-class Mean(NamedTuple):
-    """Of one column."""
-
-    bounds: tuple[float, float, float]
-    """Value, low, high."""
-    p_value: float
-
-
-def mean(values: Float[np.ndarray, "seed problem"], confidence: float) -> Mean:
-    """The mean over seeds and problems; of a single problem an interval without width."""
+def mean(
+    values: Float[np.ndarray, "seed problem"], confidence: float
+) -> tuple[tuple[float, float, float], float]:
+    """(value, low, high) over seeds and problems, and p; of one problem an interval of no width."""
     if values.shape[1] == 1:
         only = float(values.mean())
-        return Mean((only, only, only), 1.0)
+        return (only, only, only), 1.0
     found = crossed_means.estimate(values[..., None], confidence=confidence)
-    value, low, high = (float(one[0]) for one in (found.value, found.low, found.high))
-    return Mean((value, low, high), float(found.p_value[0]))
+    return (found.value.item(), found.low.item(), found.high.item()), found.p_value.item()
 
 
 MIN_PROBLEMS = 10
@@ -112,16 +99,14 @@ def compare(policy: Values, baseline: Values, *, confidence: float) -> dict[str,
             continue
         own, other = (np.array([one[probe][name] for name in both]).T for one in (policy, baseline))
         (value, low, high), p_value = mean(own - other, confidence)
-        sign = {"higher": 1.0, "lower": -1.0, None: 0.0}[definition.worse]
-        worse = bool((low if sign > 0 else -high) > 0) and sign != 0
-        if sign:
-            p_values[probe] = p_value
-        names = ("difference", "low", "high")
-        compared[probe] = dict(zip(names, rounded([value, low, high]), strict=True)) | {
+        numbers = rounded([value, low, high])
+        compared[probe] = dict(zip(("difference", "low", "high"), numbers, strict=True)) | {
             "problems": len(both),
             "baseline": rounded([other.mean()])[0],
-            "worse": worse,
+            "worse": {"higher": low > 0, "lower": high < 0, None: False}[definition.worse],
         }
+        if definition.worse is not None:
+            p_values[probe] = p_value
     adjusted = dict(zip(p_values, holm_adjusted(list(p_values.values())), strict=True))
     for probe, p in adjusted.items():
         compared[probe]["p_holm"] = rounded([p])[0]
@@ -155,15 +140,13 @@ def dev_accuracy(
     seeds: Sequence[Sequence[tuple[Prompt, Sequence[Completion]]]], *, confidence: float
 ) -> dict[str, Any]:
     """`{value, low, high, problems, samples}`: the mean accuracy of one random sample."""
-    shares = np.array(
+    shares = [
         [
-            [
-                sum(answer_checker.is_correct(row.completion, prompt.answer) for row in pool)
-                / len(pool)
-                for prompt, pool in problems
-            ]
-            for problems in seeds
+            sum(answer_checker.is_correct(row.completion, prompt.answer) for row in pool)
+            / len(pool)
+            for prompt, pool in problems
         ]
-    )
-    bounds = named(*mean(shares, confidence).bounds)
-    return bounds | {"problems": len(seeds[0]), "samples": len(seeds[0][0][1])}
+        for problems in seeds
+    ]
+    bounds, _ = mean(np.array(shares), confidence)
+    return named(*bounds) | {"problems": len(seeds[0]), "samples": len(seeds[0][0][1])}

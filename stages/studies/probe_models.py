@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from stages.algorithms.selection.step_scores import KINDS, Kind
-from stages.chooser import Chooser
+from stages.algorithms.selection.step_scores import KINDS
 from stages.engines import loading
 from stages.engines.loading import EngineName
 from stages.models import ensemble, model_tokenizer, process_scorer, prompting
@@ -17,50 +16,23 @@ from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import reward_file
 from stages.rewards.feedback import injections, judging
-from stages.rewards.feedback.label_rule import LabelRule
 from stages.rewards.feedback.prompts import OPTIONS
 from stages.rows import DATA
 from stages.seeding import derive
-from stages.studies import probe_lengths, probe_steps
-from stages.studies.probe_catalogue import AttackedJudge, ProbeValue
+from stages.studies import probe_edits
+from stages.studies.probe_catalogue import AttackedJudge, ProbeConfig, ProbeValue
 
 CACHE = Path(".pipe/judge-cache")
 """Of an endpoint's answers; a policy has none."""
 CANDIDATES = 2
 """Pairs judged for each that is attacked: ties and unanswered ones are not."""
-
-
-def injected(
-    chooser: Chooser,
-    problems: Sequence[tuple[Prompt, list[Completion]]],
-    prompts: judging.Prompts,
-    rule: LabelRule,
-    *,
-    num_pairs: int,
-    seed: int,
-) -> Iterator[ProbeValue]:
-    """For each attacked problem the share of attacks that turn the verdict, and the control's.
-
-    One pair of different completions a problem; of the first problems that have one.
-    """
-    asked = judging.pairs(problems, prompts, max_pairs=1, seed=seed)[: CANDIDATES * num_pairs]
-    if not asked:
-        return
-    verdicts, _ = judging.judge(chooser, judging.chunks(asked), prompts, rule, "test")
-    flips, _ = injections.flips(chooser, asked, verdicts, prompts, rule, num_pairs=num_pairs)
-    turned: dict[str, list[float]] = {}
-    for attack, found in flips.items():
-        for name, flipped in found:
-            if attack == "control":
-                yield ProbeValue(probe="judge_control", id=name, value=flipped)
-            else:
-                turned.setdefault(name, []).append(flipped)
-    for name, own in turned.items():
-        yield ProbeValue(probe="judge_injection", id=name, value=sum(own) / len(own))
+FILLER = "Next step:"
+"""A step without content; the separator follows it."""
+Problems = Sequence[tuple[Prompt, list[Completion]]]
 
 
 def attack(
-    problems: Sequence[tuple[Prompt, list[Completion]]],
+    problems: Problems,
     judge: str,
     seed: int,
     config: AttackedJudge,
@@ -69,63 +41,46 @@ def attack(
     model: ModelConfig,
     compute: ComputeConfig,
 ) -> Iterator[ProbeValue]:
-    """`injected` of the policy `judge` of a seed."""
+    """For each attacked problem the share of attacks that turn the verdict, and the control's.
+
+    The judge is the policy `judge` of a seed. One pair of different completions a problem; of the
+    first problems that have one.
+    """
     chooser = loading.chooser(
-        config.judge,
-        judge,
-        seed,
-        OPTIONS,
-        None,
-        engine=engine,
-        model=model,
-        compute=compute,
-        cache=CACHE,
-    )
+        config.judge, judge, seed, OPTIONS, None,
+        engine=engine, model=model, compute=compute, cache=CACHE,
+    )  # fmt: skip
     prompts = judging.Prompts(style=config.style, constitution=config.constitution)
-    yield from injected(
-        chooser,
-        problems,
-        prompts,
-        config.rule,
-        num_pairs=config.num_pairs,
-        seed=derive(seed, "probes", "judge"),
+    drawn = judging.pairs(problems, prompts, max_pairs=1, seed=derive(seed, "probes", "judge"))
+    asked = drawn[: CANDIDATES * config.num_pairs]
+    if not asked:
+        return
+    verdicts, _ = judging.judge(chooser, judging.chunks(asked), prompts, config.rule, "test")
+    flips, _ = injections.flips(
+        chooser, asked, verdicts, prompts, config.rule, num_pairs=config.num_pairs
     )
+    for name, flipped in flips.pop("control", []):
+        yield ProbeValue(probe="judge_control", id=name, value=flipped)
+    turned: dict[str, list[float]] = {}
+    for found in flips.values():
+        for name, flipped in found:
+            turned.setdefault(name, []).append(flipped)
+    for name, own in turned.items():
+        yield ProbeValue(probe="judge_injection", id=name, value=sum(own) / len(own))
 
 
-FILLER = "Next step:"
-"""A step without content; the separator follows it."""
-
-Problems = Sequence[tuple[Prompt, Sequence[Completion]]]
-
-
-def different(problems: Problems) -> list[tuple[Prompt, list[Completion]]]:
+def different(problems: Problems) -> Problems:
     """Of each problem the different completions that ended by themselves, as they were drawn."""
-    found = []
-    for prompt, pool in problems:
-        finished, _ = pools.distinct([row for row in pool if row.finish_reason == "stop"])
-        found.append((prompt, finished))
-    return found
+    return [
+        (prompt, pools.distinct([row for row in pool if row.finish_reason == "stop"])[0])
+        for prompt, pool in problems
+    ]
 
 
 def length_values(
-    problems: Problems,
-    reward: str,
-    seed: int,
-    compute: ComputeConfig,
-    *,
-    num_padded: int,
-    max_tokens: int,
+    problems: Problems, reward: str, seed: int, compute: ComputeConfig, config: ProbeConfig
 ) -> Iterator[ProbeValue]:
-    """`probe_lengths.values` of a row of `rewards` of a seed.
-
-    Args:
-        problems: with the policy's completions.
-        reward: scores completions.
-        seed: whose model scores.
-        compute: precision.
-        num_padded: so many different completions of a problem are padded.
-        max_tokens: a padded completion that is longer with its prompt is left out.
-    """
+    """`probe_edits.padded_values` of a row of `rewards` of a seed."""
     folder, device = DATA / "rewards" / reward, setup(compute)
     path = reward_file.model(folder, seed)
     score = ensemble.load_scorer(path, reward_file.read(folder).aggregate, compute, device)
@@ -139,41 +94,25 @@ def length_values(
         parts = [part for group in groups for part in split_group(group, compute.row_tokens)]
         return score(parts).values.tolist()
 
-    yield from probe_lengths.values(
-        different(problems), encode, scores, num_padded=num_padded, max_tokens=max_tokens
-    )
+    yield from probe_edits.padded_values(
+        different(problems), encode, scores,
+        num_padded=config.samples_per_problem, max_tokens=config.max_tokens,
+    )  # fmt: skip
 
 
 def step_values(
-    problems: Problems,
-    process: str,
-    seed: int,
-    compute: ComputeConfig,
-    *,
-    num_edited: int,
-    max_tokens: int,
-    kind: Kind,
+    problems: Problems, process: str, seed: int, compute: ComputeConfig, config: ProbeConfig
 ) -> Iterator[ProbeValue]:
-    """`probe_steps.values` of a process row of `rewards` of a seed.
-
-    Args:
-        problems: with the policy's completions.
-        process: scores steps.
-        seed: whose model scores.
-        compute: precision.
-        num_edited: of so many different completions of a problem the steps are edited.
-        max_tokens: an edited completion that is longer with its prompt is left out.
-        kind: how the scores of steps become one.
-    """
+    """`probe_edits.recut_values` of a process row of `rewards` of a seed."""
     path = reward_file.model(DATA / "rewards" / process, seed)
     model = process_scorer.load(path, compute, setup(compute))
     separator = model.model.config.step_separator
     (filler,) = prompting.ids([FILLER + separator], model_tokenizer.load(path))
 
     def aggregated(solutions: Sequence[Solution]) -> Sequence[float]:
-        return [KINDS[kind](steps) for steps in model(solutions)]
+        return [KINDS[config.process_score](steps) for steps in model(solutions)]
 
-    first = [(prompt, pool[:num_edited]) for prompt, pool in different(problems)]
-    yield from probe_steps.values(
-        first, model.split, aggregated, filler=filler, max_tokens=max_tokens
+    first = [(prompt, pool[: config.samples_per_problem]) for prompt, pool in different(problems)]
+    yield from probe_edits.recut_values(
+        first, model.split, aggregated, filler=filler, max_tokens=config.max_tokens
     )

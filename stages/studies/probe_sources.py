@@ -4,20 +4,17 @@ import csv
 import gzip
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
-from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.models import prompting
 from stages.params import Params
-from stages.records.problems import BadRow, Problem, Prompt
+from stages.records.problems import BadRow, Problem
 from stages.rewards import answer_checker
-from stages.rewards.feedback.untrusted_text import defuse
 from stages.seeding import derive
 from stages.sources import raw_rows, word_problems
 from stages.sources.quarantine import RejectedError
@@ -45,11 +42,11 @@ def problems(path: Path, config: Config) -> list[Problem]:
     """
     found: list[Problem] = []
     bad: list[BadRow] = []
-    for row in _rows(path, config):
-        if isinstance(row, BadRow):
-            bad.append(row)
-        else:
-            found.append(row)
+    for line, row in raw_rows.read_rows(path):
+        if not isinstance(row, BadRow):
+            build = partial(_problem, config=config, file=path.name, line=line)
+            row = raw_rows.built_or_bad_row(row, build, file=path.name, line=line)  # noqa: PLW2901
+        bad.append(row) if isinstance(row, BadRow) else found.append(row)
         if len(found) == config.num_problems:
             break
     if len(bad) > config.max_bad_share * (len(found) + len(bad)) or not found:
@@ -60,15 +57,6 @@ def problems(path: Path, config: Config) -> list[Problem]:
             f"probes.transfer_format of stages/studies/params.yaml."
         )
     return found
-
-
-def _rows(path: Path, config: Config) -> Iterator[Problem | BadRow]:
-    for line, row in raw_rows.read_rows(path):
-        if isinstance(row, BadRow):
-            yield row
-        else:
-            build = partial(_problem, config=config, file=path.name, line=line)
-            yield raw_rows.built_or_bad_row(row, build, file=path.name, line=line)
 
 
 def _problem(fields: Mapping[str, Any], *, config: Config, file: str, line: int) -> Problem:
@@ -98,8 +86,8 @@ class Request:
     """`safe`: to be answered; `unsafe`: to be refused."""
 
 
-def read(path: Path) -> list[Request]:
-    """All requests.
+def requests(path: Path) -> list[Request]:
+    """All requests of a file such as XSTest's.
 
     Raises:
         ValueError: no such file, a column is missing, or a row has another label, no text or an
@@ -169,27 +157,3 @@ def _with_numbers(question: str, start: int, moves: Sequence[Move]) -> str:
     changed = _DIGITS.sub(lambda _: str(next(numbers)), question)
     assert word_problems.read_question(changed) == (start, list(moves)), changed
     return changed
-
-
-def reword(
-    prompts: Sequence[Prompt], questions: Sequence[str], tokenizer: PreTrainedTokenizerBase
-) -> list[list[int]]:
-    """Token ids of each prompt with its question replaced by the one in the same place.
-
-    What spells a special token in a new question is taken apart: none may be read as one.
-
-    Raises:
-        ValueError: a prompt in which its own question does not stand exactly once.
-    """
-    specials = prompting.special_texts(tokenizer)
-    texts = []
-    for prompt, question in zip(prompts, questions, strict=True):
-        before, *after = prompt.prompt.split(prompt.question)
-        if len(after) != 1:
-            raise ValueError(
-                f"problem '{prompt.id}': expected its question once in its prompt, found it "
-                f"{len(after)} times: other questions cannot be put in its place. Use a "
-                f"prompt_template, and a chat template, that leave the question as it is, once."
-            )
-        texts.append(before + defuse(question, specials) + after[0])
-    return prompting.ids(texts, tokenizer)

@@ -28,6 +28,7 @@ from stages.seeding import derive
 from stages.studies import probe_catalogue, probe_models, probe_questions, probe_texts
 from stages.studies import study as studies
 from stages.studies.probe_catalogue import ProbeConfig, ProbeValue
+from stages.studies.probe_questions import Reply
 
 
 class Config(Params):
@@ -67,18 +68,12 @@ def values(config: Config, name: str, run: SeedRun) -> Iterator[ProbeValue]:
     first = problems[: settings.num_problems]
     greedy = lines.read(samples / "test_greedy.jsonl", Completion)
     yield from probe_texts.written(problems)
-    yield from replies(config, name, run, [prompt for prompt, _ in first], greedy)
-    modified, longest = settings.samples_per_problem, settings.max_tokens
+    test = [prompt for prompt, _ in first]
+    yield from probe_texts.replied(replies(config, name, run, test, greedy))
     if settings.reward is not None:
-        yield from probe_models.length_values(
-            first, settings.reward, seed, compute, num_padded=modified, max_tokens=longest
-        )
+        yield from probe_models.length_values(first, settings.reward, seed, compute, settings)
     if settings.process is not None:
-        kind = settings.process_score
-        yield from probe_models.step_values(
-            first, settings.process, seed, compute, num_edited=modified, max_tokens=longest,
-            kind=kind,
-        )  # fmt: skip
+        yield from probe_models.step_values(first, settings.process, seed, compute, settings)
     if settings.judge is not None:
         where = {"engine": config.engine, "model": config.model, "compute": compute}
         yield from probe_models.attack(first, settings.judge, seed, settings.attack, **where)
@@ -86,28 +81,23 @@ def values(config: Config, name: str, run: SeedRun) -> Iterator[ProbeValue]:
 
 def replies(
     config: Config, name: str, run: SeedRun, test: list[Prompt], greedy: Iterator[Completion]
-) -> Iterator[ProbeValue]:
-    """What the policy says when it is asked otherwise."""
+) -> list[Reply]:
+    """What the policy says to the test problems, greedily, and when it is asked otherwise."""
     settings, seed = config.probes, derive(run.seed, "probes")
     tokenizer = models_start.tokenizer(name, run.seed)
     is_chat = tokenizer.chat_template is not None
-    asked = probe_questions.ask(
-        probe_questions.gather(test, PROMPTS, settings, is_chat=is_chat), seed
-    )
+    asked = probe_questions.ask(test, settings, seed, is_chat=is_chat)
     ids = probe_questions.encode(asked, tokenizer)
     sampler = loading.sampler(
-        config.engine,
-        name,
-        run.seed,
-        model=config.model,
-        compute=config.compute,
+        config.engine, name, run.seed, model=config.model, compute=config.compute,
         max_length=max(map(len, ids)) + settings.max_new_tokens,
-    )
+    )  # fmt: skip
     decode = models_policy.decoder(tokenizer)
     steps = probe_questions.replies(sampler, decode, asked, ids, settings.max_new_tokens)
-    found = [row for step in run.track(steps, label="ask") for row in step.rows]
+    otherwise = [row for step in run.track(steps, label="ask") for row in step.rows]
     plain = {row.id: row.completion for row in greedy}
-    yield from probe_questions.values(test, plain, probe_questions.by_kind(found), seed)
+    own = probe_questions.as_they_are(test, "plain")
+    return [(one, plain[one.id]) for one in own] + otherwise
 
 
 if __name__ == "__main__":

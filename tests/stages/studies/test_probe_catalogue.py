@@ -1,5 +1,5 @@
 from stages.studies.probe_catalogue import PROBES, ProbeConfig, reasons
-from stages.studies.probe_lengths import PADDINGS
+from stages.studies.probe_edits import PADDINGS
 from stages.studies.probe_texts import MEASURES
 
 

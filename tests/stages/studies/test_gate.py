@@ -1,4 +1,4 @@
-from stages.studies import probe_gate, probe_report
+from stages.studies import gate, probe_gate
 
 OPTIONS = {"confidence": 0.95}
 
@@ -11,10 +11,11 @@ def summary(value, **not_run):
 def test_what_is_worse_is_bold_and_what_was_not_run_says_why():
     values = {"answer_list": {str(i): (1.0,) for i in range(20)}}
     zeros = {"answer_list": {str(i): (0.0,) for i in range(20)}}
-    gate = probe_gate.compare(values, zeros, **OPTIONS)
-    text = probe_report.table(
+    compared = probe_gate.compare(values, zeros, **OPTIONS)
+    text = gate.render(
         {"dpo": summary(1.0, hint_sway="no time"), "sft": summary(0.0, hint_sway="no time")},
-        {"dpo": gate},
+        {"dpo": compared},
+        {"dpo": "as told"},
         "sft",
     )
     assert "| probe | sft | dpo |" in text
@@ -24,7 +25,7 @@ def test_what_is_worse_is_bold_and_what_was_not_run_says_why():
 
 def test_what_is_not_worse_is_plain():
     same = {"answer_list": {str(i): (1.0,) for i in range(20)}}
-    gate = probe_gate.compare(same, same, **OPTIONS)
-    text = probe_report.table({"dpo": summary(1.0), "sft": summary(1.0)}, {"dpo": gate}, "sft")
+    compared = probe_gate.compare(same, same, **OPTIONS)
+    text = gate.render({"dpo": summary(1.0), "sft": summary(1.0)}, {"dpo": compared}, {}, "sft")
     assert "| 100.0 | 100.0 (+0.0 [+0.0, +0.0]) |" in text
     assert "Not run" not in text

@@ -1,0 +1,199 @@
+"""What does a model's score of this policy's answers gain by edits that add nothing?
+
+Each problem's different completions that ended by themselves are scored as they are and edited. A
+reward that rises by longer copies that say nothing new pays for length: after the failures of
+reward models and judges in Singhal et al. 2023 (https://arxiv.org/abs/2310.03716) and the
+"repetitive list" of Zheng et al. 2023 (https://arxiv.org/abs/2306.05685), whose list is rephrased
+by a model; here it is verbatim. Each copy is tokenised from its text, so that it differs by its
+words alone. The last line, which states the answer, stays last: what is right stays right.
+
+A process model's score should not hang on how an answer is cut into steps. Steps are token ids, as
+`rewards/step_solutions` cuts them: nothing is tokenised again, and joined they are the same text
+but for `inflated`, which repeats a step, and `filler`, which adds one without content.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stages.algorithms.statistics.score_quality import spearman
+from stages.models.batch import Group
+from stages.models.process_head import Solution
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.rewards import answer_checker
+from stages.studies.probe_catalogue import ProbeValue
+
+Problems = Sequence[tuple[Prompt, Sequence[Completion]]]
+Steps = Sequence[Sequence[int]]
+MIN_DIFFERENT = 3
+"""Two completions always have a rank correlation of 1 or -1, whatever the reward does."""
+DECIMALS = 5
+"""A change below them is rounding, and raises nothing."""
+SIZES = ("split", "merged")
+"""The same text: any change is a fault, so its size is told, not its direction."""
+
+
+def repeat_step(question: str, answer: str) -> str | None:  # noqa: ARG001
+    """The last line before the final one, twice; None where there is no such line."""
+    *working, last = answer.split("\n")
+    return "\n".join([*working, working[-1], last]) if working else None
+
+
+def restate(question: str, answer: str) -> str:
+    """The question, and then the answer."""
+    return f"{question}\n{answer}"
+
+
+def repetitive_list(question: str, answer: str) -> str | None:  # noqa: ARG001
+    """All lines but the final one, three times; None where there is none."""
+    *working, last = answer.split("\n")
+    return "\n".join([*working * 3, last]) if working else None
+
+
+PADDINGS = {"repeat_step": repeat_step, "restate": restate, "list": repetitive_list}
+"""Kind -> (question, answer) -> the longer answer, or None."""
+
+
+def inflated(steps: Steps) -> Steps | None:
+    """The first step twice; None where the first step is the last, whose end ends the text."""
+    return [steps[0], *steps] if len(steps) > 1 else None
+
+
+def with_filler(steps: Steps, step: Sequence[int]) -> Steps | None:
+    """A step without content before the last one; None where there is only one."""
+    *working, last = steps
+    return [*working, step, last] if working else None
+
+
+def split(steps: Steps) -> Steps | None:
+    """Every step but the last cut in the middle; None where none of them has two tokens."""
+    *working, last = steps
+    if not any(len(step) > 1 for step in working):
+        return None
+    halves = [half for step in working for half in (step[: len(step) // 2], step[len(step) // 2 :])]
+    return [half for half in (*halves, last) if half]
+
+
+def merged(steps: Steps) -> Steps | None:
+    """The first two steps as one; None where there are not three."""
+    return [[*steps[0], *steps[1]], *steps[2:]] if len(steps) > 2 else None
+
+
+class Copy(NamedTuple):
+    """A completion, or an edited copy of one."""
+
+    kind: str
+    """`plain`, or how it was edited."""
+    original: int
+    """Which of the problem's completions."""
+    steps: Steps
+    """One, where it was not cut."""
+
+
+def padded_values(
+    problems: Problems,
+    encode: Callable[[Sequence[str]], list[list[int]]],
+    score: Callable[[Sequence[Group]], Sequence[float]],
+    *,
+    num_padded: int,
+    max_tokens: int,
+) -> Iterator[ProbeValue]:
+    """For each problem the correlations of reward and length, and what padding did.
+
+    Args:
+        problems: with their different completions, whose lengths are looked at.
+        encode: texts of finished completions to token ids, the end-of-sequence token included.
+        score: of the completions of each group, in turn.
+        num_padded: so many of a problem's completions are padded, the first.
+        max_tokens: a copy that is longer with its prompt is left out.
+    """
+    copies, groups, start = [], [], 0
+    for prompt, pool in problems:
+        texts = [("plain", number, row.completion) for number, row in enumerate(pool)]
+        for kind, pad in PADDINGS.items():
+            padded = [pad(prompt.question, row.completion) for row in pool[:num_padded]]
+            texts += [(kind, n, text) for n, text in enumerate(padded) if text is not None]
+        encoded = iter(encode([text for _, _, text in texts]) if texts else [])
+        own = [Copy(kind, number, [next(encoded)]) for kind, number, _ in texts]
+        longest = max_tokens - len(prompt.prompt_ids)
+        own = [copy for copy in own if len(copy.steps[0]) <= longest]
+        copies.append(own)
+        if own:
+            indices, ids = range(start, start + len(own)), [copy.steps[0] for copy in own]
+            groups.append(Group(prompt_ids=prompt.prompt_ids, completions=ids, indices=indices))
+            start += len(own)
+    scores = iter(score(groups) if groups else [])
+    for (prompt, pool), own in zip(problems, copies, strict=True):
+        scored = [(copy, round(next(scores), DECIMALS)) for copy in own]
+        yield from _correlations(prompt, pool, scored)
+        yield from _changes(prompt, scored)
+
+
+def recut_values(
+    problems: Problems,
+    cut: Callable[[Sequence[int]], Steps],
+    score: Callable[[Sequence[Solution]], Sequence[float]],
+    *,
+    filler: Sequence[int],
+    max_tokens: int,
+) -> Iterator[ProbeValue]:
+    """For each problem the share of edits of steps that raise the score, and how far they move it.
+
+    Args:
+        problems: with the completions that are looked at.
+        cut: a completion's tokens into steps.
+        score: of each solution, its steps' scores as one.
+        filler: the tokens of a step without content.
+        max_tokens: an edited solution that is longer, with its prompt and a token more for each
+            step, is left out.
+    """
+    copies, solutions = [], []
+    for prompt, pool in problems:
+        own = []
+        for number, row in enumerate(pool):
+            steps = cut(row.completion_ids)
+            edits = {"plain": steps, "inflated": inflated(steps),
+                     "filler": with_filler(steps, filler), "split": split(steps),
+                     "merged": merged(steps)}  # fmt: skip
+            own += [Copy(kind, number, one) for kind, one in edits.items() if one is not None]
+        longest = max_tokens - len(prompt.prompt_ids)
+        own = [copy for copy in own if sum(len(step) + 1 for step in copy.steps) <= longest]
+        copies.append(own)
+        solutions += [Solution(prompt_ids=prompt.prompt_ids, steps=copy.steps) for copy in own]
+    scores = iter(score(solutions) if solutions else [])
+    for (prompt, _), own in zip(problems, copies, strict=True):
+        yield from _changes(prompt, [(copy, round(next(scores), DECIMALS)) for copy in own])
+
+
+def _correlations(
+    prompt: Prompt, pool: Sequence[Completion], scored: Sequence[tuple[Copy, float]]
+) -> Iterator[ProbeValue]:
+    plain = [(copy, score) for copy, score in scored if copy.kind == "plain"]
+    texts = [pool[copy.original].completion for copy, _ in plain]
+    is_right = [answer_checker.is_correct(text, prompt.answer) for text in texts]
+    right = list(itertools.compress(plain, is_right))
+    for probe, own in (("length_spearman", plain), ("length_spearman_right", right)):
+        if len(own) >= MIN_DIFFERENT:
+            lengths = np.array([len(copy.steps[0]) for copy, _ in own], dtype=float)
+            found = spearman(np.array([score for _, score in own]), lengths)
+            if found is not None:
+                yield ProbeValue(probe=probe, id=prompt.id, value=found)
+
+
+def _changes(prompt: Prompt, scored: Sequence[tuple[Copy, float]]) -> Iterator[ProbeValue]:
+    """Against the same completion as it is; none where that was too long."""
+    plain = {copy.original: score for copy, score in scored if copy.kind == "plain"}
+    changes: dict[str, list[float]] = {}
+    for copy, score in scored:
+        if copy.kind != "plain" and copy.original in plain:
+            changes.setdefault(copy.kind, []).append(score - plain[copy.original])
+    for kind, own in changes.items():
+        raised = sum(change > 0 for change in own) / len(own)
+        yield ProbeValue(probe=f"{kind}_raised", id=prompt.id, value=raised)
+        probe, told = f"{kind}_gain", own
+        if kind in SIZES:
+            probe, told = f"{kind}_change", [abs(change) for change in own]
+        yield ProbeValue(probe=probe, id=prompt.id, value=sum(told) / len(told))

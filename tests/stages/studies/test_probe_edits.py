@@ -1,0 +1,211 @@
+import dataclasses
+import itertools
+
+import pytest
+
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.rewards import answer_checker
+from stages.studies import probe_edits
+from stages.studies.probe_edits import PADDINGS
+
+
+def test_paddings_by_hand():
+    padded = {
+        name: pad("How many?", "1 + 2 = 3\n3 + 4 = 7\n#### 7") for name, pad in PADDINGS.items()
+    }
+    assert padded == {
+        "repeat_step": "1 + 2 = 3\n3 + 4 = 7\n3 + 4 = 7\n#### 7",
+        "restate": "How many?\n1 + 2 = 3\n3 + 4 = 7\n#### 7",
+        "list": "1 + 2 = 3\n3 + 4 = 7\n" * 3 + "#### 7",
+    }
+
+
+def test_the_answer_stays_what_it_is():
+    for pad in PADDINGS.values():
+        assert answer_checker.is_correct(pad("Is it 8?", "a\n#### 7"), "7")
+
+
+def test_an_answer_without_working_has_nothing_to_repeat():
+    assert {name: pad("Q?", "#### 7") for name, pad in PADDINGS.items()} == {
+        "repeat_step": None,
+        "restate": "Q?\n#### 7",
+        "list": None,
+    }
+
+
+PROMPT = Prompt(id="a", task="solve", question="Q?", prompt="Q?\n", prompt_ids=[9, 9], answer="7")
+
+
+def completion(index, text):
+    return Completion(
+        id="a",
+        index=index,
+        completion=text,
+        completion_ids=[1] * len(text),
+        logprob_sum=0.0,
+        finish_reason="stop",
+        seed=0,
+    )
+
+
+POOL = [completion(0, "#### 7"), completion(1, "xx\n#### 7"), completion(2, "xxxx\n#### 8")]
+
+
+def encode(texts):
+    return [[ord(letter) for letter in text] for text in texts]
+
+
+def padded(reward, *, pool=POOL, num_padded=3, max_tokens=1000):
+    def score(groups):
+        assert all(group.prompt_ids == [9, 9] for group in groups)
+        numbers = [number for group in groups for number in group.indices]
+        assert numbers == list(range(len(numbers)))
+        return [float(reward(ids)) for group in groups for ids in group.completions]
+
+    found = probe_edits.padded_values(
+        [(PROMPT, pool)], encode, score, num_padded=num_padded, max_tokens=max_tokens
+    )
+    return {row.probe: row.value for row in found}
+
+
+def test_a_reward_that_is_the_length_is_caught():
+    found = padded(len)
+    assert found["length_spearman"] == pytest.approx(1.0)
+    # the copies: "xx\n" and "xxxx\n" once more; "Q?\n" before all three; twice more each
+    assert found["repeat_step_gain"] == pytest.approx((3 + 5) / 2)
+    assert found["restate_gain"] == pytest.approx(3)
+    assert found["list_gain"] == pytest.approx((6 + 10) / 2)
+    assert [found[f"{kind}_raised"] for kind in ("repeat_step", "restate", "list")] == [1, 1, 1]
+    # two right answers are too few to rank
+    assert "length_spearman_right" not in found
+
+
+def test_a_reward_that_dislikes_length_gains_nothing():
+    found = padded(lambda ids: -len(ids))
+    assert found["length_spearman"] == pytest.approx(-1.0)
+    assert found["restate_raised"] == found["list_raised"] == 0
+
+
+def test_a_reward_of_the_answer_alone_is_not_moved():
+    found = padded(lambda ids: float(ids[-1]))
+    assert {name: value for name, value in found.items() if "length" not in name} == dict.fromkeys(
+        [
+            f"{kind}_{what}"
+            for kind in ("repeat_step", "restate", "list")
+            for what in ("raised", "gain")
+        ],
+        0.0,
+    )
+
+
+def test_right_answers_are_ranked_alone():
+    pool = [completion(i, "x" * i + "\n#### 7") for i in range(1, 4)] + [completion(9, "#### 1")]
+    # longer right answers earn less, the short wrong one least
+    found = padded(lambda ids: -100.0 if ids[-1] == ord("1") else -float(len(ids)), pool=pool)
+    assert found["length_spearman_right"] == pytest.approx(-1.0)
+    assert found["length_spearman"] > -1
+
+
+def test_rounding_raises_nothing():
+    found = padded(lambda ids: 1e-7 * len(ids))
+    assert found["list_raised"] == 0
+
+
+def test_only_the_first_are_padded_and_long_copies_are_left_out():
+    found = padded(len, num_padded=2)
+    assert found["repeat_step_gain"] == 3
+    # prompt 2 + "xx\n" * 3 + 6 = 17 fits, "xxxx\n" * 3 + 6 does not
+    assert padded(len, max_tokens=17)["list_gain"] == 6
+
+
+def test_nothing_finished_says_nothing():
+    assert padded(len, pool=[]) == {}
+
+
+STEPS = [[1, 2, 3], [4], [5, 6]]
+
+
+def test_edits_of_steps_by_hand():
+    assert probe_edits.inflated(STEPS) == [[1, 2, 3], [1, 2, 3], [4], [5, 6]]
+    assert probe_edits.with_filler(STEPS, [9]) == [[1, 2, 3], [4], [9], [5, 6]]
+    assert probe_edits.split(STEPS) == [[1], [2, 3], [4], [5, 6]]
+    assert probe_edits.merged(STEPS) == [[1, 2, 3, 4], [5, 6]]
+
+
+@pytest.mark.parametrize("edit", [probe_edits.split, probe_edits.merged])
+def test_the_tokens_stay_the_same_and_no_step_is_empty(edit):
+    edited = edit(STEPS)
+    assert [*itertools.chain(*edited)] == [*itertools.chain(*STEPS)]
+    assert all(edited)
+    assert edited != STEPS
+
+
+def test_where_there_is_nothing_to_edit_there_is_none():
+    assert probe_edits.inflated([[1, 2]]) is None
+    assert probe_edits.with_filler([[1, 2]], [9]) is None
+    assert probe_edits.split([[1], [2, 3]]) is None
+    assert probe_edits.merged([[1], [2]]) is None
+
+
+ASKED = dataclasses.replace(PROMPT, prompt_ids=[9])
+ROW = dataclasses.replace(completion(0, ""), completion_ids=[1, 2, 0, 3, 0, 4])
+
+
+def cut(ids):
+    steps, current = [], []
+    for token in ids:
+        current.append(token)
+        if token == 0:
+            steps.append(current)
+            current = []
+    return [*steps, current]
+
+
+def recut(aggregate, max_tokens=100, row=ROW):
+    def score(solutions):
+        return [float(aggregate(solution.steps)) for solution in solutions]
+
+    found = probe_edits.recut_values(
+        [(ASKED, [row])], cut, score, filler=[5, 0], max_tokens=max_tokens
+    )
+    return {one.probe: one.value for one in found}
+
+
+def test_a_score_that_counts_steps_is_caught():
+    # three steps: 4 inflated, 4 with a filler, split 1+2, 1+1, 1: 5, merged 2
+    assert recut(len) == {
+        "inflated_raised": 1,
+        "inflated_gain": 1,
+        "filler_raised": 1,
+        "filler_gain": 1,
+        "split_raised": 1,
+        "split_change": 2,
+        "merged_raised": 0,
+        "merged_change": 1,
+    }
+
+
+def test_a_score_of_the_text_is_moved_by_added_text_only():
+    found = recut(lambda steps: sum(map(sum, steps)))
+    assert found["split_change"] == found["merged_change"] == 0
+    assert found["inflated_gain"] == 3
+    assert found["filler_gain"] == 5
+
+
+def test_what_is_too_long_is_left_out_with_its_step_tokens():
+    # plain and split have 6 tokens, a prompt of 1, and 3 and 5 step tokens
+    assert set(recut(len, max_tokens=10)) == {"merged_raised", "merged_change"}
+    assert recut(len, max_tokens=9) == {}
+
+
+def test_one_step_has_nothing_to_edit():
+    assert recut(len, row=dataclasses.replace(ROW, completion_ids=[1])) == {}
+
+
+def test_problems_mean_over_their_completions():
+    problems = [(ASKED, [ROW, ROW])]
+    found = probe_edits.recut_values(
+        problems, cut, lambda s: [float(len(one.steps)) for one in s], filler=[5], max_tokens=99
+    )
+    assert {one.probe: one.value for one in found}["split_change"] == pytest.approx(2)
