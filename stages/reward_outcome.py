@@ -26,8 +26,7 @@ from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import pools
 from stages.report import reward_quality
-from stages.report.evaluation_config import EvaluationConfig
-from stages.report.problem_interval import Bins
+from stages.report.evaluation_config import Bins, EvaluationConfig
 from stages.rewards import balanced_outcomes, reward_file
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds

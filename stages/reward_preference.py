@@ -29,8 +29,7 @@ from stages.params import Params
 from stages.records import lines
 from stages.records.preferences import Preference
 from stages.report import reward_quality
-from stages.report.evaluation_config import EvaluationConfig
-from stages.report.problem_interval import Bins
+from stages.report.evaluation_config import Bins, EvaluationConfig
 from stages.rewards import reward_file, verifier_labels
 from stages.rewards.reward_file import Aggregate
 from stages.rows import DATA, Row

@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from stages.algorithms.statistics import crossed_design, crossed_means
-from stages.algorithms.statistics.crossed_design import Variances, Wanted
-from stages.algorithms.statistics.crossed_means import CrossedMeans
-from stages.algorithms.statistics.holm import holm_adjusted
+from stages.algorithms.statistics import crossed_means
+from stages.algorithms.statistics.crossed_means import (
+    CrossedMeans,
+    Variances,
+    Wanted,
+    holm_adjusted,
+)
 from stages.report.estimates import rounded
 from stages.report.results import Table
 
@@ -81,7 +84,7 @@ def _interval(found: CrossedMeans, at: int, table: Table, seeds: Sequence[int]) 
 
 def _detectable(found: CrossedMeans, at: int, table: Table, wanted: Wanted) -> float:
     seed, problem, rest = (float(variance[at]) for variance in found.spread)
-    return crossed_design.detectable(
+    return crossed_means.detectable(
         Variances(seed=seed, problem=problem, rest=rest, pooled=bool(found.pooled[at])),
         wanted,
         num_seeds=table.shape[0],

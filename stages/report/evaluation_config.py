@@ -1,12 +1,49 @@
-"""Section `evaluation` of params.yaml: what is measured of policies and rewards, and how surely."""
+"""Section `evaluation` of params.yaml, and how scores are tested: the same for all, to compare."""
 
+import itertools
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from stages.algorithms.selection.best_of_n import LEAST_POOL
+from stages.algorithms.statistics import calibration
+from stages.algorithms.statistics.calibration import Binning
 from stages.params import Params
-from stages.report.problem_interval import Bins, QualityConfig
+
+
+class Bins(Params):
+    """What scores are sorted into when they are tested."""
+
+    num_bins: int = Field(ge=1)
+    """Bins of the reliability diagrams and of the calibration error."""
+    binning: Literal["equal_mass", "equal_width"]
+    """What the bins share: the number of predictions, or the width."""
+    length_tolerance: int = Field(ge=0)
+    """Pairs whose lengths differ by at most so many tokens are of matched lengths."""
+    length_edges: list[int] = Field(min_length=1)
+    """Where buckets of length differences begin; below the first there is one more."""
+
+    @field_validator("length_edges")
+    @classmethod
+    def rising(cls, edges: list[int]) -> list[int]:
+        """Each edge above the one before it."""
+        if any(low >= high for low, high in itertools.pairwise(edges)):
+            raise ValueError(f"expected rising edges, each once, found {edges}: sort them")
+        return edges
+
+    def binned_by(self) -> Binning:
+        """The function that `binning` names."""
+        return getattr(calibration, self.binning)
+
+
+class QualityConfig(Bins):
+    """How scores are tested."""
+
+    num_bootstrap: int = Field(ge=100)
+    """Resamples of the problems for each interval."""
+    confidence: float = Field(gt=0, lt=1)
+    """Coverage of the intervals."""
 
 
 class EvaluationConfig(Params):
@@ -24,11 +61,7 @@ class EvaluationConfig(Params):
     """Digits kept of a score: those below are rounding, and would break ties at random."""
 
     def check(self, num_samples: int, samples: Path) -> None:
-        """Each of `ks` is small enough for this number of samples of a problem.
-
-        Raises:
-            ValueError: one is not.
-        """
+        """Raise a ValueError unless `ks` are small enough for so many samples of a problem."""
         if max(self.ks) * LEAST_POOL > num_samples:
             raise ValueError(
                 f"evaluation.ks: expected numbers up to {num_samples // LEAST_POOL}, a quarter of "

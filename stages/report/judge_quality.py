@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 
 from stages.algorithms import judge_readings
 from stages.algorithms.statistics.intervals import bootstrap_means
@@ -15,15 +15,14 @@ DIGITS = 6
 NUM_RESAMPLES, CONFIDENCE = 2000, 0.95
 UNREAD = ("too_long", "parse_failure")
 """Pairs dropped for these reasons say nothing about what the judge prefers."""
+Facts = Mapping[tuple[str, int], Any]
+"""What is known of the completion of a problem's id and an index."""
 
 
 def summarise(
-    verdicts: Sequence[Verdict],
-    correct: Mapping[tuple[str, int], bool],
-    num_tokens: Mapping[tuple[str, int], int],
-    seed: int,
+    verdicts: Sequence[Verdict], correct: Facts, num_tokens: Facts, seed: int
 ) -> dict[str, Any]:
-    """Numbers of one split's verdicts.
+    """Numbers of one split's verdicts, of every pair that was asked about.
 
     `first_position_rate`: share of readings that prefer the answer standing first (1/2: no
     position bias); `swap_consistency`: share of pairs of which both orders prefer the same
@@ -31,47 +30,36 @@ def summarise(
     the longer; `agreement`: see `against_truth`.
 
     Args:
-        verdicts: of every pair that was asked about.
-        correct: by problem and index, whether the verifier calls the completion right.
-        num_tokens: likewise, its length.
+        verdicts: what the judge said.
+        correct: whether the verifier calls a completion right.
+        num_tokens: its length.
         seed: of the bootstrap.
     """
     dropped = Counter(verdict.dropped for verdict in verdicts if verdict.dropped is not None)
+    failed = [verdict.dropped == "parse_failure" for verdict in verdicts]
     metrics: dict[str, Any] = {
         "pairs_asked": len(verdicts),
         "pairs": len(verdicts) - dropped.total(),
         "dropped": dict(sorted(dropped.items())),
-        "parse_failures": _rate([verdict.dropped == "parse_failure" for verdict in verdicts]),
+        "parse_failures": _mean(failed) if failed else 0.0,
     }
     read = [verdict for verdict in verdicts if verdict.dropped not in UNREAD]
     if not read:
         return metrics
-    p12, p21, soft = _readings(read)
-    consistent = [
-        judge_readings.orders_agree(a, b) for a, b in zip(p12.tolist(), p21.tolist(), strict=True)
-    ]
-    lengths = np.array(
-        [
-            num_tokens[verdict.id, verdict.index_a] - num_tokens[verdict.id, verdict.index_b]
-            for verdict in read
-        ]
-    )
-    uneven = lengths != 0
-    longer = judge_readings.judged_right(soft[uneven], lengths[uneven] > 0)
+    p12, p21, soft, gap, mass = _columns(read, "p12", "p21", "probability", "gap", "option_mass")
+    orders, longer = zip(p12.tolist(), p21.tolist(), strict=True), _longer(read, num_tokens)
     metrics |= {
-        "swap_consistency": _rate(consistent),
+        "swap_consistency": _mean([judge_readings.orders_agree(*both) for both in orders]),
         "first_position_rate": _mean(judge_readings.first_position(p12, p21)),
         "first_position_probability": _mean((p12 + p21) / 2),
-        "mean_gap": _mean(np.array([verdict.gap for verdict in read], dtype=float)),
-        "mean_option_mass": _mean(np.array([verdict.option_mass for verdict in read], dtype=float)),
+        "mean_gap": _mean(gap),
+        "mean_option_mass": _mean(mass),
     }
-    if len(longer):
-        metrics["longer_wins_rate"] = _mean(longer)
-    decided = [
-        verdict
-        for verdict in read
-        if correct[verdict.id, verdict.index_a] != correct[verdict.id, verdict.index_b]
-    ]
+    uneven = longer != 0
+    if uneven.any():
+        won = judge_readings.judged_right(soft[uneven], longer[uneven] > 0)
+        metrics["longer_wins_rate"] = _mean(won)
+    decided = [one for one in read if correct[one.id, one.index_a] != correct[one.id, one.index_b]]
     metrics["agreement"] = (
         against_truth(decided, correct, num_tokens, seed) if decided else {"pairs": 0}
     )
@@ -86,10 +74,7 @@ def headline(metrics: Mapping[str, Any]) -> dict[str, int | float]:
 
 
 def against_truth(
-    verdicts: Sequence[Verdict],
-    correct: Mapping[tuple[str, int], bool],
-    num_tokens: Mapping[tuple[str, int], int],
-    seed: int,
+    verdicts: Sequence[Verdict], correct: Facts, num_tokens: Facts, seed: int
 ) -> dict[str, Any]:
     """How often the judge is right about pairs of one right and one wrong completion.
 
@@ -99,18 +84,12 @@ def against_truth(
     the pairs of equally long ones, of which length says nothing. Pairs are averaged within
     problems, intervals are bootstrapped over problems.
     """
-    p12, p21, soft = _readings(verdicts)
+    p12, p21, soft = _columns(verdicts, "p12", "p21", "probability")
     a_right = np.array([correct[verdict.id, verdict.index_a] for verdict in verdicts])
     problems = [verdict.id for verdict in verdicts]
+    longer = _longer(verdicts, num_tokens)
     single = judge_readings.single_order_right(p12, p21, a_right)
     averaged = judge_readings.judged_right(soft, a_right)
-    metrics: dict[str, Any] = {"pairs": len(verdicts), "problems": len(set(problems))}
-    longer = np.array(
-        [
-            num_tokens[verdict.id, verdict.index_a] - num_tokens[verdict.id, verdict.index_b]
-            for verdict in verdicts
-        ]
-    )
     by_length = judge_readings.judged_right(0.5 + 0.5 * np.sign(longer), a_right)
     columns = {
         "single_order": single,
@@ -119,40 +98,38 @@ def against_truth(
         "longer_wins": by_length,
         "beyond_length": averaged - by_length,
     }
+    metrics: dict[str, Any] = {"pairs": len(verdicts), "problems": len(set(problems))}
     metrics |= _intervals(problems, columns, seed)
-    equal = longer == 0
-    if equal.any():
-        of_equal = [problem for problem, same in zip(problems, equal, strict=True) if same]
+    equal = np.flatnonzero(longer == 0)
+    if len(equal):
+        of_equal = [problems[pair] for pair in equal]
         metrics |= _intervals(of_equal, {"equal_length": averaged[equal]}, seed)
-        metrics["equal_length_pairs"] = int(equal.sum())
+        metrics["equal_length_pairs"] = len(equal)
     return metrics
 
 
 def flip_rates(found: Mapping[str, Sequence[tuple[str, float]]], seed: int) -> dict[str, Any]:
     """Share of verdicts that each attack flips; `all` of them; `control`, for comparison."""
     attacks = [flip for name, flips in found.items() if name != "control" for flip in flips]
-    groups = {"all": attacks, **found}
-    return {
-        name: {"readings": len(flips)}
-        | (
-            _intervals(
-                [problem for problem, _ in flips],
-                {"flipped": np.array([flipped for _, flipped in flips])},
-                seed,
-            )["flipped"]
-            if flips
-            else {}
-        )
-        for name, flips in groups.items()
-    }
+    metrics: dict[str, Any] = {}
+    for name, flips in {"all": attacks, **found}.items():
+        metrics[name] = {"readings": len(flips)}
+        if flips:
+            problems, flipped = zip(*flips, strict=True)
+            metrics[name] |= _intervals(problems, {"flipped": np.array(flipped)}, seed)["flipped"]
+    return metrics
 
 
-def _readings(
-    verdicts: Sequence[Verdict],
-) -> tuple[Float[np.ndarray, " pair"], Float[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
-    rows = [(verdict.p12, verdict.p21, verdict.probability) for verdict in verdicts]
-    columns = np.array(rows, dtype=float).T
-    return columns[0], columns[1], columns[2]
+def _columns(verdicts: Sequence[Verdict], *names: str) -> Float[np.ndarray, "name pair"]:
+    rows = [[getattr(verdict, name) for verdict in verdicts] for name in names]
+    return np.array(rows, dtype=float)
+
+
+def _longer(verdicts: Sequence[Verdict], num_tokens: Facts) -> Int[np.ndarray, " pair"]:
+    """By how many tokens A is longer than B."""
+    return np.array(
+        [num_tokens[one.id, one.index_a] - num_tokens[one.id, one.index_b] for one in verdicts]
+    )
 
 
 def _intervals(
@@ -162,17 +139,11 @@ def _intervals(
     found = bootstrap_means(means, num_resamples=NUM_RESAMPLES, confidence=CONFIDENCE, seed=seed)
     return {
         name: {
-            "value": round(float(value), DIGITS),
-            "low": round(float(low), DIGITS),
-            "high": round(float(high), DIGITS),
+            bound: round(float(numbers[at]), DIGITS) for bound, numbers in found._asdict().items()
         }
-        for name, value, low, high in zip(columns, *found, strict=True)
+        for at, name in enumerate(columns)
     }
 
 
-def _rate(flags: Sequence[bool] | Bool[np.ndarray, " pair"]) -> float:
-    return round(float(np.mean(flags)), DIGITS) if len(flags) else 0.0
-
-
-def _mean(values: Float[np.ndarray, " pair"]) -> float:
-    return round(float(values.mean()), DIGITS)
+def _mean(values: Sequence[bool] | Float[np.ndarray, " pair"]) -> float:
+    return round(float(np.mean(values)), DIGITS)

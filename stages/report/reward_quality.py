@@ -1,20 +1,24 @@
-"""How good a reward model is on held-out pairs, and an outcome model on held-out completions."""
+"""How good a reward model is on held-out pairs, and an outcome model on held-out completions.
+
+Rows of one problem are no independent evidence: they are averaged first, and intervals are over
+problems. The calibration error is over rows, with problems drawn whole.
+"""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from stages.algorithms.statistics import calibration, score_quality
-from stages.algorithms.statistics.intervals import problem_numbers
+from stages.algorithms.statistics import calibration, intervals, score_quality
+from stages.algorithms.statistics.intervals import problem_means, problem_numbers
 from stages.records.preferences import Outcome, Preference
-from stages.report.problem_interval import (
-    Interval,
-    QualityConfig,
-    calibration_error,
-    over_problems,
-)
+from stages.report.estimates import rounded
+from stages.report.evaluation_config import QualityConfig
+
+Interval = dict[str, float]
+"""`{value, low, high}`."""
 
 
 def of_pairs(
@@ -24,10 +28,6 @@ def of_pairs(
     seed: int,
 ) -> dict[str, Any]:
     """Accuracy, likelihood, calibration and what lengths have to do with it, with intervals.
-
-    Pairs of one problem share completions and are no independent evidence: they are averaged
-    first, and intervals are over problems; the calibration error is over pairs, with problems
-    drawn whole.
 
     Args:
         pairs: held out; their labels may be soft.
@@ -46,7 +46,7 @@ def of_pairs(
         none.
 
     Raises:
-        ValueError: no pairs.
+        ValueError: no pairs, or scores that are not finite.
     """
     if not pairs:
         raise ValueError(
@@ -55,34 +55,36 @@ def of_pairs(
         )
     problems = problem_numbers([pair.id for pair in pairs])
     labels = np.array([pair.probability for pair in pairs])
-    margins = _margins(scores)
+    margins = np.subtract(*_finite(scores, "reward").T)
     right = 0.5 + 0.5 * np.sign(margins) * np.sign(labels - 0.5)
     decided = labels != 0.5
-    longer = _longer(pairs)
+    better = np.where(labels >= 0.5, 1, -1)
+    longer = np.array([len(one.chosen_ids) - len(one.rejected_ids) for one in pairs]) * better
+    mean = partial(over_problems, problems=problems, config=config, seed=seed)
 
-    def accuracy(among: np.ndarray) -> Interval | None:
+    def accuracy(among: Bool[np.ndarray, " pair"]) -> dict[str, Any] | None:
         kept = among & decided
-        return over_problems(right[kept], problems[kept], config, seed)
+        found = over_problems(right[kept], problems[kept], config, seed)
+        return found and found | {"pairs": int(kept.sum())}
 
+    likelihood = labels * np.logaddexp(0.0, -margins) + (1 - labels) * np.logaddexp(0.0, margins)
+    sides = np.stack([labels, 1 - labels])
+    entropy = -(sides * np.log(np.where(sides > 0, sides, 1.0))).sum(axis=0)
     buckets = score_quality.length_buckets(longer, config.length_edges)
-    likelihood, entropy = _cross_entropy(margins, labels), _entropy(labels)
     return {
         "pairs": len(pairs),
         "problems": int(problems.max()) + 1,
         "undecided_pairs": int((~decided).sum()),
-        "accuracy": accuracy(decided),
-        "tie_rate": over_problems((margins == 0.0).astype(np.float64), problems, config, seed),
-        "negative_log_likelihood": over_problems(likelihood, problems, config, seed, is_rate=False),
-        "label_entropy": over_problems(entropy, problems, config, seed, is_rate=False),
+        "accuracy": over_problems(right[decided], problems[decided], config, seed),
+        "tie_rate": mean((margins == 0.0).astype(np.float64)),
+        "negative_log_likelihood": mean(likelihood, is_rate=False),
+        "label_entropy": mean(entropy, is_rate=False),
         "expected_calibration_error": calibration_error(
             *calibration.preferred_side(margins, labels), problems, config, seed
         ),
-        "length_matched_accuracy": _counted(
-            accuracy,
-            score_quality.matched_lengths(longer, tolerance=config.length_tolerance) & decided,
-        ),
+        "length_matched_accuracy": accuracy(np.abs(longer) <= config.length_tolerance),
         "accuracy_by_length_difference": {
-            name: _counted(accuracy, inside & decided) for name, inside in buckets.items()
+            name: accuracy(inside) for name, inside in buckets.items()
         },
     }
 
@@ -95,18 +97,9 @@ def of_outcomes(
 ) -> dict[str, Any]:
     """AUC, accuracy, likelihood and calibration of P(right) = sigmoid(score), with intervals.
 
-    All are means over problems of the mean over a problem's completions, and intervals are over
-    problems; the calibration error is over completions, with problems drawn whole.
-
     The model learned P(right) where right and wrong are equally likely beforehand
-    (`rewards/balanced_outcomes`), and is tested on completions as they come: all but the AUC
-    also tell how far these are from half right.
-
-    Args:
-        rows: completions, as the policy samples them.
-        scores: of each.
-        config: bins and intervals.
-        seed: of the resamples.
+    (`rewards/balanced_outcomes`), and is tested on completions as the policy samples them: all but
+    the AUC also tell how far these are from half right.
 
     Returns:
         `right_share`: of the completions. `auc`: within a problem, over the problems that have
@@ -120,78 +113,90 @@ def of_outcomes(
     """
     if not rows:
         raise ValueError("expected held-out completions, found none: give a pool of the split dev")
-    if not np.isfinite(scores).all():
-        raise ValueError(
-            "expected finite scores, found some that are not: the outcome model diverged. Look "
-            "at its loss, lower its learning rate and rerun."
-        )
+    scores = _finite(scores, "outcome")
     problems = problem_numbers([row.id for row in rows])
     right = np.array([row.right for row in rows])
-    scores, outcomes = scores.astype(np.float64), right.astype(np.float64)
-    verdicts = 0.5 + 0.5 * np.sign(scores) * np.sign(outcomes - 0.5)
-    likelihood = np.logaddexp(0.0, np.where(right, -scores, scores))
+    outcomes = right.astype(np.float64)
     of_problem = [
         score_quality.auc(scores[problems == number], right[problems == number])
         for number in range(int(problems.max()) + 1)
     ]
     areas = np.array([one for one in of_problem if one is not None])
-    right_share = over_problems(outcomes, problems, config, seed)
-    share = 0.0 if right_share is None else right_share["value"]
+    mean = partial(over_problems, problems=problems, config=config, seed=seed)
+    right_share = mean(outcomes)
+    assert right_share is not None
+    likelihood = np.logaddexp(0.0, np.where(right, -scores, scores))
     return {
         "completions": len(rows),
         "problems": len(of_problem),
         "problems_with_both": len(areas),
         "right_share": right_share,
         "auc": over_problems(areas, np.arange(len(areas)), config, seed),
-        "accuracy": over_problems(verdicts, problems, config, seed),
-        "one_verdict_accuracy": max(share, 1 - share),
-        "negative_log_likelihood": over_problems(likelihood, problems, config, seed, is_rate=False),
+        "accuracy": mean(0.5 + 0.5 * np.sign(scores) * np.sign(outcomes - 0.5)),
+        "one_verdict_accuracy": max(right_share["value"], 1 - right_share["value"]),
+        "negative_log_likelihood": mean(likelihood, is_rate=False),
         "expected_calibration_error": calibration_error(
-            _probability(scores), outcomes, problems, config, seed
+            np.exp(-np.logaddexp(0.0, -scores)), outcomes, problems, config, seed
         ),
     }
 
 
-def _margins(scores: Float[np.ndarray, "pair 2"]) -> Float[np.ndarray, " pair"]:
-    found = scores.astype(np.float64)
-    if not np.isfinite(found).all():
+def _finite(scores: np.ndarray, model: str) -> Float[np.ndarray, "..."]:
+    if not np.isfinite(scores).all():
         raise ValueError(
-            "expected finite scores, found some that are not: the reward model diverged. Look at "
-            "its loss, lower its learning rate and rerun."
+            f"expected finite scores, found some that are not: the {model} model diverged. Look at "
+            f"its loss, lower its learning rate and rerun."
         )
-    return found[:, 0] - found[:, 1]
+    return scores.astype(np.float64)
 
 
-def _longer(pairs: Sequence[Preference]) -> Int[np.ndarray, " pair"]:
-    """Tokens of the completion that the label prefers minus tokens of the other."""
-    return np.array(
-        [
-            (len(pair.chosen_ids) - len(pair.rejected_ids)) * (1 if pair.probability >= 0.5 else -1)
-            for pair in pairs
-        ],
-        dtype=np.int64,
+def over_problems(
+    values: Float[np.ndarray, " row"],
+    problems: Int[np.ndarray, " row"],
+    config: QualityConfig,
+    seed: int,
+    *,
+    is_rate: bool = True,
+) -> Interval | None:
+    """The mean over problems of the mean of each problem's rows; None without rows.
+
+    A rate that is 0 or 1 on every problem has Wilson's interval: a bootstrap would claim
+    certainty.
+    """
+    if not len(values):
+        return None
+    means = problem_means(values[:, None], problems)
+    total = float(means.sum())
+    if is_rate and (not means.any() or (means == 1.0).all()):
+        bounds = intervals.wilson_interval(round(total), len(means), confidence=config.confidence)
+        return _named(total / len(means), *bounds)
+    found = intervals.bootstrap_means(
+        means, num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed
+    )
+    return _named(*(float(column[0]) for column in found))
+
+
+def calibration_error(
+    probabilities: Float[np.ndarray, " row"],
+    outcomes: Float[np.ndarray, " row"],
+    problems: Int[np.ndarray, " row"],
+    config: QualityConfig,
+    seed: int,
+) -> Interval:
+    """The expected calibration error; its interval draws problems too."""
+    return _named(
+        *calibration.expected_calibration_error(
+            probabilities,
+            outcomes,
+            problems,
+            num_bins=config.num_bins,
+            binning=config.binned_by(),
+            num_resamples=config.num_bootstrap,
+            confidence=config.confidence,
+            seed=seed,
+        )
     )
 
 
-def _cross_entropy(
-    margins: Float[np.ndarray, " pair"], labels: Float[np.ndarray, " pair"]
-) -> Float[np.ndarray, " pair"]:
-    """What `losses/reward_and_value_losses` is, in float64 and without overflow."""
-    return labels * np.logaddexp(0.0, -margins) + (1 - labels) * np.logaddexp(0.0, margins)
-
-
-def _entropy(labels: Float[np.ndarray, " pair"]) -> Float[np.ndarray, " pair"]:
-    """-p log p - (1 - p) log (1 - p), which is 0 at p = 0 and 1."""
-    sides = np.stack([labels, 1 - labels])
-    return -(sides * np.log(np.where(sides > 0, sides, 1.0))).sum(axis=0)
-
-
-def _counted(accuracy: Any, among: np.ndarray) -> dict[str, Any] | None:
-    """The accuracy on some pairs, with how many they are."""
-    found = accuracy(among)
-    return None if found is None else found | {"pairs": int(among.sum())}
-
-
-def _probability(scores: Float[np.ndarray, " completion"]) -> Float[np.ndarray, " completion"]:
-    """sigmoid(score), without overflow."""
-    return np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
+def _named(value: float, low: float, high: float) -> Interval:
+    return {"value": rounded(value), "low": rounded(low), "high": rounded(high)}

@@ -1,6 +1,9 @@
 """Step labels in numbers: how many, what they cost, how sure they are, and how right.
 
-`audit` compares estimated labels with the truth, at every number of completions.
+`audit` compares estimated labels with the truth, and tells what fewer completions would have said.
+Labels are made of K completions of a prefix, of which c reach the right answer. Any k of the K are
+k completions too, so what k would have said is known from c alone, without chance: the average over
+all subsets of size k.
 
 What is counted is the verdict "wrong": precision is the share of the steps labelled wrong that
 are wrong, recall the share of the wrong steps that are labelled so, over the estimated labels
@@ -11,25 +14,21 @@ error (the very step must be found), `correct_accuracy` over those without, `f1`
 mean, as ProcessBench has them (Zheng et al. 2024, section 3.3,
 https://arxiv.org/abs/2412.06559).
 
-Wang et al. 2024 audited 160 steps by hand and found 86 % of hard labels right at K = 4, fewer
-at larger K (section 5.3, figure 4). Here every step of every solution is known, K is varied on
-the same completions, without chance (`statistics/step_label_audit`), and wrong steps and right
-ones are told apart.
+Wang et al. 2024 (https://arxiv.org/abs/2312.08935) audited 160 steps by hand and found 86 % of hard
+labels right at K = 4, fewer at larger K (section 5.3, figure 4).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Annotated, Any
 
 import numpy as np
+from jaxtyping import Float
 from pydantic import Field
 
-from stages.algorithms.statistics.intervals import Intervals, bootstrap_ratios
-from stages.algorithms.statistics.step_label_audit import (
-    first_error_probability,
-    min_right,
-    wrong_probability,
-)
+from stages.algorithms.statistics.intervals import bootstrap_ratios, problem_numbers
 from stages.params import Params
 from stages.records.steps import PrefixCount, StepLabels
 
@@ -77,27 +76,37 @@ def audit(
     """
     solutions = [one for one in solutions if one.num_right]
     assert solutions, "no estimated label"
-    problems = {one.id: row for row, one in enumerate({one.id: one for one in solutions}.values())}
+    problems = problem_numbers([one.id for one in solutions])
     rules = {"hard": 0.0} | {f"soft_{threshold}": threshold for threshold in config.thresholds}
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    found: dict[str, dict[str, dict[str, Any]]] = {rule: {} for rule in rules}
     for rule, threshold in rules.items():
-        found[rule] = {}
         for k in sizes(num_completions):
-            sums = np.zeros((2, len(problems), len(RATIOS)))
-            for one in solutions:
-                sums[:, problems[one.id]] += _counts(one, num_completions, k, threshold)
+            sums = np.zeros((2, int(problems.max()) + 1, len(RATIOS)))
+            for problem, one in zip(problems, solutions, strict=True):
+                sums[:, problem] += _counts(one, num_completions, k, threshold)
             intervals = bootstrap_ratios(
-                sums[0],
-                sums[1],
+                *sums,
                 num_resamples=config.num_bootstrap,
                 confidence=config.confidence,
                 seed=seed,
             )
-            found[rule][str(k)] = _named(intervals)
+            named: dict[str, Any] = {
+                name: None
+                if np.isnan(bounds[0])
+                else {
+                    bound: round(float(number), DIGITS)
+                    for bound, number in zip(intervals._fields, bounds, strict=True)
+                }
+                for name, *bounds in zip(RATIOS, *intervals, strict=True)
+            }
+            named["f1"] = _harmonic(named["error_accuracy"], named["correct_accuracy"])
+            found[rule][str(k)] = named
     return found
 
 
-def _counts(one: Audited, num_completions: int, k: int, threshold: float) -> np.ndarray:
+def _counts(
+    one: Audited, num_completions: int, k: int, threshold: float
+) -> Float[np.ndarray, "2 ratio"]:
     """Numerators and denominators of `RATIOS`, expected over the subsets of k completions."""
     needed = min_right(threshold, k)
     estimated = [
@@ -117,25 +126,57 @@ def _counts(one: Audited, num_completions: int, k: int, threshold: float) -> np.
     )
 
 
-def _named(intervals: Intervals) -> dict[str, Any]:
-    columns = zip(RATIOS, *intervals, strict=True)
-    named: dict[str, Any] = {
-        name: None
-        if np.isnan(value)
-        else {
-            bound: round(float(number), 6)
-            for bound, number in zip(("value", "low", "high"), (value, low, high), strict=True)
-        }
-        for name, value, low, high in columns
-    }
-    return named | {"f1": _harmonic(named["error_accuracy"], named["correct_accuracy"])}
+def min_right(threshold: float, num_completions: int) -> int:
+    """The fewest right completions whose share is at least `threshold`; of threshold 0, one.
+
+    A label says "right" from so many on. Threshold 0 is Math-Shepherd's hard estimation, "any
+    completion reaches the answer" (Wang et al. 2024, eq. 3); any other cuts the soft estimation
+    (eq. 4). With threshold 0.5 and 5 completions: 3.
+    """
+    assert 0.0 <= threshold <= 1.0, threshold
+    # As it is written: the binary 0.1 times 10 would be more than 1.
+    return max(1, math.ceil(Fraction(repr(threshold)) * num_completions))
+
+
+def wrong_probability(
+    num_right: int, num_completions: int, *, subset_size: int, needed: int
+) -> float:
+    """P(the label says "wrong") with k = `subset_size` of the K completions, c of them right.
+
+        P(X < needed),   X hypergeometric: P(X = x) = C(c, x) C(K - c, k - x) / C(K, k)
+
+    The expectation over all subsets, without bias for what fresh completions would say, as
+    pass@k is (Chen et al. 2021, eq. 1, https://arxiv.org/abs/2107.03374), which is 1 minus
+    this for `needed` 1. With c = 1, K = 4, k = 2, `needed` 1: C(3, 2) / C(4, 2) = 0.5.
+    """
+    assert 0 <= num_right <= num_completions, (num_right, num_completions)
+    assert 1 <= subset_size <= num_completions, (subset_size, num_completions)
+    assert needed >= 1, needed
+    fewer = sum(
+        math.comb(num_right, x) * math.comb(num_completions - num_right, subset_size - x)
+        for x in range(min(needed, subset_size + 1))
+    )
+    return fewer / math.comb(num_completions, subset_size)
+
+
+def first_error_probability(wrong: Sequence[float], first: int) -> float:
+    """P(the first step labelled "wrong" is step `first`); -1: none is.
+
+        wrong[first] prod_{i < first} (1 - wrong[i]),   or prod_i (1 - wrong[i])
+
+    The labels of one solution come from completions of different prefixes, so they are
+    independent. With wrong = [0.5, 0.2]: 0.5 for 0, 0.5 times 0.2 = 0.1 for 1, 0.4 for -1.
+    """
+    assert -1 <= first < len(wrong), (first, len(wrong))
+    before = wrong if first == -1 else wrong[:first]
+    return math.prod(1.0 - one for one in before) * (1.0 if first == -1 else wrong[first])
 
 
 def _harmonic(first: dict[str, float] | None, second: dict[str, float] | None) -> float | None:
     if first is None or second is None:
         return None
     a, b = first["value"], second["value"]
-    return round(2 * a * b / (a + b), 6) if a + b else 0.0
+    return round(2 * a * b / (a + b), DIGITS) if a + b else 0.0
 
 
 def summarise(
@@ -157,52 +198,40 @@ def summarise(
     solutions = [row for row, _ in rows]
     estimates = [count for _, counts in rows for count in counts]
     sampled = {(count.id, tuple(count.prefix_ids)): count for count in estimates}.values()
-    num_steps = sum(len(row.steps) for row in solutions)
-    generated = sum(count.generated_tokens for count in sampled)
-    metrics: dict[str, Any] = {
-        "problems": len({row.id for row in solutions}),
-        "solutions": len(solutions),
-        "cut_completions": num_cut,
-        "answers_right": _share([bool(row.correct) for row in solutions]),
-        "steps": num_steps,
-        "estimated_labels": len(estimates),
-        "completed_prefixes": len(sampled),
-        "tokens_per_label": _ratio(generated, len(estimates)),
-        "interval_width": _ratio(sum(one.high - one.low for one in estimates), len(estimates)),
-        "labelled_right": _share(
-            [label >= 0.5 for row in solutions for label in row.labels if label is not None]
-        ),
-    }
-    known = [(row, counts) for row, counts in rows if row.true_labels is not None]
-    truths = [row.true_labels or [] for row, _ in known]
-    right_answers = [truth for (row, _), truth in zip(known, truths, strict=True) if row.correct]
-    metrics |= {
-        "truly_right": _share([right for truth in truths for right in truth]),
-        "right_answers_with_a_wrong_step": _share([not all(truth) for truth in right_answers]),
-        "audit": _audit(known, config, seed) if known and estimates else {},
-    }
-    return metrics
-
-
-def _audit(
-    known: Sequence[tuple[StepLabels, Sequence[PrefixCount]]], config: AuditConfig, seed: int
-) -> dict[str, Any]:
-    sizes = {count.num_completions for _, counts in known for count in counts}
-    assert len(sizes) == 1, sizes
-    solutions = [
+    labels = [label for row in solutions for label in row.labels if label is not None]
+    known = [(row, counts, row.true_labels) for row, counts in rows if row.true_labels is not None]
+    audited = [
         Audited(
             id=row.id,
             num_right=[count.num_right for count in counts],
             correct=bool(row.correct),
-            true_labels=row.true_labels or [],
+            true_labels=truth,
         )
-        for row, counts in known
+        for row, counts, truth in known
     ]
-    return audit(solutions, config, num_completions=sizes.pop(), seed=seed)
+    drawn = {count.num_completions for _, counts, _ in known for count in counts}
+    assert len(drawn) <= 1, drawn
+    return {
+        "problems": len({row.id for row in solutions}),
+        "solutions": len(solutions),
+        "cut_completions": num_cut,
+        "answers_right": _mean([bool(row.correct) for row in solutions]),
+        "steps": sum(len(row.steps) for row in solutions),
+        "estimated_labels": len(estimates),
+        "completed_prefixes": len(sampled),
+        "tokens_per_label": _ratio(sum(one.generated_tokens for one in sampled), len(estimates)),
+        "interval_width": _mean([one.high - one.low for one in estimates]),
+        "labelled_right": _mean([label >= 0.5 for label in labels]),
+        "truly_right": _mean([right for one in audited for right in one.true_labels]),
+        "right_answers_with_a_wrong_step": _mean(
+            [not all(one.true_labels) for one in audited if one.correct]
+        ),
+        "audit": audit(audited, config, num_completions=drawn.pop(), seed=seed) if drawn else {},
+    }
 
 
-def _share(flags: Sequence[bool]) -> float | None:
-    return _ratio(sum(flags), len(flags))
+def _mean(values: Sequence[bool] | Sequence[float]) -> float | None:
+    return _ratio(sum(values), len(values))
 
 
 def _ratio(above: int | float, below: int) -> float | None:

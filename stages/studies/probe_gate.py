@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from stages.algorithms.statistics import crossed_means, intervals
-from stages.algorithms.statistics.holm import holm_adjusted
+from stages.algorithms.statistics.crossed_means import holm_adjusted
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from stages.algorithms.statistics import crossed_design, crossed_means
-from stages.algorithms.statistics.crossed_design import Variances, Wanted
-from stages.algorithms.statistics.crossed_means import CrossedMeans
-from stages.algorithms.statistics.holm import holm_adjusted
+from stages.algorithms.statistics import crossed_means
+from stages.algorithms.statistics.crossed_means import CrossedMeans, Wanted, holm_adjusted
 from stages.studies.markdown import rounded
 
 
@@ -150,28 +148,17 @@ def design(
     number does; absent where the difference is resolved, or exactly 0.
     """
     num_seeds, num_problems = shape
-    seed, problem, rest = (float(variance[0]) for variance in mean.spread)
-    known = Variances(
-        seed=None if num_seeds == 1 else seed,
-        problem=problem,
-        rest=rest,
-        pooled=bool(mean.pooled[0]),
-    )
+    known = mean.variances()
+    least = crossed_means.detectable(known, wanted, num_seeds=num_seeds, num_problems=num_problems)
     found: dict[str, Any] = {
-        "seed_deviation": None if known.seed is None else rounded([seed**0.5])[0],
-        "detectable": rounded(
-            [
-                crossed_design.detectable(
-                    known, wanted, num_seeds=num_seeds, num_problems=num_problems
-                )
-            ]
-        )[0],
+        "seed_deviation": None if known.seed is None else rounded([known.seed**0.5])[0],
+        "detectable": rounded([least])[0],
     }
     effect = float(mean.value[0])
     if resolved or effect == 0.0:
         return found
-    problems = crossed_design.problems_needed(known, effect, wanted, num_seeds=num_seeds)
-    seeds = crossed_design.seeds_needed(known, effect, wanted, num_problems=num_problems)
+    problems = crossed_means.problems_needed(known, effect, wanted, num_seeds=num_seeds)
+    seeds = crossed_means.seeds_needed(known, effect, wanted, num_problems=num_problems)
     return found | {
         "more_problems": None if problems is None else max(0, problems - num_problems),
         "more_seeds": None if seeds is None else max(0, seeds - num_seeds),

@@ -6,6 +6,7 @@ over on one axis: Gao et al., "Scaling Laws for Reward Model Overoptimization" (
 https://arxiv.org/abs/2210.10760.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -23,14 +24,6 @@ def pass_at_k(num_samples: int, num_correct: int, *, k: int) -> float:
     (Chen et al. 2021, https://arxiv.org/abs/2107.03374), equation 1.
 
     With N = 4, c = 1, k = 2: three of the six pairs hold the right sample, so 0.5.
-
-    Args:
-        num_samples: N.
-        num_correct: c, from 0 to N.
-        k: from 1 to N.
-
-    Returns:
-        The probability; 0 when c = 0, 1 when fewer than k samples are wrong.
     """
     assert 0 <= num_correct <= num_samples, (num_correct, num_samples)
     assert 1 <= k <= num_samples, (k, num_samples)
@@ -63,27 +56,18 @@ def best_of_n(
 
     With scores (1, 2, 3), quality (0, 1, 0), n = 2: of the three pairs, one is won by
     the sample scored 2 and two by the one scored 3, so 1/3. With scores (1, 2, 2) the
-    upper two win all three pairs and share them: 1/2.
-
-    Args:
-        scores: what the selection is by; any monotone transform gives the same result.
-        quality: what is expected, for example 1.0 where the answer is right.
-        n: from 1 to N.
-
-    Returns:
-        The expectation; for n = 1 the plain mean of `quality`.
+    upper two win all three pairs and share them: 1/2. A monotone transform of the scores changes
+    nothing.
     """
     num_samples = len(scores)
     assert 1 <= n <= num_samples, (n, num_samples)
     assert np.isfinite(scores).all(), "scores must be finite"
     order = np.argsort(scores, kind="stable")
-    sorted_scores, sorted_quality = scores[order], quality[order]
-    starts = np.flatnonzero(np.diff(sorted_scores, prepend=-np.inf))
-    ends = [*starts[1:].tolist(), num_samples]
+    starts = np.flatnonzero(np.diff(scores[order], prepend=-np.inf)).tolist()
     expected = 0.0
-    for start, end in zip(starts.tolist(), ends, strict=True):
+    for start, end in itertools.pairwise([*starts, num_samples]):
         won = math.comb(end, n) - math.comb(start, n)
-        expected += won / math.comb(num_samples, n) * float(sorted_quality[start:end].mean())
+        expected += won / math.comb(num_samples, n) * float(quality[order[start:end]].mean())
     return expected
 
 
@@ -110,14 +94,8 @@ def level_weights(
         p(s) = F(s) - F(below s),    q(s) = F(s)^n - F(below s)^n
 
     Completions of one score share its q as they share its p: which of the tied draws is taken
-    is left to chance.
-
-    Args:
-        scores: of a pool of N completions of one problem, repeated ones included.
-        n: from 1; it may be larger than N.
-
-    Returns:
-        p and q, each summing to 1.
+    is left to chance. `scores` are of a pool of N completions of one problem, repeated ones
+    included; n may be larger than N.
     """
     assert n >= 1, n
     assert len(scores), "an empty pool"
@@ -162,11 +140,6 @@ def distinct_cost(counts: Sequence[int], costs: Sequence[float], *, n: int) -> f
     values (rarefaction: Hurlbert 1971, "The Nonconcept of Species Diversity").
 
     With counts (2, 1), costs (10, 7), n = 2: the three pairs hold 10, 17 and 17, so 44/3.
-
-    Args:
-        counts: how many samples have each value.
-        costs: of each value.
-        n: from 1 to N.
     """
     num_samples = sum(counts)
     assert 1 <= n <= num_samples, (n, num_samples)

@@ -11,11 +11,10 @@ Kind = Literal["last", "min", "product", "mean"]
 
 
 def last(scores: Sequence[float]) -> float:
-    """The last step's: P(right so far) once all has been said.
+    """The last step's, for scores learned from completions, which already foresee the end.
 
-    For scores learned from completions, which already say what the end will be. Zhang et al.,
-    "The Lessons of Developing Process Reward Models in Mathematical Reasoning" (2025),
-    section 3.4, https://arxiv.org/abs/2501.07301
+    Zhang et al., "The Lessons of Developing Process Reward Models in Mathematical Reasoning"
+    (2025), section 3.4, https://arxiv.org/abs/2501.07301
     """
     return scores[-1]
 
@@ -43,12 +42,8 @@ def mean(scores: Sequence[float]) -> float:
     return math.fsum(scores) / len(scores)
 
 
-KINDS: dict[Kind, Callable[[Sequence[float]], float]] = {
-    "last": last,
-    "min": lowest,
-    "product": product,
-    "mean": mean,
-}
+Combine = Callable[[Sequence[float]], float]
+KINDS: dict[Kind, Combine] = {"last": last, "min": lowest, "product": product, "mean": mean}
 """Their names in params.yaml and in choices."""
 
 
@@ -73,19 +68,12 @@ def survivors(
 
     With scores (.9, .2, .9, .8), all of one tree, the first and third one solution, `keep` = 2:
     the first and the fourth.
-
-    Args:
-        scores: finite; higher is better.
-        trees: the tree of each, any numbers.
-        solutions: equal where two candidates are the same solution.
-        keep: places in each tree.
     """
     assert keep >= 1, keep
     assert np.isfinite(scores).all(), "scores must be finite"
-    order = np.lexsort((np.arange(len(scores)), -scores, trees))
     found: list[int] = []
     taken: dict[int, set[int]] = {}
-    for candidate in order.tolist():
+    for candidate in np.lexsort((-scores, trees)).tolist():
         own = taken.setdefault(int(trees[candidate]), set())
         solution = int(solutions[candidate])
         if len(own) < keep and solution not in own:

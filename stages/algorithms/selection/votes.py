@@ -34,15 +34,6 @@ def majority_vote(
 
     With sizes (2 right, 1 wrong), none unreadable, n = 2: one of the three pairs holds
     both right samples and wins; the other two are ties: 1/3 + 2/3 * 1/2 = 2/3.
-
-    Args:
-        class_sizes: how many samples gave each answer; answers are already grouped by value.
-        class_is_right: which answers are right (none, one, or more).
-        num_unreadable: samples without an answer.
-        ns: subset sizes, each from 1 to N.
-
-    Returns:
-        For each of `ns`, the probability.
     """
     num_samples = int(class_sizes.sum()) + num_unreadable
     assert ns and min(ns) >= 1 and max(ns) <= num_samples, (ns, num_samples)  # noqa: PT018
@@ -63,18 +54,13 @@ def _ways_of_others(
     """Σ_m W_top(d, m) / (1 + m) for every number d of other samples up to `largest`."""
     ways = np.zeros((largest + 1, largest // top + 1))
     ways[0, 0] = 1.0
-    for size in others:
-        with_class = np.zeros_like(ways)
-        for drawn in range(min(size, top - 1, largest) + 1):
-            with_class[drawn:] += math.comb(size, drawn) * ways[: largest + 1 - drawn]
-        if size >= top and largest >= top:
-            tied = ways[: largest + 1 - top, :-1]
-            with_class[top:, 1:] += math.comb(size, top) * tied
-        ways = with_class
-    with_unreadable = np.zeros_like(ways)
-    for drawn in range(min(num_unreadable, largest) + 1):
-        with_unreadable[drawn:] += math.comb(num_unreadable, drawn) * ways[: largest + 1 - drawn]
-    return np.sum(with_unreadable / (1.0 + np.arange(ways.shape[1])), axis=1)
+    for size, most in [*((size, top - 1) for size in others), (num_unreadable, num_unreadable)]:
+        before, ways = ways, np.zeros_like(ways)
+        for drawn in range(min(size, most, largest) + 1):
+            ways[drawn:] += math.comb(size, drawn) * before[: largest + 1 - drawn]
+        if most < top <= min(size, largest):
+            ways[top:, 1:] += math.comb(size, top) * before[: largest + 1 - top, :-1]
+    return np.sum(ways / (1.0 + np.arange(ways.shape[1])), axis=1)
 
 
 UNREADABLE = -1
@@ -109,9 +95,6 @@ def weighted_vote(
         weights: of each sample, not negative.
         answer_is_right: for each number of an answer.
         subsets: rows of sample numbers, none twice in a row.
-
-    Returns:
-        The mean over the subsets.
     """
     assert (weights >= 0.0).all() and np.isfinite(weights).all(), "a weight is a number from 0 up"  # noqa: PT018
     if not len(answer_is_right):
@@ -137,12 +120,8 @@ def nested_subsets(
 
     The first n of an order are a random subset of n, drawn without replacement, and part of its
     subset of any larger n. Methods that see the same orders are compared on the same subsets
-    (common random numbers), so what the draws do to both cancels in their difference.
-
-    Args:
-        num_samples: N.
-        num_draws: the standard error of a mean over subsets shrinks with its square root.
-        seed: the orders are a function of it, N and `num_draws` alone.
+    (common random numbers), so what the draws do to both cancels in their difference. The standard
+    error of a mean over subsets shrinks with the square root of `num_draws`.
     """
-    stream = np.random.default_rng(seed)
-    return stream.permuted(np.tile(np.arange(num_samples), (num_draws, 1)), axis=1)
+    orders = np.tile(np.arange(num_samples), (num_draws, 1))
+    return np.random.default_rng(seed).permuted(orders, axis=1)

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from stages.algorithms.statistics.intervals import Interval, percentiles, resamples
 
 Binning = Callable[[Float[np.ndarray, " sample"], int], Int[np.ndarray, " sample"]]
 """Probabilities and a number of bins -> the bin of each, from 0."""
@@ -21,14 +22,6 @@ class ReliabilityBin:
     """How often it came true: the mean outcome."""
     count: int
     """Predictions in the bin, at least 1."""
-
-
-class ErrorInterval(NamedTuple):
-    """The expected calibration error with the bounds of its confidence interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 def equal_mass(
@@ -69,8 +62,7 @@ def preferred_side(
     A tie has confidence 1/2 and outcome 1/2: it prefers neither.
     """
     confidence = 1.0 / (1.0 + np.exp(-np.abs(margins)))
-    sides = np.sign(margins)
-    return confidence, 0.5 + sides * (labels - 0.5)
+    return confidence, 0.5 + np.sign(margins) * (labels - 0.5)
 
 
 def reliability_bins(
@@ -80,14 +72,7 @@ def reliability_bins(
     num_bins: int,
     binning: Binning,
 ) -> list[ReliabilityBin]:
-    """The bins that have members, by rising confidence; a bin without any is absent.
-
-    Args:
-        probabilities: predicted, in [0, 1].
-        outcomes: what came true: 0, 1, or a soft label between.
-        num_bins: K.
-        binning: `equal_mass` or `equal_width`.
-    """
+    """The bins that have members, by rising confidence; arguments as below."""
     bins = binning(probabilities, num_bins)
     return [
         ReliabilityBin(
@@ -109,7 +94,7 @@ def expected_calibration_error(
     num_resamples: int,
     confidence: float,
     seed: int,
-) -> ErrorInterval:
+) -> Interval:
     """Mean distance between confidence and accuracy over the bins, with a bootstrap interval.
 
         ECE = Σ_b count_b / N |accuracy_b - confidence_b| = Σ_b |Σ_{i in b} (q_i - y_i)| / N
@@ -122,7 +107,7 @@ def expected_calibration_error(
     the value. Compare models on the same predictions and K only.
 
     Args:
-        probabilities: q, predicted.
+        probabilities: q, predicted, in [0, 1].
         outcomes: y, what came true: 0, 1, or a soft label between.
         problems: the number of each prediction's problem, from 0.
         num_bins: K.
@@ -137,13 +122,8 @@ def expected_calibration_error(
     gaps = np.zeros((num_problems, num_bins))
     np.add.at(gaps, (problems, bins), probabilities - outcomes)
     counts = np.bincount(problems, minlength=num_problems).astype(np.float64)
-    stream = np.random.default_rng(seed)
-    errors = np.empty(num_resamples)
-    for resample in range(num_resamples):
-        drawn = stream.integers(0, num_problems, num_problems)
-        times = np.bincount(drawn, minlength=num_problems)
-        errors[resample] = np.abs(times @ gaps).sum() / (times @ counts)
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(errors, [tail, 1.0 - tail])
+    draws = resamples(num_problems, num_resamples, seed)
+    errors = np.array([np.abs(times @ gaps).sum() / (times @ counts) for times in draws])
+    low, high = percentiles(errors, confidence)
     value = float(np.abs(gaps.sum(axis=0)).sum() / len(probabilities))
-    return ErrorInterval(value, float(low), float(high))
+    return Interval(value, float(low), float(high))

@@ -1,5 +1,13 @@
-"""A mean over training seeds and over problems, with a t interval for both kinds of chance."""
+"""Means over training seeds and problems: t intervals for both kinds of chance, tests, and plans.
 
+How small a difference an experiment could see and how large it must be: `detectable`,
+`problems_needed`, `seeds_needed` (for one seed: Miller 2024, https://arxiv.org/abs/2411.00640,
+section 5), by the t distribution: the power of a test is taken to be that of a shifted t.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -7,6 +15,8 @@ from jaxtyping import Bool, Float
 from scipy import special  # pyright: ignore[reportMissingTypeStubs]
 
 Columns = Float[np.ndarray, " column"]
+MOST = 10**9
+"""Problems or seeds beyond which an experiment is called impossible."""
 
 
 class Spread(NamedTuple):
@@ -18,6 +28,18 @@ class Spread(NamedTuple):
     """Variance of what a problem adds under every seed; of a single seed, of all there is."""
     rest: Columns
     """Variance of what is left in a cell, the chance of its samples included; 0 of one seed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variances:
+    """The `Spread` of one column."""
+
+    seed: float | None
+    """None: a single seed was trained, and of others nothing is known."""
+    problem: float
+    rest: float
+    pooled: bool
+    """As in `CrossedMeans`; it is then expected again."""
 
 
 class CrossedMeans(NamedTuple):
@@ -35,6 +57,12 @@ class CrossedMeans(NamedTuple):
     pooled: Bool[np.ndarray, " column"]
     """Whether the seeds differ so little that they have the rest's degrees of freedom."""
     spread: Spread
+
+    def variances(self, column: int = 0) -> Variances:
+        """What an experiment is planned by."""
+        seed, problem, rest = (float(of_columns[column]) for of_columns in self.spread)
+        known = None if math.isnan(seed) else seed
+        return Variances(seed=known, problem=problem, rest=rest, pooled=bool(self.pooled[column]))
 
 
 def estimate(
@@ -60,19 +88,16 @@ def estimate(
     R takes the place of A where A < R, which no true spread of the seeds makes likely; and where
     even A < R / 2, from three seeds on, R's degrees of freedom (S - 1)(P - 1) that of S - 1. Two
     seeds cannot tell a spread of 0 from luck. R / 2 is by simulation: with R itself, 95 % intervals
-    of three seeds hold the truth 92 times of a hundred where seeds differ a little, with nothing
-    at all always.
+    of three seeds hold the truth 92 times of a hundred where seeds differ a little.
 
-    Of a single seed the interval is over problems alone: B / P with P - 1 degrees of freedom. It
-    says nothing of another training run.
+    Of a single seed the interval is over problems alone, B / P with P - 1 degrees of freedom, and
+    says nothing of another training run. A column of equal cells has an interval of width zero.
 
     Why no bootstrap: three seeds, drawn with replacement, know too little of a spread. At 95 %,
     where seeds differ, one of both factors (Davison and Hinkley 1997, section 3.8; Owen 2007,
     https://arxiv.org/abs/0711.2373) holds the truth 77 times of a hundred with three seeds, 86 with
     five; this one of three to eight holds it 93 to 97 times (simulated in the tests), and 97 to
-    99 where they do not differ. Two seeds are never too sure: 96 to 100.
-
-    A column whose cells are all the same has an interval of width zero.
+    99 where they do not differ, of two seeds 96 to 100.
 
     Args:
         values: at least two problems. For a difference of two methods, the column of differences,
@@ -95,17 +120,14 @@ def estimate(
         left = values - by_seed[:, None] - by_problem + mean
         rest = np.square(left).sum(axis=(0, 1)) / rest_degrees
         pooled = (seed < rest / 2.0) & (num_seeds > 2)
-        seed_degrees = np.where(pooled, float(rest_degrees), float(num_seeds - 1))
-        variance, degrees = satterthwaite(
-            seed, problem, rest, seed_degrees, num_seeds=num_seeds, num_problems=num_problems
-        )
+        variance, degrees = _satterthwaite(seed, problem, rest, pooled, values.shape[:2])
         spread = Spread(
             np.maximum(seed - rest, 0.0) / num_problems,
             np.maximum(problem - rest, 0.0) / num_seeds,
             rest,
         )
     error = np.sqrt(variance)
-    half = t_quantile(1.0 - (1.0 - confidence) / 2.0, degrees) * error
+    half = special.stdtrit(degrees, 1.0 - (1.0 - confidence) / 2.0) * error
     ratio = np.divide(
         np.abs(mean), error, out=np.where(mean == 0.0, 0.0, np.inf), where=error > 0.0
     )
@@ -113,27 +135,115 @@ def estimate(
     return CrossedMeans(mean, mean - half, mean + half, error, degrees, p_value, pooled, spread)
 
 
-def t_quantile(probability: float, degrees: Columns) -> Columns:
-    """What Student's t with so many degrees of freedom stays below, with this probability."""
-    return np.asarray(special.stdtrit(degrees, probability))
-
-
-def satterthwaite(
+def _satterthwaite(
     seed: Columns,
     problem: Columns,
     rest: Columns,
-    seed_degrees: Columns,
-    *,
-    num_seeds: int,
-    num_problems: int,
+    pooled: Bool[np.ndarray, " column"],
+    shape: tuple[int, ...],
 ) -> tuple[Columns, Columns]:
-    """The mean's variance and its degrees of freedom, from the mean squares A, B and R.
-
-    The formulas are those of `estimate`; `seed_degrees` are those of A, S - 1 or the rest's.
-    """
+    """The mean's variance and degrees of freedom from A, B and R; see `estimate`."""
+    num_seeds, num_problems = shape
     rest_degrees = float((num_seeds - 1) * (num_problems - 1))
+    seed_degrees = np.where(pooled, rest_degrees, float(num_seeds - 1))
     of_seeds = np.maximum(seed, rest)
     total = of_seeds + np.maximum(problem - rest, 0.0)
     unsure = of_seeds**2 / seed_degrees + problem**2 / (num_problems - 1) + rest**2 / rest_degrees
     degrees = np.divide(total**2, unsure, out=np.full_like(total, rest_degrees), where=unsure > 0.0)
     return total / (num_seeds * num_problems), degrees
+
+
+def holm_adjusted(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment of several p-values, in the order given.
+
+    With the m p-values sorted, p_(1) <= ... <= p_(m),
+
+        adjusted_(i) = max_{j <= i} min(1, (m - j + 1) p_(j))
+
+    Calling significant what is at most alpha after adjustment errs anywhere in the table with
+    probability at most alpha, whatever the dependence between the comparisons; nowhere weaker
+    than Bonferroni's m p. "A Simple Sequentially Rejective Multiple Test Procedure" (Holm 1979).
+
+    With (0.01, 0.04, 0.03): (0.03, 0.06, 0.06).
+    """
+    values = np.array(p_values)
+    order = np.argsort(values, kind="stable")
+    falling = np.arange(len(values), 0, -1) * values[order]
+    adjusted = np.empty(len(values))
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, falling))
+    return adjusted.tolist()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What a test is asked for."""
+
+    significance: float
+    """Of the two-sided test, for example 0.05; of one of m comparisons adjusted by Holm, 0.05 / m
+    is on the safe side."""
+    power: float
+    """Probability that it sees the difference, for example 0.8."""
+
+
+def detectable(spread: Variances, wanted: Wanted, *, num_seeds: int, num_problems: int) -> float:
+    """The smallest true mean difference that S seeds and P problems show.
+
+        (t_{1 - significance/2} + t_{power}) sqrt(v_seed / S + v_problem / P + v_rest / (S P))
+
+    with Satterthwaite's degrees of freedom of the expected mean squares, as in `estimate`; of a
+    single seed, without A and R, P - 1.
+
+    With v_seed 0, v_rest 0, v_problem 0.16, one seed, 101 problems, significance 0.05, power 0.8:
+    (1.984 + 0.845) sqrt(0.16 / 101) = 0.1126.
+    """
+    assert 0.0 < wanted.significance < 1.0, wanted
+    assert 0.0 < wanted.power < 1.0, wanted
+    if spread.seed is None:
+        assert num_seeds == 1, "of other seeds nothing is known"
+        variance, degrees = (spread.problem + spread.rest) / num_problems, float(num_problems - 1)
+    else:
+        assert num_seeds > 1, "the spread of several seeds was estimated: plan with several"
+        columns = _satterthwaite(
+            np.array([spread.rest + num_problems * spread.seed]),
+            np.array([spread.rest + num_seeds * spread.problem]),
+            np.array([spread.rest]),
+            np.array([spread.pooled and num_seeds > 2]),
+            (num_seeds, num_problems),
+        )
+        variance, degrees = (float(column[0]) for column in columns)
+    chances = np.array([1.0 - wanted.significance / 2.0, wanted.power])
+    return float(special.stdtrit(degrees, chances).sum()) * math.sqrt(variance)
+
+
+def problems_needed(
+    spread: Variances, effect: float, wanted: Wanted, *, num_seeds: int
+) -> int | None:
+    """How many such problems show a true mean difference of `effect`; None: no number does."""
+    return _fewest(
+        lambda p: detectable(spread, wanted, num_seeds=num_seeds, num_problems=p), effect
+    )
+
+
+def seeds_needed(
+    spread: Variances, effect: float, wanted: Wanted, *, num_problems: int
+) -> int | None:
+    """How many such seeds do; None: no number does, or one seed says nothing of others."""
+    if spread.seed is None:
+        return None
+    return _fewest(
+        lambda s: detectable(spread, wanted, num_seeds=s, num_problems=num_problems), effect
+    )
+
+
+def _fewest(detectable_with: Callable[[int], float], effect: float) -> int | None:
+    """The smallest number from 2 on whose detectable difference is at most `effect`."""
+    assert effect != 0.0, "an effect of 0 cannot be detected"
+    low, high = 1, 2
+    while detectable_with(high) > abs(effect):
+        low, high = high, 2 * high
+        if high > MOST:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if detectable_with(middle) <= abs(effect) else (middle, high)
+    return high

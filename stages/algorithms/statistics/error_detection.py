@@ -1,7 +1,6 @@
 """How well the first wrong step of a solution is found: ProcessBench's accuracies, F1, threshold.
 
-A solution with a wrong step is *erroneous*, its answer is the index of the first wrong step; of
-a *correct* one it is -1.
+The answer to an *erroneous* solution is the index of its first wrong step, to a *correct* one -1.
 
     error accuracy   = share of the erroneous solutions whose first error is found exactly
     correct accuracy = share of the correct solutions in which no error is found
@@ -18,17 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from stages.algorithms.statistics.intervals import Interval, percentiles, resamples
+
 NO_ERROR = -1
 """The answer where there is no error."""
 NAMES = ("error_accuracy", "correct_accuracy", "f1")
-
-
-class Interval(NamedTuple):
-    """A number with the bounds of its confidence interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 def first_below(scores: Sequence[float], threshold: float) -> int:
@@ -64,9 +57,8 @@ def found_intervals(
 ) -> dict[str, Interval]:
     """Error accuracy, correct accuracy and F1, each with a bootstrap interval over problems.
 
-    Problems are drawn with replacement, all solutions of one together, and the three numbers are
-    computed anew from each draw. A draw without an erroneous or a correct solution has no F1
-    and is left out. An accuracy of 0 or 1 has an interval of no width: every draw agrees.
+    All solutions of a problem are drawn together. A draw without an erroneous or a correct
+    solution has no F1 and is left out. An accuracy of 0 or 1 has an interval of no width.
 
     Args:
         predicted: the step found in each solution, or -1.
@@ -74,14 +66,14 @@ def found_intervals(
         problems: the number of each solution's problem, from 0.
         num_resamples: of the problems.
         confidence: coverage of the intervals.
-        seed: the draws are a function of it and of the number of problems alone.
+        seed: of the draws.
 
     Raises:
         ValueError: there is no erroneous, or no correct, solution.
     """
     sums = _sums(predicted, first_errors, problems)
     value = _scores(sums.sum(axis=0)[None])[0]
-    drawn = _scores(_drawn(sums, num_resamples, seed))
+    drawn = _drawn(sums, num_resamples, seed)
     return {
         name: _interval(float(value[column]), drawn[:, column], confidence)
         for column, name in enumerate(NAMES)
@@ -101,7 +93,7 @@ def f1_difference(
     """F1 of `predicted` minus F1 of `other` on the same solutions, paired: the same draws."""
     both = [_sums(one, first_errors, problems) for one in (predicted, other)]
     value = [_scores(sums.sum(axis=0)[None])[0, 2] for sums in both]
-    drawn = [_scores(_drawn(sums, num_resamples, seed))[:, 2] for sums in both]
+    drawn = [_drawn(sums, num_resamples, seed)[:, 2] for sums in both]
     return _interval(float(value[0] - value[1]), drawn[0] - drawn[1], confidence)
 
 
@@ -126,14 +118,9 @@ def _sums(
 
 def _drawn(
     sums: Float[np.ndarray, "problem 4"], num_resamples: int, seed: int
-) -> Float[np.ndarray, "resample 4"]:
-    num_problems = len(sums)
-    stream = np.random.default_rng(seed)
-    totals = np.empty((num_resamples, 4))
-    for resample in range(num_resamples):
-        drawn = stream.integers(0, num_problems, num_problems)
-        totals[resample] = np.bincount(drawn, minlength=num_problems) @ sums
-    return totals
+) -> Float[np.ndarray, "resample 3"]:
+    draws = resamples(len(sums), num_resamples, seed)
+    return _scores(np.stack([counts @ sums for counts in draws]))
 
 
 def _scores(totals: Float[np.ndarray, "case 4"]) -> Float[np.ndarray, "case 3"]:
@@ -144,8 +131,7 @@ def _scores(totals: Float[np.ndarray, "case 4"]) -> Float[np.ndarray, "case 3"]:
 
 
 def _interval(value: float, drawn: Float[np.ndarray, " resample"], confidence: float) -> Interval:
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.nanquantile(drawn, [tail, 1.0 - tail])
+    low, high = percentiles(drawn, confidence)
     return Interval(value, float(low), float(high))
 
 
@@ -183,31 +169,28 @@ def best_threshold(
     Raises:
         ValueError: there is no erroneous, or no correct, solution.
     """
-    opens: list[float] = []
-    closes: list[float] = []
-    lowest: list[float] = []
-    for own, first in zip(scores, first_errors, strict=True):
-        if first == NO_ERROR:
-            lowest.append(min(own))
-            continue
-        closing = min(own[:first], default=math.inf)
-        # Never found exactly where an earlier step scores as low.
-        if own[first] < closing:
-            opens.append(own[first])
-            closes.append(closing)
+    solutions = list(zip(scores, first_errors, strict=True))
+    lowest = [min(own) for own, first in solutions if first == NO_ERROR]
+    exact = [
+        (own[first], min(own[:first], default=math.inf))
+        for own, first in solutions
+        if first != NO_ERROR
+    ]
+    # Never found exactly where an earlier step scores as low.
+    opens, closes = np.array([one for one in exact if one[0] < one[1]]).reshape(-1, 2).T
     num_erroneous = len(first_errors) - len(lowest)
     if not num_erroneous or not lowest:
         raise ValueError(
             f"expected erroneous and correct solutions to choose a threshold on, found "
             f"{num_erroneous} erroneous of {len(first_errors)}. Use more solutions."
         )
-    ends = np.unique([one for one in (*opens, *closes, *lowest) if math.isfinite(one)])
+    ends = np.unique([*opens, *closes[np.isfinite(closes)], *lowest])
     # Gap i is (ends[i - 1], ends[i]]; the first begins anywhere and the last has no end.
-    below = np.concatenate([np.array([-math.inf]), ends])
+    below = np.array([-math.inf, *ends])
     found = _up_to(opens, below) - _up_to(closes, below)
     kept = len(lowest) - _up_to(lowest, below)
     f1 = harmonic_mean(found / num_erroneous, kept / len(lowest))
-    left, right = np.clip(below, 0.0, 1.0), np.concatenate([ends, np.array([1.0])])
+    left, right = np.clip(below, 0.0, 1.0), np.array([*ends, 1.0])
     best = max(range(len(f1)), key=lambda gap: (f1[gap], right[gap] - left[gap]))
     threshold = float(left[best] + right[best]) / 2
     if threshold <= below[best]:
@@ -217,6 +200,8 @@ def best_threshold(
     return ChosenThreshold(threshold, float(f1[best]))
 
 
-def _up_to(values: Sequence[float], ends: Float[np.ndarray, " end"]) -> Float[np.ndarray, " end"]:
+def _up_to(
+    values: Sequence[float] | Float[np.ndarray, " value"], ends: Float[np.ndarray, " end"]
+) -> Float[np.ndarray, " end"]:
     """How many of `values` are at most each end."""
     return np.searchsorted(np.sort(values), ends, side="right").astype(np.float64)

@@ -5,7 +5,7 @@ they share its difficulty and are not independent evidence (`problem_means`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -13,12 +13,41 @@ import numpy as np
 from jaxtyping import Float, Int
 
 
+class Interval(NamedTuple):
+    """A number with the bounds of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
 class Intervals(NamedTuple):
-    """Means with the bounds of their confidence intervals, one of each for every column."""
+    """Numbers with the bounds of their confidence intervals, one of each for every column."""
 
     value: Float[np.ndarray, " column"]
     low: Float[np.ndarray, " column"]
     high: Float[np.ndarray, " column"]
+
+
+def resamples(
+    num_problems: int, num_resamples: int, seed: int
+) -> Iterator[Int[np.ndarray, " problem"]]:
+    """How often each problem is drawn in each resample: P draws with replacement of P problems.
+
+    The draws are a function of the three numbers alone: what is compared on the same problems with
+    the same seed is paired.
+    """
+    assert num_problems > 0, "no problems"
+    stream = np.random.default_rng(seed)
+    for _ in range(num_resamples):
+        yield np.bincount(stream.integers(0, num_problems, num_problems), minlength=num_problems)
+
+
+def percentiles(drawn: Float[np.ndarray, "..."], confidence: float) -> Float[np.ndarray, "..."]:
+    """The (1 - confidence)/2 and the (1 + confidence)/2 quantile over resamples, the first axis."""
+    assert 0.0 < confidence < 1.0, confidence
+    tail = (1.0 - confidence) / 2.0
+    return np.nanquantile(drawn, [tail, 1.0 - tail], axis=0)
 
 
 def bootstrap_means(
@@ -28,42 +57,22 @@ def bootstrap_means(
     confidence: float,
     seed: int,
 ) -> Intervals:
-    """Mean of each column over problems, with a percentile interval.
+    """Mean of each column over problems, with a percentile interval of the resampled means.
 
-    P problems are drawn with replacement `num_resamples` times, the same draws for every
-    column; the interval runs from the (1 - confidence)/2 to the (1 + confidence)/2 quantile
-    of the resampled means. For a difference between two methods, or two policies, give the
-    column of differences on the same problems: the draws keep the pairing, so difficulty,
-    which both share, cancels.
+    For a difference between two methods, or two policies, give the column of differences on the
+    same problems: the draws keep the pairing, so difficulty, which both share, cancels.
 
     "An Introduction to the Bootstrap" (Efron and Tibshirani 1993), chapter 13; for why
     problems are paired and clustered: "Adding Error Bars to Evals" (Miller 2024,
-    https://arxiv.org/abs/2411.00640).
+    https://arxiv.org/abs/2411.00640). 2,000 resamples place a bound of a 95 % interval within about
+    0.05 standard errors.
 
     What it cannot do: a column that is constant has an interval of width zero. For a rate
     of which every problem is 0 (or 1), `wilson_interval` has an honest one.
-
-    Args:
-        values: one row a problem, one column a quantity.
-        num_resamples: 2,000 place a bound of a 95 % interval within about 0.05 standard errors.
-        confidence: for example 0.95.
-        seed: the draws are a function of it and of the number of problems alone.
-
-    Returns:
-        Means and bounds, one a column.
     """
-    num_problems = len(values)
-    assert num_problems > 0, "no problems"
-    assert 0.0 < confidence < 1.0, confidence
-    means = np.empty((num_resamples, values.shape[1]))
-    stream = np.random.default_rng(seed)
-    for resample in range(num_resamples):
-        drawn = stream.integers(0, num_problems, num_problems)
-        means[resample] = np.bincount(drawn, minlength=num_problems) @ values
-    means /= num_problems
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(means, [tail, 1.0 - tail], axis=0)
-    return Intervals(values.mean(axis=0), low, high)
+    draws = resamples(len(values), num_resamples, seed)
+    means = np.stack([counts @ values for counts in draws]) / len(values)
+    return Intervals(values.mean(axis=0), *percentiles(means, confidence))
 
 
 def bootstrap_ratios(
@@ -76,42 +85,20 @@ def bootstrap_ratios(
 ) -> Intervals:
     """Sum of each column of `numerators` over that of `denominators`, with its interval.
 
-        sum_problem a / sum_problem b
-
     Precision and recall are such ratios: their denominators are random too, so they are no
-    means over problems. Problems are drawn with replacement, both sums of the same draws, the
-    same draws for every column; the interval runs between the quantiles of the resampled
-    ratios. "An Introduction to the Bootstrap" (Efron and Tibshirani 1993), chapters 6 and 13.
+    means over problems. Both sums are of the same draws. "An Introduction to the Bootstrap" (Efron
+    and Tibshirani 1993), chapters 6 and 13.
 
-    A column whose denominators sum to 0 is NaN: there is nothing to count. A resample in which
-    that happens says nothing and is left out of that column's quantiles.
-
-    Args:
-        numerators: one row a problem, one column a ratio; counts, or expected counts.
-        denominators: of the same shape, not negative.
-        num_resamples: see `bootstrap_means`.
-        confidence: for example 0.95.
-        seed: the draws are a function of it and of the number of problems alone.
+    A column whose denominators (not negative) sum to 0 is NaN: there is nothing to count. A
+    resample in which that happens says nothing and is left out of that column's quantiles.
     """
-    num_problems = len(numerators)
     assert numerators.shape == denominators.shape, (numerators.shape, denominators.shape)
-    assert num_problems > 0, "no problems"
-    assert 0.0 < confidence < 1.0, confidence
-    stream = np.random.default_rng(seed)
-    ratios = np.empty((num_resamples, numerators.shape[1]))
-    for resample in range(num_resamples):
-        drawn = stream.integers(0, num_problems, num_problems)
-        counts = np.bincount(drawn, minlength=num_problems)
-        ratios[resample] = _divide(counts @ numerators, counts @ denominators)
-    tail = (1.0 - confidence) / 2.0
+    draws = resamples(len(numerators), num_resamples, seed)
+    ratios = np.stack([_divide(one @ numerators, one @ denominators) for one in draws])
     value = _divide(numerators.sum(axis=0), denominators.sum(axis=0))
-    low, high = np.full_like(value, np.nan), np.full_like(value, np.nan)
-    measured = ~np.isnan(value)
-    if measured.any():
-        low[measured], high[measured] = np.nanquantile(
-            ratios[:, measured], [tail, 1.0 - tail], axis=0
-        )
-    return Intervals(value, low, high)
+    unmeasured = np.isnan(value)
+    bounds = percentiles(np.where(unmeasured, 0.0, ratios), confidence)
+    return Intervals(value, *np.where(unmeasured, np.nan, bounds))
 
 
 def _divide(
@@ -132,14 +119,6 @@ def wilson_interval(
     its coverage: Brown, Cai and DasGupta 2001 (https://doi.org/10.1214/ss/1009213286).
 
     With 0 of 10 at 95 %: from 0 to z²/(10 + z²) = 3.8415/13.8415 = 0.2775.
-
-    Args:
-        num_successes: from 0 to `num_trials`.
-        num_trials: independent trials, at least 1.
-        confidence: for example 0.95.
-
-    Returns:
-        The lower and the upper bound, within [0, 1].
     """
     assert 0 <= num_successes <= num_trials, (num_successes, num_trials)
     assert num_trials > 0, "no trials"
@@ -162,12 +141,7 @@ def problem_numbers(ids: Sequence[str]) -> Int[np.ndarray, " row"]:
 def problem_means(
     values: Float[np.ndarray, "row column"], problems: Int[np.ndarray, " row"]
 ) -> Float[np.ndarray, "problem column"]:
-    """The mean of each problem's rows; problems without rows are absent.
-
-    Args:
-        values: one row a pair, or a completion.
-        problems: the number of each row's problem.
-    """
+    """The mean of each problem's rows, by the problems' numbers; those without rows are absent."""
     _, places, counts = np.unique(problems, return_inverse=True, return_counts=True)
     sums = np.zeros((len(counts), values.shape[1]))
     np.add.at(sums, places, values)

@@ -39,15 +39,8 @@ def fit(
 ) -> Float[np.ndarray, "*resample 2"]:
     """(alpha, beta) by linear least squares, every point of the same weight.
 
-    Args:
-        distance: d, not negative.
-        reward: relative to the start.
-        form: which of the two.
-        min_distance: only points farther away than this are fitted; the start never is, for both
-            forms go through it.
-
-    Returns:
-        NaN where fewer than two different distances are left: they fix no curve.
+    Only points farther away than `min_distance` are fitted; the start never is, for both forms go
+    through it. NaN where fewer than two different distances are left: they fix no curve.
     """
     used = distance > min_distance
     columns = np.where(used[..., None], _columns(distance, form), 0.0)
@@ -112,20 +105,14 @@ def change_after_best(
     other way round: the mean is then unbiased for the change after points so chosen. Of points
     that tie the last is taken.
 
-    Args:
-        values: what the best point is chosen by; two problems at least.
-        others: further quantities of the same problems and points, for their change from the
-            same point to the last.
-
-    Returns:
-        The changes of `values`, then those of each of `others`.
+    The best point is chosen by `values`, and what follows are the changes of these, then of each of
+    `others`, from that point to the last.
     """
     num_problems, num_points = values.shape
     assert num_problems >= 2, "no halves of a single problem"
-    rows = np.array(range(num_problems), dtype=np.int64)
-    halves = rows % 2
+    rows = np.arange(num_problems, dtype=np.int64)
     best = np.empty(num_problems, dtype=np.int64)
     for half in (0, 1):
-        means = values[halves != half].mean(axis=0)
-        best[halves == half] = num_points - 1 - int(means[::-1].argmax())
+        means = values[1 - half :: 2].mean(axis=0)
+        best[half::2] = num_points - 1 - int(means[::-1].argmax())
     return [array[:, -1] - array[rows, best] for array in (values, *others)]

@@ -22,16 +22,13 @@ def auc(
 
         AUC = mean over (right i, wrong j) of  1[s_i > s_j] + 1/2 1[s_i = s_j]
 
-    Of one problem only; average it over problems, never pool their scores. A reward model's
-    scores are comparable within a problem, and best-of-n and a group's advantages compare
-    nothing else. A pooled AUC also pays for telling easy problems, whose completions are mostly
-    right, from hard ones: a score that is one number for each problem, and so of no use for
-    choosing among its completions, can have a pooled AUC near 1, and has exactly 1/2 here.
+    Of one problem only; average it over problems, never pool their scores. Best-of-n and a group's
+    advantages compare nothing else. A pooled AUC also pays for telling easy problems, whose
+    completions are mostly right, from hard ones: a score that is one number for each problem, and
+    so of no use for choosing, can have a pooled AUC near 1, and has exactly 1/2 here.
 
-    The statistic of Mann and Whitney 1947; as an area, Hanley and McNeil 1982.
-
-    Returns:
-        The probability, or None where the problem has no right or no wrong completion.
+    The statistic of Mann and Whitney 1947; as an area, Hanley and McNeil 1982. None where the
+    problem has no right or no wrong completion.
     """
     right, wrong = scores[is_right], scores[~is_right]
     if not len(right) or not len(wrong):
@@ -55,10 +52,8 @@ def balanced_accuracy(
 ) -> float | None:
     """Mean of the accuracy on the right ones and on the wrong ones; right is score >= threshold.
 
-    1/2 for one answer to everything, whatever the share of the right ones.
-
-    Returns:
-        The mean, or None where one of the two does not occur.
+    1/2 for one answer to everything, whatever the share of the right ones; None where one of the
+    two does not occur.
     """
     if is_right.all() or not is_right.any():
         return None
@@ -69,12 +64,7 @@ def balanced_accuracy(
 def negative_log_likelihood(
     probabilities: Float[np.ndarray, " sample"], labels: Float[np.ndarray, " sample"]
 ) -> float:
-    """Mean of - p log q - (1 - p) log (1 - q), with q at least 1e-7 from 0 and 1.
-
-    Args:
-        probabilities: q, predicted.
-        labels: p, what came true: 0, 1, or a soft label between.
-    """
+    """Mean of - p log q - (1 - p) log (1 - q), with predictions q and labels p, also soft ones."""
     q = np.clip(probabilities, SMALLEST, 1 - SMALLEST)
     return float(-(labels * np.log(q) + (1 - labels) * np.log1p(-q)).mean())
 
@@ -86,14 +76,10 @@ def spearman(
 
     From -1 to 1. Spearman 1904 (https://doi.org/10.2307/1412159).
 
-    With (1, 2, 3, 4) and (1, 3, 2, 4): 1 - 6 (0 + 1 + 1 + 0) / (4 (16 - 1)) = 0.8.
-
-    Returns:
-        The correlation, or None where one of the two is constant (or there is one sample): ranks
-        without spread say nothing.
+    With (1, 2, 3, 4) and (1, 3, 2, 4): 1 - 6 (0 + 1 + 1 + 0) / (4 (16 - 1)) = 0.8. None where one
+    of the two is constant, or there is one sample: ranks without spread say nothing.
     """
-    a, b = _ranks(first), _ranks(second)
-    a, b = a - a.mean(), b - b.mean()
+    a, b = (ranks - ranks.mean() for ranks in (_ranks(first), _ranks(second)))
     spread = float(np.sqrt((a @ a) * (b @ b)))
     return float(a @ b) / spread if spread > 0 else None
 
@@ -107,24 +93,14 @@ def _ranks(values: Float[np.ndarray, " sample"]) -> Float[np.ndarray, " sample"]
     return mean_ranks[places]
 
 
-def matched_lengths(
-    differences: Int[np.ndarray, " pair"], *, tolerance: int
-) -> Bool[np.ndarray, " pair"]:
-    """Pairs whose lengths differ by at most `tolerance` tokens."""
-    return np.abs(differences) <= tolerance
-
-
 def length_buckets(
     differences: Int[np.ndarray, " pair"], edges: Sequence[int]
 ) -> dict[str, Bool[np.ndarray, " pair"]]:
     """Which pairs are in each bucket, named by its bounds, both of them within.
 
     With edges (-5, 0, 5): "<= -6", "-5 .. -1", "0 .. 4", ">= 5": an edge begins its bucket.
-    Buckets without pairs are there, all False.
-
-    Args:
-        differences: tokens of the better completion minus tokens of the worse one.
-        edges: ascending.
+    Buckets without pairs are there, all False. Differences are tokens of the better completion
+    minus tokens of the worse one.
     """
     assert list(edges) == sorted(set(edges)) and edges, edges  # noqa: PT018
     names = [

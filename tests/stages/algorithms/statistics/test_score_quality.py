@@ -8,7 +8,6 @@ from stages.algorithms.statistics.score_quality import (
     auc,
     balanced_accuracy,
     length_buckets,
-    matched_lengths,
     negative_log_likelihood,
     spearman,
 )
@@ -119,12 +118,6 @@ def test_only_order_counts():
 @pytest.mark.parametrize("constant", [[2, 2, 2], [1]])
 def test_without_spread_there_is_none(constant):
     assert rank_correlation_of(constant, range(len(constant))) is None
-
-
-def test_lengths_match_up_to_the_tolerance_on_both_sides():
-    assert matched_lengths(np.array([-3, -2, 0, 2, 3]), tolerance=2).tolist() == [
-        False, True, True, True, False,
-    ]  # fmt: skip
 
 
 def test_an_edge_begins_its_bucket_and_every_pair_is_in_one():
