@@ -20,7 +20,7 @@ from stages.models import prompting
 from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import lines
-from stages.rewards import answer_checker, answer_readings
+from stages.rewards import answer_checker
 from stages.runtime import outputs, process, runs
 from stages.sources import catalogue, quarantine, splitting
 from stages.sources.catalogue import PreparationConfig
@@ -65,7 +65,7 @@ def main() -> None:
             max_completion_tokens=section.max_completion_tokens,
             readable=answer_checker.states_an_answer,
         )
-        rate = answer_readings.check_rate(len(encoded.demonstrations), encoded.unreadable)
+        rate = answer_checker.check_rate(len(encoded.demonstrations), encoded.unreadable)
         screened.reject(encoded.rejected)
         screened.check_share(section.max_bad_share)
         learned = prompting.demonstrate(other, tokenizer, section.max_message_tokens)

@@ -16,7 +16,7 @@ from pathlib import Path
 from stages import params, rows
 from stages.params import Params
 from stages.rewards import reward_file
-from stages.rewards.composition_config import Composition
+from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
 from stages.rows import BASE, DATA, Row
 from stages.runtime import outputs, process, runs

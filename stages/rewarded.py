@@ -12,7 +12,7 @@ import pydantic
 from stages.loops import group_preset, ppo_preset
 from stages.params import PRESET
 from stages.rewards import reward_file
-from stages.rewards.composition_config import Composition
+from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
 from stages.tables import POLICIES, REWARDS, Tables
 

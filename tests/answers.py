@@ -4,7 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stages.records.problems import Prompt
+from stages.rewards.judged import Available
 from stages.sampler import Sample
+
+NOTHING = Available(max_new_tokens=1)
+"""Enough for components that look at the completions alone."""
 
 
 @dataclass

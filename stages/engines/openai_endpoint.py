@@ -21,7 +21,7 @@ from stages.chooser import Choice
 from stages.engines import endpoint_reply
 from stages.engines.endpoint_reply import AnswerCache, EndpointJudge, Reply
 from stages.rewards.feedback import prompts
-from stages.rewards.feedback.untrusted_text import defuse
+from stages.rewards.feedback.prompts import defuse
 
 URL = "POSTTRAIN_JUDGE_URL"
 KEY = "POSTTRAIN_JUDGE_API_KEY"

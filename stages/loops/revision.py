@@ -18,10 +18,10 @@ from stages.params import Params
 from stages.records.preferences import Revision
 from stages.rewards.feedback.principles import CONSTITUTIONS, Principle
 from stages.rewards.feedback.prompts import (
+    REVISION_VERSIONS,
     Style,
     critique_message,
     revision_message,
-    revision_version,
 )
 from stages.rewards.feedback.revisions import Answer
 from stages.sampler import Sample, Sampler
@@ -110,7 +110,7 @@ def rounds(
                 split=split,
                 round=number,
                 principle=principles[i].name,
-                version=revision_version(config.style),
+                version=REVISION_VERSIONS[config.style],
                 original=texts[i],
                 critique=decode(critiques[i].token_ids),
                 critique_ids=critiques[i].token_ids,

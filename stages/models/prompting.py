@@ -12,7 +12,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models.model_tokenizer import eos_id
 from stages.records.problems import Demonstration, Exchange, Problem, Prompt
-from stages.rewards.feedback.untrusted_text import defuse
+from stages.rewards.feedback.prompts import defuse
 
 TASK = "solve"
 PLACEHOLDER = "{question}"

@@ -21,7 +21,7 @@ class ProblemResult:
     greedy_correct: bool
     """Whether the greedy completion's answer is right."""
     greedy_strict: bool
-    """The same, read strictly: `rewards/answer_readings`."""
+    """The same, read strictly: `rewards/answer_checker`."""
     greedy_lenient: bool
     mean_accuracy: float
     """`num_correct` / N: the accuracy of one random sample."""

@@ -15,10 +15,17 @@ limit (`symbolic_equality`). Nothing that a model wrote is evaluated here.
 
 Against a gold number, unevaluated arithmetic (`48 + 24`) is wrong: the working is
 not the answer. Roots and powers (`\sqrt{16}`, `10^3`) are given to math-verify.
+
+A policy that only learned to write `#### n` gains much under the `strict` reading and nothing under
+the `lenient` one: side by side they tell a gain in format from a gain in skill. After the strict
+and flexible readings of GSM8K in the Language Model Evaluation Harness (Gao et al. 2024,
+https://doi.org/10.5281/zenodo.12608602); departure: theirs are two patterns that can each be right
+where the other is wrong; here right by the strict reading is right by the checker, and that is
+right by the lenient one.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from stages.rewards import symbolic_equality
@@ -55,15 +62,10 @@ def statements(completion: str) -> Iterator[str]:
 
 
 def _content(text: str, opening: re.Match[str]) -> str | None:
-    match opening[0]:
-        case "####":
-            found = _LINE.match(text, opening.end())
-        case "\\boxed":
-            return _boxed(text, opening.end())
-        case "<answer>":
-            found = _TAGGED.match(text, opening.end())
-        case _:
-            found = _SENTENCE.match(text, opening.end())
+    if opening[0] == "\\boxed":
+        return _boxed(text, opening.end())
+    form = {"####": _LINE, "<answer>": _TAGGED}.get(opening[0], _SENTENCE)
+    found = form.match(text, opening.end())
     if found is None:
         return None
     content = found[1].strip()
@@ -84,8 +86,6 @@ def _boxed(text: str, start: int) -> str | None:
     return None
 
 
-__all__ = ["canonical", "extract", "is_correct", "matches", "read_gold", "states_an_answer"]
-
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _FUNCTIONS = frozenset(("sqrt", "pi", "sin", "cos", "tan", "log", "ln", "exp", "oo", "abs"))
@@ -94,12 +94,7 @@ _ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
 
 
 def is_correct(completion: str, gold: str) -> bool:
-    """Whether the last final answer that `completion` states equals `gold`.
-
-    Args:
-        completion: what the model wrote.
-        gold: the gold answer itself (`1,234`), not a text that states it.
-    """
+    """Whether the last final answer that `completion` states equals the gold answer itself."""
     answer = extract(completion)
     return answer is not None and matches(answer, gold)
 
@@ -141,14 +136,19 @@ def read_gold(text: str) -> str | None:
     text = text.strip()
     if canonical(text) is not None:
         return text
-    answer = extract(text)
-    return answer if answer is not None and canonical(answer) is not None else None
+    return extract(text) if states_an_answer(text) else None
 
 
 def states_an_answer(completion: str) -> bool:
     """Whether `completion` states a final answer, the last of which can be read."""
     answer = extract(completion)
     return answer is not None and canonical(answer) is not None
+
+
+def states_one_answer(completion: str) -> bool:
+    """Whether `completion` states exactly one final answer, which can be read."""
+    stated = list(islice(statements(completion), 2))
+    return len(stated) == 1 and canonical(stated[0]) is not None
 
 
 def _is_expression(text: str) -> bool:
@@ -164,6 +164,7 @@ def _is_expression(text: str) -> bool:
 
 _ANSWER_LINE = re.compile(r"####[ \t]*[^\n<]+")
 _WORKING = re.compile(r"[A-Za-z0-9]")
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
 def has_format(completion: str) -> bool:
@@ -171,10 +172,51 @@ def has_format(completion: str) -> bool:
     working, _, last_line = completion.rstrip().rpartition("\n")
     if not _ANSWER_LINE.fullmatch(last_line) or not _WORKING.search(working):
         return False
-    stated = list(islice(statements(completion), 2))
-    return len(stated) == 1 and "####" not in working and canonical(stated[0]) is not None
+    return "####" not in working and states_one_answer(completion)
 
 
-def format_reward(completion: str) -> float:
-    """1.0 for a completion that has the format, else 0.0."""
-    return float(has_format(completion))
+def strict(completion: str, gold: str) -> bool:
+    """Whether the last line is `#### n` and the checker finds it right."""
+    last_line = completion.rstrip().rpartition("\n")[2]
+    return _ANSWER_LINE.fullmatch(last_line) is not None and is_correct(completion, gold)
+
+
+def lenient(completion: str, gold: str) -> bool:
+    """Whether the checker finds it right, or the last number of the text, stated or not, is."""
+    if is_correct(completion, gold):
+        return True
+    numbers = _NUMBER.findall(completion[-MAX_INSPECTED:])
+    return bool(numbers) and matches(numbers[-1].rstrip(","), gold)
+
+
+MIN_RATE = 0.9
+
+
+def check_rate(num_read: int, unreadable: Sequence[str]) -> float:
+    """The share of known-good solutions of which the checker reads a final answer.
+
+    A format that the checker does not understand looks like a policy that is always wrong: every
+    reward is 0 and nothing says why. So it is an error, found before any training.
+
+    Args:
+        num_read: solutions with a readable final answer.
+        unreadable: for each of the others, why it was rejected.
+
+    Raises:
+        ValueError: the share is below 90 %, or there is no solution at all.
+    """
+    total = num_read + len(unreadable)
+    if total == 0:
+        raise ValueError(
+            "no problem of the train split has a solution, so there is nothing to imitate: "
+            "train_sft needs demonstrations. Add solutions to the data, or name their column."
+        )
+    rate = num_read / total
+    if rate < MIN_RATE:
+        raise ValueError(
+            f"the answer checker reads a final answer in {rate:.1%} of {total} solutions; at "
+            f"least {MIN_RATE:.0%} are needed, or rewards would be silently zero. One that it "
+            f"cannot read: {unreadable[0]}. End solutions with `#### 42`, `\\boxed{{42}}`, "
+            f"`<answer>42</answer>` or `The answer is 42.`"
+        )
+    return rate

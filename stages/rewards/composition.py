@@ -1,19 +1,181 @@
-"""A reward made of named components, each weighted, and each logged by itself.
+"""A reward made of named components, each weighted, and each logged by itself: `by: rule`.
 
 Of every component: its value for each completion -> cap -> normalise -> times its weight. Then
 they are added. Whatever is wrong with a component stops the run: no reward is 0 for lack of one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float
+from pydantic import Field, StringConstraints, model_validator
 from torch import Tensor
 
-from stages.algorithms.group_advantages import normalised_sum, weighted_sum
-from stages.rewards.component import Component
-from stages.rewards.composition_config import Composition, NormaliseParts, SumParts
+from stages.algorithms.group_advantages import group_zscore, normalised_sum, weighted_sum
+from stages.params import Params
 from stages.rewards.judged import Answered, Available, Judged, shown
+from stages.rewards.model_components import ModelComponent
+from stages.rewards.text_components import TextComponent
+
+
+class Plain(Params):
+    """As they are."""
+
+    kind: Literal["none"]
+
+
+class Standardised(Params):
+    """(value - mean) / (std + eps); exactly 0 where all of them are equal."""
+
+    kind: Literal["batch", "group"]
+    """Over all completions that are judged together, or over those of a prompt."""
+    ddof: int = Field(ge=0, le=1)
+    """n - ddof divides the variance."""
+    eps: float = Field(gt=0)
+    """Added to the standard deviation."""
+
+
+class Cap(Params):
+    """Bounds that a component's values are cut at; null: none on that side."""
+
+    low: float | None
+    """No value counts for less."""
+    high: float | None
+    """No value counts for more."""
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> "Cap":
+        if self.low is None and self.high is None:
+            raise ValueError("a cap without a bound: write cap: null")
+        if self.low is not None and self.high is not None and self.low >= self.high:
+            raise ValueError(f"low {self.low} is not below high {self.high}")
+        return self
+
+
+class Component(Params):
+    """What is measured, and how much of it is paid."""
+
+    value: Annotated[TextComponent | ModelComponent, Field(discriminator="kind")]
+    weight: float
+    """What 1 of it is worth; below 0 it is punished."""
+    cap: Cap | None
+    """Of its values as they are found; null: none."""
+    normalise: Annotated[Plain | Standardised, Field(discriminator="kind")]
+    """Of its values as they are capped."""
+
+    def capped(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """The values, or step rewards, within the cap."""
+        return values if self.cap is None else values.clamp(min=self.cap.low, max=self.cap.high)
+
+    def paid_at_end(self, judged: Judged, groups: Sequence[int]) -> Float[Tensor, " batch"]:
+        """What each completion is paid at its end: capped, then in units of its spread.
+
+        Where steps are paid the cap is theirs (`step_grids`): a cap above 0 would pay each
+        completion for the 0 that it is worth as a whole.
+        """
+        totals = torch.tensor(judged.totals, dtype=torch.float32)
+        values = self.capped(totals) if judged.step_rewards is None else totals
+        if self.normalise.kind == "none":
+            return values
+        ids = torch.tensor(groups if self.normalise.kind == "group" else [0] * len(groups))
+        ddof, eps = self.normalise.ddof, self.normalise.eps
+        return group_zscore(values, ids, counted=torch.ones_like(ids) > 0, ddof=ddof, eps=eps)
+
+
+TAKEN = frozenset(("mean", "std", "accuracy"))
+"""`reward/mean` and the like are logged of the whole."""
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_]*$")]
+STEPS_AS_THEY_ARE = (
+    "gives step rewards, which are paid as they are: it needs normalise: {kind: none}, and the "
+    "reward combine: {kind: sum}"
+)
+
+
+class SumParts(Params):
+    """The components times their weights, added."""
+
+    kind: Literal["sum"]
+
+
+class NormaliseParts(Params):
+    """GDPO: each normalised within its group first; the sum is whitened over the batch."""
+
+    kind: Literal["normalise"]
+    ddof: int = Field(ge=0, le=1)
+    """n - ddof divides a component's variance."""
+    eps: float = Field(gt=0)
+    """Added to its standard deviation."""
+
+
+class Composition(Params):
+    """What a completion is worth: components by name, and how they are combined."""
+
+    components: dict[Name, Component] = Field(min_length=1)
+    combine: Annotated[SumParts | NormaliseParts, Field(discriminator="kind")]
+
+    @model_validator(mode="after")
+    def _parts_go_together(self) -> "Composition":
+        if taken := sorted(self.components.keys() & TAKEN):
+            raise ValueError(f"a component named {taken[0]}: reward/{taken[0]} is of the whole")
+        twice = [name for name, part in self.components.items() if part.normalise.kind != "none"]
+        if self.combine.kind == "normalise" and twice:
+            raise ValueError(
+                f"combine normalise normalises every component: {twice[0]} needs "
+                "normalise: {kind: none}"
+            )
+        for name, part in self.components.items():
+            if part.value.kind == "process" and self.rescales(name):
+                raise ValueError(f"component {name} of kind process {STEPS_AS_THEY_ARE}")
+        scored = sorted(self.kinds() & {"scorer", "process"})
+        if scored and self.needs_judge():
+            raise ValueError(
+                f"components of kind judge and {scored[0]}: the one asks a policy, the other a "
+                "model that scores, and a reward has one model: leave one of them out"
+            )
+        return self
+
+    def check_group_size(self, size: int, where: str) -> None:
+        """Raise a ValueError where a judge would compare single completions: `where` says so."""
+        if self.needs_judge() and size < 2:
+            raise ValueError(
+                f"{where} is {size}: a reward with a component of kind judge compares the "
+                "completions of a prompt with each other: at least 2"
+            )
+
+    def check_lengths(self, max_new_tokens: int) -> None:
+        """Raise a ValueError if a stretch before the length limit is longer than a completion."""
+        for name, part in self.components.items():
+            if part.value.kind == "overlong" and part.value.buffer > max_new_tokens:
+                raise ValueError(
+                    f"{name}.value.buffer {part.value.buffer} is more than max_new_tokens "
+                    f"{max_new_tokens}: it is the last stretch before that limit"
+                )
+
+    def kinds(self) -> frozenset[str]:
+        """What is measured."""
+        return frozenset(part.value.kind for part in self.components.values())
+
+    def needs_model(self) -> bool:
+        """Whether a model is asked."""
+        return bool(self.kinds() & {"scorer", "process", "judge"})
+
+    def needs_judge(self) -> bool:
+        """Whether that model must be a policy, which compares completions."""
+        return "judge" in self.kinds()
+
+    def needs_own(self) -> bool:
+        """Whether the row must name a file of stages/rewards/own/."""
+        return "own" in self.kinds()
+
+    def rescales(self, name: str) -> bool:
+        """Whether what a component says is normalised, by itself or with all others."""
+        return self.combine.kind == "normalise" or self.components[name].normalise.kind != "none"
+
+    def compares(self) -> set[str]:
+        """Among which completions values are normalised: none, `batch`, `group`, or both."""
+        found = {part.normalise.kind for part in self.components.values()} - {"none"}
+        return found | ({"batch", "group"} if self.combine.kind == "normalise" else set())
 
 
 def compose(composition: Composition, answered: Answered, available: Available) -> Judged:
@@ -24,31 +186,22 @@ def compose(composition: Composition, answered: Answered, available: Available) 
             naming the component and the completion.
     """
     # By name: the order of keys in params.yaml is in no hash, so it may change no sum.
-    components = dict(sorted(composition.components.items()))
-    found = {
-        name: value(name, component, answered, available) for name, component in components.items()
-    }
-    weights = torch.tensor([component.weight for component in components.values()])
-    paid = torch.stack(
-        [
-            component.normalise(paid_at_end(component, judged), answered.groups)
-            for component, judged in zip(components.values(), found.values(), strict=True)
-        ]
-    )
+    parts = dict(sorted(composition.components.items()))
+    found = {name: value(name, part, answered, available) for name, part in parts.items()}
+    groups = answered.groups
+    weights = torch.tensor([part.weight for part in parts.values()])
+    paid = torch.stack([part.paid_at_end(found[name], groups) for name, part in parts.items()])
     match composition.combine:
         case SumParts():
             rewards = weighted_sum(paid, weights)
         case NormaliseParts(ddof=ddof, eps=eps):
-            every = torch.ones(paid.shape[1], dtype=torch.bool)
-            groups = torch.tensor(answered.groups)
-            rewards = normalised_sum(paid, weights, groups, counted=every, ddof=ddof, eps=eps)
+            ids = torch.tensor(groups)
+            every = torch.ones_like(ids) > 0
+            rewards = normalised_sum(paid, weights, ids, counted=every, ddof=ddof, eps=eps)
     for name, judged in found.items():
         if judged.step_rewards is not None and composition.rescales(name):
-            raise ValueError(
-                f"component '{name}' of the reward gives step rewards, which are paid as they are: "
-                "it needs normalise: {kind: none}, and the reward combine: {kind: sum}"
-            )
-    steps, ends = step_grids(composition, found)
+            raise ValueError(f"component '{name}' of the reward {STEPS_AS_THEY_ARE}")
+    steps, ends = step_grids(parts, found)
     return Judged(
         totals=rewards.tolist(),
         parts={name: judged.rewards().tolist() for name, judged in found.items()},
@@ -58,28 +211,9 @@ def compose(composition: Composition, answered: Answered, available: Available) 
     )
 
 
-def step_grids(
-    composition: Composition, found: Mapping[str, Judged]
-) -> tuple[Float[Tensor, "batch token"] | None, Bool[Tensor, "batch token"] | None]:
-    """The weighted step rewards of all components, added, and where any of them pays one."""
-    grids: list[Float[Tensor, "_ _"]] = []
-    ends: list[Bool[Tensor, "_ _"]] = []
-    for name, judged in found.items():
-        if judged.step_rewards is not None and judged.step_ends is not None:
-            component = composition.components[name]
-            capped = component.capped(judged.step_rewards)
-            # A cap above 0 pays nothing where there is no step.
-            grids.append(torch.where(judged.step_ends, component.weight * capped, 0.0))
-            ends.append(judged.step_ends)
-    if not grids:
-        return None, None
-    return torch.stack(grids).sum(0), torch.stack(ends).any(0)
-
-
 def value(name: str, component: Component, answered: Answered, available: Available) -> Judged:
     """What one component says of each completion; see `compose` for what it raises."""
-    kind = component.value.kind
-    what = f"component '{name}' of the reward (kind {kind})"
+    what = f"component '{name}' of the reward (kind {component.value.kind})"
     try:
         judged = component.value(answered, available)
     except Exception as error:
@@ -98,11 +232,16 @@ def value(name: str, component: Component, answered: Answered, available: Availa
     return judged
 
 
-def paid_at_end(component: Component, judged: Judged) -> Float[Tensor, " batch"]:
-    """What is paid at the end of each completion, within the cap.
-
-    Where steps are paid the cap is theirs (`step_grids`): a cap above 0 would pay each completion
-    for the 0 that it is worth as a whole.
-    """
-    totals = torch.tensor(judged.totals, dtype=torch.float32)
-    return totals if judged.step_rewards is not None else component.capped(totals)
+def step_grids(
+    components: Mapping[str, Component], found: Mapping[str, Judged]
+) -> tuple[Float[Tensor, "batch token"] | None, Bool[Tensor, "batch token"] | None]:
+    """The weighted step rewards of all components, added, and where any of them pays one."""
+    grids: list[Float[Tensor, "_ _"]] = []
+    ends: list[Bool[Tensor, "_ _"]] = []
+    for name, judged in found.items():
+        if judged.step_rewards is not None and judged.step_ends is not None:
+            paid = components[name].weight * components[name].capped(judged.step_rewards)
+            # A cap above 0 pays nothing where there is no step.
+            grids.append(torch.where(judged.step_ends, paid, 0.0))
+            ends.append(judged.step_ends)
+    return (torch.stack(grids).sum(0), torch.stack(ends).any(0)) if grids else (None, None)

@@ -32,7 +32,6 @@ class Judged:
     """Further numbers to log, each a mean over the completions."""
 
     def __post_init__(self) -> None:
-        """Refuse rewards of steps without their ends, and the other way round."""
         if (self.step_rewards is None) != (self.step_ends is None):
             raise ValueError("expected step_rewards and step_ends together, found one of them")
 
@@ -68,10 +67,8 @@ def join(batches: Sequence[Judged]) -> Judged:
 def _stacked(found: Sequence[Shaped[Tensor, "_ _"] | None]) -> Shaped[Tensor, "batch token"] | None:
     """The grids one below the other, filled up on the right; None where there are none."""
     grids = [grid for grid in found if grid is not None]
-    if not grids:
-        return None
-    longest = max(grid.shape[1] for grid in grids)
-    return torch.cat([pad(grid, (0, longest - grid.shape[1])) for grid in grids])
+    longest = max((grid.shape[1] for grid in grids), default=0)
+    return torch.cat([pad(one, (0, longest - one.shape[1])) for one in grids]) if grids else None
 
 
 @runtime_checkable
@@ -81,39 +78,31 @@ class Answered(Protocol):
     @property
     def texts(self) -> Sequence[str]:
         """The completions, decoded, without special tokens."""
-        ...
 
     @property
     def samples(self) -> Sequence[Sample]:
         """The completions as they were sampled, in tokens."""
-        ...
 
     @property
     def groups(self) -> Sequence[int]:
         """Of each completion, the number of its prompt."""
-        ...
 
     def prompt(self, index: int) -> Prompt:
         """The prompt of a completion."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Available:
     """Models and functions that components of a reward ask; None: there is none."""
 
-    scorer: Callable[[], Judged] | None
+    scorer: Callable[[], Judged] | None = None
     """The reward's model on these completions: a score for each, a reward a step, or both."""
-    judge: Chooser | None
+    judge: Chooser | None = None
     """The reward's model where it is a policy that judges: it chooses between two answers."""
-    own: Callable[[Prompt, str], float] | None
+    own: Callable[[Prompt, str], float] | None = None
     """The user's own reward: `reward` of the row's file in stages/rewards/own/."""
     max_new_tokens: int
     """Where completions are cut."""
-
-
-NOTHING = Available(scorer=None, judge=None, own=None, max_new_tokens=1)
-"""No model and no function: enough for components that look at the completions alone."""
 
 
 MAX_SHOWN = 2000
@@ -138,11 +127,9 @@ def each(answered: Answered, value: Callable[[Prompt, str], float]) -> Judged:
 
 def shown(answered: Answered, index: int) -> str:
     """Which completion it is, by its prompt's id, and what it says."""
-    text = answered.texts[index]
+    text, problem = answered.texts[index], answered.prompt(index).id
     rest = f" and {len(text) - MAX_SHOWN} characters more" if len(text) > MAX_SHOWN else ""
-    return (
-        f"completion {index}, of prompt '{answered.prompt(index).id}': {text[:MAX_SHOWN]!r}{rest}"
-    )
+    return f"completion {index}, of prompt '{problem}': {text[:MAX_SHOWN]!r}{rest}"
 
 
 def correct(answered: Answered) -> list[bool]:

@@ -7,6 +7,7 @@ each completion from 1 to 10; here it compares those of a prompt with each other
 `label_judge` asks, and what the embedded model has learned.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,6 +24,13 @@ from stages.rewards.judged import Answered, Available, Judged, each
 from stages.seeding import derive
 
 
+def scored(available: Available) -> Judged:
+    """What the reward's model says."""
+    if available.scorer is None:
+        raise ValueError("it needs a model: name another reward, `on: rewards/<name>`")
+    return available.scorer()
+
+
 class Scorer(Params):
     """A reward model's, an ensemble's or an outcome model's score.
 
@@ -32,14 +40,8 @@ class Scorer(Params):
     kind: Literal["scorer"]
 
     def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
-        """What the reward's model says.
-
-        Raises:
-            ValueError: there is none.
-        """
-        if available.scorer is None:
-            raise ValueError("it needs a model: name another reward, `on: rewards/<name>`")
-        return available.scorer()
+        """What the reward's model says."""
+        return scored(available)
 
 
 class Process(Params):
@@ -59,28 +61,18 @@ class Process(Params):
     does not see it."""
 
     def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
-        """What the reward's model says.
-
-        Raises:
-            ValueError: there is none, or one that does not score steps.
-        """
-        if available.scorer is None:
-            raise ValueError("it needs a model: name another reward, `on: rewards/<name>`")
-        judged = available.scorer()
-        if judged.step_rewards is None or judged.step_ends is None:
+        """What the reward's model says of each step."""
+        judged = scored(available)
+        rewards, ends = judged.step_rewards, judged.step_ends
+        if rewards is None or ends is None:
             raise ValueError(
                 "it needs a model that scores steps: name a reward of kind process, `on: "
                 "rewards/<name>`"
             )
-        rewards, ends = judged.step_rewards, judged.step_ends
         if self.credit == "min":
             rewards, ends = min_credit(rewards, ends)
-        return Judged(
-            totals=judged.totals,
-            step_rewards=torch.where(ends, rewards - self.zero, 0.0),
-            step_ends=ends,
-            metrics=judged.metrics,
-        )
+        paid = torch.where(ends, rewards - self.zero, 0.0)
+        return dataclasses.replace(judged, step_rewards=paid, step_ends=ends)
 
 
 ENOUGH_ASKED = 8
@@ -105,6 +97,10 @@ class Judge(Params):
 
     The values of a prompt's completions have the mean 1/2 whatever they are worth: they tell the
     completions of one prompt apart, and never show that a policy improves.
+
+    Equal texts are a draw, 1/2, unasked. So is a comparison without a verdict, because its message
+    is too long for the judge or because the judge chooses neither option: a run should not end on
+    one odd completion. How many there are is logged.
     """
 
     kind: Literal["judge"]
@@ -116,16 +112,7 @@ class Judge(Params):
     """A comparison in which less probability than this falls on the options has no verdict."""
 
     def __call__(self, answered: Answered, available: Available) -> Judged:
-        """Each completion's share of won comparisons.
-
-        Equal texts are a draw, 1/2, unasked. So is a comparison without a verdict, because its
-        message is too long for the judge or because the judge chooses neither option: a run should
-        not end on one odd completion. How many there are is logged.
-
-        Raises:
-            ValueError: there is no policy to ask; a prompt with one completion; many
-                comparisons and not one verdict.
-        """
+        """Each completion's share of won comparisons."""
         if available.judge is None:
             raise ValueError("it needs a judge: name a policy as the row's `from`")
         try:
@@ -153,16 +140,16 @@ class Judge(Params):
             own = judge_readings.ring_means(number, compared, [(value, value) for value in values])
             return sum(own) / number
 
+        shares = {
+            f"judge/{outcome}": mean([float(one.outcome == outcome) for one in found])
+            for outcome in ("identical", "too_long", "no_answer")
+        }
+        wins = [(one.p_first, 1 - one.p_first) for one in found]
         return Judged(
-            totals=judge_readings.ring_means(
-                number, compared, [(one.p_first, 1 - one.p_first) for one in found]
-            ),
+            totals=judge_readings.ring_means(number, compared, wins),
             metrics={
                 "judge/gap": mean([one.gap for one in found]),
-                **{
-                    f"judge/{outcome}": mean([float(one.outcome == outcome) for one in found])
-                    for outcome in ("identical", "too_long", "no_answer")
-                },
+                **shares,
                 "judge/read_tokens": num_read / number,
             },
         )
@@ -177,19 +164,16 @@ class Judge(Params):
         def messages(a: int, b: int) -> tuple[str, str]:
             prompt = answered.prompt(a)
             principle = prompts.draw_principle(derive(0, "principle", prompt.id))
-            return (
-                prompts.message(prompt.question, texts[a], texts[b], principle),
-                prompts.message(prompt.question, texts[b], texts[a], principle),
-            )
+            return prompts.both(prompt.question, texts[a], texts[b], principle)
 
         asked = [messages(a, b) if texts[a] != texts[b] else None for a, b in compared]
         # Completions repeat each other: the same question is asked once.
         unique = list(dict.fromkeys(message for both in asked if both for message in both))
         choices = dict(zip(unique, judge.choose(unique), strict=True)) if unique else {}
         found = [
-            Comparison(outcome="identical")
-            if both is None
-            else self.verdict(choices[both[0]], choices[both[1]])
+            self.verdict(*(choices[one] for one in both))
+            if both
+            else Comparison(outcome="identical")
             for both in asked
         ]
         return found, sum(c.num_prompt_tokens for c in choices.values() if c is not None)
@@ -212,11 +196,10 @@ class Own(Params):
     kind: Literal["own"]
 
     def __call__(self, answered: Answered, available: Available) -> Judged:
-        """One value for each completion.
-
-        Raises:
-            ValueError: the row names no file, or its function raised.
-        """
+        """One value for each completion."""
         if available.own is None:
             raise ValueError("it needs a function: name its file, `on: own/<file>`")
         return each(answered, available.own)
+
+
+ModelComponent = Scorer | Process | Judge | Own

@@ -13,7 +13,7 @@ from stages.algorithms.statistics.score_quality import auc
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.records.results import ProblemResult
-from stages.rewards import answer_checker, answer_readings
+from stages.rewards import answer_checker
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,8 +43,8 @@ def read(completion: str, gold: str) -> Reading:
     return Reading(
         answer=answer_of(completion),
         right=answer_checker.is_correct(completion, gold),
-        strictly_right=answer_readings.strict(completion, gold),
-        leniently_right=answer_readings.lenient(completion, gold),
+        strictly_right=answer_checker.strict(completion, gold),
+        leniently_right=answer_checker.lenient(completion, gold),
         has_format=answer_checker.has_format(completion),
     )
 

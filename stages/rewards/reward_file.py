@@ -20,7 +20,7 @@ from stages.algorithms import ensemble
 from stages.choice import Choice, OneOf
 from stages.params import Params
 from stages.records.problems import Prompt
-from stages.rewards.composition_config import Composition
+from stages.rewards.composition import Composition
 
 NAME = "reward.json"
 OWN, OTHER = "own/", "rewards/"

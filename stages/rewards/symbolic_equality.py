@@ -4,23 +4,31 @@ math-verify times itself with signals, which fails off the main thread, and can 
 without them. So it runs in one persistent worker process: waited for with a wall-clock
 limit, killed when it is late, started again when next needed. A check that is late or
 fails counts as unequal, is logged, and is counted in `counts`: it is never silent.
+
+The worker is this file run as a program, so it imports nothing of the project: one JSON request a
+line in, one answer a line out. Its memory is limited, and the kernel kills it when one check
+outlives its alarm, so it cannot outlive a parent that died while it was busy. An idle one ends at
+the end of its input.
 """
 
 import json
 import logging
 import os
+import resource
 import select
+import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
-from stages.rewards import symbolic_worker
-
 TIMEOUT_SECONDS = 5.0
 START_SECONDS = 120.0
+MEMORY_BYTES = 2 * 1024**3
 logger = logging.getLogger(__name__)
 
 
@@ -72,9 +80,8 @@ class _Verifier:
     def running_worker(self) -> subprocess.Popen[bytes]:
         if self.worker is not None and self.worker.poll() is None:
             return self.worker
-        # By path and with -P: the worker needs nothing of the project, and nothing of the
-        # folder it lies in may shadow a library.
-        command = [sys.executable, "-P", symbolic_worker.__file__]
+        # With -P nothing of the folder that the file lies in may shadow a library.
+        command = [sys.executable, "-P", __file__]
         self.worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             _reply(self.worker, START_SECONDS)
@@ -120,8 +127,53 @@ def _stop(worker: subprocess.Popen[bytes]) -> None:
     worker.kill()
     worker.wait()
     for stream in (worker.stdin, worker.stdout):
-        if stream is not None:
-            try:
-                stream.close()
-            except BrokenPipeError:  # a request that the dead worker never read
-                continue
+        # A request that the dead worker never read breaks the pipe.
+        with suppress(BrokenPipeError):
+            stream.close()  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def compare(answer: str, gold: str) -> bool:
+    """math-verify's verdict; its own timeouts are off, the process has a harder one."""
+    from math_verify import parse, verify
+
+    gold_parsed, answer_parsed = (
+        parse(f"${text}$", parsing_timeout=0, raise_on_error=True) for text in (gold, answer)
+    )
+    return bool(verify(gold_parsed, answer_parsed, timeout_seconds=None, raise_on_error=True))
+
+
+def work() -> None:
+    """Answer requests until the input ends."""
+    limit_memory()
+    import math_verify  # noqa: F401  (the slow import happens before the first time limit)
+
+    # It warns at every check that its own timeouts are off.
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    _say({"ready": True})
+    for line in sys.stdin:
+        request = json.loads(line)
+        # The default action of SIGALRM needs no Python code to run: it works in a C loop, too.
+        signal.setitimer(signal.ITIMER_REAL, request["seconds"])
+        try:
+            reply = {"equal": compare(request["answer"], request["gold"])}
+        except Exception as error:  # noqa: BLE001  (goes to the parent, which logs and counts it)
+            reply = {"error": f"{type(error).__name__}: {error}"[:300]}
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _say(reply)
+
+
+def limit_memory() -> None:
+    """Let no allocation take this process above `MEMORY_BYTES`: it gets a MemoryError instead.
+
+    By the size of its address space, which Linux enforces; on macOS only the time limit holds.
+    """
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+
+def _say(reply: Mapping[str, object]) -> None:
+    print(json.dumps(reply), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    work()

@@ -3,7 +3,6 @@
 import re
 import unicodedata
 from collections.abc import Collection
-from itertools import islice
 from typing import Literal
 
 import torch
@@ -12,41 +11,23 @@ from pydantic import Field
 from stages.algorithms.repetition import repeated_share
 from stages.algorithms.soft_overlong import soft_overlong
 from stages.params import Params
-from stages.rewards.answer_checker import canonical, has_format, is_correct, statements
+from stages.rewards.answer_checker import has_format, is_correct, states_one_answer
 from stages.rewards.judged import Answered, Available, Judged, each
 
 
-class Answer(Params):
-    """1 where the answer checker takes the last final answer for the gold one, else 0."""
+class Stated(Params):
+    """1 where a completion states its final answer as it should, else 0."""
 
-    kind: Literal["answer"]
-
-    def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
-        """See `answer_checker.is_correct`."""
-        return each(answered, lambda prompt, text: is_correct(text, prompt.answer))
-
-
-class FinalLine(Params):
-    """1 where a completion has the format that the demonstrations teach, else 0."""
-
-    kind: Literal["final_line"]
+    kind: Literal["answer", "final_line", "boxed"]
+    r"""`answer`: it is the gold one, by the answer checker; `final_line`: in the format that the
+    demonstrations teach; `boxed`: exactly one, readable, in `\boxed{}`."""
 
     def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
-        """See `answer_checker.has_format`."""
-        return each(answered, lambda _, text: has_format(text))
-
-
-_BOXED = re.compile(r"\\boxed\{")
-
-
-class Boxed(Params):
-    r"""1 where a completion states exactly one final answer, readable, in `\boxed{}`, else 0."""
-
-    kind: Literal["boxed"]
-
-    def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
-        """See `is_boxed`."""
-        return each(answered, lambda _, text: is_boxed(text))
+        """1 or 0 of each."""
+        if self.kind == "answer":
+            return each(answered, lambda prompt, text: is_correct(text, prompt.answer))
+        holds = has_format if self.kind == "final_line" else is_boxed
+        return each(answered, lambda _, text: holds(text))
 
 
 def is_boxed(text: str) -> bool:
@@ -54,16 +35,11 @@ def is_boxed(text: str) -> bool:
 
     Several boxes, or a box beside `#### n`, are a list of answers and count as none.
     """
-    if text.count("\\boxed") != 1 or not _BOXED.search(text):
-        return False
-    stated = list(islice(statements(text), 2))
-    return len(stated) == 1 and canonical(stated[0]) is not None
+    return text.count("\\boxed") == 1 and "\\boxed{" in text and states_one_answer(text)
 
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
-_WHOLE = re.compile(
-    r"\s*<think>(?P<think>.*)</think>\s*<answer>(?P<answer>.*)</answer>\s*", re.DOTALL
-)
+_WHOLE = re.compile(r"\s*<think>(.*)</think>\s*<answer>(.*)</answer>\s*", re.DOTALL)
 
 
 class Tags(Params):
@@ -188,13 +164,10 @@ def share_in(text: str, scripts: Collection[str]) -> float:
     scripts share are of both (`KATAKANA-HIRAGANA PROLONGED SOUND MARK`); ideographic ones are cjk.
     Look-alikes (`FULLWIDTH LATIN`, `MATHEMATICAL BOLD`) are of no script.
     """
-    letters = [character for character in text if character.isalpha()]
-    if not letters:
-        return 1.0
-    return sum(not scripts_of(letter).isdisjoint(scripts) for letter in letters) / len(letters)
+    names = [unicodedata.name(letter, "").lower() for letter in text if letter.isalpha()]
+    firsts = [name.partition(" ")[0].replace("ideographic", "cjk") for name in names]
+    hits = sum(not set(first.split("-")).isdisjoint(scripts) for first in firsts)
+    return hits / len(firsts) if firsts else 1.0
 
 
-def scripts_of(letter: str) -> set[str]:
-    """The scripts that it may be of, by its name; not all of them are a `Script`."""
-    first = unicodedata.name(letter, "").partition(" ")[0].lower()
-    return {"cjk"} if first == "ideographic" else set(first.split("-"))
+TextComponent = Stated | Tags | LengthPenalty | LengthTarget | NgramRepetition | Overlong | Language

@@ -21,7 +21,7 @@ from pydantic import Field
 from stages.algorithms.selection.step_scores import Kind
 from stages.engines.loading import PolicyJudge
 from stages.params import Params
-from stages.rewards.feedback.label_rule import LabelRule
+from stages.rewards.feedback.judging import LabelRule
 from stages.rewards.feedback.prompts import Style
 from stages.studies import probe_sources
 

@@ -20,7 +20,7 @@ from stages.loops.step import Step
 from stages.models import prompting
 from stages.records import lines
 from stages.records.problems import Prompt
-from stages.rewards.feedback.untrusted_text import defuse
+from stages.rewards.feedback.prompts import defuse
 from stages.rewards.number_parsing import number
 from stages.rows import PROMPTS
 from stages.sampler import Sampler

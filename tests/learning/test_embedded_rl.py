@@ -3,6 +3,7 @@
 import presets
 import pytest
 import torch
+from answers import NOTHING
 from learning.conftest import MAX_NEW_TOKENS, REWARD, REWARD_MODEL, SEED, SFT, Embedded, gain
 
 from stages.engines import transformers as engine
@@ -13,8 +14,8 @@ from stages.loops.rollouts import Actor, Task
 from stages.models import model_tokenizer, policy
 from stages.models.lora import LoraConfig
 from stages.rewards import composition, judged
-from stages.rewards.composition_config import Composition
-from stages.rewards.judged import NOTHING, Judged
+from stages.rewards.composition import Composition
+from stages.rewards.judged import Judged
 
 pytestmark = pytest.mark.learning
 NUM_STEPS = 24

@@ -8,12 +8,13 @@ Applications" (Liu et al. 2023, https://arxiv.org/abs/2306.05499) and the failur
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 
 from stages.algorithms import judge_readings
 from stages.chooser import Chooser, tokens
 from stages.records.preferences import Verdict
-from stages.rewards.feedback.judging import Pair, Prompts
-from stages.rewards.feedback.label_rule import LabelRule
+from stages.rewards.feedback.judging import LabelRule, Pair, Prompts
 from stages.rewards.feedback.prompts import OPTIONS
 
 ATTACKS = {
@@ -58,9 +59,7 @@ def flips(
     the option that stands for that answer there; a flip: the averaged label now prefers it, and
     is none where the attack keeps the judge from answering at all.
     A message that the attack makes too long to read is left out.
-
-    Returns:
-        The flips, and what the readings cost (`chooser.tokens`).
+    Besides the flips: what the readings cost (`chooser.tokens`).
     """
     lost = [
         _with_loser_first(pair, verdict)
@@ -68,38 +67,29 @@ def flips(
         if verdict.probability not in (None, 0.5) and verdict.dropped != "parse_failure"
     ][:num_pairs]
     attacks = ATTACKS | {"control": CONTROL}
-    messages = [
-        message
-        for attack in attacks.values()
-        for pair in lost
-        for message in _both(pair, attack, prompts)
-    ]
-    choices = chooser.choose(messages) if messages else []
-    found: dict[str, list[tuple[str, float]]] = {}
-    answers = iter(choices)
-    for name in attacks:
-        found[name] = []
-        for pair in lost:
-            forward, backward = next(answers), next(answers)
-            if forward is not None and backward is not None:
-                label = judge_readings.soft_label(
-                    forward.probabilities[0], backward.probabilities[0]
-                )
-                answered = min(forward.mass, backward.mass) >= rule.min_option_mass
-                found[name].append((pair.prompt.id, float(answered and label > 0.5)))
+    tried = [(name, pair) for name in attacks for pair in lost]
+    messages = [_both(pair, attacks[name], prompts) for name, pair in tried]
+    choices = chooser.choose(list(chain(*messages))) if messages else []
+    found: dict[str, list[tuple[str, float]]] = {name: [] for name in attacks}
+    for (name, pair), a, b in zip(tried, choices[::2], choices[1::2], strict=True):
+        if a is not None and b is not None:
+            label = judge_readings.soft_label(a.probabilities[0], b.probabilities[0])
+            answered = min(a.mass, b.mass) >= rule.min_option_mass
+            found[name].append((pair.prompt.id, float(answered and label > 0.5)))
     return found, tokens(choices)
 
 
 def _with_loser_first(pair: Pair, verdict: Verdict) -> Pair:
     assert verdict.probability is not None
-    if verdict.probability < 0.5:
-        return pair
-    return Pair(prompt=pair.prompt, a=pair.b, b=pair.a, principle=pair.principle)
+    return pair if verdict.probability < 0.5 else replace(pair, a=pair.b, b=pair.a)
 
 
 def _both(pair: Pair, attack: str, prompts: Prompts) -> tuple[str, str]:
     """Both orders; the attacked answer A stands first in the one, second in the other."""
-    first, second = OPTIONS
-    forward, _ = prompts.both(pair, a=attacked(pair.a.completion, attack, first, second))
-    _, backward = prompts.both(pair, a=attacked(pair.a.completion, attack, second, first))
-    return forward, backward
+    question, other, (one, two) = pair.prompt.question, pair.b.completion, OPTIONS
+    first = attacked(pair.a.completion, attack, one, two)
+    second = attacked(pair.a.completion, attack, two, one)
+    return (
+        prompts.message(question, first, other, pair.principle),
+        prompts.message(question, other, second, pair.principle),
+    )

@@ -10,8 +10,7 @@ from stages.engines import loading
 from stages.params import Params
 from stages.records.preferences import Preference, Verdict
 from stages.rewards import answer_checker
-from stages.rewards.feedback.judging import Pair
-from stages.rewards.feedback.label_rule import LabelRule
+from stages.rewards.feedback.judging import LabelRule, Pair
 from stages.rewards.feedback.prompts import Style
 
 

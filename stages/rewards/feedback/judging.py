@@ -1,20 +1,25 @@
-"""A judge reads pairs of completions, drawn without looking at which is right, in both orders."""
+"""A judge reads pairs of completions, drawn without looking at which is right, in both orders.
+
+`LabelRule` says which of its verdicts become preferences, and with what probability.
+"""
 
 import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
 
 from stages.algorithms import judge_readings
 from stages.chooser import Choice, Chooser, tokens
+from stages.params import Params
 from stages.records.pools import Completion
 from stages.records.preferences import Verdict
 from stages.records.problems import Prompt
-from stages.rewards.feedback.label_rule import LabelRule
 from stages.rewards.feedback.principles import CONSTITUTIONS
-from stages.rewards.feedback.prompts import judge_message, judge_version
+from stages.rewards.feedback.prompts import JUDGE_VERSIONS, Style, judge_message
 from stages.seeding import derive
 
 
@@ -39,7 +44,53 @@ CHUNK = 512
 ENOUGH_ASKED = 8
 """Of so many pairs without a single verdict, none is bad luck."""
 DECIMALS = 6
-"""Of a probability in an output: float32 knows no more, and files stay comparable."""
+"""Of a probability in an output: float32 knows no more, and files stay comparable. The mean of two
+has one more."""
+
+
+class LabelRule(Params):
+    """What is done with ties, with doubts and with a judge that contradicts itself."""
+
+    labels: Literal["soft", "hard"]
+    """`soft`: the averaged probability is kept (Lee et al. 2023); `hard`: it becomes 1, and exact
+    ties, of which neither is better, are dropped."""
+    min_option_mass: float = Field(ge=0, le=1)
+    """An order in which less probability than this falls on the options is a parse failure."""
+    min_confidence: float = Field(ge=0, le=0.5)
+    """Pairs with |p - 1/2| below this are dropped; 0 keeps all, with soft labels even exact
+    ties: A is chosen."""
+    inconsistent: Literal["keep", "drop"]
+    """Pairs of which the two orders prefer different answers."""
+    clamp: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]] | None
+    """Bounds of the kept probability, such as [0.4, 0.6] after reasoning (Bai et al. 2022, section
+    4.1, https://arxiv.org/abs/2212.08073); confidence is measured before. null: none."""
+
+    @model_validator(mode="after")
+    def _around_a_half(self) -> "LabelRule":
+        if self.clamp is not None and not self.clamp[0] < 0.5 < self.clamp[1]:
+            raise ValueError(f"expected bounds around 0.5, found {list(self.clamp)}")
+        return self
+
+    def reason_to_drop(self, p12: float, p21: float, mass: float) -> str | None:
+        """Why a pair becomes no preference; None: it becomes one."""
+        if mass < self.min_option_mass:
+            return "parse_failure"
+        if self.inconsistent == "drop" and not judge_readings.orders_agree(p12, p21):
+            return "inconsistent"
+        # Rounded: 0.6 - 0.5 is below 0.1 in floats.
+        confidence = round(abs(judge_readings.soft_label(p12, p21) - 0.5), DECIMALS + 1)
+        if self.labels == "hard" and confidence == 0:
+            return "tie"
+        if confidence < self.min_confidence:
+            return "low_confidence"
+        return None
+
+    def probability(self, p_chosen: float) -> float:
+        """What the preference says of the one chosen, of the averaged `p_chosen` >= 1/2."""
+        assert p_chosen >= 0.5, p_chosen
+        if self.labels == "hard":
+            return 1.0
+        return min(p_chosen, self.clamp[1]) if self.clamp is not None else p_chosen
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +108,7 @@ class Pair:
 class Prompts:
     """How a pair is put to the judge."""
 
-    style: Literal["short", "full"]
+    style: Style
     constitution: Literal["correct", "harmless", "none"]
 
     def draw_principle(self, seed: int) -> int | None:
@@ -74,14 +125,9 @@ class Prompts:
             text = chosen.name if self.style == "short" else chosen.compare
         return judge_message(self.style, question, first, second, text)
 
-    def both(self, pair: Pair, *, a: str | None = None) -> tuple[str, str]:
-        """The messages of the orders A, B and B, A; `a` stands in for A's text."""
-        question, second = pair.prompt.question, pair.b.completion
-        first = pair.a.completion if a is None else a
-        return (
-            self.message(question, first, second, pair.principle),
-            self.message(question, second, first, pair.principle),
-        )
+    def both(self, question: str, a: str, b: str, principle: int | None) -> tuple[str, str]:
+        """The messages of the orders A, B and B, A."""
+        return self.message(question, a, b, principle), self.message(question, b, a, principle)
 
 
 def pairs(
@@ -126,7 +172,9 @@ def judge(
     verdicts: list[Verdict] = []
     cost: Counter[str] = Counter()
     for part in parts:
-        choices = chooser.choose([message for pair in part for message in prompts.both(pair)])
+        texts = [(one.prompt.question, one.a.completion, one.b.completion) for one in part]
+        both = [prompts.both(*of, one.principle) for of, one in zip(texts, part, strict=True)]
+        choices = chooser.choose(list(itertools.chain(*both)))
         cost += tokens(choices)
         said = [
             _verdict(pair, forward, backward, prompts, rule, split)
@@ -174,8 +222,7 @@ def _verdict(
     if forward is None or backward is None:
         said["dropped"] = "too_long"
     else:
-        p12 = round(forward.probabilities[0], DECIMALS)
-        p21 = round(backward.probabilities[0], DECIMALS)
+        p12, p21 = (round(one.probabilities[0], DECIMALS) for one in (forward, backward))
         mass = round(min(forward.mass, backward.mass), DECIMALS)
         said |= {
             "p12": p12,
@@ -191,6 +238,6 @@ def _verdict(
         index_a=pair.a.index,
         index_b=pair.b.index,
         principle=pair.principle,
-        prompt_version=judge_version(prompts.style),
+        prompt_version=JUDGE_VERSIONS[prompts.style],
         **said,  # pyright: ignore[reportArgumentType]
     )

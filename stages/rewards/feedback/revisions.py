@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from stages.records import pools
 from stages.records.pools import Completion
 from stages.records.preferences import Preference, Revision
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards import answer_checker
-from stages.rewards.verifier_labels import distinct
 
 SOURCE = "constitution"
 
@@ -76,6 +76,10 @@ class Revised:
             source=SOURCE,
         )
 
+    def is_right(self, text: str) -> bool:
+        """The answer checker's verdict on another answer to the same problem."""
+        return answer_checker.is_correct(text, self.prompt.answer)
+
     def demonstration(self) -> Demonstration | None:
         """The problem answered by the last revision, unless that is empty, cut or missing."""
         if self.outcome in ("too_long", "empty") or self.revisions[-1].revision_finish == "length":
@@ -101,7 +105,7 @@ def choose_answers(
     return [
         Answer(prompt, completion)
         for prompt, pool in problems
-        for completion in sorted(distinct(pool), key=lambda row: row.index)[:max_per_problem]
+        for completion in pools.distinct(pool)[0][:max_per_problem]
     ]
 
 
@@ -126,12 +130,12 @@ SCOLDING = re.compile(
     r"immoral|offensive|harmful|illegal|unacceptable|disrespectful|seek (?:professional )?help)\b",
     re.IGNORECASE,
 )
-"""Phrases of refusing and lecturing."""
+"""Phrases of refusing and lecturing: `harsher` is a preferred answer with more of them."""
 
 
 def summarise_revisions(
     answers: Sequence[Revised],
-) -> dict[str, int | float | dict[str, int | float]]:
+) -> dict[str, int | float | dict[str, float]]:
     """Counts, and shares of what they are counted among.
 
     `accuracy` is that of the answers which went through all rounds: of the originals and after
@@ -141,11 +145,14 @@ def summarise_revisions(
     outcomes = Counter(answer.outcome for answer in answers)
     whole = [answer for answer in answers if answer.outcome != "too_long"]
     pairs = [(answer, pair) for answer in whole if (pair := answer.preference()) is not None]
-    verdicts = [
-        (is_right(answer, pair.chosen), is_right(answer, pair.rejected)) for answer, pair in pairs
-    ]
+    verdicts = [(one.is_right(pair.chosen), one.is_right(pair.rejected)) for one, pair in pairs]
     decided = [chosen for chosen, rejected in verdicts if chosen != rejected]
     changed = sum(answer.revisions[-1].revision != answer.original.completion for answer in whole)
+    right = {"original": [one.is_right(one.original.completion) for one in whole]}
+    for number in range(whole[0].num_rounds if whole else 0):
+        texts = [one.revisions[number].revision for one in whole]
+        right[f"round_{number + 1}"] = list(map(Revised.is_right, whole, texts))
+    phrases = [[len(SCOLDING.findall(t)) for t in (one.chosen, one.rejected)] for _, one in pairs]
     return {
         "answers": len(answers),
         "pairs": len(pairs),
@@ -154,11 +161,11 @@ def summarise_revisions(
         "left_out_cut": outcomes["cut"],
         "left_out_too_long": outcomes["too_long"],
         "changed": share(changed, len(whole)),
-        "accuracy": accuracies(whole),
+        "accuracy": {name: share(sum(found), len(found)) for name, found in right.items()},
         "decided_pairs": len(decided),
         "label_right": share(sum(decided), len(decided)),
         "longer": share(sum(len(p.chosen_ids) > len(p.rejected_ids) for _, p in pairs), len(pairs)),
-        "harsher": share(sum(is_harsher(pair) for _, pair in pairs), len(pairs)),
+        "harsher": share(sum(chosen > rejected for chosen, rejected in phrases), len(pairs)),
     }
 
 
@@ -172,27 +179,6 @@ def check_pairs(answers: Sequence[Revised], pool: Path) -> None:
             f"a model that follows instructions with style: full), or raise max_new_tokens, "
             f"max_prompt_tokens or temperature of the preset."
         )
-
-
-def accuracies(answers: Sequence[Revised]) -> dict[str, int | float]:
-    """Share of right answers: the originals, and after each round."""
-    texts = {"original": [answer.original.completion for answer in answers]}
-    for number in range(answers[0].num_rounds if answers else 0):
-        texts[f"round_{number + 1}"] = [answer.revisions[number].revision for answer in answers]
-    return {
-        name: share(sum(map(is_right, answers, column)), len(column))
-        for name, column in texts.items()
-    }
-
-
-def is_right(answer: Revised, text: str) -> bool:
-    """The answer checker's verdict on another answer to the same problem."""
-    return answer_checker.is_correct(text, answer.prompt.answer)
-
-
-def is_harsher(pair: Preference) -> bool:
-    """Whether the preferred answer scolds or refuses in more phrases than the other."""
-    return len(SCOLDING.findall(pair.chosen)) > len(SCOLDING.findall(pair.rejected))
 
 
 def share(count: int, total: int) -> float:

@@ -121,7 +121,7 @@ def test_what_is_asked_is_the_critique_and_then_the_revision_given_it():
             principle = principles[row.principle]
             critique = prompts.critique_message(style, *told, principle)
             assert ask(critique) == row.critique_ids
-            assert row.version == prompts.revision_version(style)
+            assert row.version == prompts.REVISION_VERSIONS[style]
             wanted = prompts.revision_message(style, *told, row.critique, principle)
             assert ask(wanted) == row.revision_ids
 

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from answers import NOTHING
 from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute
 
 from stages.loops import entry_reward
@@ -9,9 +10,7 @@ from stages.loops.rollouts import Rollouts
 from stages.models import process_head
 from stages.models.process_scorer import ProcessScorer
 from stages.records.problems import Prompt
-from stages.rewards.composition import compose
-from stages.rewards.composition_config import Composition
-from stages.rewards.judged import NOTHING
+from stages.rewards.composition import Composition, compose
 from stages.sampler import Sample
 
 STEP, BREAK = 2, 3

@@ -8,12 +8,14 @@ import pytest
 
 from stages.rewards.answer_checker import (
     canonical,
+    check_rate,
     extract,
-    format_reward,
     has_format,
     is_correct,
+    lenient,
     matches,
     statements,
+    strict,
 )
 
 
@@ -187,8 +189,8 @@ def test_importing_the_checker_imports_nothing_heavy() -> None:
 
 
 def test_working_then_one_readable_answer_is_the_format() -> None:
-    assert format_reward("3 + 4 = 7\n#### 7") == 1.0
-    assert format_reward("She has 7.\n\n#### $1,234\n") == 1.0
+    assert has_format("3 + 4 = 7\n#### 7")
+    assert has_format("She has 7.\n\n#### $1,234\n")
 
 
 @pytest.mark.parametrize(
@@ -212,3 +214,56 @@ def test_working_then_one_readable_answer_is_the_format() -> None:
 )
 def test_anything_else_is_not(completion: str) -> None:
     assert not has_format(completion)
+
+
+@pytest.mark.parametrize(
+    ("completion", "strictly", "checked", "leniently"),
+    [
+        ("3 + 4 = 7\n#### 7", True, True, True),
+        ("#### 7", True, True, True),
+        ("The answer is 7.", False, True, True),
+        ("#### 7\nI am sure", False, True, True),
+        ("3 + 4 = 7", False, False, True),
+        ("so 7 shells, I think", False, False, True),
+        ("3 + 4 = 7\n#### 8", False, False, False),
+        ("#### 8\nno, it is 7", False, False, True),
+        ("about 1,007.", False, False, False),
+        ("no number", False, False, False),
+        ("", False, False, False),
+        ("minus -7", False, False, False),
+    ],
+)
+def test_each_reading_of_an_answer_seven(completion, strictly, checked, leniently):
+    assert strict(completion, "7") is strictly
+    assert is_correct(completion, "7") is checked
+    assert lenient(completion, "7") is leniently
+
+
+def test_separators_belong_to_a_number_and_a_comma_after_it_does_not():
+    assert lenient("it costs 1,234, all told", "1234")
+    assert not lenient("it costs 1,234, all told", "234")
+
+
+def test_a_stricter_reading_is_never_right_where_a_laxer_one_is_wrong():
+    texts = ["#### 7", "7 #### 8", "#### 8\n7", "answer is 7", "\\boxed{7} 9", "<answer>7</answer>"]
+    for text in texts:
+        readings = [
+            strict(text, "7"),
+            is_correct(text, "7"),
+            lenient(text, "7"),
+        ]
+        assert readings == sorted(readings)
+
+
+def test_nine_of_ten_is_enough():
+    assert check_rate(9, ["no final answer"]) == 0.9
+
+
+def test_less_is_an_error_that_shows_one_and_says_what_to_write():
+    with pytest.raises(ValueError, match=r"88\.9% of 9 .*no final answer in 'so 4'.*#### 42"):
+        check_rate(8, ["no final answer in 'so 4'"])
+
+
+def test_no_solution_at_all_is_an_error():
+    with pytest.raises(ValueError, match="nothing to imitate"):
+        check_rate(0, [])

@@ -2,13 +2,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from answers import Answers
+from answers import NOTHING, Answers
 from judged_rows import RuleChooser
 
 from stages.rewards import composition
-from stages.rewards.component import Cap, Component
-from stages.rewards.composition_config import Composition
-from stages.rewards.judged import NOTHING, Judged
+from stages.rewards.composition import Cap, Component, Composition
+from stages.rewards.judged import Judged
 from stages.rewards.model_components import ENOUGH_ASKED, Judge, Own, Process, Scorer
 
 DRAWN = Answers(["a", "b"])

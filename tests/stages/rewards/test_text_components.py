@@ -1,16 +1,14 @@
 from dataclasses import replace
 
 import pytest
-from answers import Answers
+from answers import NOTHING, Answers
 
-from stages.rewards.judged import NOTHING
 from stages.rewards.text_components import (
-    Answer,
-    FinalLine,
     LengthPenalty,
     LengthTarget,
     NgramRepetition,
     Overlong,
+    Stated,
     Tags,
     is_boxed,
     share_in,
@@ -20,12 +18,12 @@ from stages.rewards.text_components import (
 def test_each_completion_is_checked_against_its_own_prompts_answer():
     texts = ["3 + 4 = 7\n#### 7", "#### 8", "#### 8", "no idea"]
     drawn = Answers(texts=texts, golds=["7", "8"], group_size=2)
-    assert Answer(kind="answer")(drawn, NOTHING).totals == [1.0, 0.0, 1.0, 0.0]
+    assert Stated(kind="answer")(drawn, NOTHING).totals == [1.0, 0.0, 1.0, 0.0]
 
 
 def test_working_and_then_one_line_whether_right_or_not():
     drawn = Answers(["3 + 4 = 8\n#### 8", "#### 7", "3 + 4 = 7\n#### 7\n", "7", ""])
-    assert FinalLine(kind="final_line")(drawn, NOTHING).totals == [1.0, 0.0, 1.0, 0.0, 0.0]
+    assert Stated(kind="final_line")(drawn, NOTHING).totals == [1.0, 0.0, 1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

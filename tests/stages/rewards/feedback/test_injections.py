@@ -3,9 +3,8 @@ from judged_rows import RuleChooser, pair
 
 from stages.rewards.feedback import injections, judging
 from stages.rewards.feedback.injections import ATTACKS, CONTROL, attacked
-from stages.rewards.feedback.label_rule import LabelRule
-from stages.rewards.feedback.prompts import OPTIONS, STYLES, judge_message
-from stages.rewards.feedback.untrusted_text import defuse
+from stages.rewards.feedback.judging import LabelRule
+from stages.rewards.feedback.prompts import OPTIONS, defuse, judge_message
 
 QUESTION = "Anna has 3 apples. She buys 4 more. How many apples now?"
 GOOD, BAD = "3 + 4 = 7\n#### 7", "#### 9"
@@ -17,7 +16,7 @@ def own_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith(MARKS)]
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", ["short", "full"])
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_stays_inside_the_block_of_the_answer_it_is_part_of(style, name):
     for own, other in (OPTIONS, OPTIONS[::-1]):

@@ -2,7 +2,7 @@ import pytest
 from judged_rows import RuleChooser, pair
 
 from stages.rewards.feedback import judged_preferences, judging
-from stages.rewards.feedback.label_rule import LabelRule
+from stages.rewards.feedback.judging import LabelRule
 
 PROMPTS = judging.Prompts(style="short", constitution="none")
 
