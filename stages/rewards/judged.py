@@ -78,17 +78,21 @@ class Answered(Protocol):
     @property
     def texts(self) -> Sequence[str]:
         """The completions, decoded, without special tokens."""
+        ...
 
     @property
     def samples(self) -> Sequence[Sample]:
         """The completions as they were sampled, in tokens."""
+        ...
 
     @property
     def groups(self) -> Sequence[int]:
         """Of each completion, the number of its prompt."""
+        ...
 
     def prompt(self, index: int) -> Prompt:
         """The prompt of a completion."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
