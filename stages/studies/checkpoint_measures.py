@@ -1,22 +1,23 @@
 """Measure a policy on its way: what it earns, by truth and by proxies, and how far it has gone.
 
 Each problem's samples are drawn once; what a model has to read is read once for each distinct
-completion, and counted as often as it was drawn.
+completion, and counted as often as it was drawn. Then means over problems by step.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms import kl
 from stages.algorithms.repetition import repeated_share
-from stages.loops.candidates import CandidatesConfig
+from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.models import ensemble
 from stages.models.batch import Batch, Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
@@ -26,11 +27,59 @@ from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker, reward_file
 from stages.rows import DATA
-from stages.studies.checkpoint_results import CheckpointResult
+from stages.studies.markdown import named
 
 Scorer = Callable[[Batch], Scores]
 Scorers = tuple[Scorer | None, Scorer | None]
 """One reward model and an ensemble of them."""
+NGRAM = 4
+"""Tokens in the runs whose repetition is counted."""
+DIGITS = 6
+"""Decimals kept of a number: those below are rounding."""
+COLUMNS = ("kl_k1", "kl_k3", "entropy", "reward_model", "ensemble", "ensemble_std")
+"""What models say of each completion."""
+QUANTITIES = (
+    "correct", "reward_model", "ensemble", "ensemble_std", "kl_k1", "kl_k3", "tokens", "entropy",
+    "truncated", "repetition",
+)  # fmt: skip
+"""Fields of a row that are averaged over problems."""
+PAIRED = ("correct", "reward_model", "ensemble")
+"""Those whose difference from the start, paired by problem, is told too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointResult:
+    """One row of `data/studies/checkpoints/<run>/rows/<seed>/problems.jsonl`.
+
+    Means over the problem's samples, whose random streams are the same at every step.
+    """
+
+    step: int
+    """Training steps taken: 0 for the start, the last for the policy that the run wrote."""
+    id: str
+    """The problem's id."""
+    correct: float
+    """Share of the samples whose final answer is right: the true reward."""
+    reward_model: float | None
+    """Mean score by the single reward model; null where there is none."""
+    ensemble: float | None
+    """Mean score by the ensemble, its members' scores made one as its preset says."""
+    ensemble_std: float | None
+    """Mean over the samples of the standard deviation between the members' scores."""
+    kl_k1: float
+    """log(policy / reference), summed over a completion's tokens: nats, may be negative."""
+    kl_k3: float
+    """The estimator k3 of each token, summed over a completion's tokens: nats."""
+    tokens: float
+    """Tokens of a completion."""
+    entropy: float
+    """Of the policy's next-token distribution, over all tokens of the samples: nats a token."""
+    truncated: float
+    """Share of the samples cut at the length limit."""
+    repetition: float
+    """Share of a completion's runs of four tokens that it has said before."""
+    num_distinct: int
+    """Different completions among the samples: only these were scored."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,27 +104,11 @@ def scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device
     return single, ensemble.load(path, aggregate, compute, device) if len(folders) > 1 else None
 
 
-NGRAM = 4
-"""Tokens in the runs whose repetition is counted."""
-DIGITS = 6
-"""Decimals kept of a number: those below are rounding."""
-Pool = tuple[Prompt, Sequence[Completion]]
-
-
-class CheckpointsConfig(CandidatesConfig):
-    """How policies along a run are sampled, and how sure we are of what they do."""
-
-    num_bootstrap: int = Field(ge=100)
-    """Resamples of the problems for each interval."""
-    confidence: float = Field(gt=0, lt=1)
-    """Coverage of the intervals."""
-
-
 @torch.no_grad()
 def measure(
     model: PreTrainedModel,
     judges: Judges,
-    pools: Sequence[Pool],
+    pools: Sequence[tuple[Prompt, Sequence[Completion]]],
     compute: ComputeConfig,
     pad_id: int,
     *,
@@ -99,32 +132,34 @@ def measure(
     """
     model.eval()
     counts = [Counter(tuple(row.completion_ids) for row in rows) for _, rows in pools]
+    ends = np.cumsum([len(count) for count in counts]).tolist()
+    numbers = [range(end - len(count), end) for count, end in zip(counts, ends, strict=True)]
     groups: list[Group] = []
-    start = 0
-    for (prompt, _), count in zip(pools, counts, strict=True):
-        numbers = range(start, start + len(count))
-        group = Group(prompt_ids=prompt.prompt_ids, completions=list(count), indices=numbers)
+    for (prompt, _), count, own in zip(pools, counts, numbers, strict=True):
+        group = Group(prompt_ids=prompt.prompt_ids, completions=list(count), indices=own)
         groups += split_group(group, compute.row_tokens)
-        start += len(count)
-    table = torch.zeros(start, len(COLUMNS))
+    table = torch.zeros(ends[-1], len(COLUMNS))
     for batch in micro_batches(groups, compute, pad_id, model.device):
         table[batch.indices] = _read(model, judges, batch, temperature).cpu()
-    results, start = [], 0
-    for pool, count in zip(pools, counts, strict=True):
+    results = []
+    for (prompt, rows), count, own in zip(pools, counts, numbers, strict=True):
         drawn = torch.tensor([float(number) for number in count.values()])
-        means = (table[start : start + len(count)] * drawn[:, None]).sum(0) / drawn.sum()
-        results.append(_result(pool, dict(zip(COLUMNS, means.tolist(), strict=True)), judges, step))
-        start += len(count)
+        means = (table[own.start : own.stop] * drawn[:, None]).sum(0) / drawn.sum()
+        told = dict(zip(COLUMNS, means.tolist(), strict=True)) | _counted(prompt, rows)
+        told["entropy"] /= told["tokens"]
+        rounded: dict[str, Any] = {name: round(value, DIGITS) for name, value in told.items()}
+        rounded |= {} if judges.reward_model else {"reward_model": None}
+        rounded |= {} if judges.ensemble else {"ensemble": None, "ensemble_std": None}
+        results.append(
+            CheckpointResult(step=step, id=prompt.id, num_distinct=len(count), **rounded)
+        )
     return results
-
-
-COLUMNS = ("kl_k1", "kl_k3", "entropy_sum", "reward_model", "ensemble", "ensemble_std")
 
 
 def _read(
     model: PreTrainedModel, judges: Judges, batch: Batch, temperature: float
 ) -> Float[Tensor, "batch column"]:
-    """`COLUMNS` of each completion; 0 where nobody scores."""
+    """`COLUMNS` of each completion, the entropy summed over its tokens; 0 where nobody scores."""
     logprobs, entropies = completion_logprobs(model, batch, temperature=temperature)
     ref_logprobs, _ = completion_logprobs(judges.reference, batch, temperature=temperature)
     nothing = torch.zeros_like(logprobs[:, 0])
@@ -132,40 +167,70 @@ def _read(
     single = judges.reward_model(batch) if judges.reward_model else none
     several = judges.ensemble(batch) if judges.ensemble else none
     # Outside the mask both log-probs are 0, and so are the estimates.
-    columns = (
-        kl.k1(logprobs, ref_logprobs).sum(1),
-        kl.k3(logprobs, ref_logprobs).sum(1),
-        entropies.sum(1),
-        single.values,
-        several.values,
-        several.disagreement,
-    )
+    divergences = kl.k1(logprobs, ref_logprobs).sum(1), kl.k3(logprobs, ref_logprobs).sum(1)
+    scores = single.values, several.values, several.disagreement
+    columns = (*divergences, entropies.sum(1), *scores)
     return torch.stack([column.float() for column in columns], dim=1)
 
 
-def _result(pool: Pool, means: dict[str, float], judges: Judges, step: int) -> CheckpointResult:
-    prompt, rows = pool
-    # Not one verdict a distinct text: two lists of tokens may spell the same one.
+def _counted(prompt: Prompt, rows: Sequence[Completion]) -> dict[str, float]:
+    """What needs no model: means over the samples of a problem."""
+    # Not one verdict a distinct list of tokens: two of them may spell the same text.
     texts = Counter(row.completion for row in rows)
-    right = sum(
-        number for text, number in texts.items() if answer_checker.is_correct(text, prompt.answer)
-    )
-    tokens = sum(len(row.completion_ids) for row in rows) / len(rows)
-    single, several = judges.reward_model is not None, judges.ensemble is not None
-    return CheckpointResult(
-        step=step,
-        id=prompt.id,
-        correct=round(right / len(rows), DIGITS),
-        reward_model=round(means["reward_model"], DIGITS) if single else None,
-        ensemble=round(means["ensemble"], DIGITS) if several else None,
-        ensemble_std=round(means["ensemble_std"], DIGITS) if several else None,
-        kl_k1=round(means["kl_k1"], DIGITS),
-        kl_k3=round(means["kl_k3"], DIGITS),
-        tokens=round(tokens, DIGITS),
-        entropy=round(means["entropy_sum"] / tokens, DIGITS),
-        truncated=round(sum(row.finish_reason == "length" for row in rows) / len(rows), DIGITS),
-        repetition=round(
-            sum(repeated_share(row.completion_ids, NGRAM) for row in rows) / len(rows), DIGITS
-        ),
-        num_distinct=len({tuple(row.completion_ids) for row in rows}),
-    )
+    right = [n for text, n in texts.items() if answer_checker.is_correct(text, prompt.answer)]
+    sums = {
+        "correct": sum(right),
+        "tokens": sum(len(row.completion_ids) for row in rows),
+        "truncated": sum(row.finish_reason == "length" for row in rows),
+        "repetition": sum(repeated_share(row.completion_ids, NGRAM) for row in rows),
+    }
+    return {name: number / len(rows) for name, number in sums.items()}
+
+
+def by_step(rows: Sequence[CheckpointResult]) -> dict[int, list[CheckpointResult]]:
+    """Step -> its rows, the same problems in the same order at every step.
+
+    Raises:
+        ValueError: there is no step 0, or the steps do not have the same problems.
+    """
+    found: dict[int, list[CheckpointResult]] = {}
+    for row in rows:
+        found.setdefault(row.step, []).append(row)
+    ids = {step: [row.id for row in one] for step, one in found.items()}
+    if 0 not in found or any(one != ids[0] for one in ids.values()):
+        raise ValueError(
+            f"expected rows of step 0 and of the same problems at every step, found steps "
+            f"{sorted(found)} with {[len(one) for one in ids.values()]} problems. Rerun "
+            f"the study checkpoints, which writes them."
+        )
+    return {step: found[step] for step in sorted(found)}
+
+
+def column(rows: Sequence[CheckpointResult], name: str) -> Float[np.ndarray, " problem"] | None:
+    """A quantity of each problem; None where nothing measured it."""
+    values = [getattr(row, name) for row in rows]
+    return None if None in values else np.array(values, dtype=np.float64)
+
+
+def summarise(
+    rows: Sequence[CheckpointResult], *, num_resamples: int, confidence: float, seed: int
+) -> dict[str, Any]:
+    """`steps`: of each, `{quantity: {value, low, high}}`; `best_step`, by accuracy.
+
+    `<quantity>_gain` is the paired difference from the start; null where nothing scores. Of
+    steps that are equally accurate the first is the best: it is nearest to the start. Its own
+    accuracy is the largest of several noisy numbers, so report another split's.
+    """
+    options = {"num_resamples": num_resamples, "confidence": confidence, "seed": seed}
+    steps, start = {}, by_step(rows)[0]
+    for step, now in by_step(rows).items():
+        columns = {name: column(now, name) for name in QUANTITIES}
+        for name in PAIRED:
+            values, before = columns[name], column(start, name)
+            columns[f"{name}_gain"] = None if values is None or before is None else values - before
+        measured = {name: values for name, values in columns.items() if values is not None}
+        found = bootstrap_means(np.stack(list(measured.values()), axis=1), **options)
+        intervals = {name: named(*own) for name, *own in zip(measured, *found, strict=True)}
+        steps[str(step)] = {name: intervals.get(name) for name in columns}
+    best = max(steps, key=lambda step: (steps[step]["correct"]["value"], -int(step)))
+    return {"num_problems": len(start), "best_step": int(best), "steps": steps}

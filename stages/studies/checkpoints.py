@@ -10,11 +10,13 @@ and their means with intervals over problems. The split is never `test`: which s
 chosen here, and reported there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from pydantic import Field
 
 from stages import rows
@@ -27,21 +29,30 @@ from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import lines, pools
 from stages.records.problems import Prompt
+from stages.report import plots
 from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
-from stages.studies import (
-    checkpoint_measures,
-    checkpoint_results,
-    overoptimization_plots,
-    overoptimization_report,
-)
+from stages.studies import checkpoint_measures, markdown
 from stages.studies import study as studies
-from stages.studies.checkpoint_measures import Judges
-from stages.studies.checkpoint_results import CheckpointResult
+from stages.studies.checkpoint_measures import CheckpointResult, Judges
+from stages.studies.markdown import number, percent
 
 DEV = PROMPTS / "dev.jsonl"
+Seeds = Mapping[int, Mapping[str, Any]]
+"""Of each seed, what `checkpoint_measures.summarise` found."""
+PANELS = {
+    "correct": "True accuracy (dev)",
+    "reward_model": "Score by one reward model",
+    "ensemble": "Score by the ensemble",
+    "ensemble_std": "Disagreement of its members",
+    "kl_k1": "KL from the start, nats",
+    "entropy": "Entropy, nats a token",
+    "tokens": "Tokens of a completion",
+    "truncated": "Cut at the limit",
+    "repetition": "Repeated runs of 4 tokens",
+}
 
 
 class Checkpoints(Params):
@@ -73,9 +84,9 @@ def main(name: str) -> None:
     with studies.start(f"checkpoints@{name}") as study:
         config = studies.load(Config, "checkpoints")
         found = study.for_each_seed(config.seeds, partial(evaluate, config, name))
-        images = overoptimization_plots.draw_run(study.plots, name, found)
-        report = overoptimization_report.run(name, found, [f"plots/{image}" for image in images])
-        study.write({str(seed): metrics for seed, metrics in found.items()}, report)
+        draw(study.plots / "training.png", name, found)
+        draw_disagreement(study.plots / "disagreement.png", found)
+        study.write({str(seed): metrics for seed, metrics in found.items()}, report(name, found))
 
 
 def evaluate(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str, Any]:
@@ -87,13 +98,12 @@ def evaluate(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str,
     judges = Judges(reference=reference, reward_model=single, ensemble=several)
     prompts = list(lines.read(DEV, Prompt))
     found: list[CheckpointResult] = []
-    along = list(policies(name, start, run.seed))
-    for step, path in run.track(along):
+    for step, path in run.track(list(policies(name, start, run.seed))):
         of_step = measure(config, step, path, judges, prompts, run.seed)
         run.log(step, {"correct": sum(row.correct for row in of_step) / len(of_step)})
         found += of_step
     lines.write(folder / "problems.jsonl", found)
-    metrics = checkpoint_results.summarise(
+    metrics = checkpoint_measures.summarise(
         found,
         num_resamples=settings.num_bootstrap,
         confidence=settings.confidence,
@@ -125,6 +135,83 @@ def measure(
     return checkpoint_measures.measure(
         model, judges, problems, compute, pad_id, step=step, temperature=drawing.temperature
     )
+
+
+def draw(path: Path, name: str, seeds: Seeds) -> None:
+    """A page of one run: a panel a quantity by step, with a line a seed."""
+    with plots.figure(path, width=9.6, height=7.6) as figure:
+        figure.suptitle(name, x=0.02, ha="left", fontweight="bold")
+        for axes, (quantity, title) in zip(figure.subplots(3, 3).flat, PANELS.items(), strict=True):
+            axes.set_title(title, fontsize=10)
+            axes.set_xlabel("step")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+            _lines(axes, seeds, quantity, "step", "not scored")
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right")
+
+
+def draw_disagreement(path: Path, seeds: Seeds) -> None:
+    """The standard deviation between the ensemble's members against the KL, of every seed."""
+    with plots.figure(path, width=6.0, height=3.8) as figure:
+        axes = figure.subplots()
+        _lines(axes, seeds, "ensemble_std", "kl_k1", "one reward model")
+        axes.set_xlabel("KL from the start, nats")
+        axes.set_ylabel("standard deviation between members")
+        axes.set_title("What the ensemble's members disagree on")
+        if axes.lines:
+            axes.legend()
+
+
+def _lines(axes: Axes, seeds: Seeds, quantity: str, over: str, nothing: str) -> None:
+    """A quantity of each seed with its interval, over steps or another quantity; or `nothing`."""
+    colours = plots.colours(["", *map(str, seeds)])
+    for seed, run in seeds.items():
+        steps, colour = run["steps"], colours[str(seed)]
+        found = [one[quantity] for one in steps.values()]
+        places = [
+            int(step) if over == "step" else one[over]["value"] for step, one in steps.items()
+        ]
+        if over == "step":
+            axes.axvline(run["best_step"], color=colour, linestyle=":", linewidth=1)
+        if None not in found:
+            values, low, high = ([one[key] for one in found] for key in ("value", "low", "high"))
+            axes.plot(places, values, "o-", color=colour, markersize=4, label=f"seed {seed}")
+            axes.fill_between(places, low, high, color=colour, alpha=0.2, lw=0)
+    if not axes.collections:
+        axes.text(0.5, 0.5, nothing, transform=axes.transAxes, ha="center")
+
+
+def report(name: str, seeds: Seeds) -> str:
+    """Every seed step by step (Markdown)."""
+    parts = [
+        f"# {name}, step by step",
+        *(
+            f"### seed {seed}\n\nBest on dev: step {run['best_step']}.\n\n{_table(run['steps'])}"
+            for seed, run in seeds.items()
+        ),
+        "Samples of the dev problems, the same random streams at every step. KL: from the policy "
+        "that the run started from, nats a completion, by k1 and k3. Entropy: nats a token. "
+        "Repeated: runs of four tokens that the completion has said before. Disagreement: standard "
+        "deviation between the ensemble's members.",
+        *(f"![plots/{one}.png](plots/{one}.png)" for one in ("training", "disagreement")),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(steps: Mapping[str, Any]) -> str:
+    header = ["step", "accuracy", "one reward model", "ensemble", "disagreement", "KL"]
+    rows = [
+        [
+            step,
+            percent(one["correct"]),
+            *(number(one[key]) for key in ("reward_model", "ensemble", "ensemble_std")),
+            f"{one['kl_k1']['value']:.3f}, {one['kl_k3']['value']:.3f}",
+            f"{one['tokens']['value']:.1f}",
+            f"{one['entropy']['value']:.3f}",
+            *(f"{100 * one[key]['value']:.1f} %" for key in ("truncated", "repetition")),
+        ]
+        for step, one in steps.items()
+    ]
+    return markdown.table([*header, "tokens", "entropy", "cut", "repeated"], rows)
 
 
 if __name__ == "__main__":

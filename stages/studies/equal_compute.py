@@ -2,19 +2,27 @@
 
 A search is not compared at an equal number of samples: it also pays for what it drops, and for
 reading steps (Snell et al. 2024, https://arxiv.org/abs/2408.03314). Costs are means over problems
-and seeds; accuracies are paired by seed and problem (`statistics/crossed_means`).
+and seeds, those of samples counted as a search's are; accuracies are paired by seed and problem
+(`statistics/crossed_means`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
+from stages.algorithms.selection.best_of_n import distinct_cost
 from stages.algorithms.statistics import crossed_means
+from stages.records import pools
+from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
+from stages.records.results import ProblemResult
 from stages.studies.markdown import rounded
 
+Ids = Sequence[int]
 Values = Float[np.ndarray, "seed problem"]
 Unit = Literal["flops", "tokens"]
 Budget = Literal["flops", "flops_once", "tokens"]
@@ -64,17 +72,13 @@ def place(costs: Mapping[int, float], budget: float) -> Place | None:
     affordable = sum(cost <= budget for cost in rising)
     if not affordable:
         return None
-    low = affordable - 1
-    high = min(affordable, len(ns) - 1)
+    low, high = affordable - 1, min(affordable, len(ns) - 1)
     share = 0.0 if high == low else (budget - rising[low]) / (rising[high] - rising[low])
     return Place(low=ns[low], high=ns[high], share=share)
 
 
 def compare(
-    curves: Mapping[str, Curve],
-    searches: Mapping[str, Searched],
-    *,
-    confidence: float,
+    curves: Mapping[str, Curve], searches: Mapping[str, Searched], *, confidence: float
 ) -> dict[str, Any]:
     """Accuracies with intervals over seeds and problems, and paired differences at equal compute.
 
@@ -82,83 +86,162 @@ def compare(
     where the curve is a line between its points (a share of the problems with the larger n). At
     the end of a curve there is no dearer point: then the search has had more, which `at_end` says.
 
-    Args:
-        curves: name -> curve.
-        searches: name -> search.
-        confidence: of the intervals.
-
     Returns:
         `curves`: name -> n -> {value, low, high, flops, tokens}. `searches`: name -> {flops,
         flops_once, tokens, accuracy: {way: {value, low, high}}, versus: {budget: {curve: {n,
         n_cost, at_end, ways: {way: {at_n, interpolated}}}}}} with the differences search minus
         curve as {difference, low, high}; a curve without an n that is cheap enough is null.
     """
-    columns: dict[tuple[str, ...], Values] = {}
-    found: dict[str, Any] = {"curves": {}, "searches": {}}
-    for name, curve in curves.items():
-        for n, values in curve.accuracy.items():
-            columns["curves", name, str(n)] = values
-    for name, search in searches.items():
-        for way, values in search.accuracy.items():
-            columns["searches", name, way] = values
-            for budget, unit in BUDGETS.items():
-                for other, curve in curves.items():
-                    at = place(curve.costs[unit], search.costs[budget])
-                    if at is not None:
-                        key = (name, budget, other, way)
-                        below, above = curve.accuracy[at.low], curve.accuracy[at.high]
-                        columns[*key, "at_n"] = values - below
-                        line = (1.0 - at.share) * below + at.share * above
-                        columns[*key, "interpolated"] = values - line
-    found_means = crossed_means.estimate(
-        np.stack(list(columns.values()), axis=-1), confidence=confidence
-    )
-    bounds = zip(found_means.value, found_means.low, found_means.high, strict=True)
-    numbers = dict(zip(columns, (rounded(row) for row in bounds), strict=True))
-    for name, curve in curves.items():
-        found["curves"][name] = {
-            str(n): _named(numbers["curves", name, str(n)])
-            | {unit: costs[n] for unit, costs in curve.costs.items()}
-            for n in curve.accuracy
-        }
-    for name, search in searches.items():
-        found["searches"][name] = {
-            **search.costs,
-            "accuracy": {way: _named(numbers["searches", name, way]) for way in search.accuracy},
-            "versus": {
-                budget: {
-                    other: _versus(numbers, (name, budget, other), search, curve)
-                    for other, curve in curves.items()
-                }
-                for budget in BUDGETS
-            },
-        }
-    return found
 
+    def mean(values: Values, name: str = "value") -> dict[str, float]:
+        found = crossed_means.estimate(values[..., None], confidence=confidence)
+        numbers = rounded([found.value[0], found.low[0], found.high[0]])
+        return dict(zip((name, "low", "high"), numbers, strict=True))
 
-def _versus(
-    numbers: Mapping[tuple[str, ...], Sequence[float]],
-    key: tuple[str, Budget, str],
-    search: Searched,
-    curve: Curve,
-) -> dict[str, Any] | None:
-    costs = curve.costs[BUDGETS[key[1]]]
-    at = place(costs, search.costs[key[1]])
-    if at is None:
-        return None
-    return {
-        "n": at.low,
-        "n_cost": costs[at.low],
-        "at_end": at.low == at.high,
-        "ways": {
+    def versus(search: Searched, curve: Curve, budget: Budget) -> dict[str, Any] | None:
+        costs = curve.costs[BUDGETS[budget]]
+        at = place(costs, search.costs[budget])
+        if at is None:
+            return None
+        below, above = curve.accuracy[at.low], curve.accuracy[at.high]
+        line = (1.0 - at.share) * below + at.share * above
+        ways = {
             way: {
-                kind: _named(numbers[*key, way, kind], value="difference")
-                for kind in ("at_n", "interpolated")
+                "at_n": mean(values - below, "difference"),
+                "interpolated": mean(values - line, "difference"),
             }
-            for way in search.accuracy
+            for way, values in search.accuracy.items()
+        }
+        at_end = at.low == at.high
+        return {"n": at.low, "n_cost": costs[at.low], "at_end": at_end, "ways": ways}
+
+    return {
+        "curves": {
+            name: {
+                str(n): mean(values) | {unit: costs[n] for unit, costs in curve.costs.items()}
+                for n, values in curve.accuracy.items()
+            }
+            for name, curve in curves.items()
+        },
+        "searches": {
+            name: {
+                **search.costs,
+                "accuracy": {way: mean(values) for way, values in search.accuracy.items()},
+                "versus": {
+                    budget: {
+                        other: versus(search, curve, budget) for other, curve in curves.items()
+                    }
+                    for budget in BUDGETS
+                },
+            }
+            for name, search in searches.items()
         },
     }
 
 
-def _named(numbers: Sequence[float], value: str = "value") -> dict[str, float]:
-    return dict(zip((value, "low", "high"), numbers, strict=True))
+def generation_cost(
+    prompt_tokens: Sequence[int], mean_tokens: Sequence[float], parameters: int, ns: Sequence[int]
+) -> dict[int, float]:
+    """Mean floating-point operations of n samples of a problem, 2 P (prompt + n * completion).
+
+    The prompt is read once for all samples of a problem, and every generated token passes once.
+
+    Args:
+        prompt_tokens: of each problem.
+        mean_tokens: of each problem, the mean of its completions.
+        parameters: P of the policy, see `models/size`.
+        ns: numbers of samples.
+    """
+    prompt, completion = float(np.mean(prompt_tokens)), float(np.mean(mean_tokens))
+    return {n: 2.0 * parameters * (prompt + n * completion) for n in ns}
+
+
+def scoring_cost(
+    prompt_tokens: Sequence[int],
+    pools: Sequence[Sequence[Ids]],
+    parameters: int,
+    ns: Sequence[int],
+    *,
+    step_tokens: Callable[[Ids], int],
+) -> dict[int, float]:
+    """Mean floating-point operations of scoring n samples of a problem, 2 P for each token.
+
+    Equal completions of a problem are read once, and all of them share one reading of the prompt;
+    expected over the subsets of n of a pool, as the accuracies are.
+
+    Args:
+        prompt_tokens: of each problem.
+        pools: of each problem, the token ids of its N completions.
+        parameters: P of the scorer.
+        ns: from 1 to N.
+        step_tokens: what the scorer reads besides of a completion: one for each step.
+    """
+    read: Mapping[int, list[float]] = {n: [] for n in ns}
+    for pool in pools:
+        counts = Counter(map(tuple, pool))
+        costs = [float(len(ids) + step_tokens(ids)) for ids in counts]
+        for n in ns:
+            read[n].append(distinct_cost(list(counts.values()), costs, n=n))
+    prompt = float(np.mean(prompt_tokens))
+    return {n: 2.0 * parameters * (prompt + float(np.mean(read[n]))) for n in ns}
+
+
+def curves(
+    problems: Sequence[tuple[Prompt, list[Completion]]],
+    scores: Sequence[Score],
+    results: Sequence[ProblemResult],
+    sizes: tuple[int, int],
+    process: str,
+) -> dict[str, Curve]:
+    """The ways to choose that the policy of one seed was evaluated by; some pay for scores.
+
+    Args:
+        problems: the policy's samples.
+        scores: of them; the steps that the process model read are counted from these.
+        results: of evaluate, in the order of `problems`.
+        sizes: parameters of the policy and of the process model.
+        process: the process model's name.
+    """
+    ns = [int(n) for n in results[0].accuracy_at["majority"]]
+    prompts = [len(prompt.prompt_ids) for prompt, _ in problems]
+    tokens = [[row.completion_ids for row in pool] for _, pool in problems]
+    means = [float(np.mean([len(ids) for ids in pool])) for pool in tokens]
+    steps = {
+        tuple(row.completion_ids): len(score.steps[process])
+        for (_, pool), own in zip(problems, pools.scores(problems, scores), strict=True)
+        for row, score in zip(pool, own, strict=True)
+    }
+    plain = generation_cost(prompts, means, sizes[0], ns)
+    scoring = scoring_cost(prompts, tokens, sizes[1], ns, step_tokens=lambda ids: steps[tuple(ids)])
+    scored = {n: plain[n] + scoring[n] for n in ns}
+    methods = {
+        "majority": ("majority", plain),
+        "best_of/mean_logprob": ("best-of-n, own log-prob", plain),
+        f"best_of/{process}": ("best-of-n, process", scored),
+        f"weighted/{process}": ("weighted vote, process", scored),
+    }
+    return {
+        label: Curve(
+            accuracy={
+                n: np.array([[row.accuracy_at[method][str(n)] for row in results]]) for n in ns
+            },
+            costs={"flops": flops, "tokens": {n: n * float(np.mean(means)) for n in ns}},
+        )
+        for method, (label, flops) in methods.items()
+        if method in results[0].accuracy_at
+    }
+
+
+def over_seeds(seeds: Sequence[Mapping[str, Curve]]) -> dict[str, Curve]:
+    """The curves of several seeds as one each, at their mean cost."""
+    return {
+        name: Curve(
+            accuracy={n: np.concatenate([one[name].accuracy[n] for one in seeds]) for n in ns},
+            costs={
+                unit: {n: float(np.mean([one[name].costs[unit][n] for one in seeds])) for n in ns}
+                for unit in first.costs
+            },
+        )
+        for name, first in seeds[0].items()
+        for ns in [list(first.accuracy)]
+    }

@@ -9,10 +9,12 @@ what training did, scored by the same. Curves and forms: Gao et al. 2023,
 https://arxiv.org/abs/2210.10760.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from stages.engines import loading
 from stages.engines.loading import EngineName
@@ -28,20 +30,18 @@ from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 from stages.studies import (
     checkpoint_measures,
-    optimised_curves,
-    overoptimization_plots,
     overoptimization_report,
     proxy_curves,
     scored_pools,
 )
 from stages.studies import study as studies
-from stages.studies.checkpoint_results import CheckpointResult
-from stages.studies.optimised_curves import SCORERS
-from stages.studies.proxy_curves import Curve, OveroptimizationConfig
+from stages.studies.checkpoint_measures import CheckpointResult
+from stages.studies.proxy_curves import RUN, Curve, OveroptimizationConfig
 from stages.studies.scored_pools import BestOfNConfig, ScoredPool
 
 DEV = PROMPTS / "dev.jsonl"
 CHECKPOINTS = studies.STUDIES / "checkpoints"
+SINGLE, SEVERAL = "reward_model", "ensemble"
 TOLD = ("best_place", "overoptimised", "accuracy_change", "accuracy_after_best", "proxy_change")
 
 
@@ -74,7 +74,7 @@ def main() -> None:
         found, images = {}, []
         for seed in config.seeds:
             one = studies.read_json(study.rows / str(seed) / "measured.json")
-            overoptimization_plots.draw_curves(study.plots / f"seed-{seed}.png", one["curves"])
+            overoptimization_report.draw(study.plots / f"seed-{seed}.png", one["curves"])
             images.append(f"plots/seed-{seed}.png")
             one["curves"] = [proxy_curves.without_bands(curve) for curve in one["curves"]]
             found[str(seed)] = one
@@ -91,25 +91,61 @@ def measure(config: Config, run: SeedRun, folder: Path) -> None:
     settings, seed = config.overoptimization, derive(run.seed, "overoptimization")
     pools = list(draw(config, run, seed))
     lines.write(folder / "pools.jsonl", pools)
-    name = settings.policy
-    of_pools = {scorer: optimised_curves.of_pools(name, scorer, pools) for scorer in SCORERS}
-    chosen = {(name, s): c for s, c in of_pools.items() if isinstance(c, Curve)}
-    units = {scorer: curve.units for (_, scorer), curve in chosen.items()}
+    found = {one: scored_pools.of_pools(settings.policy, one, pools) for one in (SINGLE, SEVERAL)}
+    chosen = {scorer: one for scorer, one in found.items() if isinstance(one, Curve)}
+    units = {scorer: curve.units for scorer, curve in chosen.items()}
     along = [
         curve
         for path in sorted(CHECKPOINTS.glob(f"*/rows/{run.seed}/problems.jsonl"))
-        for curve in optimised_curves.of_run(
-            path.parts[-4], list(lines.read(path, CheckpointResult)), units
-        )
+        for curve in of_run(path.parts[-4], list(lines.read(path, CheckpointResult)), units)
     ]
     curves = run.track([*chosen.values(), *along], label="fit")
     measured = {
         "curves": [proxy_curves.measure(curve, settings.fits, seed) for curve in curves],
-        "effects": optimised_curves.effects(chosen, settings.fits, seed),
-        "left_out": {scorer: why for scorer, why in of_pools.items() if isinstance(why, str)},
+        "effects": [proxy_curves.effect(chosen[SINGLE], chosen[SEVERAL], settings.fits, seed)]
+        if len(chosen) == 2
+        else [],
+        "left_out": {scorer: why for scorer, why in found.items() if isinstance(why, str)},
         "generated_tokens": sum(row.generated_tokens for row in pools),
     }
     outputs.write_json(folder / "measured.json", measured)
+
+
+def of_run(
+    name: str, rows: Sequence[CheckpointResult], units: Mapping[str, dict[str, float]]
+) -> list[Curve]:
+    """A run's steps, by each scorer that both scored them and has a unit.
+
+    Args:
+        name: the run's.
+        rows: what the study `checkpoints` found.
+        units: scorer -> see `Curve`.
+    """
+    steps = checkpoint_measures.by_step(rows)
+    columns = {
+        quantity: [checkpoint_measures.column(of_step, quantity) for of_step in steps.values()]
+        for quantity in ("kl_k1", "correct", *units)
+    }
+    grids = {
+        quantity: np.stack([one for one in found if one is not None], axis=1)
+        for quantity, found in columns.items()
+        if all(one is not None for one in found)
+    }
+    return [
+        Curve(
+            method=RUN,
+            name=name,
+            scorer=scorer,
+            places=list(steps),
+            form="logarithmic",
+            kl=grids["kl_k1"],
+            proxy=grids[scorer],
+            gold=grids["correct"],
+            units=unit,
+        )
+        for scorer, unit in units.items()
+        if scorer in grids
+    ]
 
 
 def draw(config: Config, run: SeedRun, seed: int) -> Iterator[ScoredPool]:

@@ -1,16 +1,21 @@
-"""Overoptimization and training curves in words and tables (Markdown)."""
+"""Overoptimization in words, tables (Markdown) and plots of both rewards against the distance."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
+
 from stages.algorithms.selection import best_of_n
+from stages.report import plots
 from stages.studies import markdown
 from stages.studies.markdown import number, percent, points
-from stages.studies.optimised_curves import BEST_OF_N
-from stages.studies.proxy_curves import GOLD, PROXY
+from stages.studies.proxy_curves import BEST_OF_N, GOLD, PROXY
 
-NONE = "none"
 SCORERS = {"reward_model": "one reward model", "ensemble": "the ensemble"}
+REWARDS = {PROXY: "proxy", GOLD: "true reward"}
+COLOURS = {PROXY: plots.RED, GOLD: plots.BLUE}
+LINES = {PROXY: "--", GOLD: "-"}
 Measured = Mapping[str, Any]
 
 
@@ -50,51 +55,35 @@ def over_seeds(rows: Sequence[Measured]) -> str:
     )
 
 
-def run(name: str, seeds: Mapping[int, Measured], images: Sequence[str]) -> str:
-    """The report on one run, every seed step by step."""
-    pages = [run_page(f"seed {seed}", one) for seed, one in seeds.items()]
-    parts = [
-        f"# {name}, step by step",
-        *pages,
-        "Samples of the dev problems, the same random streams at every step. KL: from the policy "
-        "that the run started from, nats a completion, by k1 and k3. Entropy: nats a token. "
-        "Repeated: runs of four tokens that the completion has said before. Disagreement: standard "
-        "deviation between the ensemble's members.",
-        *(f"![{path}]({path})" for path in images),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
 def section(metrics: Measured, confidence: float) -> str:
     """Of one seed the verdicts, the table of points and the table of fits."""
     curves, left_out, effects = (metrics[name] for name in ("curves", "left_out", "effects"))
     missing = [f"Not shown, {name}: {why}." for name, why in left_out.items()]
     if not curves:
-        return "\n\n".join(missing) or NONE
-    return "\n\n".join(
-        [
-            *missing,
-            f"The true reward is the answer checker's verdict. In brackets {confidence:.0%} "
-            f"intervals over problems.",
-            "\n".join(
-                [*(f"- {verdict(one)}" for one in curves), *(f"- {effect(one)}" for one in effects)]
-            ),
-            point_table(curves),
-            "Distance: the square root of the KL divergence from the start policy in nats; of "
-            "best-of-n by its pool of samples, and the bound log n - (n - 1)/n, which ties and "
-            "repeated completions keep it below. Proxy: what the scorer says, relative to the "
-            "start, in standard deviations of its scores among the start policy's completions of "
-            "a problem. All of it is on dev problems, those of best-of-n fewer. A scorer "
-            "beside a run need not be what it was trained on.",
-            fit_table(curves),
-            "Forms: R = d (alpha - beta d) for best-of-n, R = d (alpha - beta log d) for runs "
-            "(Gao et al. 2023). A peak that lies beyond the measured distances is a guess and "
-            "not printed. Misses by: root mean square between the fit and its points, in standard "
-            "deviations; a peak of a fit that misses them by more than their intervals means "
-            "little. Peaks within: the share of resamples of the problems whose fit turns "
-            "down within what was measured.",
-        ]
-    )
+        return "\n\n".join(missing) or "none"
+    header = ["what is optimised", "point", "distance", "bound", "proxy", "accuracy"]
+    fitted = ["fitted", "alpha", "beta", "misses by", "peak at distance", "peaks within"]
+    parts = [
+        *missing,
+        f"The true reward is the answer checker's verdict. In brackets {confidence:.0%} "
+        f"intervals over problems.",
+        "\n".join(f"- {one}" for one in [*map(verdict, curves), *map(effect, effects)]),
+        markdown.table(header, (_point(curve, one) for curve in curves for one in told(curve))),
+        "Distance: the square root of the KL divergence from the start policy in nats; of "
+        "best-of-n by its pool of samples, and the bound log n - (n - 1)/n, which ties and "
+        "repeated completions keep it below. Proxy: what the scorer says, relative to the "
+        "start, in standard deviations of its scores among the start policy's completions of "
+        "a problem. All of it is on dev problems, those of best-of-n fewer. A scorer "
+        "beside a run need not be what it was trained on.",
+        markdown.table(fitted, (_fit(curve, name) for curve in curves for name in REWARDS)),
+        "Forms: R = d (alpha - beta d) for best-of-n, R = d (alpha - beta log d) for runs "
+        "(Gao et al. 2023). A peak that lies beyond the measured distances is a guess and "
+        "not printed. Misses by: root mean square between the fit and its points, in standard "
+        "deviations; a peak of a fit that misses them by more than their intervals means "
+        "little. Peaks within: the share of resamples of the problems whose fit turns "
+        "down within what was measured.",
+    ]
+    return "\n\n".join(parts)
 
 
 def verdict(curve: Measured) -> str:
@@ -102,22 +91,21 @@ def verdict(curve: Measured) -> str:
     what = f"**{named(curve)}**"
     place = "n" if curve["method"] == BEST_OF_N else "step"
     last, best = curve["points"][-1]["place"], curve["best_place"]
-    rise = f"the proxy changes by {number(curve['proxy_change'])} standard deviations"
+    after = f"at {place} {best}; from the best point on (chosen on other problems) it"
+    fall = points(curve["accuracy_after_best"])
     whole = (
-        f"{rise}, the accuracy by {points(curve['accuracy_change'])} points up to {place} {last}"
+        f"the proxy changes by {number(curve['proxy_change'])} standard deviations, the accuracy "
+        f"by {points(curve['accuracy_change'])} points up to {place} {last}"
     )
     if curve["overoptimised"]:
         return (
-            f"{what}: over-optimised. The accuracy is best at {place} {best}; from the best point "
-            f"on (chosen on other problems) it falls by {points(curve['accuracy_after_best'])} "
-            f"points while the proxy still changes by {number(curve['proxy_after_best'])}. In all "
-            f"{whole}."
+            f"{what}: over-optimised. The accuracy is best {after} falls by {fall} points while "
+            f"the proxy still changes by {number(curve['proxy_after_best'])}. In all {whole}."
         )
     if best == last:
         return f"{what}: no fall seen; the accuracy is best at the end. In all {whole}."
     return (
-        f"{what}: no fall resolved. The accuracy is best at {place} {best}; from the best point on "
-        f"(chosen on other problems) it changes by {points(curve['accuracy_after_best'])} points. "
+        f"{what}: no fall resolved. The accuracy is best {after} changes by {fall} points. "
         f"In all {whole}."
     )
 
@@ -133,28 +121,6 @@ def effect(one: Measured) -> str:
     return f"{what}: the peak moves by {number(one['peak_shift'])} in distance, {moved}; {end}."
 
 
-def point_table(curves: Sequence[Measured]) -> str:
-    """A row a point."""
-    rows = []
-    for curve in curves:
-        is_best_of_n = curve["method"] == BEST_OF_N
-        for point in told(curve):
-            place = point["place"]
-            bound = f"{best_of_n.kl_bound(place) ** 0.5:.2f}" if is_best_of_n else ""
-            rows.append(
-                [
-                    named(curve),
-                    f"{'n' if is_best_of_n else 'step'} {place}",
-                    f"{point['distance']:.2f}",
-                    bound,
-                    number(point[PROXY]),
-                    percent(point["accuracy"]),
-                ]
-            )
-    header = ["what is optimised", "point", "distance", "bound", "proxy", "accuracy"]
-    return markdown.table(header, rows)
-
-
 def told(curve: Measured) -> list[Measured]:
     """The points that are shown one by one: of best-of-n the powers of two and the last."""
     found = curve["points"]
@@ -163,55 +129,102 @@ def told(curve: Measured) -> list[Measured]:
     return [one for one in found if not one["place"] & (one["place"] - 1) or one is found[-1]]
 
 
-def fit_table(curves: Sequence[Measured]) -> str:
-    """A row a curve and reward."""
-    rows = []
-    for curve in curves:
-        for name, told in ((PROXY, "proxy"), (GOLD, "true reward")):
-            fit = curve["fits"][name]
-            rows.append([f"{named(curve)}: {told}", *_fitted(fit)])
-    header = ["fitted", "alpha", "beta", "misses by", "peak at distance", "peaks within"]
-    return markdown.table(header, rows)
-
-
-def _fitted(fit: Measured | None) -> list[str]:
-    if fit is None:
-        return ["too few points", "", "", "", ""]
-    ends = [
-        "none" if fit[key] is None else f"{fit[key]:.2f}"
-        for key in ("peak_distance_low", "peak_distance_high")
+def _point(curve: Measured, point: Measured) -> list[str]:
+    n = point["place"] if curve["method"] == BEST_OF_N else None
+    return [
+        named(curve),
+        f"step {point['place']}" if n is None else f"n {n}",
+        f"{point['distance']:.2f}",
+        "" if n is None else f"{best_of_n.kl_bound(n) ** 0.5:.2f}",
+        number(point[PROXY]),
+        percent(point["accuracy"]),
     ]
-    peak = f"{fit['peak_distance']:.2f} [{', '.join(ends)}]" if fit["peak_is_measured"] else "none"
-    share = f"{100 * fit['peaks_measured']:.0f} %"
-    return [f"{fit['alpha']:.3f}", f"{fit['beta']:.3f}", f"{fit['residual']:.3f}", peak, share]
+
+
+def _fit(curve: Measured, name: str) -> list[str]:
+    what, fit = f"{named(curve)}: {REWARDS[name]}", curve["fits"][name]
+    if fit is None:
+        return [what, "too few points", "", "", "", ""]
+    numbers = [f"{fit[key]:.3f}" for key in ("alpha", "beta", "residual")]
+    bounds = (fit["peak_distance_low"], fit["peak_distance_high"])
+    ends = ", ".join("none" if one is None else f"{one:.2f}" for one in bounds)
+    peak = f"{fit['peak_distance']:.2f} [{ends}]" if fit["peak_is_measured"] else "none"
+    return [what, *numbers, peak, f"{100 * fit['peaks_measured']:.0f} %"]
 
 
 def named(curve: Measured) -> str:
     """`best-of-n from sft, by the ensemble`, `ppo, scored by one reward model`."""
-    scorer = SCORERS[curve["scorer"]]
+    by = "by" if curve["method"] == BEST_OF_N else "scored by"
+    return f"{_row(curve)}, {by} {SCORERS[curve['scorer']]}"
+
+
+def _row(curve: Measured) -> str:
+    is_best_of_n = curve["method"] == BEST_OF_N
+    return f"best-of-n from {curve['name']}" if is_best_of_n else curve["name"]
+
+
+def draw(path: Path, curves: Sequence[Measured]) -> None:
+    """A row of panels for each method, a column for each scorer."""
+    methods = list(dict.fromkeys(_row(curve) for curve in curves)) or [""]
+    scorers = list(dict.fromkeys(curve["scorer"] for curve in curves)) or [PROXY]
+    with plots.figure(path, width=4.6 * len(scorers), height=3.1 * len(methods)) as figure:
+        grid = figure.subplots(len(methods), len(scorers), squeeze=False, sharey="row")
+        for axes in grid.flat:
+            axes.set_visible(not curves)
+        for curve in curves:
+            axes = grid[methods.index(_row(curve))][scorers.index(curve["scorer"])]
+            axes.set_visible(True)
+            _panel(axes, curve)
+        if not curves:
+            grid[0][0].text(0.5, 0.5, "nothing to choose by", ha="center")
+
+
+def _panel(axes: Axes, curve: Measured) -> None:
+    for reward in REWARDS:
+        _reward(axes, curve, reward)
     if curve["method"] == BEST_OF_N:
-        return f"best-of-n from {curve['name']}, by {scorer}"
-    return f"{curve['name']}, scored by {scorer}"
+        bounds = [best_of_n.kl_bound(point["place"]) ** 0.5 for point in curve["points"]]
+        values = [point[GOLD]["value"] for point in curve["points"]]
+        label = "true reward, at the bound"
+        axes.plot(bounds, values, color=plots.GREY, linestyle=":", linewidth=1, label=label)
+    unit = 100 * curve["units"][GOLD]
+    accuracy = axes.secondary_yaxis(
+        "right", functions=(lambda value: value * unit, lambda value: value / unit)
+    )
+    accuracy.set_ylabel("true reward, points")
+    axes.axhline(0, color=plots.GREY, linewidth=0.8)
+    axes.set_xlabel("square root of KL from the start, nats")
+    axes.set_ylabel("reward, standard deviations")
+    axes.set_title(f"{_row(curve)}: {SCORERS[curve['scorer']]}")
+    axes.margins(y=0.15)
+    if axes.get_legend_handles_labels()[0]:  # none where too few points fix a fit
+        axes.legend(fontsize=8)
 
 
-def run_page(name: str, run: Measured) -> str:
-    """A run's steps as a table."""
-    rows = [
-        [
-            step,
-            percent(one["correct"]),
-            number(one["reward_model"]),
-            number(one["ensemble"]),
-            number(one["ensemble_std"]),
-            f"{one['kl_k1']['value']:.3f}, {one['kl_k3']['value']:.3f}",
-            f"{one['tokens']['value']:.1f}",
-            f"{one['entropy']['value']:.3f}",
-            f"{100 * one['truncated']['value']:.1f} %",
-            f"{100 * one['repetition']['value']:.1f} %",
-        ]
-        for step, one in run["steps"].items()
-    ]
-    header = ["step", "accuracy", "one reward model", "ensemble", "disagreement", "KL"]
-    header += ["tokens", "entropy", "cut", "repeated"]
-    told = f"### {name}\n\nBest on dev: step {run['best_step']}."
-    return f"{told}\n\n{markdown.table(header, rows)}"
+def _reward(axes: Axes, curve: Measured, reward: str) -> None:
+    """Points with intervals; the fit, its band, and its peak where that lies among the points."""
+    found, colour, fit = told(curve), COLOURS[reward], curve["fits"][reward]
+    shown = [point[reward] for point in found]
+    values, low, high = ([one[key] for one in shown] for key in ("value", "low", "high"))
+    axes.errorbar(
+        [point["distance"] for point in found],
+        values,
+        yerr=[[max(0.0, v - one) for v, one in zip(values, low, strict=True)],
+              [max(0.0, one - v) for v, one in zip(values, high, strict=True)]],
+        fmt="o" if reward == GOLD else "s",
+        markerfacecolor=colour if reward == GOLD else "white",
+        markersize=4,
+        color=colour,
+        capsize=2,
+        linewidth=1,
+    )  # fmt: skip
+    if fit is not None:
+        band, label = fit["band"], f"{REWARDS[reward]}, fit"
+        line = LINES[reward]
+        axes.plot(band["distance"], band["value"], color=colour, linestyle=line, label=label)
+        axes.fill_between(
+            band["distance"], band["low"], band["high"], color=colour, alpha=0.15, lw=0
+        )
+        if fit["peak_is_measured"]:
+            peak = fit["peak_distance"], fit["peak_reward"]
+            axes.plot(*peak, marker="*", markersize=12, color=colour)

@@ -24,6 +24,10 @@ from stages.studies.markdown import named, rounded
 GRID = 60
 """Distances at which a fitted curve is drawn."""
 GOLD, PROXY = "gold", "proxy"
+BEST_OF_N, RUN = "best_of_n", "run"
+Points = Float[np.ndarray, "problem point"]
+Draws = Float[np.ndarray, "draw problem"]
+"""The weight of each problem in each bootstrap resample; a row sums to 1."""
 
 
 class OveroptimizationConfig(Params):
@@ -35,6 +39,17 @@ class OveroptimizationConfig(Params):
     """Resamples of the problems for each interval and band."""
     confidence: float = Field(gt=0, lt=1)
     """Coverage of intervals and bands."""
+
+    def intervals(self, values: Points, seed: int) -> list[dict[str, float]]:
+        """The mean of each column with its interval over problems."""
+        options = {"num_resamples": self.num_bootstrap, "confidence": self.confidence}
+        found = bootstrap_means(values, **options, seed=seed)
+        return [named(*bounds) for bounds in zip(*found, strict=True)]
+
+    def tails(self) -> list[float]:
+        """The quantiles between which an interval lies."""
+        tail = (1.0 - self.confidence) / 2.0
+        return [tail, 1.0 - tail]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,14 +65,30 @@ class Curve:
     places: Sequence[int]
     """n, or training steps; the first is the start itself (1, or 0)."""
     form: Form
-    kl: Float[np.ndarray, "problem point"]
+    kl: Points
     """From the start policy, in nats; its mean over problems is what d is the square root of."""
-    proxy: Float[np.ndarray, "problem point"]
+    proxy: Points
     """Mean score of what is chosen, or sampled, in the scorer's own unit."""
-    gold: Float[np.ndarray, "problem point"]
+    gold: Points
     """Share of it that is right."""
     units: dict[str, float]
     """`proxy` and `gold`: the standard deviation that each is divided by."""
+
+    def rewards(self) -> dict[str, Points]:
+        """Both, relative to the start, in their units."""
+        return {
+            name: (values - values[:, :1]) / self.units[name]
+            for name, values in ((PROXY, self.proxy), (GOLD, self.gold))
+        }
+
+    def distance(self) -> Float[np.ndarray, " point"]:
+        """Of each place."""
+        # k1 may come out below 0 where the policy has hardly moved.
+        return np.sqrt(np.maximum(self.kl.mean(axis=0), 0.0))
+
+    def drawn_distance(self, draws: Draws) -> Float[np.ndarray, "draw point"]:
+        """The same of each resample."""
+        return np.sqrt(np.maximum(draws @ self.kl, 0.0))
 
 
 def spread(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
@@ -68,31 +99,38 @@ def spread(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
     return float(np.mean([one.var() for one in values])) ** 0.5
 
 
+def resamples(num_problems: int, num_draws: int, seed: int) -> Draws:
+    """Bootstrap resamples of the problems."""
+    stream = np.random.default_rng(seed)
+    counts = [
+        np.bincount(stream.integers(0, num_problems, num_problems), minlength=num_problems)
+        for _ in range(num_draws)
+    ]
+    return np.array(counts) / num_problems
+
+
 def measure(curve: Curve, config: OveroptimizationConfig, seed: int) -> dict[str, Any]:
     """The points with intervals, both fits with their peaks, and what happens after the best.
 
     The `band` of each fit is for a plot: `without_bands` leaves them out.
     """
-    rewards = {
-        name: (values - values[:, :1]) / curve.units[name]
-        for name, values in ((PROXY, curve.proxy), (GOLD, curve.gold))
-    }
+    rewards, distances = curve.rewards(), rounded(curve.distance().tolist())
     draws = resamples(len(curve.kl), config.num_bootstrap, seed)
-    distance = _distance(curve.kl)
-    drawn_distance = np.sqrt(np.maximum(draws @ curve.kl, 0.0))
-    farthest = float(distance.max())
+    columns = {"kl": curve.kl, **rewards, "accuracy": curve.gold}
+    found = {name: config.intervals(values, seed) for name, values in columns.items()}
     return {
         "method": curve.method,
         "name": curve.name,
         "scorer": curve.scorer,
         "units": {name: round(unit, 6) for name, unit in curve.units.items()},
-        "points": _points(curve, rewards, config, seed),
-        "fits": {
-            name: _fit(distance, values.mean(0), drawn_distance, draws @ values, curve.form, config)
-            for name, values in rewards.items()
-        },
-        "farthest": round(farthest, 6),
-        **_verdict(curve, rewards, config, seed),
+        "points": [
+            {"place": place, "distance": distances[number]}
+            | {name: intervals[number] for name, intervals in found.items()}
+            for number, place in enumerate(curve.places)
+        ],
+        "fits": {name: _fit(curve, values, draws, config) for name, values in rewards.items()},
+        "farthest": max(distances),
+        **_verdict(curve, config, seed),
     }
 
 
@@ -105,139 +143,103 @@ def without_bands(measured: dict[str, Any]) -> dict[str, Any]:
     return measured | {"fits": fits}
 
 
-def resamples(num_problems: int, num_draws: int, seed: int) -> Float[np.ndarray, "draw problem"]:
-    """The weight of each problem in each bootstrap resample; a row sums to 1."""
-    stream = np.random.default_rng(seed)
-    counts = [
-        np.bincount(stream.integers(0, num_problems, num_problems), minlength=num_problems)
-        for _ in range(num_draws)
-    ]
-    return np.array(counts) / num_problems
-
-
-def _distance(kl: Float[np.ndarray, "problem point"]) -> Float[np.ndarray, " point"]:
-    # k1 may come out below 0 where the policy has hardly moved.
-    return np.sqrt(np.maximum(kl.mean(axis=0), 0.0))
-
-
-def _points(
-    curve: Curve,
-    rewards: dict[str, Float[np.ndarray, "problem point"]],
-    config: OveroptimizationConfig,
-    seed: int,
-) -> list[dict[str, Any]]:
-    """Of each place: divergence, distance, both rewards in their units, and the accuracy itself."""
-    columns = {"kl": curve.kl, **rewards, "accuracy": curve.gold}
-    found = {
-        name: bootstrap_means(
-            values, num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed
-        )
-        for name, values in columns.items()
-    }
-    distances = rounded(_distance(curve.kl).tolist())
-    return [
-        {"place": place, "distance": distances[number]}
-        | {
-            name: named(*(float(bound[number]) for bound in bounds))
-            for name, bounds in found.items()
-        }
-        for number, place in enumerate(curve.places)
-    ]
-
-
 def _fit(
-    distance: Float[np.ndarray, " point"],
-    reward: Float[np.ndarray, " point"],
-    drawn_distance: Float[np.ndarray, "draw point"],
-    drawn_reward: Float[np.ndarray, "draw point"],
-    form: Form,
-    config: OveroptimizationConfig,
+    curve: Curve, reward: Points, draws: Draws, config: OveroptimizationConfig
 ) -> dict[str, Any] | None:
     """The fitted form, its peak and its band; None where too few points are left to fix it.
 
     A peak is told with the share of the resamples that have one within the distances measured: a
     fit always has a formula for its peak, and outside of what was measured that is a guess.
     """
+    form, distance, mean = curve.form, curve.distance(), reward.mean(0)
     near = config.min_distance if form == "logarithmic" else 0.0
-    found = reward_over_distance.fit(distance, reward, form, min_distance=near)
+    found = reward_over_distance.fit(distance, mean, form, min_distance=near)
     if np.isnan(found).any():
         return None
-    drawn = reward_over_distance.fit(drawn_distance, drawn_reward, form, min_distance=near)
+    drawn = reward_over_distance.fit(
+        curve.drawn_distance(draws), draws @ reward, form, min_distance=near
+    )
     drawn = drawn[~np.isnan(drawn).any(axis=1)]
-    grid = np.linspace(0.0, float(distance.max()), GRID)
-    tail = (1.0 - config.confidence) / 2.0
+    farthest = float(distance.max())
+    grid = np.linspace(0.0, farthest, GRID)
     lines = reward_over_distance.curve(drawn, np.broadcast_to(grid, (len(drawn), GRID)), form)
-    low, high = np.quantile(lines, [tail, 1.0 - tail], axis=0)
+    low, high = np.quantile(lines, config.tails(), axis=0)
     peaks = reward_over_distance.peak_distance(drawn, form)
     # The next number that was drawn, not one between two: between a number and none there is none.
-    bounds = np.quantile(peaks, [tail, 1.0 - tail], method="inverted_cdf")
-    peak = float(reward_over_distance.peak_distance(found, form))
+    bounds = np.quantile(peaks, config.tails(), method="inverted_cdf")
+    peak = reward_over_distance.peak_distance(found, form)
+    missed = (mean - reward_over_distance.curve(found, distance, form))[distance > near]
+    band = {"distance": grid, "value": reward_over_distance.curve(found, grid, form)}
     return {
         "form": form,
-        "residual": round(_residual(found, distance, reward, form, near), 6),
+        "residual": round(float((missed**2).mean() ** 0.5), 6),
         "alpha": round(float(found[0]), 6),
         "beta": round(float(found[1]), 6),
         "peak_distance": _finite(peak),
-        "peak_distance_low": _finite(float(bounds[0])),
-        "peak_distance_high": _finite(float(bounds[1])),
-        "peak_reward": _finite(float(reward_over_distance.peak_reward(found, form))),
-        "peak_is_measured": bool(peak <= distance.max()),
-        "peaks_measured": round(float((peaks <= distance.max()).mean()), 6),
-        "band": {
-            "distance": rounded(grid.tolist()),
-            "value": rounded(reward_over_distance.curve(found, grid, form).tolist()),
-            "low": rounded(low.tolist()),
-            "high": rounded(high.tolist()),
-        },
+        "peak_distance_low": _finite(bounds[0]),
+        "peak_distance_high": _finite(bounds[1]),
+        "peak_reward": _finite(reward_over_distance.peak_reward(found, form)),
+        "peak_is_measured": bool(peak <= farthest),
+        "peaks_measured": round(float((peaks <= farthest).mean()), 6),
+        "band": {name: rounded(one) for name, one in (band | {"low": low, "high": high}).items()},
     }
 
 
-def _residual(
-    found: Float[np.ndarray, " 2"],
-    distance: Float[np.ndarray, " point"],
-    reward: Float[np.ndarray, " point"],
-    form: Form,
-    near: float,
-) -> float:
-    """The root mean square of what the fit misses its points by."""
-    missed = (reward - reward_over_distance.curve(found, distance, form))[distance > near]
-    return float((missed**2).mean() ** 0.5)
-
-
-def _finite(number: float) -> float | None:
+def _finite(number: Any) -> float | None:
     """None where there is no peak, or one so far away that no float holds it."""
-    return round(number, 6) if np.isfinite(number) else None
+    return round(float(number), 6) if np.isfinite(number) else None
 
 
-def _verdict(
-    curve: Curve,
-    rewards: dict[str, Float[np.ndarray, "problem point"]],
-    config: OveroptimizationConfig,
-    seed: int,
-) -> dict[str, Any]:
+def _verdict(curve: Curve, config: OveroptimizationConfig, seed: int) -> dict[str, Any]:
     """What optimisation changed in all, and from the truth's best point to its end.
 
     The best point is that of the other half of the problems (`statistics/reward_over_distance`).
     """
-    gold_after, proxy_after = change_after_best(curve.gold, rewards[PROXY])
-    gained = curve.gold[:, -1] - curve.gold[:, 0]
+    proxy = curve.rewards()[PROXY]
+    gold_after, proxy_after = change_after_best(curve.gold, proxy)
     changes = {
-        "accuracy_change": gained,
-        "proxy_change": rewards[PROXY][:, -1],
+        "accuracy_change": curve.gold[:, -1] - curve.gold[:, 0],
+        "proxy_change": proxy[:, -1],
         "accuracy_after_best": gold_after,
         "proxy_after_best": proxy_after,
     }
-    bounds = bootstrap_means(
-        np.stack(list(changes.values()), axis=1),
-        num_resamples=config.num_bootstrap,
-        confidence=config.confidence,
-        seed=seed,
-    )
-    found: dict[str, Any] = {
-        name: named(*(float(bound) for bound in one))
-        for name, *one in zip(changes, *bounds, strict=True)
-    }
+    intervals = config.intervals(np.stack(list(changes.values()), axis=1), seed)
+    found: dict[str, Any] = dict(zip(changes, intervals, strict=True))
     best = int(curve.gold.mean(axis=0).argmax())
     falls = found["accuracy_after_best"]["high"] < 0.0
     rises = found["proxy_after_best"]["low"] > 0.0
     return found | {"best_place": curve.places[best], "overoptimised": falls and rises}
+
+
+def effect(
+    single: Curve, several: Curve, config: OveroptimizationConfig, seed: int
+) -> dict[str, Any]:
+    """The ensemble minus the single model, paired: same problems, same pools, same resamples.
+
+    `accuracy_at_end`: at the largest n. `peak_shift`: of the distance at which the fitted true
+    reward is largest; null where some resample's fit does not turn down.
+    """
+    (end,) = config.intervals(several.gold[:, -1:] - single.gold[:, -1:], seed)
+    number = len(single.kl)
+    draws = np.full((1, number), 1.0 / number), resamples(number, config.num_bootstrap, seed)
+    first, second = (
+        np.concatenate([_peaks(curve, weights) for weights in draws]) for curve in (single, several)
+    )
+    shift = None
+    if np.isfinite([first, second]).all():
+        value, *drawn = (second - first).tolist()
+        shift = named(value, *np.quantile(drawn, config.tails()))
+    return {
+        "name": single.name,
+        "n": single.places[-1],
+        "accuracy_at_end": end,
+        "peak_shift": shift,
+    }
+
+
+def _peaks(curve: Curve, weights: Draws) -> Float[np.ndarray, " draw"]:
+    """The fitted peak of each weighting of the problems."""
+    fitted = reward_over_distance.fit(
+        curve.drawn_distance(weights), weights @ curve.rewards()[GOLD], curve.form
+    )
+    return reward_over_distance.peak_distance(fitted, curve.form)

@@ -1,12 +1,15 @@
-"""Large pools of completions, each distinct one judged and scored once."""
+"""Best-of-n on large pools of completions, each distinct one judged and scored once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from stages.algorithms.selection.best_of_n import LEAST_POOL, best_of_n, kl_plug_in
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig, Pool
 from stages.loops.step import Step
@@ -19,6 +22,13 @@ from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.sampler import Sampler
 from stages.studies.checkpoint_measures import Scorers
+from stages.studies.proxy_curves import BEST_OF_N, GOLD, PROXY, Curve, spread
+
+DIGITS = 5
+"""Decimals kept of a score: those below are rounding, and would break ties at random."""
+CHUNK = 16
+"""Problems sampled between two signs of progress: their pools are large."""
+Problems = Sequence[Float[np.ndarray, " sample"]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,12 +46,6 @@ class ScoredPool:
     num_distinct: int
     """Different completions: only these were scored."""
     generated_tokens: int
-
-
-DIGITS = 5
-"""Decimals kept of a score: those below are rounding, and would break ties at random."""
-CHUNK = 16
-"""Problems sampled between two signs of progress: their pools are large."""
 
 
 class BestOfNConfig(CandidatesConfig):
@@ -81,8 +85,8 @@ def measure(
         pool = Pool(prompts=part, config=config, stream="best_of_n")
         drawn = candidates.draw(sampler, decode, part, pool, seed)
         rows = [
-            score(prompt, pool, scorers, compute, pad_id, device)
-            for prompt, pool in pools.by_problem(part, drawn)
+            score(prompt, own, scorers, compute, pad_id, device)
+            for prompt, own in pools.by_problem(part, drawn)
         ]
         metrics: dict[str, int | float] = {"tokens/generated": candidates.num_tokens(drawn)}
         yield Step(index=index, metrics=metrics, rows=rows)
@@ -98,26 +102,27 @@ def score(
     device: torch.device,
 ) -> ScoredPool:
     """One problem's completions, judged and scored."""
-    numbers = {ids: number for number, ids in enumerate(dict.fromkeys(map(ids_of, pool)))}
+    ids = [tuple(row.completion_ids) for row in pool]
+    numbers = {one: number for number, one in enumerate(dict.fromkeys(ids))}
     group = Group(
         prompt_ids=prompt.prompt_ids, completions=list(numbers), indices=range(len(numbers))
     )
     batches = list(micro_batches(split_group(group, compute.row_tokens), compute, pad_id, device))
     found: list[list[float] | None] = []
     for scorer in scorers:
+        if scorer is None:
+            found.append(None)
+            continue
         values = torch.zeros(len(numbers))
-        for batch in batches if scorer is not None else ():
-            assert scorer is not None
+        for batch in batches:
             values[batch.indices] = scorer(batch).values.float().cpu()
         scores = [round(value, DIGITS) for value in values.tolist()]
-        found.append(None if scorer is None else [scores[numbers[ids_of(row)]] for row in pool])
-    verdicts = {
-        text: answer_checker.is_correct(text, prompt.answer)
-        for text in dict.fromkeys(row.completion for row in pool)
-    }
+        found.append([scores[numbers[one]] for one in ids])
+    texts = [row.completion for row in pool]
+    verdicts = {one: answer_checker.is_correct(one, prompt.answer) for one in dict.fromkeys(texts)}
     return ScoredPool(
         id=prompt.id,
-        correct=[verdicts[row.completion] for row in pool],
+        correct=[verdicts[one] for one in texts],
         reward_model=found[0],
         ensemble=found[1],
         num_distinct=len(numbers),
@@ -125,6 +130,57 @@ def score(
     )
 
 
-def ids_of(row: Completion) -> tuple[int, ...]:
-    """What makes two completions the same."""
-    return tuple(row.completion_ids)
+def of_pools(name: str, scorer: str, rows: Sequence[ScoredPool]) -> Curve | str | None:
+    """The curve of best-of-n by one scorer, why there is none, or None where it scored nothing.
+
+    Args:
+        name: the entry's.
+        scorer: `reward_model` or `ensemble`.
+        rows: what `measure` found.
+    """
+    scores = [getattr(row, scorer) for row in rows]
+    if None in scores:
+        return None
+    verdicts = [np.array(row.correct, dtype=np.float64) for row in rows]
+    arrays = [np.array(one, dtype=np.float64) for one in scores]
+    return trouble(arrays, verdicts) or of_best_of_n(name, scorer, arrays, verdicts)
+
+
+def trouble(scores: Problems, verdicts: Problems) -> str | None:
+    """Why a pool shows nothing of best-of-n, in words; None where it does."""
+    smallest = min(len(one) for one in scores)
+    if smallest < 2 * LEAST_POOL:
+        return (
+            f"the pool has {smallest} completions of a problem, and best-of-n needs "
+            f"{LEAST_POOL} n: raise best_of_n.num_samples of the study to at least "
+            f"{2 * LEAST_POOL}"
+        )
+    if spread(verdicts) == 0.0:
+        return "no problem of the pool has both right and wrong completions"
+    if spread(scores) == 0.0:
+        return "all completions of a problem have one score"
+    return None
+
+
+def of_best_of_n(name: str, scorer: str, scores: Problems, verdicts: Problems) -> Curve:
+    """Every n from 1 to a quarter of the pool, each from the whole pool, without bias.
+
+    Args:
+        name: the entry's.
+        scorer: its name.
+        scores: of each problem's completions, by the scorer.
+        verdicts: 1.0 where the completion is right.
+    """
+    sizes = range(1, min(len(one) for one in scores) // LEAST_POOL + 1)
+    pairs = list(zip(scores, verdicts, strict=True))
+    return Curve(
+        method=BEST_OF_N,
+        name=name,
+        scorer=scorer,
+        places=sizes,
+        form="quadratic",
+        kl=np.array([[kl_plug_in(one, n=n) for n in sizes] for one in scores]),
+        proxy=np.array([[best_of_n(one, one, n=n) for n in sizes] for one in scores]),
+        gold=np.array([[best_of_n(one, right, n=n) for n in sizes] for one, right in pairs]),
+        units={PROXY: spread(scores), GOLD: spread(verdicts)},
+    )

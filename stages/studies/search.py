@@ -10,6 +10,7 @@ counted, those of dropped candidates too.
 """
 
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from pydantic import Field
@@ -28,17 +29,11 @@ from stages.records.results import ProblemResult
 from stages.rows import DATA, PROMPTS
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
-from stages.studies import (
-    equal_compute,
-    sample_curves,
-    search_report,
-    search_results,
-    search_tree,
-    step_search,
-)
+from stages.studies import equal_compute, search_report, search_results, step_search
 from stages.studies import study as studies
 from stages.studies.equal_compute import Curve
 from stages.studies.search_results import ProblemSearch
+from stages.studies.search_tree import SearchCost, SearchSolution
 from stages.studies.step_search import SearchConfig
 
 TEST = PROMPTS / "test.jsonl"
@@ -74,7 +69,7 @@ def main() -> None:
     """Write the rows of each seed, `metrics.json`, `report.md` and `plots/`."""
     with studies.start("search") as study:
         config = studies.load(Config, "search")
-        settings = config.search
+        settings, confidence = config.search, config.search.confidence
         sizes = study.for_each_seed(config.seeds, partial(search, config))
         found = {
             name: [
@@ -85,19 +80,20 @@ def main() -> None:
         }
         sampled = [curves(config, seed, sizes[seed]) for seed in config.seeds]
         compared = equal_compute.compare(
-            sample_curves.over_seeds(sampled),
+            equal_compute.over_seeds(sampled),
             {name: search_results.searched(of_seeds) for name, of_seeds in found.items()},
-            confidence=settings.confidence,
+            confidence=confidence,
         )
-        confidence = settings.confidence
-        summaries = {
-            name: search_results.summarise(of_seeds, confidence=confidence)
-            for name, of_seeds in found.items()
+        metrics = compared | {
+            "summaries": {
+                name: search_results.summarise(of_seeds, confidence=confidence)
+                for name, of_seeds in found.items()
+            },
+            "parameters": {seed: list(sizes[seed]) for seed in config.seeds},
         }
         search_report.draw(study.plots / "equal_compute.png", compared)
         report = search_report.render(compared, image="plots/equal_compute.png", way=settings.way)
-        parameters = {seed: list(sizes[seed]) for seed in config.seeds}
-        study.write(compared | {"summaries": summaries, "parameters": parameters}, report)
+        study.write(metrics, report)
 
 
 def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
@@ -122,9 +118,14 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
         )
         steps = step_search.run(sampler, scorer, parts, preset, seed, break_after=ends)
         done = list(run.track(steps, total=len(parts), label=name))
-        solutions, costs = search_tree.by_problem(done)
-        results = search_results.evaluate_all(prompts, solutions, costs, *sizes)
-        lines.write(folder / f"{name}.jsonl", (row for own in solutions.values() for row in own))
+        rows = [row for step in done for row in step.rows]
+        solutions = [row for row in rows if isinstance(row, SearchSolution)]
+        found = {key: list(own) for key, own in groupby(solutions, key=lambda row: row.id)}
+        costs = {row.id: row for row in rows if isinstance(row, SearchCost)}
+        results = [
+            search_results.evaluate(one, found[one.id], costs[one.id], sizes) for one in prompts
+        ]
+        lines.write(folder / f"{name}.jsonl", solutions)
         lines.write(folder / f"{name}_problems.jsonl", results)
     return sizes
 
@@ -132,9 +133,9 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
 def curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, Curve]:
     """The policy's ways to choose among n samples."""
     policy = config.search.policy
-    samples = DATA / "samples" / policy / str(seed) / "test.jsonl"
-    evaluation = DATA / "evaluations" / policy / str(seed)
-    return sample_curves.curves(
+    samples = DATA / f"samples/{policy}/{seed}/test.jsonl"
+    evaluation = DATA / f"evaluations/{policy}/{seed}"
+    return equal_compute.curves(
         pools.by_problem(lines.read(TEST, Prompt), lines.read(samples, Completion)),
         list(lines.read(evaluation / "scores.jsonl", Score)),
         list(lines.read(evaluation / "per_problem.jsonl", ProblemResult)),

@@ -14,11 +14,16 @@ from stages.studies.equal_compute import Unit
 WAYS = {"best": "best-scored", "weighted": "weighted vote", "majority": "majority"}
 """How one answer is taken of a search's solutions, and how it is called."""
 Way = Literal["best", "weighted", "majority"]
+MARKERS = {"best": "D", "weighted": "s", "majority": "^"}
 TITLES = {
     "flops": "At what the search cost as it was run",
     "flops_once": "At what it would cost with a prefix cache in both models",
     "tokens": "At as many generated tokens, whatever was read and scored",
 }
+PANELS: tuple[tuple[Unit, str], ...] = (
+    ("flops", "floating-point operations a problem"),
+    ("tokens", "generated tokens a problem"),
+)
 
 
 def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
@@ -41,11 +46,20 @@ def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
             "depth; a prefix cache would save that. Tokens are those that the policy generated."
         ),
         f"![Accuracy against compute]({image})",
-        _searches(compared),
+        _searches(compared["searches"]),
     ]
+    header = ["search", *(f"against {curve}" for curve in compared["curves"])]
     for budget, title in TITLES.items():
+        rows = [
+            [
+                f"`{name}`, {WAYS[way]}",
+                *(_cell(one, way) for one in search["versus"][budget].values()),
+            ]
+            for name, search in compared["searches"].items()
+            for way in search["accuracy"]
+        ]
         parts.append(f"{title}, points gained by the search, paired by seed and problem:")
-        parts.append(_versus(compared, budget))
+        parts.append(markdown.table(header, rows))
     return "\n\n".join(parts) + "\n"
 
 
@@ -58,9 +72,7 @@ def verdict(compared: Mapping[str, Any], *, way: str) -> str:
     """
     sentences = []
     for name, search in compared["searches"].items():
-        found: dict[str, list[str]] = {
-            word: [] for word in ("beats", "cannot be told from", "is worse than")
-        }
+        found: dict[str, list[str]] = {"beats": [], "cannot be told from": [], "is worse than": []}
         for other, entry in search["versus"]["flops"].items():
             if entry is not None:
                 gain = entry["ways"][way]["interpolated"]
@@ -74,56 +86,28 @@ def verdict(compared: Mapping[str, Any], *, way: str) -> str:
     return " ".join(sentences)
 
 
-def _searches(compared: Mapping[str, Any]) -> str:
-    searches = compared["searches"].items()
-    ways = list(dict.fromkeys(way for _, one in searches for way in one["accuracy"]))
+def _searches(searches: Mapping[str, Any]) -> str:
+    ways = list(dict.fromkeys(way for one in searches.values() for way in one["accuracy"]))
+    header = ["search", "GFLOP a problem", "with a cache", "generated tokens"]
     rows = [
         [
             f"`{name}`",
-            f"{one['flops'] / 1e9:.3g}",
-            f"{one['flops_once'] / 1e9:.3g}",
+            *(f"{one[cost] / 1e9:.3g}" for cost in ("flops", "flops_once")),
             f"{one['tokens']:.1f}",
             *(markdown.percent(one["accuracy"].get(way)) for way in ways),
         ]
-        for name, one in searches
+        for name, one in searches.items()
     ]
-    header = [
-        "search",
-        "GFLOP a problem",
-        "with a cache",
-        "generated tokens",
-        *(WAYS[way] for way in ways),
-    ]
-    return markdown.table(header, rows)
+    return markdown.table([*header, *(WAYS[way] for way in ways)], rows)
 
 
-def _versus(compared: Mapping[str, Any], budget: str) -> str:
-    curves = list(compared["curves"])
-    rows = []
-    for name, search in compared["searches"].items():
-        for way in search["accuracy"]:
-            cells = []
-            for curve in curves:
-                entry = search["versus"][budget][curve]
-                cells.append("costs less than n = 1" if entry is None else _cell(entry, way))
-            rows.append([f"`{name}`, {WAYS[way]}", *cells])
-    return markdown.table(["search", *(f"against {curve}" for curve in curves)], rows)
-
-
-def _cell(entry: Mapping[str, Any], way: str) -> str:
+def _cell(entry: Mapping[str, Any] | None, way: str) -> str:
+    if entry is None:
+        return "costs less than n = 1"
     gain = markdown.points(entry["ways"][way]["interpolated"])
     if entry["at_end"]:
         return f"{gain} at n = {entry['n']}, the largest"
     return f"{gain} just above n = {entry['n']}"
-
-
-MARKERS = dict(zip(WAYS, ("D", "s", "^"), strict=True))
-
-
-PANELS: tuple[tuple[Unit, str], ...] = (
-    ("flops", "floating-point operations a problem"),
-    ("tokens", "generated tokens a problem"),
-)
 
 
 def draw(path: Path, compared: Mapping[str, Any]) -> None:
@@ -132,8 +116,7 @@ def draw(path: Path, compared: Mapping[str, Any]) -> None:
     On the left a filled point stands at what the search cost as it was run, the hollow one beside
     it at what it would cost with a prefix cache.
     """
-    names = [*compared["curves"], *compared["searches"]]
-    colours = plots.colours(names)
+    colours = plots.colours([*compared["curves"], *compared["searches"]])
     with plots.figure(path, width=9.2, height=4.6) as figure:
         panels = figure.subplots(1, 2, sharey=True)
         for axes, (unit, label) in zip(panels, PANELS, strict=True):
@@ -154,31 +137,23 @@ def draw(path: Path, compared: Mapping[str, Any]) -> None:
 
 def _curve(axes: Axes, name: str, curve: Mapping[str, Any], unit: Unit, colour: str) -> None:
     entries = [curve[n] for n in sorted(curve, key=int)]
-    costs = [entry[unit] for entry in entries]
-    axes.plot(
-        costs, [one["value"] for one in entries], "-o", color=colour, label=name, markersize=3
+    costs, values, lows, highs = (
+        [one[key] for one in entries] for key in (unit, "value", "low", "high")
     )
-    lows, highs = ([entry[bound] for entry in entries] for bound in ("low", "high"))
+    axes.plot(costs, values, "-o", color=colour, label=name, markersize=3)
     axes.fill_between(costs, lows, highs, color=colour, alpha=0.1, linewidth=0)
-    last = max(curve, key=int)
-    axes.annotate(
-        f"n = {last}",
-        (curve[last][unit], curve[last]["value"]),
-        textcoords="offset points",
-        xytext=(4, 0),
-        fontsize=7,
-        color=colour,
-    )
+    style: Any = {"textcoords": "offset points", "fontsize": 7, "color": colour}
+    axes.annotate(f"n = {max(curve, key=int)}", (costs[-1], values[-1]), xytext=(4, 0), **style)
 
 
 def _point(axes: Axes, name: str, search: Mapping[str, Any], unit: Unit, colour: str) -> None:
     for way, entry in search["accuracy"].items():
-        error = [[entry["value"] - entry["low"]], [entry["high"] - entry["value"]]]
+        value, marker = entry["value"], MARKERS[way]
         axes.errorbar(
             search[unit],
-            entry["value"],
-            yerr=error,
-            fmt=MARKERS[way],
+            value,
+            yerr=[[value - entry["low"]], [entry["high"] - value]],
+            fmt=marker,
             color=colour,
             markersize=7,
             capsize=2,
@@ -186,6 +161,4 @@ def _point(axes: Axes, name: str, search: Mapping[str, Any], unit: Unit, colour:
             label=f"{name}, {WAYS[way]}",
         )
         if unit == "flops":
-            axes.plot(
-                search["flops_once"], entry["value"], MARKERS[way], color=colour, mfc="none", ms=7
-            )
+            axes.plot(search["flops_once"], value, marker, color=colour, mfc="none", ms=7)

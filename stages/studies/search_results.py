@@ -1,30 +1,32 @@
-"""What searches found, judged, and what n samples of the same problems cost and are worth."""
+"""What searches found, judged."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from stages.algorithms.selection.best_of_n import best_of_n
-from stages.algorithms.selection.votes import UNREADABLE, weighted_vote
+from stages.algorithms.selection.votes import weighted_vote
 from stages.algorithms.statistics import crossed_means, intervals
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
-from stages.rewards.problem_evaluation import answer_of, majority
+from stages.rewards.problem_evaluation import answer_of, majority, numbered
 from stages.studies.equal_compute import Searched, Values
 from stages.studies.markdown import named, rounded
 from stages.studies.search_tree import SearchCost, SearchSolution
 
+WAYS = ("best", "weighted", "majority")
+ACCURACIES = (*WAYS, "any_right")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProblemSearch:
+class ProblemSearch(SearchCost):
     """One row of `data/studies/search/rows/<seed>/<preset>_problems.jsonl`.
 
     The accuracies are over what is left to chance, ties: 0 or 1 where there are none.
     """
 
-    id: str
     num_solutions: int
     """Solutions that finished, kept or not: what the two votes count."""
     best: float
@@ -34,41 +36,19 @@ class ProblemSearch:
     majority: float
     """Whether the most frequent answer is right."""
     any_right: bool
-    """Whether any of the solutions is right."""
-    depth: int
-    generated_tokens: int
-    dropped_tokens: int
-    read_tokens: int
-    read_tokens_once: int
-    scored_tokens: int
-    scored_tokens_once: int
-    """These six and `depth`: `SearchCost`."""
     flops: float
     """2 P for each token that a model of P parameters read or generated."""
     flops_once: float
     """With a prefix cache in both models."""
 
 
-def evaluate_all(
-    prompts: Sequence[Prompt],
-    solutions: Mapping[str, Sequence[SearchSolution]],
-    costs: Mapping[str, SearchCost],
-    policy_parameters: int,
-    process_parameters: int,
-) -> list[ProblemSearch]:
-    """`evaluate` of each problem; solutions and costs are by its id."""
-    return [
-        evaluate(one, solutions[one.id], costs[one.id], policy_parameters, process_parameters)
-        for one in prompts
-    ]
+TOKENS = [one.name for one in fields(SearchCost) if one.name != "id"]
+MEANS = ("num_solutions", *TOKENS, "flops", "flops_once")
+"""Of a problem, on average."""
 
 
 def evaluate(
-    prompt: Prompt,
-    solutions: Sequence[SearchSolution],
-    cost: SearchCost,
-    policy_parameters: int,
-    process_parameters: int,
+    prompt: Prompt, solutions: Sequence[SearchSolution], cost: SearchCost, sizes: tuple[int, int]
 ) -> ProblemSearch:
     """What a search is worth on one problem.
 
@@ -80,61 +60,44 @@ def evaluate(
         prompt: the problem with its gold answer.
         solutions: all that finished.
         cost: tokens.
-        policy_parameters: of the policy, see `models/size`.
-        process_parameters: of the process model.
+        sizes: parameters of the policy and of the process model, see `models/size`.
     """
     right = [answer_checker.is_correct(row.completion, prompt.answer) for row in solutions]
     answers = [answer_of(row.completion) for row in solutions]
-    scores = np.array([row.score for row in solutions])
-    names = [answer for answer in dict.fromkeys(answers) if answer is not None]
-    right_answers = {answer for answer, is_right in zip(answers, right, strict=True) if is_right}
-    number = len(solutions)
+    answer_numbers, answer_is_right = numbered(answers, right)
+    scores, number = np.array([row.score for row in solutions]), len(solutions)
 
     def flops(read: int, scored: int) -> float:
-        policy_tokens = read + cost.generated_tokens
-        return 2.0 * (policy_parameters * policy_tokens + process_parameters * scored)
+        return 2.0 * (sizes[0] * (read + cost.generated_tokens) + sizes[1] * scored)
 
-    tokens = asdict(cost)
-    del tokens["id"]
     return ProblemSearch(
-        id=prompt.id,
         num_solutions=number,
         best=best_of_n(scores, np.array(right, dtype=np.float64), n=number),
         weighted=weighted_vote(
-            np.array([UNREADABLE if one is None else names.index(one) for one in answers]),
-            scores,
-            np.array([name in right_answers for name in names], dtype=np.bool_),
-            subsets=np.arange(number)[None, :],
+            answer_numbers, scores, answer_is_right, subsets=np.arange(number)[None, :]
         ),
         majority=float(majority(answers, right, ks=[number])[0]),
         any_right=any(right),
         flops=flops(cost.read_tokens, cost.scored_tokens),
         flops_once=flops(cost.read_tokens_once, cost.scored_tokens_once),
-        **tokens,
+        **asdict(cost),
     )
 
 
-WAYS = ("best", "weighted", "majority")
-ACCURACIES = (*WAYS, "any_right")
-MEANS = (
-    "num_solutions", "depth", "generated_tokens", "dropped_tokens", "read_tokens",
-    "read_tokens_once", "scored_tokens", "scored_tokens_once", "flops", "flops_once",
-)  # fmt: skip
-"""Of a problem, on average."""
+def column(seeds: Sequence[Sequence[ProblemSearch]], name: str) -> Values:
+    """A number of each seed and problem."""
+    return np.array([[float(getattr(row, name)) for row in rows] for rows in seeds])
 
 
 def searched(seeds: Sequence[Sequence[ProblemSearch]]) -> Searched:
     """One search: of each seed its problems."""
-
-    def mean(name: str) -> float:
-        return float(np.mean([[getattr(row, name) for row in rows] for rows in seeds]))
-
+    spent = {name: float(column(seeds, name).mean()) for name in MEANS}
     return Searched(
         accuracy={way: column(seeds, way) for way in WAYS},
         costs={
-            "flops": mean("flops"),
-            "flops_once": mean("flops_once"),
-            "tokens": mean("generated_tokens"),
+            "flops": spent["flops"],
+            "flops_once": spent["flops_once"],
+            "tokens": spent["generated_tokens"],
         },
     )
 
@@ -156,15 +119,10 @@ def summarise(seeds: Sequence[Sequence[ProblemSearch]], *, confidence: float) ->
             right, problems = round(values[0].sum()), values.shape[1]
             bounds = intervals.wilson_interval(right, problems, confidence=confidence)
         accuracies[name] = named(means.value[number], *bounds)
-    spent = [float(column(seeds, name).mean()) for name in MEANS]
+    spent = rounded(float(column(seeds, name).mean()) for name in MEANS)
     return {
         "num_problems": len(seeds[0]),
         "generated_tokens": sum(row.generated_tokens for rows in seeds for row in rows),
         "accuracies": accuracies,
-        "per_problem": dict(zip(MEANS, rounded(spent), strict=True)),
+        "per_problem": dict(zip(MEANS, spent, strict=True)),
     }
-
-
-def column(seeds: Sequence[Sequence[ProblemSearch]], name: str) -> Values:
-    """A number of each seed and problem."""
-    return np.array([[float(getattr(row, name)) for row in rows] for rows in seeds])

@@ -1,13 +1,12 @@
 """The search for solutions of one problem: its candidates, what they cost, and its rows."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from stages.algorithms.selection.step_scores import survivors
-from stages.loops.step import Step
 from stages.records.problems import Prompt
 
 
@@ -76,10 +75,9 @@ class Candidate:
 
     def line(self) -> Iterator["Candidate"]:
         """Itself, its parent, and so on."""
-        one: Candidate | None = self
-        while one is not None:
-            yield one
-            one = one.parent
+        yield self
+        if self.parent is not None:
+            yield from self.parent.line()
 
 
 @dataclass(kw_only=True, slots=True)
@@ -99,16 +97,12 @@ class Search:
     read_tokens: int = 0
     scored_tokens: int = 0
 
-    def request(self) -> list[Candidate | None]:
-        """What is gone on with; None is the prompt alone, at the beginning."""
-        return list(self.live) if self.depth else [None]
-
-    def read(self) -> None:
-        """Count what the policy reads to go on."""
-        self.read_tokens += sum(
-            len(self.prompt.prompt_ids) + (0 if one is None else len(one.ids))
-            for one in self.request()
-        )
+    def request(self) -> list[tuple[Candidate | None, list[int]]]:
+        """What is gone on with and its tokens, which count as read; None: the prompt alone."""
+        parents = self.live if self.depth else [None]
+        found = [(one, [*self.prompt.prompt_ids, *(one.ids if one else ())]) for one in parents]
+        self.read_tokens += sum(len(ids) for _, ids in found)
+        return found
 
     def choose(self, children: Sequence[Candidate], *, keep: int, distinct: bool) -> None:
         """Give the places away: to the best of the children and of what has finished before."""
@@ -132,68 +126,43 @@ class Search:
 
         Of equal scores the one that has a place, then the one that was found first.
         """
-        found = [*self.finished, *self.live]
-        kept = set(map(id, self.kept))
-        return sorted(found, key=lambda one: (-one.score, id(one) not in kept))
+        return sorted(
+            [*self.finished, *self.live], key=lambda one: (-one.score, one not in self.kept)
+        )
 
     def cost(self) -> SearchCost:
         """What was spent."""
-        used = {id(one): one for solution in self.solutions() for one in solution.line()}
-        generated = sum(len(one.piece) for one in self.seen)
+        used = {one for solution in self.solutions() for one in solution.line()}
         steps = {
             tuple(map(tuple, one.steps[: place + 1])): len(step) + 1
             for one in self.seen
             for place, step in enumerate(one.steps)
         }
+        generated, prompt = sum(len(one.piece) for one in self.seen), len(self.prompt.prompt_ids)
         return SearchCost(
             id=self.prompt.id,
             depth=self.depth,
             generated_tokens=generated,
-            dropped_tokens=generated - sum(len(one.piece) for one in used.values()),
+            dropped_tokens=generated - sum(len(one.piece) for one in used),
             read_tokens=self.read_tokens,
-            read_tokens_once=len(self.prompt.prompt_ids),
+            read_tokens_once=prompt,
             scored_tokens=self.scored_tokens,
-            scored_tokens_once=len(self.prompt.prompt_ids) + sum(steps.values()),
+            scored_tokens_once=prompt + sum(steps.values()),
         )
 
-
-def rows(search: Search, decode: Callable[[Sequence[int]], str]) -> list[SearchSolution]:
-    """The solutions of a search that has ended."""
-    kept = set(map(id, search.kept))
-    return [
-        SearchSolution(
-            id=search.prompt.id,
-            index=index,
-            tree=one.tree,
-            completion=decode(one.ids),
-            completion_ids=list(one.ids),
-            step_scores=one.step_scores,
-            score=one.score,
-            kept=id(one) in kept,
-            finish_reason=one.finish_reason,
-        )
-        for index, one in enumerate(search.solutions())
-    ]
-
-
-def by_problem(
-    steps: Iterable[Step],
-) -> tuple[dict[str, list[SearchSolution]], dict[str, SearchCost]]:
-    """All parts by the problem's id: its solutions, and what they cost."""
-    solutions: dict[str, list[SearchSolution]] = {}
-    costs: dict[str, SearchCost] = {}
-    for row in (row for step in steps for row in step.rows):
-        if isinstance(row, SearchCost):
-            costs[row.id] = row
-        else:
-            solutions.setdefault(row.id, []).append(row)
-    return solutions, costs
-
-
-def as_step(index: int, solutions: Sequence[SearchSolution], costs: Sequence[SearchCost]) -> Step:
-    """What was found and spent in one part, with its numbers."""
-    metrics = {
-        f"tokens/{name}": sum(getattr(cost, f"{name}_tokens") for cost in costs)
-        for name in ("generated", "dropped", "read", "scored")
-    } | {"search/depth": sum(cost.depth for cost in costs) / len(costs)}
-    return Step(index=index, metrics=metrics, rows=[*solutions, *costs])
+    def rows(self, decode: Callable[[Sequence[int]], str]) -> list[SearchSolution]:
+        """The solutions, when the search has ended."""
+        return [
+            SearchSolution(
+                id=self.prompt.id,
+                index=index,
+                tree=one.tree,
+                completion=decode(one.ids),
+                completion_ids=list(one.ids),
+                step_scores=one.step_scores,
+                score=one.score,
+                kept=one in self.kept,
+                finish_reason=one.finish_reason,
+            )
+            for index, one in enumerate(self.solutions())
+        ]

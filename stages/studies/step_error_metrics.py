@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from stages.algorithms.statistics.error_detection import (
     NO_ERROR,
@@ -104,30 +105,12 @@ def check_apart(dev: KnownSteps, test: KnownSteps) -> None:
 
 def check_scores(rows: Sequence[StepLabels], scores: Sequence[Sequence[float]]) -> None:
     """Raise a ValueError unless each row has one score from 0 to 1 for each of its steps."""
-    if len(rows) != len(scores):
-        raise ValueError(f"expected the scores of {len(rows)} solutions, found {len(scores)}")
     for row, own in zip(rows, scores, strict=True):
         if len(own) != len(row.steps) or not all(0 <= score <= 1 for score in own):
             raise ValueError(
                 f"problem '{row.id}', completion {row.index}: expected {len(row.steps)} scores, "
                 f"one a step, from 0 to 1, found {list(own)}. The model lost or added a step token."
             )
-
-
-def predictions(
-    rows: Sequence[StepLabels], scores: Sequence[Sequence[float]], threshold: float
-) -> list[StepPrediction]:
-    """What the model finds in each solution, beside what is wrong in it."""
-    return [
-        StepPrediction(
-            id=row.id,
-            index=row.index,
-            scores=[round(score, 6) for score in own],
-            predicted=first_below(own, threshold),
-            first_error=first_error(row),
-        )
-        for row, own in zip(rows, scores, strict=True)
-    ]
 
 
 def baselines(rows: Sequence[StepLabels]) -> dict[str, list[int]]:
@@ -156,14 +139,12 @@ def summarise(
     """Accuracies and F1 of the model and of the baselines, and how well steps are told apart.
 
     A problem is a prompt: rows of one prompt are drawn together.
-
-    Raises:
-        ValueError: as `steps.first_error`, `check_scores`, `found_intervals`.
     """
     check_scores(rows, scores)
-    truth = np.array([first_error(row) for row in rows])
+    first_errors = [first_error(row) for row in rows]
+    truth = np.array(first_errors)
     problems = problem_numbers([row.prompt for row in rows])
-    predicted = {"model": [first_below(own, threshold) for own in scores], **baselines(rows)}
+    predicted = [first_below(own, threshold) for own in scores]
     options: Any = {"num_resamples": num_resamples, "confidence": confidence, "seed": seed}
     metrics: dict[str, Any] = {
         "solutions": len(rows),
@@ -171,59 +152,64 @@ def summarise(
         "erroneous": int((truth != NO_ERROR).sum()),
         "correct": int((truth == NO_ERROR).sum()),
     }
-    for name, answers in predicted.items():
+    for name, answers in {"model": predicted, **baselines(rows)}.items():
         found = found_intervals(np.array(answers), truth, problems, **options)
         metrics[name] = {key: named(*value) for key, value in found.items()}
         if name != "model":
-            columns = (np.array(predicted["model"]), np.array(answers), truth, problems)
+            columns = (np.array(predicted), np.array(answers), truth, problems)
             metrics[name]["model_f1_minus_this"] = named(*f1_difference(*columns, **options))
-    metrics["steps_to_first_error"] = steps_to_first_error(rows, scores, threshold)
-    metrics["right_answer_wrong_process"] = right_answer_wrong_process(rows, predicted["model"])
+    metrics["steps_to_first_error"] = steps_to_first_error(scores, first_errors, threshold)
+    metrics["right_answer_wrong_process"] = right_answer_wrong_process(
+        [row.correct for row in rows], first_errors, predicted
+    )
     return metrics
 
 
-def steps_to_first_error(
-    rows: Sequence[StepLabels], scores: Sequence[Sequence[float]], threshold: float
-) -> dict[str, Any]:
-    """Balanced accuracy, AUROC over all steps, and Brier score, mean (P(right) - truth)^2.
+def up_to_first_error(
+    scores: Sequence[Sequence[float]], first_errors: Sequence[int]
+) -> tuple[Float[np.ndarray, " step"], Bool[np.ndarray, " step"]]:
+    """The scores of all steps that count, and which of these are right.
 
     Steps after the first error are not counted: people labelled none, and what follows an error
     is wrong whatever it says.
     """
     told, right = [], []
-    for row, own in zip(rows, scores, strict=True):
-        first = first_error(row)
+    for own, first in zip(scores, first_errors, strict=True):
         end = len(own) if first == NO_ERROR else first + 1
         told += own[:end]
         right += [step != first for step in range(end)]
-    found, is_right = np.array(told), np.array(right)
+    return np.array(told), np.array(right)
+
+
+def steps_to_first_error(
+    scores: Sequence[Sequence[float]], first_errors: Sequence[int], threshold: float
+) -> dict[str, Any]:
+    """Balanced accuracy, AUROC over all steps, and Brier score, mean (P(right) - truth)^2."""
+    told, right = up_to_first_error(scores, first_errors)
     numbers = {
-        "balanced_accuracy": balanced_accuracy(found, is_right, threshold=threshold),
-        "auroc": auc(found, is_right),
-        "brier": float(((found - is_right) ** 2).mean()),
+        "balanced_accuracy": balanced_accuracy(told, right, threshold=threshold),
+        "auroc": auc(told, right),
+        "brier": float(((told - right) ** 2).mean()),
     }
-    return {"steps": len(told), "wrong_share": round(1 - float(is_right.mean()), 6)} | {
+    return {"steps": len(told), "wrong_share": round(1 - float(right.mean()), 6)} | {
         name: None if value is None else round(value, 6) for name, value in numbers.items()
     }
 
 
 def right_answer_wrong_process(
-    rows: Sequence[StepLabels], predicted: Sequence[int]
+    correct: Sequence[bool | None], first_errors: Sequence[int], predicted: Sequence[int]
 ) -> dict[str, float | int]:
     """Erroneous solutions whose final answer is right: no outcome tells them.
 
     `detected`: share in which any step is called wrong; `found`: the first wrong one exactly.
     Absent where there is no such solution.
     """
-    own = [
-        (answer, first_error(row))
-        for row, answer in zip(rows, predicted, strict=True)
-        if row.correct and first_error(row) != NO_ERROR
-    ]
+    every = zip(correct, first_errors, predicted, strict=True)
+    own = [(first, answer) for right, first, answer in every if right and first != NO_ERROR]
     if not own:
         return {"solutions": 0}
     return {
         "solutions": len(own),
-        "detected": round(sum(answer != NO_ERROR for answer, _ in own) / len(own), 6),
-        "found": round(sum(answer == first for answer, first in own) / len(own), 6),
+        "detected": round(sum(answer != NO_ERROR for _, answer in own) / len(own), 6),
+        "found": round(sum(answer == first for first, answer in own) / len(own), 6),
     }

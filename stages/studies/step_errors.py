@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from stages.algorithms.statistics.error_detection import best_threshold
+from stages.algorithms.statistics.error_detection import best_threshold, first_below
 from stages.loops import process_summary, step_targets, training
 from stages.models import model_tokenizer, policy, process_head
 from stages.models.device import ComputeConfig, setup
@@ -30,7 +30,7 @@ from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
-from stages.studies import step_error_metrics, step_error_plot, step_error_report
+from stages.studies import step_error_metrics, step_error_report
 from stages.studies import study as studies
 from stages.studies.step_error_metrics import KnownSteps, StepPrediction
 
@@ -75,7 +75,7 @@ def main() -> None:
         for seed, metrics in found.items():
             path = study.rows / str(seed) / "predictions.jsonl"
             predictions = list(lines.read(path, StepPrediction))
-            step_error_plot.write(study.plots / str(seed), predictions, metrics["threshold"])
+            step_error_report.write(study.plots / str(seed), predictions, metrics["threshold"])
         report = step_error_report.render(found, confidence=config.step_errors.confidence)
         study.write({str(seed): metrics for seed, metrics in found.items()}, report)
 
@@ -90,7 +90,12 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
 
     def solutions(word: str, split: Literal["dev", "test"]) -> KnownSteps:
         if word == SAMPLES:
-            rows = sampled(settings, run.seed, split, decode, model.config.step_separator)
+            samples = DATA / f"samples/{settings.policy}/{run.seed}/{split}.jsonl"
+            prompts = lines.read(PROMPTS / f"{split}.jsonl", Prompt)
+            problems = pools.by_problem(prompts, lines.read(samples, Completion))
+            most, separator = settings.max_solutions_per_problem, model.config.step_separator
+            chosen = step_solutions.choose_solutions(problems, decode, separator, most)
+            rows = [row for row, _ in monte_carlo_labels.known(chosen)]
         else:
             source = training.per_seed(DATA / "steps" / word, run.seed)
             rows = list(lines.read(source / "heldout.jsonl", StepLabels))
@@ -125,27 +130,19 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
         ),
         "lowest_is_last": process_summary.lowest_is_last(scores),
     }
-    predictions = step_error_metrics.predictions(test.rows, scores, chosen.threshold)
+    predictions = [
+        StepPrediction(
+            id=row.id,
+            index=row.index,
+            scores=[round(score, 6) for score in own],
+            predicted=first_below(own, chosen.threshold),
+            first_error=first,
+        )
+        for row, own, first in zip(test.rows, scores, test.first_errors, strict=True)
+    ]
     lines.write(folder / "predictions.jsonl", predictions)
     outputs.write_json(folder / "metrics.json", metrics)
     return metrics
-
-
-def sampled(
-    settings: StepErrors,
-    seed: int,
-    split: Literal["dev", "test"],
-    decode: Any,
-    separator: str,
-) -> list[StepLabels]:
-    """Samples of a split with the truth of their steps."""
-    path = DATA / "samples" / settings.policy / str(seed) / f"{split}.jsonl"
-    prompts = lines.read(PROMPTS / f"{split}.jsonl", Prompt)
-    problems = pools.by_problem(prompts, lines.read(path, Completion))
-    chosen = step_solutions.choose_solutions(
-        problems, decode, separator, settings.max_solutions_per_problem
-    )
-    return [row for row, _ in monte_carlo_labels.known(chosen)]
 
 
 if __name__ == "__main__":

@@ -13,11 +13,10 @@ solution would have. Sampling is broken off after any token with the separator i
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from pydantic import Field
 
-from stages.algorithms.selection.step_scores import KINDS
+from stages.algorithms.selection.step_scores import KINDS, Kind
 from stages.loops.step import Step
 from stages.models.process_head import Solution
 from stages.models.process_scorer import ProcessScorer
@@ -25,7 +24,6 @@ from stages.params import Params
 from stages.records.problems import Prompt
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive
-from stages.studies import search_tree
 from stages.studies.search_tree import Candidate, Search
 
 # Problems searched side by side: enough to fill an engine's batches.
@@ -33,6 +31,8 @@ CHUNK = 128
 
 Parts = Sequence[Sequence[Prompt]]
 """Problems, part by part."""
+Drawn = tuple[Candidate | None, int, Sample]
+"""What a sample goes on with, its tree, and the sample."""
 
 
 class SearchConfig(Params):
@@ -52,7 +52,7 @@ class SearchConfig(Params):
     """Longest step; a longer one is cut, and its solution ends there."""
     temperature: float = Field(gt=0)
     """Of sampling."""
-    aggregate: Literal["last", "min", "product", "mean"]
+    aggregate: Kind
     """How the scores of its steps become a solution's, see `selection/step_scores`."""
     decimals: int = Field(ge=3, le=9)
     """Digits kept of a score: those below are rounding, and would break ties at random."""
@@ -78,7 +78,7 @@ def run(
     *,
     break_after: frozenset[int],
 ) -> Iterator[Step]:
-    """The solutions of each part, and what they cost, as the rows of a step.
+    """The solutions of each part, and after them what each problem cost, as the rows of a step.
 
     A problem's search depends on `seed` and its id: not on the part it is in.
 
@@ -100,11 +100,13 @@ def run(
             children = score(scorer, growing, drawn, config)
             for search, own in zip(growing, children, strict=True):
                 search.choose(own, keep=config.keep, distinct=config.distinct)
-        yield search_tree.as_step(
-            index,
-            [row for one in searches for row in search_tree.rows(one, scorer.decode)],
-            [one.cost() for one in searches],
-        )
+        costs = [one.cost() for one in searches]
+        metrics = {
+            f"tokens/{name}": sum(getattr(cost, f"{name}_tokens") for cost in costs)
+            for name in ("generated", "dropped", "read", "scored")
+        } | {"search/depth": sum(cost.depth for cost in costs) / len(costs)}
+        solutions = [row for one in searches for row in one.rows(scorer.decode)]
+        yield Step(index=index, metrics=metrics, rows=[*solutions, *costs])
 
 
 def grow(
@@ -113,40 +115,38 @@ def grow(
     config: SearchConfig,
     seed: int,
     break_after: frozenset[int],
-) -> list[list[tuple[Candidate | None, int, Sample]]]:
-    """Of each search, the samples that go on with it: the parent, the tree, the sample.
+) -> list[list[Drawn]]:
+    """Of each search, the samples that go on with it.
 
     All trees begin with one reading of the prompt and share its samples out.
     """
-    requests = [(search, place) for search in searches for place in enumerate(search.request())]
+    requests = [(one, place) for one in searches for place in enumerate(one.request())]
     begins = not searches[0].depth
     found = sampler.sample(
-        [[*one.prompt.prompt_ids, *(on.ids if on else ())] for one, (_, on) in requests],
+        [ids for _, (_, (_, ids)) in requests],
         [derive(seed, "search", one.prompt.id, one.depth, place) for one, (place, _) in requests],
         num_samples=config.expand * (config.trees * config.keep if begins else 1),
         temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,
         break_after=break_after,
     )
-    drawn: dict[str, list[tuple[Candidate | None, int, Sample]]] = {}
-    for (search, (_, parent)), samples in zip(requests, found, strict=True):
+    drawn: dict[str, list[Drawn]] = {search.prompt.id: [] for search in searches}
+    for (search, (_, (parent, _))), samples in zip(requests, found, strict=True):
         for number, sample in enumerate(samples):
             tree = number // (config.keep * config.expand) if parent is None else parent.tree
-            drawn.setdefault(search.prompt.id, []).append((parent, tree, sample))
-    for search in searches:
-        search.read()
-    return [drawn[search.prompt.id] for search in searches]
+            drawn[search.prompt.id].append((parent, tree, sample))
+    return list(drawn.values())
 
 
 def score(
     scorer: ProcessScorer,
     searches: Sequence[Search],
-    drawn: Sequence[Sequence[tuple[Candidate | None, int, Sample]]],
+    drawn: Sequence[Sequence[Drawn]],
     config: SearchConfig,
 ) -> list[list[Candidate]]:
     """The samples with the scores of their steps; equal ones of a problem are read once."""
     whole = [
-        [((*(parent.ids if parent else ()), *sample.token_ids)) for parent, _, sample in own]
+        [(*(parent.ids if parent else ()), *sample.token_ids) for parent, _, sample in own]
         for own in drawn
     ]
     keys = list(dict.fromkeys((number, ids) for number, own in enumerate(whole) for ids in own))
@@ -155,35 +155,23 @@ def score(
         for number, ids in keys
     ]
     of_key = dict(zip(keys, zip(solutions, scorer(solutions), strict=True), strict=True))
+    children: list[list[Candidate]] = []
     for number, search in enumerate(searches):
         own = [of_key[number, ids][0] for ids in dict.fromkeys(whole[number])]
         search.scored_tokens += scorer.num_positions(own)
-    return [
-        [
-            candidate(parent, tree, sample, *of_key[number, ids], config)
-            for (parent, tree, sample), ids in zip(own, whole[number], strict=True)
-        ]
-        for number, own in enumerate(drawn)
-    ]
-
-
-def candidate(
-    parent: Candidate | None,
-    tree: int,
-    sample: Sample,
-    solution: Solution,
-    scores: Sequence[float],
-    config: SearchConfig,
-) -> Candidate:
-    """A sample as what competes for a place."""
-    step_scores = [round(one, config.decimals) for one in scores]
-    return Candidate(
-        tree=tree,
-        parent=parent,
-        piece=sample.token_ids,
-        ids=(*(parent.ids if parent else ()), *sample.token_ids),
-        finish_reason=sample.finish_reason,
-        steps=[list(step) for step in solution.steps],
-        step_scores=step_scores,
-        score=round(KINDS[config.aggregate](step_scores), config.decimals),
-    )
+        children.append([])
+        for (parent, tree, sample), ids in zip(drawn[number], whole[number], strict=True):
+            solution, scores = of_key[number, ids]
+            step_scores = [round(one, config.decimals) for one in scores]
+            child = Candidate(
+                tree=tree,
+                parent=parent,
+                piece=sample.token_ids,
+                ids=ids,
+                finish_reason=sample.finish_reason,
+                steps=[list(step) for step in solution.steps],
+                step_scores=step_scores,
+                score=round(KINDS[config.aggregate](step_scores), config.decimals),
+            )
+            children[number].append(child)
+    return children

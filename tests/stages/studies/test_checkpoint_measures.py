@@ -7,9 +7,8 @@ from tiny_checkpoints import EOS, PAD, compute, load
 from stages.models.ensemble import Scores
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
-from stages.studies import checkpoint_measures, checkpoint_results
-from stages.studies.checkpoint_measures import Judges
-from stages.studies.checkpoint_results import CheckpointResult
+from stages.studies import checkpoint_measures
+from stages.studies.checkpoint_measures import CheckpointResult, Judges
 
 TEMPERATURE = 0.7
 IDS = {"right": [5, 6, 5, 6, 5, 6, EOS], "wrong": [9, EOS], "cut": [7, 8, 7]}
@@ -147,7 +146,7 @@ ROWS = [
 
 
 def test_by_hand():
-    found = checkpoint_results.summarise(ROWS, **SETTINGS)
+    found = checkpoint_measures.summarise(ROWS, **SETTINGS)
     assert found["num_problems"] == 2
     assert list(found["steps"]) == ["0", "4", "8"]
     last = found["steps"]["8"]
@@ -162,10 +161,10 @@ def test_by_hand():
 
 
 def test_of_equally_accurate_steps_the_first_is_the_best():
-    assert checkpoint_results.summarise(ROWS, **SETTINGS)["best_step"] == 4
+    assert checkpoint_measures.summarise(ROWS, **SETTINGS)["best_step"] == 4
 
 
 @pytest.mark.parametrize("rows", [ROWS[2:], ROWS[:-1], [*ROWS[:4], ROWS[5], ROWS[4]]])
 def test_steps_of_other_problems_or_without_a_start_are_refused(rows):
     with pytest.raises(ValueError, match="Rerun the study checkpoints"):
-        checkpoint_results.summarise(rows, **SETTINGS)
+        checkpoint_measures.summarise(rows, **SETTINGS)

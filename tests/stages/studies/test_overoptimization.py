@@ -11,7 +11,7 @@ from stages import rows
 from stages.records import lines
 from stages.rows import DATA
 from stages.studies import checkpoints, overoptimization
-from stages.studies.checkpoint_results import CheckpointResult
+from stages.studies.checkpoint_measures import CheckpointResult
 from stages.studies.scored_pools import ScoredPool
 
 DRAWING = {"num_samples": 4, "temperature": 1.0, "max_new_tokens": 6}
@@ -92,3 +92,32 @@ def test_pools_are_scored_and_each_seed_has_its_verdict(monkeypatch):
     assert "of 2 seeds" in report
     overoptimization.main()
     assert studied_run.outputs("overoptimization") == written
+
+
+UNITS = {"proxy": 1.0, "gold": 1.0}
+
+
+def row(step, name, **values):
+    given = {
+        "correct": 0.5, "reward_model": 1.0, "ensemble": None, "ensemble_std": None, "kl_k1": 0.0,
+        "kl_k3": 0.0, "tokens": 1.0, "entropy": 0.0, "truncated": 0.0, "repetition": 0.0,
+        "num_distinct": 1,
+    }  # fmt: skip
+    return CheckpointResult(step=step, id=name, **(given | values))
+
+
+def test_a_run_has_a_curve_for_each_scorer_that_scored_it():
+    rows = [
+        row(0, "a"),
+        row(0, "b", correct=0.0),
+        row(6, "a", reward_model=3.0, kl_k1=0.7),
+        row(6, "b", correct=1.0, kl_k1=0.1),
+    ]
+    units = {"reward_model": UNITS, "ensemble": UNITS}
+    (curve,) = overoptimization.of_run("ppo", rows, units)
+    assert (curve.name, curve.scorer, curve.form) == ("ppo", "reward_model", "logarithmic")
+    assert curve.places == [0, 6]
+    assert curve.gold.tolist() == [[0.5, 0.5], [0.0, 1.0]]
+    assert curve.proxy.tolist() == [[1.0, 3.0], [1.0, 1.0]]
+    assert curve.kl.tolist() == [[0.0, 0.7], [0.0, 0.1]]
+    assert overoptimization.of_run("ppo", rows, {}) == []

@@ -1,9 +1,12 @@
+import numpy as np
 from tiny_checkpoints import CPU, PAD, compute
 
+from stages.algorithms.selection import best_of_n
 from stages.models.ensemble import Scores
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
-from stages.studies import scored_pools
+from stages.studies import proxy_curves, scored_pools
+from stages.studies.scored_pools import ScoredPool
 
 PROMPT = Prompt(id="a", task="solve", question="", prompt="", prompt_ids=[3, 4], answer="7")
 
@@ -44,3 +47,46 @@ def test_by_hand():
         assert found.reward_model == [3.66667, 2.66667, 3.66667, 4.0]
         assert found.ensemble is None
         assert found.num_distinct == scorer.read == 3
+
+
+def test_best_of_n_goes_to_a_quarter_of_the_pool():
+    scores = [np.arange(12.0), np.zeros(12)]
+    right = [np.array([0.0] * 11 + [1.0]), np.array([1.0, 0.0] * 6)]
+    curve = scored_pools.of_best_of_n("sft", "ensemble", scores, right)
+    assert (curve.method, list(curve.places), curve.form) == ("best_of_n", [1, 2, 3], "quadratic")
+    assert curve.units == {
+        "proxy": proxy_curves.spread(scores),
+        "gold": proxy_curves.spread(right),
+    }
+    # the best of twelve is in the draw 1/12, 2/12 and 3/12 of the time
+    np.testing.assert_allclose(curve.gold, [[1 / 12, 2 / 12, 3 / 12], [0.5, 0.5, 0.5]])
+    np.testing.assert_allclose(curve.proxy[0], [5.5, 23 / 3, 8.75])  # n (N + 1) / (n + 1) - 1
+    # what has one score for all is not moved
+    assert curve.kl[1].tolist() == [0.0, 0.0, 0.0]
+    assert curve.kl[0, 2] == best_of_n.kl_plug_in(scores[0], n=3)
+
+
+def test_what_can_show_nothing_is_told():
+    many, right = [np.arange(8.0)], [np.array([0.0, 1.0] * 4)]
+    assert scored_pools.trouble(many, right) is None
+    few = scored_pools.trouble([np.arange(7.0)], [right[0][:7]])
+    assert "7 completions" in few
+    assert "at least 8" in few
+    assert "both right and wrong" in scored_pools.trouble(many, [np.zeros(8)])
+    assert "one score" in scored_pools.trouble([np.zeros(8)], right)
+
+
+def test_a_scorer_that_scored_nothing_has_no_curve():
+    rows = [
+        ScoredPool(
+            id=name,
+            correct=[True, False] * 4,
+            reward_model=[0.0] * 8,
+            ensemble=None,
+            generated_tokens=8,
+            num_distinct=8,
+        )
+        for name in "ab"
+    ]
+    assert scored_pools.of_pools("sft", "ensemble", rows) is None
+    assert "one score" in scored_pools.of_pools("sft", "reward_model", rows)

@@ -84,11 +84,11 @@ def test_of_equal_scores_the_solution_with_a_place_comes_first():
 
 def test_the_cost_counted_by_hand():
     search = Search(prompt=PROMPT)
-    search.read()  # the prompt: 2
+    search.request()  # the prompt: 2
     kept, lost = grown(None, [4, 9], 0.9), grown(None, [5, 9], 0.5)
     done = grown(None, [3, 1], 0.1, finish="stop")
     search.choose([kept, lost, done], keep=1, distinct=False)
-    search.read()  # prompt and the kept step: 4
+    search.request()  # prompt and the kept step: 4
     end, twin = (grown(kept, [6, 7, 1], 0.9, finish="stop") for _ in range(2))
     cut = grown(kept, [8, 8, 8], 0.3, finish="length")
     search.choose([end, twin, cut], keep=1, distinct=False)
