@@ -11,27 +11,22 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+Tokens = Float[Tensor, "batch token"]
+Mask = Bool[Tensor, "batch token"]
+Number = Float[Tensor, ""]
 
-def masked_sum(
-    values: Float[Tensor, "batch token"], mask: Bool[Tensor, "batch token"]
-) -> Float[Tensor, ""]:
+
+def masked_sum(values: Tokens, mask: Mask) -> Number:
     """Sum over counted entries. An uncounted entry has no effect, not even if NaN."""
     return torch.where(mask, values, 0.0).sum()
 
 
-def masked_mean(
-    values: Float[Tensor, "batch token"], mask: Bool[Tensor, "batch token"]
-) -> Float[Tensor, ""]:
+def masked_mean(values: Tokens, mask: Mask) -> Number:
     """Mean over counted entries; 0 when none counts."""
     return masked_sum(values, mask) / mask.sum().clamp(min=1)
 
 
-def masked_whiten(
-    values: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
-    *,
-    eps: float,
-) -> Float[Tensor, "batch token"]:
+def masked_whiten(values: Tokens, mask: Mask, *, eps: float) -> Tokens:
     """Shift and scale to mean 0 and variance 1 over counted entries; uncounted become 0.
 
         (x - mean) / sqrt(var + eps),   var with divisor n (not n - 1)
@@ -51,9 +46,7 @@ def masked_whiten(
     )
 
 
-def token_mean(
-    losses: Float[Tensor, "batch token"], mask: Bool[Tensor, "batch token"], *, num_tokens: int
-) -> Float[Tensor, ""]:
+def token_mean(losses: Tokens, mask: Mask, *, num_tokens: int) -> Number:
     """Every token of the step weighs the same: sum / tokens in the step.
 
     Yu et al., "DAPO" (2025), eq. 8; also the usual loss of supervised fine-tuning.
@@ -61,9 +54,7 @@ def token_mean(
     return masked_sum(losses, mask) / max(num_tokens, 1)
 
 
-def sequence_mean(
-    losses: Float[Tensor, "batch token"], mask: Bool[Tensor, "batch token"], *, num_sequences: int
-) -> Float[Tensor, ""]:
+def sequence_mean(losses: Tokens, mask: Mask, *, num_sequences: int) -> Number:
     """Every completion weighs the same: mean over its tokens, then over the step's completions.
 
     Shao et al., "DeepSeekMath" (2024), eq. 3. A completion without counted tokens adds 0.
@@ -72,9 +63,7 @@ def sequence_mean(
     return masked_sum(losses / lengths, mask) / max(num_sequences, 1)
 
 
-def sequence_sum(
-    losses: Float[Tensor, "batch token"], mask: Bool[Tensor, "batch token"], *, num_sequences: int
-) -> Float[Tensor, ""]:
+def sequence_sum(losses: Tokens, mask: Mask, *, num_sequences: int) -> Number:
     """Sum over a completion's tokens, then mean over the step's completions.
 
     The policy gradient of whole completions, log p(completion) = sum of log p(token): a
@@ -83,27 +72,13 @@ def sequence_sum(
     return masked_sum(losses, mask) / max(num_sequences, 1)
 
 
-def fixed_length_mean(
-    losses: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
-    *,
-    num_sequences: int,
-    length: int,
-) -> Float[Tensor, ""]:
+def fixed_length_mean(losses: Tokens, mask: Mask, *, num_sequences: int, length: int) -> Number:
     """`sequence_sum` in units of a constant: sum / (completions in the step x length).
 
     No completion's own length divides its loss, so short right answers are not favoured
     over long ones, nor long wrong ones over short. Liu et al., "Understanding
     R1-Zero-Like Training" (2025), section 3.2 (Dr. GRPO), https://arxiv.org/abs/2503.20783
-
-    Args:
-        losses: one for each token.
-        mask: True at tokens that count.
-        num_sequences: completions of the whole optimizer step.
-        length: usually the longest completion allowed; a change of it rescales the loss.
-
-    Raises:
-        ValueError: `length` not positive.
+    `length` is usually the longest completion allowed; a change of it rescales the loss.
     """
     if length < 1:
         raise ValueError(

@@ -2,43 +2,81 @@
 
 Among them those of GRPO (`group_zscore`), Dr. GRPO (`group_centred`), RLOO (`leave_one_out`) and
 ReMax (`greedy_baseline`), and one advantage from several rewards, summed first or normalised first.
+
+`groups` holds the id of each completion's prompt. A group, the rows with one id, may have any size,
+ids any values and rows any order. Every statistic of a group is given to each of its rows. Rows
+that are not `counted` enter none and have advantage 0. Of a standard deviation, `ddof` 0 divides by
+n and 1 by n - 1, and `eps` is added to it.
 """
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from stages.algorithms.groups import (
-    group_counts,
-    group_means,
-    group_stds,
-    group_sums,
-    without_signal,
-)
+Rewards = Float[Tensor, " batch"]
+Groups = Int[Tensor, " batch"]
+Counted = Bool[Tensor, " batch"]
+
+
+def group_sums(values: Rewards, groups: Groups) -> Rewards:
+    """Sum of each row's group."""
+    index = _index(groups)
+    return values.new_zeros(len(values)).index_add(0, index, values)[index]
+
+
+def group_counts(groups: Groups, *, counted: Counted) -> Int[Tensor, " batch"]:
+    """Number of counted rows in each row's group."""
+    index = _index(groups)
+    counts = torch.zeros_like(index).index_add(0, index, counted.to(index.dtype))
+    return counts[index]
+
+
+def group_means(values: Rewards, groups: Groups, *, counted: Counted) -> Rewards:
+    """Mean over the counted rows of each row's group; 0 when none counts."""
+    sums = group_sums(torch.where(counted, values, 0.0), groups)
+    return sums / group_counts(groups, counted=counted).clamp(min=1)
+
+
+def group_stds(values: Rewards, groups: Groups, *, counted: Counted, ddof: int) -> Rewards:
+    """sqrt(sum (x - mean)^2 / (n - ddof)) over a group's counted rows, 0 when n <= ddof."""
+    centred = values - group_means(values, groups, counted=counted)
+    squares = group_sums(torch.where(counted, centred.square(), 0.0), groups)
+    divisors = group_counts(groups, counted=counted) - ddof
+    return torch.where(divisors > 0, squares / divisors.clamp(min=1), 0.0).sqrt()
+
+
+def without_signal(rewards: Rewards, groups: Groups, *, counted: Counted) -> Bool[Tensor, " batch"]:
+    """True in groups whose counted rewards are all equal, one or none included.
+
+    The comparison is exact: the mean of equal numbers is not always that number, and a
+    rounding error divided by a standard deviation of rounding errors looks like a signal.
+    """
+    index = _index(groups)
+    infinity = torch.full_like(rewards, torch.inf)
+    lowest = infinity.scatter_reduce(0, index, torch.where(counted, rewards, torch.inf), "amin")
+    highest = (-infinity).scatter_reduce(
+        0, index, torch.where(counted, rewards, -torch.inf), "amax"
+    )
+    # A group without counted rows has lowest inf and highest -inf.
+    return (lowest >= highest)[index]
+
+
+def _index(groups: Groups) -> Int[Tensor, " batch"]:
+    """The ids as 0, 1, 2, ...: an id itself may be larger than any tensor."""
+    # torch's `unique` is not annotated.
+    return torch.unique(groups, return_inverse=True)[1]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def group_zscore(
-    rewards: Float[Tensor, " batch"],
-    groups: Int[Tensor, " batch"],
-    *,
-    counted: Bool[Tensor, " batch"],
-    ddof: int,
-    eps: float,
-) -> Float[Tensor, " batch"]:
-    """(r - mean) / (std + eps) within each group; a group of equal rewards gets exactly 0.
+    rewards: Rewards, groups: Groups, *, counted: Counted, ddof: int, eps: float
+) -> Rewards:
+    """(r - mean) / (std + eps) within each group.
 
+    A group of equal rewards gets exactly 0, and so does one of at most `ddof` counted completions.
     Shao et al., "DeepSeekMath" (2024), section 4.1.2, https://arxiv.org/abs/2402.03300,
     which leaves the divisor of the variance and eps open. TRL: ddof 1, eps 1e-4; verl:
     ddof 1, eps 1e-6. Departure from verl: there a group of one has mean 0 and standard
     deviation 1, so its advantage is its reward; here it is 0, for lack of a baseline.
-
-    Args:
-        rewards: one for each completion.
-        groups: the id of each completion's prompt.
-        counted: False where a completion enters no statistic and has advantage 0.
-        ddof: 0 divides the variance by n, 1 by n - 1; groups with at most `ddof` counted
-            completions get 0.
-        eps: added to the standard deviation.
     """
     rewards = rewards.detach()
     centred = rewards - group_means(rewards, groups, counted=counted)
@@ -48,23 +86,13 @@ def group_zscore(
     return torch.where(signal, centred / (stds + eps), 0.0)
 
 
-def group_centred(
-    rewards: Float[Tensor, " batch"],
-    groups: Int[Tensor, " batch"],
-    *,
-    counted: Bool[Tensor, " batch"],
-) -> Float[Tensor, " batch"]:
+def group_centred(rewards: Rewards, groups: Groups, *, counted: Counted) -> Rewards:
     """r - mean within each group; a group of equal rewards gets exactly 0.
 
     Without the division by the standard deviation, prompts that are nearly always or
     nearly never solved do not weigh more than others. Liu et al., "Understanding
     R1-Zero-Like Training: A Critical Perspective" (2025), section 3,
     https://arxiv.org/abs/2503.20783
-
-    Args:
-        rewards: one for each completion.
-        groups: the id of each completion's prompt.
-        counted: False where a completion enters no mean and has advantage 0.
     """
     rewards = rewards.detach()
     signal = counted & ~without_signal(rewards, groups, counted=counted)
@@ -72,13 +100,8 @@ def group_centred(
 
 
 def batch_std(
-    rewards: Float[Tensor, " batch"],
-    groups: Int[Tensor, " batch"],
-    *,
-    counted: Bool[Tensor, " batch"],
-    ddof: int,
-    eps: float,
-) -> Float[Tensor, " batch"]:
+    rewards: Rewards, groups: Groups, *, counted: Counted, ddof: int, eps: float
+) -> Rewards:
     """(r - group mean) / (standard deviation of the batch's rewards + eps).
 
     A group of equal rewards gets exactly 0, and so does a batch of at most `ddof` counted
@@ -86,13 +109,6 @@ def batch_std(
     "Part I: Tricks or Traps?" (2025), https://arxiv.org/abs/2508.08221. The baseline
     variant of Hu, "REINFORCE++" (2025), https://arxiv.org/abs/2501.03262, divides by the
     standard deviation of the *centred* rewards instead, which is smaller.
-
-    Args:
-        rewards: one for each completion.
-        groups: the id of each completion's prompt.
-        counted: False where a completion enters no statistic and has advantage 0.
-        ddof: 0 divides the variance by n, 1 by n - 1.
-        eps: added to the standard deviation.
     """
     centred = group_centred(rewards, groups, counted=counted)
     whole = torch.zeros_like(groups)
@@ -101,12 +117,7 @@ def batch_std(
     return torch.where(signal, centred / (stds + eps), 0.0)
 
 
-def leave_one_out(
-    rewards: Float[Tensor, " batch"],
-    groups: Int[Tensor, " batch"],
-    *,
-    counted: Bool[Tensor, " batch"],
-) -> Float[Tensor, " batch"]:
+def leave_one_out(rewards: Rewards, groups: Groups, *, counted: Counted) -> Rewards:
     """r_i - (sum of the others) / (n - 1) within each group of n.
 
     The baseline does not depend on the completion, so the policy gradient stays unbiased;
@@ -114,11 +125,6 @@ def leave_one_out(
     exactly 0. Kool et al., "Buy 4 REINFORCE Samples, Get a Baseline for Free!" (2019),
     https://openreview.net/forum?id=r1lgTGL5DE; for language models Ahmadian et al.,
     "Back to Basics" (2024), https://arxiv.org/abs/2402.14740
-
-    Args:
-        rewards: one for each completion.
-        groups: the id of each completion's prompt.
-        counted: False where a completion is nobody's baseline and has advantage 0.
     """
     rewards = torch.where(counted, rewards.detach(), 0.0)
     others = group_counts(groups, counted=counted) - 1
@@ -128,26 +134,13 @@ def leave_one_out(
 
 
 def greedy_baseline(
-    rewards: Float[Tensor, " batch"],
-    groups: Int[Tensor, " batch"],
-    *,
-    counted: Bool[Tensor, " batch"],
-    greedy_rewards: Float[Tensor, " batch"],
-) -> Float[Tensor, " batch"]:
-    """r_i - r(greedy completion of the same prompt).
+    rewards: Rewards, groups: Groups, *, counted: Counted, greedy_rewards: Rewards
+) -> Rewards:
+    """r_i - r(greedy completion of the same prompt), which is repeated for each completion.
 
     A group of equal rewards gets 0 only when its greedy completion has that reward too:
     one completion a prompt, the method's usual case, has a signal here. Li et al.,
     "ReMax" (2023), https://arxiv.org/abs/2310.10505
-
-    Args:
-        rewards: one for each sampled completion.
-        groups: the id of each completion's prompt.
-        counted: False where a completion has advantage 0, whatever its rewards.
-        greedy_rewards: of the prompt's greedy completion, repeated for each completion.
-
-    Raises:
-        ValueError: completions of one prompt with different greedy rewards.
     """
     if not without_signal(greedy_rewards, groups, counted=counted).all():
         raise ValueError(
@@ -157,9 +150,7 @@ def greedy_baseline(
     return torch.where(counted, rewards.detach() - greedy_rewards.detach(), 0.0)
 
 
-def weighted_sum(
-    parts: Float[Tensor, "part batch"], weights: Float[Tensor, " part"]
-) -> Float[Tensor, " batch"]:
+def weighted_sum(parts: Float[Tensor, "part batch"], weights: Float[Tensor, " part"]) -> Rewards:
     """sum_k w_k r_k: one reward for each completion, in the parts' own units."""
     return (weights[:, None] * parts).sum(0)
 
@@ -167,12 +158,12 @@ def weighted_sum(
 def normalised_sum(
     parts: Float[Tensor, "part batch"],
     weights: Float[Tensor, " part"],
-    groups: Int[Tensor, " batch"],
+    groups: Groups,
     *,
-    counted: Bool[Tensor, " batch"],
+    counted: Counted,
     ddof: int,
     eps: float,
-) -> Float[Tensor, " batch"]:
+) -> Rewards:
     """Each part as standard deviations within its group, summed, then whitened.
 
         z_k = group z-score of r_k
@@ -183,24 +174,12 @@ def normalised_sum(
     no signal in any part gets exactly 0. Liu, S.-Y. et al., "GDPO: Group reward-Decoupled
     Normalization Policy Optimization" (2026), https://arxiv.org/abs/2601.05242; TRL's
     `normalize_then_sum` (ddof 1, eps 1e-4 in both places).
-
-    Args:
-        parts: one row of rewards for each part.
-        weights: w, one for each part.
-        groups: the id of each completion's prompt.
-        counted: False where a completion enters no statistic and has advantage 0.
-        ddof: of both standard deviations: 0 divides by n, 1 by n - 1.
-        eps: added to both.
     """
     parts = parts.detach()
     zscores = [group_zscore(part, groups, counted=counted, ddof=ddof, eps=eps) for part in parts]
     silent = [without_signal(part, groups, counted=counted) for part in parts]
+    summed = weighted_sum(torch.stack(zscores), weights.detach())
     # The whole batch is one group.
-    whitened = group_zscore(
-        weighted_sum(torch.stack(zscores), weights.detach()),
-        torch.zeros_like(groups),
-        counted=counted,
-        ddof=ddof,
-        eps=eps,
-    )
+    batch = torch.zeros_like(groups)
+    whitened = group_zscore(summed, batch, counted=counted, ddof=ddof, eps=eps)
     return torch.where(torch.stack(silent).all(0), 0.0, whitened)

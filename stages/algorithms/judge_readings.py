@@ -17,6 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
+Pairs = Float[np.ndarray, " pair"]
+
 
 def option_probabilities(variants: Sequence[Sequence[float]]) -> tuple[list[float], float]:
     """The options' probabilities given that one of them is chosen, and their mass.
@@ -26,14 +28,8 @@ def option_probabilities(variants: Sequence[Sequence[float]]) -> tuple[list[floa
     Lee et al. 2023, "RLAIF", section 2.2, https://arxiv.org/abs/2309.00267, take the softmax of
     the log-probs of the tokens "1" and "2". Departure: all tokens that spell an option are
     summed (" 1", "(1", "1.", ...), or a model that writes it in another way than the one looked
-    for would seem undecided.
-
-    Args:
-        variants: for each option the log-probs of the tokens that spell it, at least one each.
-
-    Returns:
-        Probabilities that sum to 1, in the order of the options (uniform where the mass is 0),
-        and the mass, between 0 and 1.
+    for would seem undecided. `variants` holds for each option the log-probs of the tokens that
+    spell it, at least one each. Where the mass is 0 the probabilities are uniform.
     """
     assert all(len(logprobs) > 0 for logprobs in variants), "an option that no token spells"
     # Relative to the largest, so that a ratio of two tiny probabilities is still their ratio.
@@ -47,12 +43,7 @@ def option_probabilities(variants: Sequence[Sequence[float]]) -> tuple[list[floa
 
 
 def soft_label(p12: float, p21: float) -> float:
-    """P(A is better): ``(p12 + 1 - p21) / 2``.
-
-    Args:
-        p12: P(the first is better) in the order A, B.
-        p21: P(the first is better) in the order B, A.
-    """
+    """P(A is better): ``(p12 + 1 - p21) / 2``."""
     return (p12 + 1.0 - p21) / 2.0
 
 
@@ -70,12 +61,7 @@ def ring_pairs(groups: Sequence[int]) -> list[tuple[int, int]]:
     """Each member of a group with the next one of it, and the last with the first.
 
     Two members are one pair. Who is next is a matter of the order within the group alone.
-
-    Args:
-        groups: of each member, the number of its group.
-
-    Raises:
-        ValueError: a group of one, naming its member.
+    `groups` has the number of each member's group; one alone in it is a ValueError.
     """
     members: dict[int, list[int]] = {}
     for index, group in enumerate(groups):
@@ -92,12 +78,9 @@ def ring_pairs(groups: Sequence[int]) -> list[tuple[int, int]]:
 def ring_means(
     number: int, compared: Sequence[tuple[int, int]], values: Sequence[tuple[float, float]]
 ) -> list[float]:
-    """Of each member, the mean of what its comparisons say of it.
+    """Of each of `number` members, the mean of what its comparisons say of it.
 
-    Args:
-        number: of members.
-        compared: their pairs, each member in at least one.
-        values: of each pair, what it says of its first and of its second member.
+    `values` holds what each pair of `compared` says of its first and of its second member.
     """
     said: list[list[float]] = [[] for _ in range(number)]
     for pair, both in zip(compared, values, strict=True):
@@ -106,31 +89,23 @@ def ring_means(
     return [sum(own) / len(own) for own in said]
 
 
-def wins(probabilities: Float[np.ndarray, " pair"]) -> Float[np.ndarray, " pair"]:
+def wins(probabilities: Pairs) -> Pairs:
     """1 where the probability is above 1/2, 0 below, 1/2 at it."""
     return (np.sign(probabilities - 0.5) + 1.0) / 2.0
 
 
-def first_position(
-    p12: Float[np.ndarray, " pair"], p21: Float[np.ndarray, " pair"]
-) -> Float[np.ndarray, " pair"]:
+def first_position(p12: Pairs, p21: Pairs) -> Pairs:
     """Share of the two readings that prefer whichever answer stands first; unbiased: 1/2."""
     return (wins(p12) + wins(p21)) / 2.0
 
 
-def judged_right(
-    probabilities: Float[np.ndarray, " pair"], a_is_better: Bool[np.ndarray, " pair"]
-) -> Float[np.ndarray, " pair"]:
+def judged_right(probabilities: Pairs, a_is_better: Bool[np.ndarray, " pair"]) -> Pairs:
     """1 where P(A is better) is on the side of the truth, 0 where not, 1/2 where undecided."""
     a_wins = wins(probabilities)
     return np.where(a_is_better, a_wins, 1.0 - a_wins)
 
 
-def single_order_right(
-    p12: Float[np.ndarray, " pair"],
-    p21: Float[np.ndarray, " pair"],
-    a_is_better: Bool[np.ndarray, " pair"],
-) -> Float[np.ndarray, " pair"]:
+def single_order_right(p12: Pairs, p21: Pairs, a_is_better: Bool[np.ndarray, " pair"]) -> Pairs:
     """The expected `right` of reading a pair once, in an order drawn by a coin."""
     return (judged_right(p12, a_is_better) + judged_right(1.0 - p21, a_is_better)) / 2.0
 

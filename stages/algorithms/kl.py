@@ -23,10 +23,10 @@ from torch import Tensor
 # exp(20) is 5e8: beyond it a single token's estimate would drown a step, or overflow.
 MAX_LOG_RATIO = 20.0
 
+Tokens = Float[Tensor, "batch token"]
 
-def k1(
-    logprobs: Float[Tensor, "batch token"], ref_logprobs: Float[Tensor, "batch token"]
-) -> Float[Tensor, "batch token"]:
+
+def k1(logprobs: Tokens, ref_logprobs: Tokens) -> Tokens:
     """log_ratio: unbiased, can be negative, high variance.
 
     In the loss its mean gradient is 0, that of E log policy(x): noise, and no penalty. In
@@ -35,9 +35,7 @@ def k1(
     return logprobs - ref_logprobs.detach()
 
 
-def k2(
-    logprobs: Float[Tensor, "batch token"], ref_logprobs: Float[Tensor, "batch token"]
-) -> Float[Tensor, "batch token"]:
+def k2(logprobs: Tokens, ref_logprobs: Tokens) -> Tokens:
     """log_ratio^2 / 2: biased, never negative.
 
     In the loss its mean gradient is that of KL(policy || reference).
@@ -45,9 +43,7 @@ def k2(
     return 0.5 * (logprobs - ref_logprobs.detach()) ** 2
 
 
-def k3(
-    logprobs: Float[Tensor, "batch token"], ref_logprobs: Float[Tensor, "batch token"]
-) -> Float[Tensor, "batch token"]:
+def k3(logprobs: Tokens, ref_logprobs: Tokens) -> Tokens:
     """exp(-log_ratio) - 1 + log_ratio: unbiased, never negative.
 
     In the loss (Shao et al., "DeepSeekMath" (2024), eq. 4, https://arxiv.org/abs/2402.03300)
@@ -58,12 +54,8 @@ def k3(
     return torch.exp(negative) - 1 - negative
 
 
-def importance_corrected(
-    estimate: Float[Tensor, "batch token"],
-    logprobs: Float[Tensor, "batch token"],
-    old_logprobs: Float[Tensor, "batch token"],
-) -> Float[Tensor, "batch token"]:
-    """exp(logprobs - old_logprobs) x estimate, with gradient through both factors.
+def importance_corrected(estimate: Tokens, logprobs: Tokens, old_logprobs: Tokens) -> Tokens:
+    """exp(logprobs - old_logprobs) x estimate, with gradient through all but `old_logprobs`.
 
     Over tokens drawn from the old policy its mean is that of `estimate` under the policy
     being trained, whatever that is, so its mean gradient is the gradient of that mean: with
@@ -71,11 +63,6 @@ def importance_corrected(
     is that of E log_ratio^2 / 2, which is no divergence. DeepSeek-AI, "DeepSeek-V3.2"
     (2025), section 3.1, https://arxiv.org/abs/2512.02556; TRL's `use_bias_correction_kl`.
     Departure: the log-ratio is capped at 20, beyond which it has no gradient.
-
-    Args:
-        estimate: of the divergence at each token, with its gradient.
-        logprobs: of the policy being trained.
-        old_logprobs: of the policy that drew the tokens; no gradient.
     """
     log_ratio = torch.clamp(logprobs - old_logprobs.detach(), max=MAX_LOG_RATIO)
     return torch.exp(log_ratio) * estimate
@@ -102,10 +89,6 @@ def adaptive_coef(
         target: the divergence wanted.
         num_samples: completions since the last adjustment.
         horizon: completions over which an error is made good.
-
-    Raises:
-        ValueError: a target or horizon that is not positive, a step so long that the
-            weight could change sign, a `measured` that is NaN.
     """
     _check_target(measured, target)
     if not 0 <= num_samples * MAX_ERROR < horizon:
@@ -121,15 +104,7 @@ def doubling_coef(coef: float, measured: float, *, target: float) -> float:
     """Half of `coef` if measured < target / 1.5, double if measured > 1.5 target.
 
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), section 4,
-    https://arxiv.org/abs/1707.06347
-
-    Args:
-        coef: the weight so far.
-        measured: KL(old || new) a token, averaged over the step.
-        target: the divergence wanted.
-
-    Raises:
-        ValueError: a target that is not positive, a `measured` that is NaN.
+    https://arxiv.org/abs/1707.06347. `measured` is KL(old || new) a token, averaged over the step.
     """
     _check_target(measured, target)
     if measured < target / 1.5:

@@ -2,6 +2,8 @@
 
 Returns to go, generalised advantage estimation (GAE) and its lambda by length, GRPO's process
 supervision (`step_zscore`), and step rewards of which only the smallest counts (`min_credit`).
+Step rewards stand at the last token of each step, `step_ends` is True there, and what else stands
+in their grid is ignored.
 """
 
 import torch
@@ -10,24 +12,17 @@ from torch import Tensor
 
 from stages.algorithms.group_advantages import group_zscore
 
+Tokens = Float[Tensor, "batch token"]
+Mask = Bool[Tensor, "batch token"]
 
-def returns_to_go(
-    rewards: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
-    *,
-    gamma: float,
-) -> Float[Tensor, "batch token"]:
+
+def returns_to_go(rewards: Tokens, mask: Mask, *, gamma: float) -> Tokens:
     """R_t = r_t + gamma R_{t+1}: the discounted sum of this and all later rewards.
 
-    With a penalty on each token's log-ratio and the score on the last token, and whitened
+    Tokens that do not count (`mask` False) have return 0 and are no steps: they neither add nor
+    discount. With a penalty on each token's log-ratio and the score on the last token, and whitened
     over the batch (`aggregation.masked_whiten`), these are the advantages of Hu, "REINFORCE++"
     (2025), https://arxiv.org/abs/2501.03262
-
-    Args:
-        rewards: r_t, received on emitting token t.
-        mask: True at tokens that count. The others have return 0 and are no steps: they
-            neither add nor discount.
-        gamma: discount per counted token.
     """
     rewards = torch.where(mask, rewards.detach(), 0.0)
     returns = torch.zeros_like(rewards)
@@ -39,33 +34,30 @@ def returns_to_go(
 
 
 def gae(
-    rewards: Float[Tensor, "batch token"],
-    values: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
+    rewards: Tokens,
+    values: Tokens,
+    mask: Mask,
     *,
     gamma: float,
     lam: float | Float[Tensor, " batch"],
-) -> tuple[Float[Tensor, "batch token"], Float[Tensor, "batch token"]]:
-    """Advantages and returns of completions that end in a terminal state.
+) -> tuple[Tokens, Tokens]:
+    """Advantages and returns of completions that end in a terminal state; 0 outside `mask`.
 
         delta_t = r_t + gamma V_{t+1} - V_t
         A_t     = delta_t + gamma lam A_{t+1}
         return_t = A_t + V_t
 
-    V after the last counted token is 0: a completion is an episode, also when it was
-    cut at the length limit. Schulman et al., "High-Dimensional Continuous Control Using
-    Generalized Advantage Estimation" (2016), eq. 11 and 16, https://arxiv.org/abs/1506.02438
+    r_t is received on emitting token t, V_t is predicted before it and gets no gradient. V after
+    the last counted token is 0: a completion is an episode, also when it was cut at the length
+    limit. Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage
+    Estimation" (2016), eq. 11 and 16, https://arxiv.org/abs/1506.02438
 
     Args:
-        rewards: r_t, received on emitting token t.
-        values: V_t, predicted before token t is emitted. No gradient flows through.
+        rewards, values: r and V.
         mask: True at real tokens, which come first in each row.
         gamma: discount per token.
         lam: 1 gives return minus value, 0 the one-step residual; one for all
             completions, or one for each.
-
-    Returns:
-        advantages and returns; 0 where `mask` is False.
     """
     values = torch.where(mask, values.detach(), 0.0)
     rewards = torch.where(mask, rewards.detach(), 0.0)
@@ -84,19 +76,12 @@ def gae(
 def length_adaptive_lambda(
     lengths: Int[Tensor, " batch"], *, alpha: float
 ) -> Float[Tensor, " batch"]:
-    """lam = 1 - 1 / (alpha length), at least 0 and at most 1.
+    """lam = 1 - 1 / (alpha length), at least 0 and at most 1; length: counted tokens.
 
     The weights lam^k of GAE then sum to alpha times the length, so that a reward at the
     end reaches the start of a long completion as well as that of a short one.
     Yue et al., "VAPO" (2025), section 4.2, https://arxiv.org/abs/2504.05118 (alpha 0.05).
     Departure: the clamp; the formula is negative for completions shorter than 1 / alpha.
-
-    Args:
-        lengths: counted tokens of each completion.
-        alpha: share of the length over which the weights extend.
-
-    Raises:
-        ValueError: `alpha` not positive.
     """
     if alpha <= 0:
         raise ValueError(f"expected alpha above 0, found {alpha}: VAPO uses 0.05")
@@ -105,69 +90,49 @@ def length_adaptive_lambda(
 
 
 def step_zscore(
-    step_rewards: Float[Tensor, "batch token"],
-    step_ends: Bool[Tensor, "batch token"],
+    step_rewards: Tokens,
+    step_ends: Mask,
     groups: Int[Tensor, " batch"],
     *,
     counted: Bool[Tensor, " batch"],
     ddof: int,
     eps: float,
-) -> Float[Tensor, "batch token"]:
+) -> Tokens:
     """The normalised rewards of the steps that end at a token or after it, summed.
 
         z_j = (r_j - mean(R)) / (std(R) + eps),   R: the rewards of all steps of the group
         A_t = sum of z_j over the completion's steps j that end at t or later
 
     Shao et al., "DeepSeekMath" (2024), section 4.1.3, https://arxiv.org/abs/2402.03300, which
-    leaves the divisor of the variance and eps open, as for outcomes. Where every completion is
+    leaves the divisor of the variance and eps open, as for outcomes (`group_zscore`, here of steps
+    in place of completions: n of `ddof` counts the steps of the group). Where every completion is
     one step, this is `group_zscore` of the steps' rewards at each of its tokens. A completion
     of many steps weighs more in the mean, and its first tokens' advantage is a sum of more
     terms: of completions whose steps are all a little above the mean, the one with more steps
     gains more. A group of equal rewards gets exactly 0.
-
-    Args:
-        step_rewards: r, at the last token of each step; ignored elsewhere.
-        step_ends: True at the last token of each step that has a reward.
-        groups: the id of each completion's prompt.
-        counted: False where a completion enters no statistic and has advantage 0.
-        ddof: 0 divides the variance by n, 1 by n - 1, n counting the steps of the group.
-        eps: added to the standard deviation.
     """
     row_of = step_ends.nonzero()[:, 0]
-    zscores = group_zscore(
-        step_rewards.detach()[step_ends],
-        groups[row_of],
-        counted=counted[row_of],
-        ddof=ddof,
-        eps=eps,
-    )
+    own, groups, counted = step_rewards.detach()[step_ends], groups[row_of], counted[row_of]
+    zscores = group_zscore(own, groups, counted=counted, ddof=ddof, eps=eps)
     grid = torch.zeros_like(step_rewards).masked_scatter(step_ends, zscores)
     return returns_to_go(grid, torch.ones_like(step_ends), gamma=1.0)
 
 
-def min_credit(
-    step_rewards: Float[Tensor, "batch token"], step_ends: Bool[Tensor, "batch token"]
-) -> tuple[Float[Tensor, "batch token"], Bool[Tensor, "batch token"]]:
+def min_credit(step_rewards: Tokens, step_ends: Mask) -> tuple[Tokens, Mask]:
     """Each completion keeps the reward of one step, its smallest; the first of equal ones.
 
         r'_j = r_j  where j = the first of argmin_i r_i,   no reward elsewhere
 
-    So what is earned from a token on is min_i r_i up to the end of the worst step, and nothing
-    after it; steps before and after it earn nothing of their own, and more steps can only lower
-    the sum. Summed credit (the rewards as they are) pays for each further step.
+    And where that is paid. So what is earned from a token on is min_i r_i up to the end of the
+    worst step, and nothing after it; steps before and after it earn nothing of their own, and more
+    steps can only lower the sum. Summed credit (the rewards as they are) pays for each further
+    step.
 
     Cheng et al., "Stop Summation: Min-Form Credit Assignment Is All Process Reward Model Needs
     for Reasoning" (PURE, 2025), https://arxiv.org/abs/2504.15275, weigh each reward by
     softmax(-r / T) over the completion's steps, T = 0.1. Departure: this is its limit T -> 0,
     with a tie given to the first step instead of being shared: an error begins where the score
     falls.
-
-    Args:
-        step_rewards: r, at the last token of each step; ignored elsewhere.
-        step_ends: True at the last token of each step that has a reward.
-
-    Returns:
-        The rewards, 0 where there is none, and where the one that counts is paid.
     """
     candidates = torch.where(step_ends, step_rewards.detach(), torch.inf)
     # `argmin` gives any of equal ones.

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from stages.algorithms.soft_overlong import soft_overlong
+from stages.algorithms.length_and_repetition import soft_overlong
 from stages.loops import advantages, divergence, rl_loop
 from stages.loops import rollouts as rollout_batch
 from stages.loops.advantages import Scored

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from stages.algorithms.groups import without_signal
+from stages.algorithms.group_advantages import without_signal
 from stages.choice import Choice, OneOf
 from stages.loops import rollouts
 from stages.loops.rollouts import Rollouts

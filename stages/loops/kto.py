@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stages.algorithms.losses.kto import kto_reference_point
+from stages.algorithms.losses.preference_losses import kto_reference_point
 from stages.choice import Choice
 from stages.loops import ref_logprobs, work
 from stages.loops.preference import PreferenceConfig

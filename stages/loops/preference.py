@@ -10,7 +10,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses import preference_losses, reference_free_losses
-from stages.algorithms.losses.kto import kto_loss
 from stages.choice import Choice, OneOf
 from stages.loops import work
 from stages.loops.checkpoints import Kept
@@ -60,7 +59,7 @@ PreferenceLoss = Annotated[
             "simpo": reference_free_losses.simpo_loss,
             "orpo": reference_free_losses.orpo_loss,
             "cpo": reference_free_losses.cpo_loss,
-            KTO: kto_loss,
+            KTO: preference_losses.kto_loss,
         },
         given=(
             *PairLogprobs._fields,

@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from stages.algorithms.repetition import repeated_share
-from stages.algorithms.soft_overlong import soft_overlong
+from stages.algorithms.length_and_repetition import repeated_share, soft_overlong
 from stages.params import Params
 from stages.rewards.answer_checker import has_format, is_correct, states_one_answer
 from stages.rewards.judged import Answered, Available, Judged, each

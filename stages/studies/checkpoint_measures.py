@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms import kl
-from stages.algorithms.repetition import repeated_share
+from stages.algorithms.length_and_repetition import repeated_share
 from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.models import ensemble
 from stages.models.batch import Batch, Group, micro_batches, split_group

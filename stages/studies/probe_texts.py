@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from stages.algorithms import repetition
+from stages.algorithms import length_and_repetition
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
@@ -58,11 +58,11 @@ def refuses(reply: str) -> bool:
 
 
 MEASURES = {
-    "repeated_4grams": lambda row: repetition.repeated_share(row.completion_ids, 4),
-    "longest_repeat": lambda row: float(repetition.longest_repeat(row.completion_ids)),
-    "compression_ratio": lambda row: repetition.compression_ratio(row.completion),
+    "repeated_4grams": lambda row: length_and_repetition.repeated_share(row.completion_ids, 4),
+    "longest_repeat": lambda row: float(length_and_repetition.longest_repeat(row.completion_ids)),
+    "compression_ratio": lambda row: length_and_repetition.compression_ratio(row.completion),
     "unfinished_loop": lambda row: float(
-        row.finish_reason == "length" and repetition.ends_in_loop(row.completion_ids)
+        row.finish_reason == "length" and length_and_repetition.ends_in_loop(row.completion_ids)
     ),
     "several_answers": lambda row: float(states_several(row.completion)),
     "answer_list": lambda row: float(lists_answers(row.completion)),

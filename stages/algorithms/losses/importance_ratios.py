@@ -9,9 +9,10 @@ weights: other kernels, other precision. So even fresh completions are off-polic
 
     w = exp(old_logprobs - sampler_logprobs)
 
-and a loss at each token is multiplied by one of the weights below. None has a gradient,
-and all are 0 at tokens that do not count. The cap of the log-ratio matters for them only where
-`cap` or `high` is above 4.8e8.
+`old_logprobs` of the policy at the start of the update, by the trainer, `sampler_logprobs` of the
+same tokens, by the engine that drew them. A loss at each token is multiplied by one of the weights
+below. None has a gradient, and all are 0 where `mask` is False: at tokens that do not count. The
+cap of the log-ratio matters for them only where `cap` or `high` is above 4.8e8.
 """
 
 import torch
@@ -20,18 +21,14 @@ from torch import Tensor
 
 from stages.algorithms.kl import MAX_LOG_RATIO
 
+Tokens = Float[Tensor, "batch token"]
+Mask = Bool[Tensor, "batch token"]
 
-def masked_log_ratio(
-    logprobs: Float[Tensor, "batch token"],
-    old_logprobs: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
-) -> Float[Tensor, "batch token"]:
+
+def masked_log_ratio(logprobs: Tokens, old_logprobs: Tokens, mask: Mask) -> Tokens:
     """min(logprobs - old_logprobs, 20); 0 where `mask` is False, whatever stands there.
 
-    Args:
-        logprobs: the only input that gets a gradient.
-        old_logprobs: of the policy in the denominator.
-        mask: True at tokens that count.
+    Only `logprobs` get a gradient.
     """
     # Chosen before the subtraction: a NaN must not reach the backward pass either.
     difference = torch.where(mask, logprobs, 0.0) - torch.where(mask, old_logprobs.detach(), 0.0)
@@ -39,22 +36,12 @@ def masked_log_ratio(
 
 
 def sequence_log_ratio(
-    logprobs: Float[Tensor, "batch token"],
-    old_logprobs: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
-    *,
-    normalise: bool,
+    logprobs: Tokens, old_logprobs: Tokens, mask: Mask, *, normalise: bool
 ) -> Float[Tensor, "batch 1"]:
-    """Each completion's log-ratio: the sum over its counted tokens, or their mean.
+    """Each completion's log-ratio: the sum over its counted tokens, or (normalise) their mean.
 
     Capped once for each token and once more after the sum. 0 for a completion without
     counted tokens.
-
-    Args:
-        logprobs: the only input that gets a gradient.
-        old_logprobs: of the policy in the denominator.
-        mask: True at tokens that count.
-        normalise: divide by the number of counted tokens.
     """
     total = masked_log_ratio(logprobs, old_logprobs, mask).sum(1, keepdim=True)
     if normalise:
@@ -63,141 +50,70 @@ def sequence_log_ratio(
 
 
 def token_truncated(
-    old_logprobs: Float[Tensor, "batch token"],
-    sampler_logprobs: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
-    *,
-    cap: float,
-) -> Float[Tensor, "batch token"]:
+    old_logprobs: Tokens, sampler_logprobs: Tokens, mask: Mask, *, cap: float
+) -> Tokens:
     """min(w, cap) at each token: truncated importance sampling.
 
     Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"
     (2025), https://fengyao.notion.site/off-policy-rl (cap 2).
-
-    Args:
-        old_logprobs: of the policy at the start of the update, by the trainer.
-        sampler_logprobs: of the same tokens, by the engine that drew them.
-        mask: True at tokens that count.
-        cap: the largest weight.
-
-    Raises:
-        ValueError: `cap` not positive.
     """
-    return _truncated(_token_weights(old_logprobs, sampler_logprobs, mask), mask, cap)
+    return _truncated(masked_log_ratio(old_logprobs.detach(), sampler_logprobs, mask), mask, cap)
 
 
 def token_masked(
-    old_logprobs: Float[Tensor, "batch token"],
-    sampler_logprobs: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
-    *,
-    low: float,
-    high: float,
-) -> Float[Tensor, "batch token"]:
+    old_logprobs: Tokens, sampler_logprobs: Tokens, mask: Mask, *, low: float, high: float
+) -> Tokens:
     """w at each token where low <= w <= high, else 0: IcePop.
 
     Ling Team, "Every Step Evolves: Scaling Reinforcement Learning for Trillion-Scale
     Thinking Model" (2025), https://arxiv.org/abs/2510.18855 (0.5 and 5).
-
-    Args:
-        old_logprobs: of the policy at the start of the update, by the trainer.
-        sampler_logprobs: of the same tokens, by the engine that drew them.
-        mask: True at tokens that count.
-        low, high: the weights that are trusted, ends included.
-
-    Raises:
-        ValueError: limits that leave nothing between them.
     """
-    return _within(_token_weights(old_logprobs, sampler_logprobs, mask), mask, low, high)
+    log_weights = masked_log_ratio(old_logprobs.detach(), sampler_logprobs, mask)
+    return _within(log_weights, mask, low, high)
 
 
 def sequence_truncated(
-    old_logprobs: Float[Tensor, "batch token"],
-    sampler_logprobs: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
-    *,
-    cap: float,
-) -> Float[Tensor, "batch token"]:
+    old_logprobs: Tokens, sampler_logprobs: Tokens, mask: Mask, *, cap: float
+) -> Tokens:
     """min(product of w over the completion, cap), at each of its tokens.
 
     Of the four only this one is unbiased, where it is not truncated: a completion's
     probability is the product of its tokens'. J. Liu, Y. Li et al., "When Speed Kills
     Stability: Demystifying RL Collapse from the Training-Inference Mismatch" (2025),
     https://richardli.xyz/rl-collapse
-
-    Args:
-        old_logprobs: of the policy at the start of the update, by the trainer.
-        sampler_logprobs: of the same tokens, by the engine that drew them.
-        mask: True at tokens that count.
-        cap: the largest weight.
-
-    Raises:
-        ValueError: `cap` not positive.
     """
-    return _truncated(_sequence_weights(old_logprobs, sampler_logprobs, mask), mask, cap)
+    return _truncated(_log_product(old_logprobs, sampler_logprobs, mask), mask, cap)
 
 
 def sequence_masked(
-    old_logprobs: Float[Tensor, "batch token"],
-    sampler_logprobs: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
-    *,
-    low: float,
-    high: float,
-) -> Float[Tensor, "batch token"]:
+    old_logprobs: Tokens, sampler_logprobs: Tokens, mask: Mask, *, low: float, high: float
+) -> Tokens:
     """The product of w over the completion where it is within low and high, else 0.
 
     A long completion leaves any limits sooner than a short one. Source as of
     `sequence_truncated`, where `low` is 0.
-
-    Args:
-        old_logprobs: of the policy at the start of the update, by the trainer.
-        sampler_logprobs: of the same tokens, by the engine that drew them.
-        mask: True at tokens that count.
-        low, high: the weights that are trusted, ends included.
-
-    Raises:
-        ValueError: limits that leave nothing between them.
     """
-    return _within(_sequence_weights(old_logprobs, sampler_logprobs, mask), mask, low, high)
+    return _within(_log_product(old_logprobs, sampler_logprobs, mask), mask, low, high)
 
 
-def _token_weights(
-    old_logprobs: Float[Tensor, "batch token"],
-    sampler_logprobs: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
-) -> Float[Tensor, "batch token"]:
-    return torch.exp(masked_log_ratio(old_logprobs.detach(), sampler_logprobs, mask))
+def _log_product(old_logprobs: Tokens, sampler_logprobs: Tokens, mask: Mask) -> Tokens:
+    found = sequence_log_ratio(old_logprobs.detach(), sampler_logprobs, mask, normalise=False)
+    return found.expand_as(mask)
 
 
-def _sequence_weights(
-    old_logprobs: Float[Tensor, "batch token"],
-    sampler_logprobs: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
-) -> Float[Tensor, "batch token"]:
-    log_ratio = sequence_log_ratio(old_logprobs.detach(), sampler_logprobs, mask, normalise=False)
-    return torch.exp(log_ratio).expand_as(old_logprobs)
-
-
-def _truncated(
-    weights: Float[Tensor, "batch token"], mask: Bool[Tensor, "batch token"], cap: float
-) -> Float[Tensor, "batch token"]:
+def _truncated(log_weights: Tokens, mask: Mask, cap: float) -> Tokens:
     if not cap > 0:
         raise ValueError(
             f"expected a cap above 0, found {cap}: it is the largest weight, such as 2"
         )
-    return torch.where(mask, torch.clamp(weights, max=cap), 0.0)
+    return torch.where(mask, torch.clamp(torch.exp(log_weights), max=cap), 0.0)
 
 
-def _within(
-    weights: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
-    low: float,
-    high: float,
-) -> Float[Tensor, "batch token"]:
+def _within(log_weights: Tokens, mask: Mask, low: float, high: float) -> Tokens:
     if not 0 <= low <= high:
         raise ValueError(
             f"expected 0 <= low <= high, found low {low} and high {high}: they are the "
             "smallest and the largest weight to keep, such as 0.5 and 5"
         )
+    weights = torch.exp(log_weights)
     return torch.where(mask & (weights >= low) & (weights <= high), weights, 0.0)

@@ -1,29 +1,41 @@
-"""Losses of pairs against a reference: DPO, also smoothed and robust, IPO and the hinge."""
+"""Losses against a reference: of pairs DPO, also smoothed and robust, IPO and the hinge; KTO.
+
+Of pairs, each is given some of these, and gives each pair's loss and margin of implicit rewards:
+
+    chosen_logprobs, rejected_logprobs          log p_c, log p_r of the policy, summed over a
+                                                completion's tokens; these get the gradient
+    chosen_ref_logprobs, rejected_ref_logprobs  log ref_c, log ref_r of the frozen reference
+    chosen_lengths, rejected_lengths            |c|, |r|, their tokens, at least 1
+
+    margin = beta h,   h = (log p_c - log ref_c) - (log p_r - log ref_r)
+
+(h: Azar et al. (2023), sec. 5). beta is the strength of the implied KL constraint, usually 0.01 to
+0.5.
+"""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid, relu
 
+Values = Float[Tensor, " pair"]
+Lengths = Int[Tensor, " pair"]
+Completions = Float[Tensor, " batch"]
+
 
 def log_ratio_margin(
-    chosen_logprobs: Float[Tensor, " pair"],
-    rejected_logprobs: Float[Tensor, " pair"],
-    chosen_ref_logprobs: Float[Tensor, " pair"],
-    rejected_ref_logprobs: Float[Tensor, " pair"],
-) -> Float[Tensor, " pair"]:
-    """The h of Azar et al. (2023), sec. 5, that the losses with a reference are functions of.
-
-        h = (log p_c - log ref_c) - (log p_r - log ref_r)
-
-    The reference gets no gradient. https://arxiv.org/abs/2310.12036
-    """
+    chosen_logprobs: Values,
+    rejected_logprobs: Values,
+    chosen_ref_logprobs: Values,
+    rejected_ref_logprobs: Values,
+) -> Values:
+    """The h above. The reference gets no gradient."""
     return (chosen_logprobs - chosen_ref_logprobs.detach()) - (
         rejected_logprobs - rejected_ref_logprobs.detach()
     )
 
 
-def finite(values: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
+def finite(values: Values) -> Values:
     """`values` with infinities replaced by the largest number there is, which get no gradient.
 
     For factors whose weight may be 0: 0 times infinity would be NaN.
@@ -33,30 +45,21 @@ def finite(values: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
 
 
 def dpo_loss(
-    chosen_logprobs: Float[Tensor, " pair"],
-    rejected_logprobs: Float[Tensor, " pair"],
-    chosen_ref_logprobs: Float[Tensor, " pair"],
-    rejected_ref_logprobs: Float[Tensor, " pair"],
+    chosen_logprobs: Values,
+    rejected_logprobs: Values,
+    chosen_ref_logprobs: Values,
+    rejected_ref_logprobs: Values,
     *,
     beta: float,
     label_smoothing: float,
-) -> tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]:
-    """Loss and implicit reward margin of each pair.
+) -> tuple[Values, Values]:
+    """loss = - (1 - e) log sigmoid(beta h) - e log sigmoid(-beta h).
 
-        margin = beta ((log p_c - log ref_c) - (log p_r - log ref_r))
-        loss   = - (1 - e) log sigmoid(margin) - e log sigmoid(-margin)
-
-    The log-probabilities are sums over a completion's tokens. At margin 0 the loss is
-    log 2 for every e. Rafailov et al., "Direct Preference Optimization" (2023), eq. 7,
+    At margin 0 it is log 2 for every e, the `label_smoothing`: the assumed probability that a label
+    is wrong, below 0.5. Rafailov et al., "Direct Preference Optimization" (2023), eq. 7,
     https://arxiv.org/abs/2305.18290, with e = 0. With e > 0 it is conservative DPO: Mitchell,
     "A note on DPO with noisy preferences & relationship to IPO" (2023),
     https://ericmitchell.ai/cdpo.pdf; its minimum is at sigmoid(margin) = 1 - e.
-
-    Args:
-        chosen_logprobs, rejected_logprobs: of the policy; these get the gradient.
-        chosen_ref_logprobs, rejected_ref_logprobs: of the frozen reference.
-        beta: strength of the implied KL constraint, usually 0.01 to 0.5.
-        label_smoothing: e, the assumed probability that a label is wrong, below 0.5.
     """
     margins = beta * log_ratio_margin(
         chosen_logprobs, rejected_logprobs, chosen_ref_logprobs, rejected_ref_logprobs
@@ -67,32 +70,20 @@ def dpo_loss(
 
 
 def robust_dpo_loss(
-    chosen_logprobs: Float[Tensor, " pair"],
-    rejected_logprobs: Float[Tensor, " pair"],
-    chosen_ref_logprobs: Float[Tensor, " pair"],
-    rejected_ref_logprobs: Float[Tensor, " pair"],
+    chosen_logprobs: Values,
+    rejected_logprobs: Values,
+    chosen_ref_logprobs: Values,
+    rejected_ref_logprobs: Values,
     *,
     beta: float,
     flip_rate: float,
-) -> tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]:
-    """Loss and implicit reward margin of each pair.
+) -> tuple[Values, Values]:
+    """loss = ((1 - e) l(beta h) - e l(-beta h)) / (1 - 2 e),   l(m) = - log sigmoid(m).
 
-        margin = beta ((log p_c - log ref_c) - (log p_r - log ref_r))
-        loss   = ((1 - e) l(margin) - e l(-margin)) / (1 - 2 e),   l(m) = - log sigmoid(m)
-
-    Averaged over labels flipped at rate e, it is the DPO loss of the true labels. It has no
-    minimum: at a large margin it falls as -e margin / (1 - 2 e). Chowdhury et al., "Provably
-    Robust DPO: Aligning Language Models with Noisy Feedback" (2024), sec. 3,
+    Averaged over labels flipped at rate e, the `flip_rate`, it is the DPO loss of the true labels.
+    It has no minimum: at a large margin it falls as -e margin / (1 - 2 e). Chowdhury et al.,
+    "Provably Robust DPO: Aligning Language Models with Noisy Feedback" (2024), sec. 3,
     https://arxiv.org/abs/2403.00409
-
-    Args:
-        chosen_logprobs, rejected_logprobs: of the policy, summed; these get the gradient.
-        chosen_ref_logprobs, rejected_ref_logprobs: of the frozen reference, summed.
-        beta: strength of the implied KL constraint.
-        flip_rate: e, the share of labels that are wrong, below 0.5.
-
-    Raises:
-        ValueError: flip_rate outside [0, 0.5), where the labels say nothing.
     """
     if not 0 <= flip_rate < 0.5:
         raise ValueError(
@@ -109,26 +100,17 @@ def robust_dpo_loss(
 
 
 def ipo_sum_loss(
-    chosen_logprobs: Float[Tensor, " pair"],
-    rejected_logprobs: Float[Tensor, " pair"],
-    chosen_ref_logprobs: Float[Tensor, " pair"],
-    rejected_ref_logprobs: Float[Tensor, " pair"],
+    chosen_logprobs: Values,
+    rejected_logprobs: Values,
+    chosen_ref_logprobs: Values,
+    rejected_ref_logprobs: Values,
     *,
     beta: float,
-) -> tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]:
-    """Loss and implicit reward margin of each pair, as in the paper.
+) -> tuple[Values, Values]:
+    """loss = (h - 1 / (2 beta))^2, whose minimum is at margin 1/2.
 
-        h      = (log p_c - log ref_c) - (log p_r - log ref_r)
-        loss   = (h - 1 / (2 beta))^2,   margin = beta h
-
-    The log-probabilities are sums over a completion's tokens. The minimum is at margin 1/2.
     Azar et al., "A General Theoretical Paradigm to Understand Learning from Human
     Preferences" (2023), eq. 17 (beta is its tau), https://arxiv.org/abs/2310.12036
-
-    Args:
-        chosen_logprobs, rejected_logprobs: of the policy; these get the gradient.
-        chosen_ref_logprobs, rejected_ref_logprobs: of the frozen reference.
-        beta: the wanted h is 1 / (2 beta).
     """
     h = log_ratio_margin(
         chosen_logprobs, rejected_logprobs, chosen_ref_logprobs, rejected_ref_logprobs
@@ -137,28 +119,21 @@ def ipo_sum_loss(
 
 
 def ipo_mean_loss(
-    chosen_logprobs: Float[Tensor, " pair"],
-    rejected_logprobs: Float[Tensor, " pair"],
-    chosen_ref_logprobs: Float[Tensor, " pair"],
-    rejected_ref_logprobs: Float[Tensor, " pair"],
-    chosen_lengths: Int[Tensor, " pair"],
-    rejected_lengths: Int[Tensor, " pair"],
+    chosen_logprobs: Values,
+    rejected_logprobs: Values,
+    chosen_ref_logprobs: Values,
+    rejected_ref_logprobs: Values,
+    chosen_lengths: Lengths,
+    rejected_lengths: Lengths,
     *,
     beta: float,
-) -> tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]:
+) -> tuple[Values, Values]:
     """`ipo_sum_loss` of log-probabilities averaged over a completion's tokens.
 
-        h      = (log p_c - log ref_c) / |c| - (log p_r - log ref_r) / |r|
-        loss   = (h - 1 / (2 beta))^2,   margin = beta h
+        h = (log p_c - log ref_c) / |c| - (log p_r - log ref_r) / |r|
 
     Departure from Azar et al. (2023), eq. 17, which sums: a margin that does not grow with
     length. It is what TRL's `loss_type="ipo"` computes, on the advice of the paper's authors.
-
-    Args:
-        chosen_logprobs, rejected_logprobs: of the policy, summed; these get the gradient.
-        chosen_ref_logprobs, rejected_ref_logprobs: of the frozen reference, summed.
-        chosen_lengths, rejected_lengths: tokens, at least 1.
-        beta: the wanted h is 1 / (2 beta), per token.
     """
     return ipo_sum_loss(
         chosen_logprobs / chosen_lengths,
@@ -170,31 +145,69 @@ def ipo_mean_loss(
 
 
 def hinge_loss(
-    chosen_logprobs: Float[Tensor, " pair"],
-    rejected_logprobs: Float[Tensor, " pair"],
-    chosen_ref_logprobs: Float[Tensor, " pair"],
-    rejected_ref_logprobs: Float[Tensor, " pair"],
+    chosen_logprobs: Values,
+    rejected_logprobs: Values,
+    chosen_ref_logprobs: Values,
+    rejected_ref_logprobs: Values,
     *,
     beta: float,
-) -> tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]:
-    """Loss and implicit reward margin of each pair.
+) -> tuple[Values, Values]:
+    """loss = max(0, 1 - beta h); no gradient from margin 1 on.
 
-        margin = beta ((log p_c - log ref_c) - (log p_r - log ref_r))
-        loss   = max(0, 1 - margin)
-
-    No gradient from margin 1 on. Zhao et al., "SLiC-HF: Sequence Likelihood Calibration with
-    Human Feedback" (2023), the rank calibration loss, https://arxiv.org/abs/2305.10425.
+    Zhao et al., "SLiC-HF: Sequence Likelihood Calibration with Human Feedback" (2023), the rank
+    calibration loss, https://arxiv.org/abs/2305.10425.
     Departures, those of Liu et al., "Statistical Rejection Sampling Improves Preference
     Optimization" (2023), https://arxiv.org/abs/2309.06657, and of TRL's `loss_type="hinge"`:
     log-ratios against a reference in place of SLiC's log-probabilities, 1 / beta in place of
     its delta, and no cross-entropy term beside it.
-
-    Args:
-        chosen_logprobs, rejected_logprobs: of the policy, summed; these get the gradient.
-        chosen_ref_logprobs, rejected_ref_logprobs: of the frozen reference, summed.
-        beta: 1 / beta is the log-ratio margin that is enough.
     """
     margins = beta * log_ratio_margin(
         chosen_logprobs, rejected_logprobs, chosen_ref_logprobs, rejected_ref_logprobs
     )
     return relu(1 - margins), margins
+
+
+def kto_reference_point(
+    mismatched_logprobs: Float[Tensor, " mismatched"],
+    mismatched_ref_logprobs: Float[Tensor, " mismatched"],
+) -> Float[Tensor, ""]:
+    """z0, an estimate of KL(policy, reference) that gains and losses are measured from.
+
+        z0 = max(0, mean of (log p - log ref)(y_j given x_i)),   y_j an answer to another prompt
+
+    0 when there is no mismatched pair. No gradient. Ethayarajh et al., "KTO: Model Alignment
+    as Prospect Theoretic Optimization" (2024), sec. 4, https://arxiv.org/abs/2402.01306
+    """
+    total = (mismatched_logprobs - mismatched_ref_logprobs).detach().sum()
+    return (total / max(len(mismatched_logprobs), 1)).clamp(min=0)
+
+
+def kto_loss(
+    logprobs: Completions,
+    ref_logprobs: Completions,
+    desirable: Bool[Tensor, " batch"],
+    reference_point: Float[Tensor, ""],
+    *,
+    beta: float,
+    desirable_weight: float,
+    undesirable_weight: float,
+) -> tuple[Completions, Completions]:
+    """Loss and implicit reward of each completion, by whether it is to become more likely.
+
+        reward = beta (log p - log ref)
+        loss   = w_D (1 - sigmoid(reward - beta z0))   where desirable
+                 w_U (1 - sigmoid(beta z0 - reward))   where not
+
+    Sums over a completion's tokens; z0 is `kto_reference_point` of the whole optimizer step, and
+    beta the risk aversion, usually 0.1. Ethayarajh et al. (2024), eq. 7 of the first version, where
+    eq. 8 advises w_D n_D between 1 and 4/3 times w_U n_U, n the numbers of rows. A loss is at most
+    its weight, so that a completion far out of reach has hardly any gradient.
+    """
+    rewards = beta * (logprobs - ref_logprobs.detach())
+    gains = rewards - beta * reference_point.detach()
+    losses = torch.where(
+        desirable,
+        desirable_weight * torch.sigmoid(-gains),
+        undesirable_weight * torch.sigmoid(gains),
+    )
+    return losses, rewards

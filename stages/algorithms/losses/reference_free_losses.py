@@ -1,4 +1,4 @@
-"""Losses of pairs without a reference: SimPO, ORPO and CPO.
+"""Losses of pairs without a reference: SimPO, ORPO and CPO; arguments as in `preference_losses`.
 
 ORPO and CPO fine-tune on the chosen completion beside it.
 """
@@ -6,78 +6,62 @@ ORPO and CPO fine-tune on the chosen completion beside it.
 import math
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from stages.algorithms.losses.preference_losses import finite
+from stages.algorithms.losses.preference_losses import Lengths, Values, finite
 
 
 def simpo_loss(
-    chosen_logprobs: Float[Tensor, " pair"],
-    rejected_logprobs: Float[Tensor, " pair"],
-    chosen_lengths: Int[Tensor, " pair"],
-    rejected_lengths: Int[Tensor, " pair"],
+    chosen_logprobs: Values,
+    rejected_logprobs: Values,
+    chosen_lengths: Lengths,
+    rejected_lengths: Lengths,
     *,
     beta: float,
     gamma: float,
-) -> tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]:
-    """Loss and implicit reward margin of each pair.
+) -> tuple[Values, Values]:
+    """margin = beta (log p_c / |c| - log p_r / |r|),   loss = - log sigmoid(margin - gamma).
 
-        margin = beta (log p_c / |c| - log p_r / |r|)
-        loss   = - log sigmoid(margin - gamma)
-
-    The margin is returned before gamma is taken off: above 0 the pair is in order. Meng et al.,
-    "SimPO: Simple Preference Optimization with a Reference-Free Reward" (2024), eq. 6,
+    Usually beta is 2 to 10 and gamma, the target margin, 0.3 to 0.5 of it. Meng et al., "SimPO:
+    Simple Preference Optimization with a Reference-Free Reward" (2024), eq. 6,
     https://arxiv.org/abs/2405.14734
-
-    Args:
-        chosen_logprobs, rejected_logprobs: of the policy, summed; these get the gradient.
-        chosen_lengths, rejected_lengths: tokens, at least 1.
-        beta: scale of the reward, usually 2 to 10.
-        gamma: target margin, usually 0.3 to 0.5 of beta.
     """
     margins = beta * (chosen_logprobs / chosen_lengths - rejected_logprobs / rejected_lengths)
     return -logsigmoid(margins - gamma), margins
 
 
 def orpo_loss(
-    chosen_logprobs: Float[Tensor, " pair"],
-    rejected_logprobs: Float[Tensor, " pair"],
-    chosen_lengths: Int[Tensor, " pair"],
-    rejected_lengths: Int[Tensor, " pair"],
+    chosen_logprobs: Values,
+    rejected_logprobs: Values,
+    chosen_lengths: Lengths,
+    rejected_lengths: Lengths,
     *,
     lam: float,
-) -> tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]:
+) -> tuple[Values, Values]:
     """Loss and log odds ratio of each pair.
 
         P(y)   = exp(log p_y / |y|),   odds(y) = P(y) / (1 - P(y))
         margin = log odds(c) - log odds(r)
-        loss   = - log p_c / |c| + lam (- log sigmoid(margin))
+        loss   = - log p_c / |c| + lam (- log sigmoid(margin)),   lam usually 0.1 to 1
 
     Hong et al., "ORPO: Monolithic Preference Optimization without Reference Model" (2024),
     eq. 3, 4, 6 and 7, https://arxiv.org/abs/2403.07691. Departures: the likelihood term is the
     mean over the completion's tokens, then over pairs (the authors' code and TRL take one mean
     over the tokens of a micro-batch, prompts included); a probability that rounds to 1 counts
     as 1 - eps, so that its odds are finite.
-
-    Args:
-        chosen_logprobs, rejected_logprobs: of the policy, summed; these get the gradient.
-        chosen_lengths, rejected_lengths: tokens, at least 1.
-        lam: lambda, the weight of the odds term, usually 0.1 to 1.
     """
     chosen, rejected = chosen_logprobs / chosen_lengths, rejected_logprobs / rejected_lengths
     margins = log_odds(chosen) - log_odds(rejected)
     return -chosen - lam * logsigmoid(finite(margins)), margins
 
 
-def log_odds(logprobs: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
+def log_odds(logprobs: Values) -> Values:
     """log(p / (1 - p)) of log p <= 0; where p rounds to 1, that of 1 - eps, without gradient."""
     below_one = logprobs.clamp(max=-torch.finfo(logprobs.dtype).eps)
     return below_one - log1mexp(below_one)
 
 
-def log1mexp(x: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
+def log1mexp(x: Values) -> Values:
     """log(1 - exp(x)) of x < 0, exact near 0 and far from it.
 
     Mächler, "Accurately Computing log(1 - exp(-|a|))" (2012), eq. 7: of the two ways to write
@@ -89,29 +73,20 @@ def log1mexp(x: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
 
 
 def cpo_loss(
-    chosen_logprobs: Float[Tensor, " pair"],
-    rejected_logprobs: Float[Tensor, " pair"],
-    chosen_lengths: Int[Tensor, " pair"],
+    chosen_logprobs: Values,
+    rejected_logprobs: Values,
+    chosen_lengths: Lengths,
     *,
     beta: float,
     alpha: float,
-) -> tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]:
-    """Loss and margin of each pair.
+) -> tuple[Values, Values]:
+    """margin = beta (log p_c - log p_r),   loss = - log sigmoid(margin) - alpha log p_c / |c|.
 
-        margin = beta (log p_c - log p_r)
-        loss   = - log sigmoid(margin) + alpha (- log p_c / |c|)
-
-    The preference term takes sums over a completion's tokens, as the paper and TRL do. Xu et
-    al., "Contrastive Preference Optimization" (2024), sec. 3,
+    The preference term takes sums over a completion's tokens, as the paper and TRL do; alpha is 1
+    in the paper. Xu et al., "Contrastive Preference Optimization" (2024), sec. 3,
     https://arxiv.org/abs/2401.08417. Departure: the likelihood term is the mean over the
     completion's tokens, then over pairs; the paper writes the sum, TRL takes one mean over the
     chosen tokens of a micro-batch, which would depend on how the step is split.
-
-    Args:
-        chosen_logprobs, rejected_logprobs: of the policy, summed; these get the gradient.
-        chosen_lengths: tokens, at least 1.
-        beta: scale of the margin.
-        alpha: weight of the likelihood term; 1 in the paper.
     """
     margins = beta * (chosen_logprobs - rejected_logprobs)
     likelihood = finite(-chosen_logprobs / chosen_lengths)

@@ -1,7 +1,29 @@
-"""How much of a sequence has been there before."""
+"""What a completion is fined for whatever it says: nearing the length limit, repeating itself."""
 
 import zlib
 from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def soft_overlong(
+    lengths: Int[Tensor, " batch"], *, max_length: int, buffer: int
+) -> Float[Tensor, " batch"]:
+    """A penalty: 0 up to max_length - buffer, then linearly down to -1 at max_length and beyond.
+
+        penalty = ((max_length - buffer) - length) / buffer,   within [-1, 0]
+
+    To be added to the reward; length in tokens. Yu et al., "DAPO" (2025), eq. 13,
+    https://arxiv.org/abs/2503.14476 (max_length 20480, buffer 4096).
+    """
+    if not 1 <= buffer <= max_length:
+        raise ValueError(
+            f"expected a buffer from 1 to max_length {max_length}, found {buffer}: "
+            "it is the last stretch before max_length"
+        )
+    return torch.clamp((max_length - buffer - lengths) / buffer, -1.0, 0.0)
 
 
 def repeated_share(tokens: Sequence[int], n: int) -> float:
@@ -14,9 +36,11 @@ def repeated_share(tokens: Sequence[int], n: int) -> float:
     for the sequence.
     """
     number = len(tokens) - n + 1
-    if number < 1:
-        return 0.0
-    return 1 - len({tuple(tokens[start : start + n]) for start in range(number)}) / number
+    return 0.0 if number < 1 else 1 - _different(tokens, n) / number
+
+
+def _different(tokens: Sequence[int], n: int) -> int:
+    return len({tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1)})
 
 
 COPIES = 3
@@ -31,9 +55,8 @@ def longest_repeat(tokens: Sequence[int]) -> int:
     low, high = 0, max(len(tokens) - 1, 0)
     while low < high:
         length = (low + high + 1) // 2
-        number = len(tokens) - length + 1
-        different = {tuple(tokens[start : start + length]) for start in range(number)}
-        low, high = (length, high) if len(different) < number else (low, length - 1)
+        repeats = _different(tokens, length) < len(tokens) - length + 1
+        low, high = (length, high) if repeats else (low, length - 1)
     return low
 
 
@@ -45,10 +68,8 @@ def compression_ratio(text: str) -> float:
     kind of text: compare texts of about one length.
     """
     plain = text.encode("utf-8")
-    if not plain:
-        return 0.0
-    stream = zlib.compressobj(level=9, wbits=-zlib.MAX_WBITS)
-    return len(stream.compress(plain) + stream.flush()) / len(plain)
+    packed = zlib.compress(plain, level=9, wbits=-zlib.MAX_WBITS)
+    return len(packed) / len(plain) if plain else 0.0
 
 
 def ends_in_loop(tokens: Sequence[int]) -> bool:
