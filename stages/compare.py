@@ -79,10 +79,7 @@ def measure(found: Results, plan: costs.Plan, config: Config) -> dict[str, Any]:
 
 
 def draw(
-    folder: Path,
-    metrics: dict[str, Any],
-    found: Results,
-    curves: dict[str, training_curves.Curves],
+    folder: Path, metrics: dict[str, Any], found: Results, curves: dict[str, training_curves.Curves]
 ) -> None:
     """All plots, and their numbers as CSV."""
     plots.accuracy(folder / "accuracy.svg", metrics)

@@ -12,9 +12,13 @@ from typing import Any
 import pydantic
 
 from stages import tables
+from stages.loops import group_preset, ppo_preset
 from stages.params import PRESET, PRESETS_PATH
+from stages.rewards import reward_file
+from stages.rewards.composition import Composition
+from stages.rewards.reward_file import RewardFile
 from stages.rows import BASE
-from stages.tables import POLICIES, POOLS, STAGES, Place, Tables, meant
+from stages.tables import POLICIES, POOLS, REWARDS, STAGES, Place, Tables, meant
 
 SOURCES = Path("stages")
 DVC_YAML = Path("dvc.yaml")
@@ -27,6 +31,13 @@ NO_BASE = (
     "model.path is null, and a random model knows nothing: name a model.path, or a policy of "
     "`train: sft`, as the preset 'pretraining' makes one"
 )
+REWARD_CHECKS = {"grpo": group_preset.check_reward, "ppo": ppo_preset.check_reward}
+"""`train` of a row -> what refuses a reward for its sizes and preset."""
+
+Content = Mapping[str, Any]
+"""Of params.yaml, or of presets.yaml."""
+Modules = Mapping[str, ModuleType]
+"""Entry point -> what defines its `Config`."""
 
 
 def entry_points(dvc_yaml: Path = DVC_YAML, folder: Path = SOURCES) -> dict[str, ModuleType]:
@@ -44,20 +55,8 @@ def entry_points(dvc_yaml: Path = DVC_YAML, folder: Path = SOURCES) -> dict[str,
     return found
 
 
-def find_problems(
-    content: Mapping[str, Any],
-    presets: Mapping[str, Any],
-    rows: Tables,
-    modules: Mapping[str, ModuleType],
-) -> list[str]:
-    """Everything in params.yaml and presets.yaml that the entry points do not take, each once.
-
-    Args:
-        content: of params.yaml.
-        presets: of presets.yaml.
-        rows: of all tables.
-        modules: entry point -> what defines its `Config`.
-    """
+def find_problems(content: Content, presets: Content, rows: Tables, modules: Modules) -> list[str]:
+    """Everything in params.yaml and presets.yaml that the entry points do not take, each once."""
     read = {name for module in modules.values() for name in module.Config.model_fields}
     known = {*read, *rows, *tables.ABOVE} - {PRESET}
     problems = list(tables.match(list(content), sorted(known), ""))
@@ -72,15 +71,11 @@ def find_problems(
         if name not in made:
             found = validate(module.Config, content)
             problems += [f"{where or f'stages/{name}.py'}: {what}" for where, what in found]
+    problems += wrong_rewards(content, presets, rows, modules)
     return list(dict.fromkeys(problems))
 
 
-def wrong_kind(
-    place: Place,
-    content: Mapping[str, Any],
-    presets: Mapping[str, Any],
-    modules: Mapping[str, ModuleType],
-) -> Iterator[str]:
+def wrong_kind(place: Place, content: Content, presets: Content, modules: Modules) -> Iterator[str]:
     """No entry point makes the row, or it is asked for what a random model cannot do."""
     if place.entry_point not in modules:
         key, stage = ("train" if place.table == POLICIES else "by"), STAGES[place.table]
@@ -100,29 +95,84 @@ def wrong_kind(
 
 
 def wrong_preset(
-    place: Place,
-    content: Mapping[str, Any],
-    presets: Mapping[str, Any],
-    modules: Mapping[str, ModuleType],
+    place: Place, content: Content, presets: Content, modules: Modules
 ) -> Iterator[str]:
     """The preset is not there, is another kind's, or does not go with the sizes."""
     config, name = modules[place.entry_point].Config, place.words[PRESET]
-    if name not in presets:
+    if name not in presets or not fits(config, presets[name]):
         known = [one for one in presets if fits(config, presets[one])]
-        yield f"{place}.preset: {PRESETS_PATH} has no '{name}'{meant(name, known)}"
-        return
-    own = fits(config, presets[name])
-    users = [] if own else [n for n, one in modules.items() if fits(one.Config, presets[name])]
-    if users:
-        known = [one for one in presets if fits(config, presets[one])]
-        yield (
-            f"{place}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
-            f"{place.entry_point} are {', '.join(known) or 'none'}"
-        )
-        return
+        if name not in presets:
+            yield f"{place}.preset: {PRESETS_PATH} has no '{name}'{meant(name, known)}"
+            return
+        if users := [user for user, one in modules.items() if fits(one.Config, presets[name])]:
+            yield (
+                f"{place}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
+                f"{place.entry_point} are {', '.join(known) or 'none'}"
+            )
+            return
     for where, what in validate(config, {**content, PRESET: presets[name]}):
         inside = re.sub(rf"^{PRESET}(?=\.|$)", f"{PRESETS_PATH}: {name}", where)
         yield f"{inside or place}: {what}"
+
+
+def wrong_rewards(
+    content: Content, presets: Content, rows: Tables, modules: Modules
+) -> Iterator[str]:
+    """Rules that do not name what they ask, and policies whose preset does not fit their reward.
+
+    The stages refuse this too. A preset that is wrong in itself has been told before.
+    """
+    rewards: dict[str, RewardFile] = {}
+    for name in rows[REWARDS]:
+        try:
+            if (reward := describe(name, presets, rows)) is not None:
+                rewards[name] = reward
+        except pydantic.ValidationError:
+            continue
+        except ValueError as error:
+            yield f"{REWARDS}.{name}: {error}"
+    for name, words in rows[POLICIES].items():
+        method, reward = words["train"], rewards.get(words["on"].partition("/")[2])
+        module = modules.get(f"train_{method}")
+        if method not in REWARD_CHECKS or reward is None or module is None:
+            continue
+        try:
+            picked = pick(module.Config, {**content, PRESET: presets.get(words[PRESET])})
+            config = module.Config.model_validate(picked)
+            REWARD_CHECKS[method](getattr(config, method), config.preset, reward)
+        except pydantic.ValidationError:
+            continue
+        except ValueError as error:
+            yield f"{POLICIES}.{name}: {error}"
+
+
+def describe(name: str, presets: Content, rows: Tables) -> RewardFile | None:
+    """What the stage will write of a reward, without digests; None where nothing can be said.
+
+    Raises:
+        ValueError: a rule does not name what its components ask.
+    """
+    words = rows[REWARDS].get(name)
+    if words is None or words["by"] not in ("rule", "preference", "outcome", "process"):
+        return None
+    if words["by"] != "rule":
+        return reward_file.of_model(words["by"])  # pyright: ignore[reportArgumentType]
+    composition = Composition.model_validate(presets.get(words[PRESET]))
+    reward_file.check_source(composition, words["on"])
+    model = "policy" if composition.needs_judge() else None
+    if composition.needs_model() and model is None:
+        other = describe(words["on"].removeprefix(reward_file.OTHER), presets, rows)
+        if other is None:
+            return None
+        model = other.model
+    return RewardFile(
+        kind="rule",
+        model=model,
+        composition=composition,
+        aggregate=reward_file.MEAN,
+        own=words["on"].removeprefix(reward_file.OWN) if composition.needs_own() else None,
+        own_digest=None,
+    )
 
 
 def fits(config: type[pydantic.BaseModel], preset: Any) -> bool:
@@ -142,13 +192,15 @@ def preset_of(config: type[pydantic.BaseModel]) -> Any:
     return pydantic.TypeAdapter(config.__annotations__[PRESET])
 
 
-def validate(
-    config: type[pydantic.BaseModel], content: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
+def pick(config: type[pydantic.BaseModel], content: Content) -> dict[str, Any]:
+    """The sections that it names."""
+    return {name: content[name] for name in config.model_fields if name in content}
+
+
+def validate(config: type[pydantic.BaseModel], content: Content) -> Iterator[tuple[str, str]]:
     """(place, what is wrong there); the place is empty of sections that do not go together."""
-    picked = {name: content[name] for name in config.model_fields if name in content}
     try:
-        config.model_validate(picked)
+        config.model_validate(pick(config, content))
     except pydantic.ValidationError as error:
         yield from told(error)
 
@@ -171,6 +223,6 @@ def told(error: pydantic.ValidationError) -> Iterator[tuple[str, str]]:
         else:
             yield f"{parent}{name}", f"{item['msg']} (found {item['input']!r})"
     for parent in sorted(unknown.keys() | missing.keys()):
-        for line in tables.match(unknown.get(parent, []), [*missing.get(parent, [])], parent):
+        for line in tables.match(unknown.get(parent, []), missing.get(parent, []), parent):
             where, _, what = line.partition(": ")
             yield where, what

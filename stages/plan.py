@@ -19,11 +19,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stages import configs, params, rewarded, tables
+from stages import configs, params, tables
 from stages.configs import DVC_YAML
 from stages.params import PARAMS_PATH, PRESETS_PATH
 from stages.rows import DATA, TABLES
-from stages.runtime import outputs, parent, preflight, process
+from stages.runtime import outputs, preflight, process
 from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables
 
 PLAN = DATA / "plan.json"
@@ -43,7 +43,7 @@ FOLDERS = {table: table for table in TABLES} | {
 
 def main(*words: str) -> None:
     """Check; then tidy and write plan.json, unless only a check is asked for."""
-    parent.die_with_dvc("plan")
+    process.die_with_dvc("plan")
     paths, problems = switched_on()
     if words != ("--check",):
         paths = [Path(word) for word in words[1::2]]
@@ -64,8 +64,8 @@ def check(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
     except (OSError, ValueError) as error:
         return rows, [*problems, str(error)]
     problems += [*tables.wrong_names(rows), *wrong_claims(content, rows)]
-    known = content, presets, rows, configs.entry_points()
-    return rows, [*problems, *configs.find_problems(*known), *rewarded.find_problems(*known)]
+    modules = configs.entry_points()
+    return rows, [*problems, *configs.find_problems(content, presets, rows, modules)]
 
 
 def wrong_claims(content: dict[str, Any], rows: Tables) -> Iterator[str]:

@@ -38,7 +38,7 @@ from stages.report import step_label_quality
 from stages.report.step_label_quality import AuditConfig
 from stages.rewards import monte_carlo_labels, step_solutions
 from stages.rows import DATA, Row
-from stages.runtime import kept_parts, outputs, process, runs, seeds
+from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -110,7 +110,7 @@ def count(
         return step_labels.count(sampler, decode, parts, config.preset, run.seed, start=first)
 
     files = {"write": step_labels.write, "read": step_labels.read}
-    steps = kept_parts.go_on(run.folder / "parts", work, **files)
+    steps = outputs.keep_parts(run.folder / "parts", work, **files)
     for step in run.track(steps, total=len(parts)):
         yield from step.rows
 

@@ -8,29 +8,45 @@ constraints.txt, each with its SHA-256. So an edit reruns this stage, which take
 the stages whose code it changed, no others; an import that is added is tracked without being
 declared anywhere. Studies have theirs under `code/studies/`, and the files of `rewards/own/`, which
 rows name as `own/<file>`, under that name.
+
+No stage is imported: grimp parses the files, so imports inside functions count and a package that
+is not installed does no harm. Imports under `if TYPE_CHECKING:` do not count: they never run.
 """
 
+import hashlib
 import json
+import sys
 from pathlib import Path
 
-from stages import import_closure
-from stages.import_closure import OWN_PACKAGE, PACKAGE
-from stages.runtime import outputs, parent, process
+import grimp
+
+from stages.runtime import outputs, process
 
 ROOT = Path()
 DATA = Path("data")
+PACKAGE = "stages"
+STUDIES_PACKAGE = "stages.studies"
+OWN_PACKAGE = "stages.rewards.own"
+"""Files that a row names and Python imports by that name."""
+EXEMPT_PACKAGE = "stages.runtime"
+"""The declared exception: run records, checkpoints and progress cannot change an output."""
+EXEMPT_MODULES = frozenset({"stages.plan", "stages.trace_code"})
+"""Every stage's output is of the rows, parameters and code that these two look at, and of nothing
+that they do."""
+CONSTRAINTS = "constraints.txt"
+"""The versions of everything that is not in this repository."""
 
 
 def main() -> None:
     """Write `code/` and `own/`."""
-    parent.die_with_dvc("trace_code")
-    graph = import_closure.import_graph(ROOT)
+    process.die_with_dvc("trace_code")
+    graph = import_graph(ROOT)
     with outputs.replace(DATA / "code") as code, outputs.replace(DATA / "own") as own:
         code.mkdir()
         own.mkdir()
-        for entry in import_closure.entries(ROOT):
-            files = import_closure.import_closure(graph, entry, ROOT)
-            read = import_closure.digests([*files, import_closure.CONSTRAINTS], ROOT)
+        for entry in entries(ROOT):
+            files = [*import_closure(graph, entry, ROOT), CONSTRAINTS]
+            read = {one: hashlib.sha256((ROOT / one).read_bytes()).hexdigest() for one in files}
             if entry.startswith(OWN_PACKAGE):
                 path = own / entry.removeprefix(f"{OWN_PACKAGE}.")
             else:
@@ -38,6 +54,55 @@ def main() -> None:
                 path = code / f"{name}.json"
             path.parent.mkdir(exist_ok=True)
             path.write_text(json.dumps(read, indent=0) + "\n", encoding="utf-8")
+
+
+def import_graph(root: Path) -> grimp.ImportGraph:
+    """The import graph of `<root>/stages`."""
+    folder = str(root.resolve())
+    sys.path.insert(0, folder)  # grimp finds a package through sys.path
+    try:
+        return grimp.build_graph(PACKAGE, exclude_type_checking_imports=True, cache_dir=None)
+    finally:
+        sys.path.remove(folder)
+
+
+def entries(root: Path) -> list[str]:
+    """Dotted names of what a stage's command or row names, sorted."""
+    found = []
+    for package in (PACKAGE, STUDIES_PACKAGE):
+        for path in root.joinpath(*package.split(".")).glob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            found += [f"{package}.{path.stem}"] if '\nif __name__ == "__main__":' in text else []
+    own = root.joinpath(*OWN_PACKAGE.split(".")).glob("[!_]*.py")
+    found += [f"{OWN_PACKAGE}.{path.stem}" for path in own]
+    return sorted(entry for entry in found if not exempt(entry))
+
+
+def import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:
+    """The files that importing a module of the graph reads, sorted, relative to `root`."""
+    modules = {entry, *graph.find_upstream_modules(entry)}
+    # Importing a.b.c runs a/__init__.py and a/b/__init__.py first.
+    for module in tuple(modules):
+        parts = module.split(".")
+        modules.update(".".join(parts[:length]) for length in range(1, len(parts)))
+    files = (source_file(module, root) for module in modules if not exempt(module))
+    return sorted(
+        file.relative_to(root).as_posix()
+        for file in files
+        if file is not None and not (file.name == "__init__.py" and file.stat().st_size == 0)
+    )
+
+
+def exempt(module: str) -> bool:
+    """Whether the module is declared unable to change an output."""
+    return f"{module}.".startswith(f"{EXEMPT_PACKAGE}.") or module in EXEMPT_MODULES
+
+
+def source_file(module: str, root: Path) -> Path | None:
+    """The module's file; None for a namespace package, which has none."""
+    stem = root / module.replace(".", "/")
+    files = (stem.with_suffix(".py"), stem / "__init__.py")
+    return next((file for file in files if file.is_file()), None)
 
 
 if __name__ == "__main__":

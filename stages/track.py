@@ -14,26 +14,39 @@ POSTTRAIN_TRACK_WEIGHTS=1 to copy checkpoints into MLflow too.
 
 import json
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.runtime import outputs, parent, process
-from stages.tracking import lockfile, settings
+from stages.runtime import outputs, process
+from stages.tracking import lockfile
 
 logger = logging.getLogger(__name__)
 
 MANIFEST = Path("data/tracked/manifest.json")
 REPORT = Path("data/report")
+SETTINGS = {
+    # MLflow's own defaults block for four minutes a call when a server is down.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    # Read while it is imported: it would call home.
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+"""How patient MLflow is, unless the environment says otherwise."""
 
 
 def main() -> None:
     """Write the manifest, bring MLflow up to date, tell."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    parent.die_with_dvc("track")
+    process.die_with_dvc("track")
     entries = lockfile.read()
     write_manifest(entries)
-    settings.apply()
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    for name in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # nine lines of set-up each time
     from stages.tracking import store, view  # they import MLflow, which reads the settings
 
     try:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from stages.chooser import Choice
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards.feedback.judging import Pair
+from stages.sampler import Choice
 
 
 def prompt(name: str = "a", gold: str = "7") -> Prompt:

@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from stages.algorithms.judge_readings import option_probabilities
-from stages.chooser import Choice
 from stages.models.policy_chooser import AROUND
 from stages.params import Params
+from stages.sampler import Choice
 
 
 class EndpointJudge(Params):

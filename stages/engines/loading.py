@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stages.chooser import Chooser, NextToken
 from stages.engines.endpoint_reply import AnswerCache, EndpointJudge
 from stages.models import prompting
 from stages.models import start as models_start
@@ -16,7 +15,7 @@ from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.rewards.feedback.prompts import REASONING_CUE
 from stages.rows import BASE
-from stages.sampler import Sampler
+from stages.sampler import Chooser, NextToken, Sampler
 
 EngineName = Literal["transformers", "vllm"]
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import openai
 
-from stages.chooser import Choice
 from stages.engines import endpoint_reply
 from stages.engines.endpoint_reply import AnswerCache, EndpointJudge, Reply
 from stages.rewards.feedback import prompts
 from stages.rewards.feedback.prompts import defuse
+from stages.sampler import Choice
 
 URL = "POSTTRAIN_JUDGE_URL"
 KEY = "POSTTRAIN_JUDGE_API_KEY"
@@ -50,7 +50,7 @@ class EndpointChooser:
     concurrency: int
 
     def choose(self, messages: Sequence[str]) -> list[Choice | None]:
-        """See `stages.chooser.Chooser.choose`.
+        """See `stages.sampler.Chooser.choose`.
 
         Raises:
             ValueError: the server cannot be reached, refuses the key or the request, does not

@@ -89,7 +89,7 @@ class VllmSampler:
     def next_logprobs(
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> list[list[float]]:
-        """See `stages.chooser.NextToken.next_logprobs`: one token is drawn and thrown away.
+        """See `stages.sampler.NextToken.next_logprobs`: one token is drawn and thrown away.
 
         Raises:
             ValueError: an empty or too long prompt.

@@ -93,7 +93,7 @@ def judged(tokens: Mapping[str, int], size: Mapping[str, int] | None) -> dict[st
     The one position of each message whose logits decide is not counted as an output.
 
     Args:
-        tokens: `read_tokens` and `generated_tokens` (`chooser.tokens`).
+        tokens: `read_tokens` and `generated_tokens` (`sampler.tokens`).
         size: of the policy that judges; None: an endpoint, whose work is empty, for nobody tells
             its size.
     """

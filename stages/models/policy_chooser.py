@@ -14,12 +14,11 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.algorithms.judge_readings import option_probabilities
 from stages.algorithms.packing import token_budget_batches
-from stages.chooser import Choice, NextToken
 from stages.models import model_tokenizer, policy, prompting
 from stages.models.device import ComputeConfig
 from stages.models.prompting import message_encoder
 from stages.rewards.feedback.prompts import REASONING_CUE, REASONING_REQUEST
-from stages.sampler import Sampler
+from stages.sampler import Choice, NextToken, Sampler
 
 AROUND = " \t\r\n()[]{}<>.,:;*\"'`"
 """What may stand around an option without changing what it is: "(1)", " 1.", "**1"."""
@@ -61,7 +60,7 @@ class TransformersNextToken:
     def next_logprobs(
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> list[list[float]]:
-        """See `stages.chooser.NextToken.next_logprobs`.
+        """See `stages.sampler.NextToken.next_logprobs`.
 
         Raises:
             ValueError: an empty prompt, or one longer than the model has positions.
@@ -120,7 +119,7 @@ class PolicyChooser:
     """At most so many, greedily, before the choice; 0: none."""
 
     def choose(self, messages: Sequence[str]) -> list[Choice | None]:
-        """See `stages.chooser.Chooser.choose`."""
+        """See `stages.sampler.Chooser.choose`."""
         request = REASONING_REQUEST if self.reasoning_tokens else ""
         prompts = message_encoder(self.tokenizer)([message + request for message in messages])
         fitting = [i for i, ids in enumerate(prompts) if len(ids) <= self.max_prompt_tokens]

@@ -9,10 +9,9 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
-from stages.chooser import Chooser
 from stages.records.problems import Prompt
 from stages.rewards.answer_checker import is_correct
-from stages.sampler import Sample
+from stages.sampler import Chooser, Sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

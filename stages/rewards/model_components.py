@@ -16,11 +16,11 @@ from pydantic import Field
 
 from stages.algorithms import judge_readings
 from stages.algorithms.token_advantages import min_credit
-from stages.chooser import Choice, Chooser
 from stages.params import Params
 from stages.rewards.feedback.judging import Prompts
 from stages.rewards.feedback.prompts import Style
 from stages.rewards.judged import Answered, Available, Judged, each
+from stages.sampler import Choice, Chooser
 from stages.seeding import derive
 
 

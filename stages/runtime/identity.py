@@ -6,10 +6,11 @@ keys would write equal outputs; so only they may share a folder under `.pipe/`.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,10 +22,9 @@ from dvc.stage.exceptions import StageFileDoesNotExistError, StageNotFound
 from dvc.stage.serialize import to_single_stage_lockfile
 from dvc.utils import dict_sha256
 
-from stages.runtime import source_check
-
 PIPE = Path(".pipe")
 """Scratch of running and interrupted stages; ignored by git and DVC."""
+TRACED = ("data/code/", "data/own/")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ def input_key(stage: str) -> str | None:
     try:
         loaded = repo.stage.load_one(stage.rpartition(":")[0] or None, name_of(stage))
         loaded.save_deps()
-        source_check.check(str(dep.def_path) for dep in loaded.deps)
+        check_sources(str(dep.def_path) for dep in loaded.deps)
         return lock_key(to_single_stage_lockfile(loaded))
     except (StageNotFound, StageFileDoesNotExistError):
         return None
@@ -77,6 +77,31 @@ def input_key(stage: str) -> str | None:
         ) from error
     finally:
         repo.close()
+
+
+def check_sources(dependencies: Iterable[str]) -> None:
+    """Refuse to run code that was edited after DVC had read what it consists of.
+
+    DVC knows a stage's code by the file that trace_code wrote when this `dvc repro` began. A stage
+    that starts an hour later imports what the files say then: were they edited in between, its
+    result would be kept, and restored one day, as that of the older code.
+
+    Args:
+        dependencies: paths of the stage's dependencies, relative to the repository.
+
+    Raises:
+        ValueError: a source file is not what DVC takes it for.
+    """
+    for traced in sorted(path for path in dependencies if path.startswith(TRACED)):
+        for file, expected in json.loads(Path(traced).read_text(encoding="utf-8")).items():
+            path = Path(file)
+            found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
+            if found != expected:
+                raise ValueError(
+                    f"{file} was edited after {traced} was written, by which DVC knows this "
+                    f"stage's code. Run `dvc repro` again; before `dvc repro -s <stage>`, run "
+                    f"`dvc repro -s trace_code`."
+                )
 
 
 @contextmanager

@@ -1,10 +1,18 @@
-"""An entry point as a process of its own."""
+"""An entry point as a process of its own: it ends at once, and dies with its dvc."""
 
 import atexit
+import ctypes
 import os
+import select
+import signal
 import sys
 import threading
 from collections.abc import Callable
+
+import psutil
+
+PR_SET_PDEATHSIG = 1
+SHELLS = {"sh", "dash", "bash", "zsh", "fish", "ksh"}
 
 
 def run(main: Callable[..., None]) -> None:
@@ -20,3 +28,37 @@ def run(main: Callable[..., None]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def die_with_dvc(stage: str) -> None:
+    """Have the kernel kill this process when its parent ends, where dvc runs `stage` on Linux.
+
+    An orphan would go on writing into the outputs of its successor.
+    """
+    if os.environ.get("DVC_STAGE") != stage or not hasattr(os, "pidfd_open"):
+        return
+    process = psutil.Process(die_with_parent())
+    if process.name() in SHELLS:
+        # A shell that did not replace itself by the command outlives dvc: watch dvc itself.
+        _watch(process.ppid())
+
+
+def die_with_parent() -> int:
+    """Have the kernel kill this process when its parent ends; the parent's id."""
+    parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return parent
+
+
+def _watch(pid: int) -> None:
+    descriptor = os.pidfd_open(pid)
+
+    def wait() -> None:
+        select.select([descriptor], [], [])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, name="watch-dvc", daemon=True).start()

@@ -21,8 +21,8 @@ from stages.runtime import (
     identity,
     journal,
     outputs,
-    parent,
     preflight,
+    process,
     start_up,
     surroundings,
 )
@@ -69,7 +69,7 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
         level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
     start_up.imported()
-    parent.die_with_dvc(stage)
+    process.die_with_dvc(stage)
     preflight.check()
     with ExitStack() as stack:
         execution, folder = stack.enter_context(identity.claim(stage))

@@ -5,11 +5,9 @@ and three seeds on two cores take half again as long as one. Where there are GPU
 and waits for it. The processes are forked when everything is imported, so a stage starts once.
 """
 
-import ctypes
 import logging
 import multiprocessing
 import os
-import signal
 import sys
 import time
 import traceback
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stages.runtime import gpu_slot, journal
-from stages.runtime.parent import PR_SET_PDEATHSIG
+from stages.runtime.process import die_with_parent
 
 if TYPE_CHECKING:
     from stages.runtime.runs import Run
@@ -163,10 +161,7 @@ def _child(
     gpu: bool,  # noqa: FBT001
 ) -> None:
     """The process of one seed: dies with its parent, sends signs of progress, then its result."""
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
+    die_with_parent()
     try:
         with gpu_slot.take_if(wanted=gpu):
             result = _work(work, seed, folder, lambda *sign: pipe.send(("progress", sign[1:])))

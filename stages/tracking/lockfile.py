@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from dvc.utils import dict_sha256
 from dvc.utils.serialize import load_yaml
 
 from stages.runtime import identity, runs
-from stages.tracking import flat
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def _entry(stage: str, content: dict[str, Any]) -> Entry:
     params = {
         name: value
         for section in content.get("params", {}).values()
-        for name, value in flat.leaves(section)
+        for name, value in leaves(section)
     }
     results = dict(content) | {
         part: [item for item in content.get(part, []) if not item["path"].startswith(f"{RUNS}/")]
@@ -85,6 +85,15 @@ def _entry(stage: str, content: dict[str, Any]) -> Entry:
         lock_hash=dict_sha256(content, exclude=SIZES),
         result_hash=dict_sha256(results, exclude=SIZES),
     )
+
+
+def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of everything in nested dictionaries; lists are values."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from leaves(inner, f"{prefix}.{name}" if prefix else str(name))
+    else:
+        yield prefix, value
 
 
 def _artifacts(items: list[dict[str, Any]]) -> list[Artifact]:

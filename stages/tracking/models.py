@@ -1,16 +1,17 @@
 """Checkpoints in MLflow: pointers into DVC's cache, and the alias of the best policy.
 
 An external LoggedModel holds a seed's path and DVC's digest of the folder of all seeds; the weights
-stay where they are.
-`dvc checkout` at the run's commit brings them back.
+stay where they are. `dvc checkout` at the run's commit brings them back.
 """
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import mlflow
 from mlflow.entities import LoggedModel, LoggedModelOutput
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
-from stages.tracking import files
 from stages.tracking.headlines import Chosen
 from stages.tracking.lockfile import Entry
 from stages.tracking.store import Store
@@ -19,9 +20,28 @@ REGISTERED = "posttrain-policy"
 ALIAS = "best"
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Whether a folder holds a model (or an adapter) as transformers saves it."""
+    return (path / "config.json").is_file() or (path / "adapter_config.json").is_file()
+
+
+def checkpoints(entry: Entry) -> Iterator[tuple[Path, str]]:
+    """(path, digest of the output) of the policy of each seed that the stage trained."""
+    for out in entry.outs:
+        if out.path.name == "model":
+            seeds = sorted(path for path in out.path.glob("*") if path.name.isdigit())
+            yield from ((path, out.digest) for path in seeds if is_checkpoint(path))
+
+
+def holds(path: Path, top: Path) -> bool:
+    """Whether a model in the output `top` holds this file."""
+    folders = [folder for folder in path.parents if folder == top or top in folder.parents]
+    return any(is_checkpoint(folder) for folder in folders)
+
+
 def log(store: Store, run_id: str, entry: Entry) -> None:
     """An external LoggedModel for the policy of each seed that the stage trained."""
-    for path, digest in files.checkpoints(entry):
+    for path, digest in checkpoints(entry):
         name = _name(entry.stage, path.name)
         if _find(store, run_id, name) is not None:
             continue

@@ -1,6 +1,6 @@
 """The MLflow store: where it is, how long we wait for it, how its failures are told.
 
-A tracker must never cost a training run: requests are short (settings.py), every failure is
+A tracker must never cost a training run: requests are short (stages/track.py), every failure is
 one of `OUTAGES`, and nothing that is told contains a password.
 """
 

@@ -13,13 +13,13 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from stages.algorithms import judge_readings
-from stages.chooser import Choice, Chooser, tokens
 from stages.params import Params
 from stages.records.pools import Completion
 from stages.records.preferences import Verdict
 from stages.records.problems import Prompt
 from stages.rewards.feedback.principles import CONSTITUTIONS
 from stages.rewards.feedback.prompts import JUDGE_VERSIONS, Style, judge_message
+from stages.sampler import Choice, Chooser, tokens
 from stages.seeding import derive
 
 
@@ -164,7 +164,7 @@ def judge(
     rule: LabelRule,
     split: str,
 ) -> tuple[list[Verdict], Counter[str]]:
-    """The verdict on each pair, and what they cost (`chooser.tokens`).
+    """The verdict on each pair, and what they cost (`sampler.tokens`).
 
     Raises:
         ValueError: not one of the first part is answered; the others are not asked then.

@@ -9,11 +9,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from stages.chooser import NextToken
 from stages.engines import transformers
 from stages.models import model_tokenizer, policy, policy_chooser, prompting
 from stages.models.policy_chooser import TransformersNextToken, option_tokens
 from stages.rewards.feedback import prompts
+from stages.sampler import NextToken
 
 WORDS = [
     "<eos>",

@@ -1,7 +1,13 @@
-"""How a stage's process ends."""
+"""How a stage's process ends, by itself or with its dvc."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
+
+import psutil
+import pytest
 
 PROGRAM = """
 import atexit, sys, threading, time
@@ -38,3 +44,39 @@ def test_an_error_ends_it_as_ever() -> None:
     assert result.returncode == 1
     assert "ValueError: why" in result.stderr
     assert "handler" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["python work.py train@sft", "python work.py train@sft && true"],
+    ids=["exec", "fork"],
+)
+def test_a_stage_dies_when_its_dvc_is_killed(toy_repo, command):
+    """Both where the shell replaces itself by the command and where it stays in between."""
+    text = (toy_repo.path / "dvc.yaml").read_text()
+    (toy_repo.path / "dvc.yaml").write_text(text.replace("python work.py train@${key}", command))
+    dvc = toy_repo.start("dvc", "repro", "train@sft", TOY_STOP="hang")
+    stopped = toy_repo.path / "stopped"
+    while not (stopped.exists() and stopped.read_text()):
+        assert dvc.poll() is None
+        time.sleep(0.05)
+    stage = psutil.Process(int(stopped.read_text()))
+    os.kill(dvc.pid, signal.SIGKILL)
+    dvc.wait()
+    gone, alive = psutil.wait_procs([stage], timeout=50)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    assert gone or alive
+
+
+def test_a_stage_started_by_hand_lives_on_without_its_parent(toy_repo):
+    """Only dvc's end means that the run is over; a closed shell does not."""
+    told = toy_repo.run(
+        "sh", "-c", "(python work.py train@sft >/dev/null 2>&1 &) ; sleep 0.1; echo gone"
+    )
+    assert told == "gone\n"
+    record = toy_repo.path / "data/runs/train/sft/run.json"
+    for _ in range(2400):
+        if record.exists():
+            return
+        time.sleep(0.05)
+    raise AssertionError("the stage ended with its shell")

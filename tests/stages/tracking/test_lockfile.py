@@ -47,3 +47,8 @@ def test_a_record_of_other_inputs_or_none_is_left_out_with_a_warning(entered, ca
         assert lockfile.record(entry) is None
     assert "dvc checkout" in caplog.records[0].message
     assert "of other inputs" in caplog.records[1].message
+
+
+def test_nested_values_become_dotted_names():
+    nested = {"a": {"b": 1, "c": {"d": [1, 2]}}, "e": None}
+    assert dict(lockfile.leaves(nested)) == {"a.b": 1, "a.c.d": [1, 2], "e": None}

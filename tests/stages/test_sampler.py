@@ -1,10 +1,10 @@
-from stages import chooser
+from stages import sampler
 
 
 def test_what_was_not_read_costs_nothing():
-    choice = chooser.Choice(
+    choice = sampler.Choice(
         probabilities=[0.5, 0.5], mass=0.9, num_prompt_tokens=10, num_generated_tokens=3
     )
-    found = chooser.tokens([choice, None, choice])
+    found = sampler.tokens([choice, None, choice])
     assert found == {"read_tokens": 20, "generated_tokens": 6}
-    assert chooser.tokens([]) == {"read_tokens": 0, "generated_tokens": 0}
+    assert sampler.tokens([]) == {"read_tokens": 0, "generated_tokens": 0}
