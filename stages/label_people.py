@@ -24,7 +24,6 @@ from stages.records.problems import BadRow
 from stages.rows import DATA
 from stages.runtime import outputs, process, runs
 from stages.sources import preference_files, quarantine
-from stages.sources.preference_formats import Columns
 
 
 class PeoplePreset(Params):
@@ -32,7 +31,7 @@ class PeoplePreset(Params):
 
     format: preference_files.Format
     """text: three columns of text; chat: lists of messages; transcript: HH-RLHF's form."""
-    columns: Columns
+    columns: preference_files.Columns
     """What the file calls its columns."""
     licence: str
     """Under which licence the data may be used; recorded with the parameters."""

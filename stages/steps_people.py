@@ -7,8 +7,9 @@ Reads PRM800K (Lightman et al. 2023), Math-Shepherd (Wang et al. 2024), MATH-APS
 tokenised step by step with their labels, to learn from and held out (the same for every seed, so in
 no seed's folder), and every row that is left out, with its line and the reason. Which side a
 solution is on depends on its prompt alone. What a label means in each format, and what is done with
-neutral ratings, alternatives and steps after an error, is stated in stages/sources/steps. Solutions
-that are too long are left out whole and counted apart. ProcessBench is held out whole.
+neutral ratings, alternatives and steps after an error, is stated in sources/step_files, prm800k and
+math_aps. Solutions that are too long are left out whole and counted apart. ProcessBench is held out
+whole.
 """
 
 from typing import Any
@@ -23,14 +24,13 @@ from stages.records import lines
 from stages.records.problems import BadRow
 from stages.rows import DATA
 from stages.runtime import outputs, process, runs
-from stages.sources import quarantine
-from stages.sources.steps import catalogue
+from stages.sources import quarantine, step_files
 
 
 class StepFilePreset(Params):
     """What a file is like, and what is taken of it."""
 
-    format: catalogue.Format
+    format: step_files.Format
     """The format; `kind` says which."""
     licence: str
     """Under which licence the data may be used; recorded with the parameters."""
@@ -62,7 +62,7 @@ def main(*words: str) -> None:
     with runs.start(f"label_steps@{row.name}") as run:
         config = params.load(Config, row.preset)
         preset, path = config.preset, row.source
-        found = list(catalogue.solutions(path, preset.format))
+        found = list(step_files.solutions(path, preset.format))
         bad = [one for one in found if isinstance(one, BadRow)]
         raws = [raw for one in found if not isinstance(one, BadRow) for raw in one]
         num_rows = len(raws) + len(bad)
@@ -74,8 +74,8 @@ def main(*words: str) -> None:
             separator=preset.separator,
             max_tokens=preset.max_tokens,
         )
-        bad += catalogue.bad_rows(path.name, encoded.rejected)
-        over_long = catalogue.bad_rows(path.name, encoded.over_long)
+        bad += step_files.bad_rows(path.name, encoded.rejected)
+        over_long = step_files.bad_rows(path.name, encoded.over_long)
         limits = {"max_bad_share": (bad, preset.max_bad_share)}
         limits |= {"max_long_share": (over_long, preset.max_long_share)}
         for limit, (left_out, share) in limits.items():
@@ -83,10 +83,10 @@ def main(*words: str) -> None:
             quarantine.check_share(left_out, num_rows, max_share=share, limit=place)
         metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
         metrics["quarantined"] = quarantine.count_by_kind([*bad, *over_long])
-        metrics |= catalogue.describe(encoded.rows)
+        metrics |= step_files.describe(encoded.rows)
         run.log(0, {f"solutions/{key}": value for key, value in metrics["solutions"].items()})
         with outputs.replace(DATA / "steps" / row.name) as folder:
-            for side, own in catalogue.split(encoded.rows, preset.heldout_share).items():
+            for side, own in step_files.split(encoded.rows, preset.heldout_share).items():
                 metrics[side] = len(own)
                 lines.write(folder / f"{side}.jsonl", own)
             left_out = sorted([*bad, *over_long], key=lambda one: one.line)

@@ -7,26 +7,20 @@ from pydantic import Field, model_validator
 
 from stages.params import Params
 from stages.records.problems import BadRow, Exchange, Problem
-from stages.sources import feedback_tasks, gsm8k, hub, json_lines, splitting, word_problems
+from stages.sources import feedback_tasks, problem_files, splitting, word_problems
 from stages.sources.feedback_tasks import MixtureConfig
 
 SourceConfig = Annotated[
-    word_problems.Config | gsm8k.Config | json_lines.Config | hub.Config,
+    word_problems.Config | problem_files.Gsm8k | problem_files.JsonLines | problem_files.Hub,
     Field(discriminator="kind"),
 ]
 
 
 def problems(config: SourceConfig, seed: int) -> Iterator[Problem | BadRow]:
     """The rows of the source; only a generated source uses the seed."""
-    match config:
-        case word_problems.Config():
-            yield from word_problems.problems(config, seed)
-        case gsm8k.Config():
-            yield from gsm8k.problems(config)
-        case json_lines.Config():
-            yield from json_lines.problems(config)
-        case hub.Config():
-            yield from hub.problems(config)
+    if isinstance(config, word_problems.Config):
+        return word_problems.problems(config, seed)
+    return config.problems()
 
 
 def check_mixture(config: SourceConfig, mixture: MixtureConfig | None) -> None:
@@ -55,11 +49,11 @@ def file_of(config: SourceConfig, problem: Problem) -> str:
     match config:
         case word_problems.Config():
             return "generated"
-        case gsm8k.Config():
-            return gsm8k.file_name(config, problem.split or "train")
-        case json_lines.Config():
+        case problem_files.Gsm8k():
+            return config.file_name(problem.split or "train")
+        case problem_files.JsonLines():
             return config.path.rpartition("/")[2]
-        case hub.Config():
+        case problem_files.Hub():
             is_test = problem.split == "test" and config.test_split is not None
             return str(config.test_split) if is_test else config.train_split
 

@@ -1,42 +1,200 @@
-"""Files of people's preferences, by their `format`: read, split by their openings, counted."""
+r"""Files of people's preferences: read in three formats, split by their openings, counted.
 
+A prompt and two answers, each in a column of its own (`text`):
+
+    {"prompt": "What is 2+2?\n", "chosen": "4", "rejected": "5"}
+
+Lists of messages with a role and a content (`chat`). Either both lists hold the whole conversation
+and share all but the last message, or a column `prompt` holds what they share and each list only
+its answer:
+
+    {"chosen": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}],
+     "rejected": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "No"}]}
+
+Two transcripts that differ in the last turn only (`transcript`), the form of HH-RLHF: Bai et al.,
+"Training a Helpful and Harmless Assistant" (2022), https://arxiv.org/abs/2204.05862.
+
+    {"chosen": "\n\nHuman: Hi\n\nAssistant: Hello!", "rejected": "\n\nHuman: Hi\n\nAssistant: No"}
+"""
+
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from stages.records.preferences import Preference, RawPreference
+from stages.params import Params
+from stages.records.preferences import Preference, RawPreference, Turn
 from stages.records.problems import BadRow
-from stages.seeding import derive
-from stages.sources import preference_formats, raw_rows
-from stages.sources.preference_formats import Columns, better_first, check_answers
-from stages.sources.quarantine import bad_row
-from stages.sources.splitting import normalise
+from stages.sources import raw_rows, splitting
+from stages.sources.quarantine import RejectedError, bad_row
 
 Format = Literal["text", "chat", "transcript"]
-_PAIR = {
-    "text": preference_formats.text_pair,
-    "chat": preference_formats.chat_pair,
-    "transcript": preference_formats.transcript_pair,
-}
+
+
+class Columns(Params):
+    """What the file calls its columns."""
+
+    prompt: str | None
+    """The prompt; null where both answers begin with it (chat, transcript)."""
+    chosen: str
+    """The answer that was preferred."""
+    rejected: str
+    """The other one."""
+    probability: str | None
+    """A number from 0 to 1, P(chosen is better), or true and false; null: chosen always is."""
 
 
 def pairs(path: Path, form: Format, columns: Columns) -> Iterator[RawPreference | BadRow]:
     """Each row of the file as a pair, or with the reason why it is none."""
-    for line, row in raw_rows.read_rows(path):
-        if isinstance(row, BadRow):
-            yield row
-        else:
-            build = partial(_pair, form=form, columns=columns, line=line)
-            yield raw_rows.built_or_bad_row(row, build, file=path.name, line=line)
+    read = partial(read_pair, form=form, columns=columns)
+    return raw_rows.build(raw_rows.read_rows(path), read, path.name)
 
 
-def _pair(fields: Mapping[str, Any], *, form: Format, columns: Columns, line: int) -> RawPreference:
-    return better_first(check_answers(_PAIR[form](fields, columns, line)))
+def read_pair(
+    fields: Mapping[str, Any], line: int, *, form: Format, columns: Columns
+) -> RawPreference:
+    """The pair that a row holds, the answer that is more likely the better one as `chosen`.
+
+    A soft label below 1/2 says that `rejected` is better: every count of pairs ordered rightly
+    takes `chosen` for the better one.
+
+    Raises:
+        RejectedError: a column is missing or malformed, the answers share other than all but the
+            last turn, one is empty, both are the same, or neither is preferred.
+    """
+    if form == "text":
+        if columns.prompt is None or not fields.get(columns.prompt):
+            raise RejectedError(f"no common prompt: there is nothing in column {columns.prompt!r}")
+        prompt, lead = raw_rows.verbatim(fields, columns.prompt), ""
+        turns = (Turn("user", prompt.strip()),)
+        answers = [_answer(fields, column) for column in (columns.chosen, columns.rejected)]
+    else:
+        turns, answers = _split_last(*_conversations(fields, form, columns))
+        prompt, lead = render_transcript(turns), " "
+    pair = RawPreference(
+        turns=turns,
+        plain_prompt=prompt,
+        plain_lead=lead,
+        chosen=answers[0],
+        rejected=answers[1],
+        probability=_probability(fields, columns),
+        line=line,
+    )
+    for name, answer in (("chosen", pair.chosen), ("rejected", pair.rejected)):
+        if not answer.strip():
+            raise RejectedError(f"empty answer: '{name}' says nothing after the prompt")
+    if pair.chosen.strip() == pair.rejected.strip():
+        raise RejectedError(f"equal answers: both are {pair.chosen.strip()!r:.60}")
+    if pair.probability >= 0.5:
+        return pair
+    return replace(
+        pair, chosen=pair.rejected, rejected=pair.chosen, probability=1.0 - pair.probability
+    )
 
 
-TRAIN, HELDOUT = "train", "heldout"
+def _probability(fields: Mapping[str, Any], columns: Columns) -> float:
+    """P(chosen is better); 1 where the file has no such column."""
+    if columns.probability is None:
+        return 1.0
+    value = fields.get(columns.probability)
+    if not isinstance(value, bool | int | float) or not 0 <= value <= 1:
+        raise RejectedError(
+            f"no probability: '{columns.probability}' should be a number from 0 to 1 and is "
+            f"{value!r:.60}"
+        )
+    if value == 0.5:
+        raise RejectedError(f"tie: '{columns.probability}' is 0.5 and prefers neither answer")
+    return float(value)
+
+
+def _answer(fields: Mapping[str, Any], column: str) -> str:
+    # An answer of white space is told as an empty answer, like one of another format.
+    return "" if fields.get(column) == "" else raw_rows.verbatim(fields, column)
+
+
+def _conversations(fields: Mapping[str, Any], form: Format, columns: Columns) -> list[list[Turn]]:
+    """The whole conversations that end in the chosen and in the rejected answer."""
+    answers = columns.chosen, columns.rejected
+    if form == "transcript":
+        return [parse_transcript(raw_rows.verbatim(fields, column)) for column in answers]
+    before = [] if columns.prompt is None else _turns(fields, columns.prompt)
+    return [[*before, *_turns(fields, column)] for column in answers]
+
+
+def _split_last(
+    chosen: Sequence[Turn], rejected: Sequence[Turn]
+) -> tuple[tuple[Turn, ...], list[str]]:
+    """The turns that two conversations share, and the answer in which each ends."""
+    *turns, answer = chosen
+    *other, other_answer = rejected
+    if turns != other:
+        raise RejectedError(
+            f"no common prompt: 'chosen' has {len(chosen)} turns and 'rejected' {len(rejected)}, "
+            f"and they differ before the last"
+        )
+    if {answer.role, other_answer.role} != {"assistant"}:
+        raise RejectedError("no answer: the last turn is not the assistant's")
+    if not turns or turns[-1].role != "user":
+        raise RejectedError("no question: the turn before the answer is not the user's")
+    return tuple(turns), [answer.content, other_answer.content]
+
+
+SPEAKERS = {"user": "Human", "assistant": "Assistant"}
+ROLES_OF_SPEAKERS = {name: role for role, name in SPEAKERS.items()}
+_TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
+
+
+def render_transcript(turns: Sequence[Turn]) -> str:
+    r"""The turns as a transcript that ends where the assistant is to speak.
+
+    A system message stands before the first turn. `[user: Hi]` gives
+    "\n\nHuman: Hi\n\nAssistant:", to which " Hello!" is an answer.
+    """
+    spoken = [
+        turn.content if turn.role == "system" else f"\n\n{SPEAKERS[turn.role]}: {turn.content}"
+        for turn in turns
+    ]
+    return "".join([*spoken, f"\n\n{SPEAKERS['assistant']}:"])
+
+
+def parse_transcript(text: str) -> list[Turn]:
+    """The turns of a transcript, their texts stripped."""
+    before, *parts = _TURN.split(text)
+    if before.strip() or not parts:
+        raise RejectedError(
+            f"no transcript: expected a text that begins with a turn, found {text!r:.60}"
+        )
+    return [
+        Turn(ROLES_OF_SPEAKERS[name], content.strip())
+        for name, content in zip(parts[::2], parts[1::2], strict=True)
+    ]
+
+
+ROLES = ("system", "user", "assistant")
+
+
+def _turns(fields: Mapping[str, Any], column: str) -> list[Turn]:
+    messages = fields.get(column)
+    if not isinstance(messages, list) or not messages:
+        raise RejectedError(
+            f"no conversation: '{column}' should be a list of messages and is {messages!r:.60}"
+        )
+    return [_turn(message, column) for message in messages]
+
+
+def _turn(message: Any, column: str) -> Turn:
+    role = message.get("role") if isinstance(message, dict) else None
+    if role not in ROLES:
+        raise RejectedError(
+            f"no message: expected a role of {', '.join(ROLES)} and a content in '{column}', "
+            f"found {message!r:.60}"
+        )
+    # An empty answer is told as such, like one of another format.
+    content = "" if message.get("content") == "" else raw_rows.text(message, "content")
+    return Turn(role, content)
 
 
 def opening(raw: RawPreference) -> str:
@@ -49,30 +207,15 @@ def opening(raw: RawPreference) -> str:
     roles = [turn.role for turn in raw.turns]
     asked = roles.index("user") if "user" in roles else len(roles)
     end = roles.index("assistant", asked) if "assistant" in roles[asked:] else len(roles)
-    return normalise("\n".join(turn.content for turn in raw.turns[:end]))
+    return splitting.normalise("\n".join(turn.content for turn in raw.turns[:end]))
 
 
 def split(
     pairs: Sequence[tuple[RawPreference, Preference]], heldout_share: float
 ) -> dict[str, list[Preference]]:
-    """Pairs by side, in their order.
-
-    A pair's side is a function of its opening alone, not of the seed, the order or the others.
-
-    Raises:
-        ValueError: a side would be empty.
-    """
-    sides: dict[str, list[Preference]] = {TRAIN: [], HELDOUT: []}
-    for raw, pair in pairs:
-        position = derive(0, "label_people", opening(raw)) / 2**63
-        sides[HELDOUT if position < heldout_share else TRAIN].append(pair)
-    empty = [side for side, members in sides.items() if not members]
-    if empty:
-        raise ValueError(
-            f"{len(pairs)} pairs leave {' and '.join(empty)} empty. Use a file with more pairs "
-            f"that fit (max_tokens), or change heldout_share."
-        )
-    return sides
+    """Pairs by side, each on the side of its opening."""
+    by_opening = [(opening(raw), pair) for raw, pair in pairs]
+    return splitting.hold_out(by_opening, heldout_share, "label_people")
 
 
 def bad_rows(file: str, left_out: Iterable[tuple[RawPreference, str]]) -> list[BadRow]:
@@ -81,19 +224,18 @@ def bad_rows(file: str, left_out: Iterable[tuple[RawPreference, str]]) -> list[B
 
 
 def describe(pairs: Sequence[Preference]) -> dict[str, int | float]:
-    """Pairs, distinct prompts, soft labels, mean tokens, and how often the longer one is chosen."""
+    """Pairs, distinct prompts, soft labels, mean tokens, and how often the longer one is chosen.
+
+    Of answers with as many tokens each is longer half the time.
+    """
+    lengths = [(len(pair.chosen_ids), len(pair.rejected_ids)) for pair in pairs]
+    longer = [0.5 if one == other else float(one > other) for one, other in lengths]
     return {
         "pairs": len(pairs),
         "prompts": len({pair.id for pair in pairs}),
         "mean_probability": round(fmean(pair.probability for pair in pairs), 6),
         "mean_prompt_tokens": round(fmean(len(pair.prompt_ids) for pair in pairs), 2),
-        "mean_chosen_tokens": round(fmean(len(pair.chosen_ids) for pair in pairs), 2),
-        "mean_rejected_tokens": round(fmean(len(pair.rejected_ids) for pair in pairs), 2),
-        "longer_chosen_share": round(fmean(_longer_chosen(pair) for pair in pairs), 6),
+        "mean_chosen_tokens": round(fmean(chosen for chosen, _ in lengths), 2),
+        "mean_rejected_tokens": round(fmean(rejected for _, rejected in lengths), 2),
+        "longer_chosen_share": round(fmean(longer), 6),
     }
-
-
-def _longer_chosen(pair: Preference) -> float:
-    """1 where the chosen answer has more tokens, 1/2 where both have as many."""
-    chosen, rejected = len(pair.chosen_ids), len(pair.rejected_ids)
-    return 0.5 if chosen == rejected else float(chosen > rejected)

@@ -27,34 +27,16 @@ def bad_row(file: str, line: int, reason: str, content: str) -> BadRow:
     return BadRow(file=file, line=line, reason=safe[0], content=safe[1])
 
 
-def reject(problem: Problem, file: str, reason: str) -> BadRow:
-    """The record of a problem that was read well and cannot be used all the same."""
-    return bad_row(file, problem.line, reason, problem.question)
-
-
 def count_by_kind(rows: Sequence[BadRow]) -> dict[str, int]:
     """How many rows were rejected for each kind of reason (its text before the colon)."""
     return dict(sorted(Counter(row.reason.partition(":")[0] for row in rows).items()))
 
 
-def check_share(
-    rows: Sequence[BadRow],
-    num_rows: int,
-    *,
-    max_share: float,
-    limit: str = "data.max_bad_share",
-) -> None:
-    """Refuse a source of which too much is bad.
-
-    Args:
-        rows: those that are bad.
-        num_rows: all that were read.
-        max_share: the largest share that is allowed.
-        limit: the key that says so.
+def check_share(rows: Sequence[BadRow], num_rows: int, *, max_share: float, limit: str) -> None:
+    """Refuse a source of whose `num_rows` too many are bad; `limit` is the key of `max_share`.
 
     Raises:
-        ValueError: more than `max_share` of the `num_rows` rows read are in `rows`, or no row
-            was read at all.
+        ValueError: more than `max_share` are in `rows`, or none was read at all.
     """
     if num_rows == 0:
         section = limit.rpartition(".")[0]
@@ -85,11 +67,15 @@ class Screened:
 
     def reject(self, problems: Iterable[tuple[Problem, str]]) -> None:
         """Record problems that turned out to be unusable, with the reasons."""
-        self.bad.extend(reject(problem, self.file_of(problem), why) for problem, why in problems)
+        self.bad.extend(
+            bad_row(self.file_of(problem), problem.line, why, problem.question)
+            for problem, why in problems
+        )
 
     def check_share(self, max_share: float) -> None:
         """Raise a ValueError if more than `max_share` of the rows is bad."""
-        check_share(self.bad, self.num_rows, max_share=max_share)
+        limit = "data.max_bad_share"
+        check_share(self.bad, self.num_rows, max_share=max_share, limit=limit)
 
     def describe(self) -> dict[str, Any]:
         """For the data card: rows read, well-formed problems by the source's split, rejections."""
@@ -104,13 +90,7 @@ def screen(
     read_answer: Callable[[str], str | None],
     file_of: Callable[[Problem], str],
 ) -> Screened:
-    """Sort `rows`, in their order.
-
-    Args:
-        rows: what a source yields.
-        read_answer: the final answer in a gold answer's text, None if it has none.
-        file_of: the file a problem came from.
-    """
+    """Sort `rows`, in their order; `read_answer` reads the final answer in a gold answer's text."""
     everything = list(rows)
     problems = [row for row in everything if isinstance(row, Problem)]
     tests = {normalise(problem.question) for problem in problems if problem.split == "test"}

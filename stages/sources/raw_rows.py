@@ -11,7 +11,7 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,11 +28,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
     Raises:
         ValueError: the file is missing, empty, or a gzip file that is cut or broken.
     """
-    if not path.is_file():
-        raise ValueError(
-            f"{path}: expected a file of JSON lines, found none. Put it there or correct "
-            f"its path in params.yaml or in the recipe."
-        )
+    _check_exists(path)
     num_rows = 0
     opened = gzip.open if path.suffix == ".gz" else open
     try:
@@ -50,6 +46,14 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
         raise ValueError(
             f"{path}: the file is empty; expected one JSON object a line. Fill it or correct "
             f"its path in params.yaml or in the recipe."
+        )
+
+
+def _check_exists(path: Path) -> None:
+    if not path.is_file():
+        raise ValueError(
+            f"{path}: expected a file of JSON lines (.jsonl) or with a JSON array (.json), found "
+            f"none. Put it there or correct its path in params.yaml or in the recipe."
         )
 
 
@@ -71,18 +75,16 @@ def _parse(file: str, number: int, line: bytes | None) -> dict[str, Any] | BadRo
         return bad_row(file, number, f"over-long row: more than {MAX_LINE_BYTES} bytes", "")
     # A byte order mark is harmless at the start of a file.
     line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-    content = line.decode("utf-8", "replace").strip()
     try:
         fields = json.loads(line.decode("utf-8"))
+        if isinstance(fields, dict):
+            return fields
+        reason = f"not an object: expected {{...}}, found {type(fields).__name__}"
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: byte {error.start + 1} of the line is 0x{line[error.start]:02x}"
-        return bad_row(file, number, reason, content)
     except (ValueError, RecursionError) as error:
-        return bad_row(file, number, f"not JSON: {error}", content)
-    if not isinstance(fields, dict):
-        reason = f"not an object: expected {{...}}, found {type(fields).__name__}"
-        return bad_row(file, number, reason, content)
-    return fields
+        reason = f"not JSON: {error}"
+    return bad_row(file, number, reason, line.decode("utf-8", "replace").strip())
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
@@ -91,18 +93,10 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
     Raises:
         ValueError: the file is missing, empty or broken, or holds no array.
     """
-    if path.name.endswith((".json", ".json.gz")):
-        yield from _array(path)
-    else:
+    if not path.name.endswith((".json", ".json.gz")):
         yield from read_lines(path)
-
-
-def _array(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
-    if not path.is_file():
-        raise ValueError(
-            f"{path}: expected a file with a JSON array, found none. Put it there or correct its "
-            f"path in params.yaml or in the recipe."
-        )
+        return
+    _check_exists(path)
     try:
         content = path.read_bytes()
         rows = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
@@ -125,36 +119,32 @@ def _array(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
 BuiltT = TypeVar("BuiltT")
 
 
-def built_or_bad_row(
-    fields: Mapping[str, Any],
-    build: Callable[[Mapping[str, Any]], BuiltT],
-    *,
+def build(
+    rows: Iterable[tuple[int, dict[str, Any] | BadRow]],
+    from_fields: Callable[[Mapping[str, Any], int], BuiltT],
     file: str,
-    line: int,
-) -> BuiltT | BadRow:
-    """`build(fields)`, or the record of why that was `RejectedError`."""
-    try:
-        return build(fields)
-    except RejectedError as error:
-        content = json.dumps(dict(fields), ensure_ascii=False, default=str)
-        return bad_row(file, line, str(error), content)
+) -> Iterator[BuiltT | BadRow]:
+    """`from_fields(fields, line)` of each row, or the record of why that was `RejectedError`."""
+    for line, row in rows:
+        if isinstance(row, BadRow):
+            yield row
+            continue
+        try:
+            built = from_fields(row, line)
+        except RejectedError as error:
+            content = json.dumps(row, ensure_ascii=False, default=str)
+            yield bad_row(file, line, str(error), content)
+        else:
+            yield built
 
 
 def text(fields: Mapping[str, Any], column: str) -> str:
-    """The text in `column`, stripped.
-
-    Raises:
-        RejectedError: the column is missing or empty, or holds something else.
-    """
+    """The text in `column`, stripped; RejectedError where there is none."""
     return verbatim(fields, column).strip()
 
 
 def verbatim(fields: Mapping[str, Any], column: str) -> str:
-    """The text in `column` as it is, white space at its ends included.
-
-    Raises:
-        RejectedError: as `text`.
-    """
+    """As `text`, white space at its ends included."""
     value = _present(fields, column)
     if not isinstance(value, str):
         raise RejectedError(f"wrong type: '{column}' should be text and is {value!r:.60}")
@@ -171,11 +161,7 @@ def optional_text(fields: Mapping[str, Any], column: str | None) -> str | None:
 
 
 def answer(fields: Mapping[str, Any], column: str) -> str:
-    """The answer in `column`: text or a finite number.
-
-    Raises:
-        RejectedError: it is missing or empty, NaN or infinite, or something else.
-    """
+    """The answer in `column`: text or a finite number, else RejectedError."""
     value = _present(fields, column)
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise RejectedError(

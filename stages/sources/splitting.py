@@ -10,8 +10,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field
 
@@ -66,67 +67,86 @@ def split(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem
 
 
 def _place(problem: Problem, shares: Shares, test_share: float) -> str:
-    position = derive(0, "split", normalise(problem.question)) / 2**63
-    for name, share in (
-        ("preference", shares.preference),
-        ("dev", shares.dev),
-        ("test", test_share),
-    ):
+    position = _position(normalise(problem.question), "split")
+    for name, share in zip(SPLITS[1:], (shares.preference, shares.dev, test_share), strict=True):
         if position < share:
             return name
         position -= share
     return "train"
 
 
+def _position(text: str, purpose: str) -> float:
+    """Where from 0 to 1 a text falls: uniform over texts, another draw for each purpose."""
+    return derive(0, purpose, text) / 2**63
+
+
+RowT = TypeVar("RowT")
+
+
+def hold_out(
+    rows: Sequence[tuple[str, RowT]], heldout_share: float, purpose: str
+) -> dict[str, list[RowT]]:
+    """Rows to learn from (`train`) and to test on (`heldout`), in their order.
+
+    A row's side is a function of the text beside it alone, not of the seed, the order or the
+    others.
+
+    Raises:
+        ValueError: a side is empty, though the share is neither 0 nor 1.
+    """
+    sides: dict[str, list[RowT]] = {"train": [], "heldout": []}
+    for text, row in rows:
+        sides["heldout" if _position(text, purpose) < heldout_share else "train"].append(row)
+    empty = [side for side, members in sides.items() if not members]
+    if empty and 0 < heldout_share < 1:
+        raise ValueError(
+            f"{len(rows)} rows leave {' and '.join(empty)} empty. Use a file with more problems "
+            f"that fit (max_tokens), or change heldout_share."
+        )
+    return sides
+
+
 def describe(
     prompts: Mapping[str, Sequence[Prompt]], demonstrations: Sequence[Demonstration]
 ) -> dict[str, Any]:
     """Counts, token lengths and overlaps of the splits."""
-    prompt_lengths = {
-        split: lengths([len(row.prompt_ids) for row in rows]) for split, rows in prompts.items()
+    questions = {
+        split: {normalise(row.question) for row in rows} for split, rows in prompts.items()
     }
-    completion_lengths = lengths([len(row.completion_ids) for row in demonstrations])
     return {
         "counts": {split: len(rows) for split, rows in prompts.items()}
         | {"demonstrations": len(demonstrations)},
         "demonstrations_by_task": dict(Counter(row.task for row in demonstrations)),
-        "prompt_tokens": prompt_lengths,
-        "completion_tokens": completion_lengths,
+        "prompt_tokens": {
+            split: lengths([len(row.prompt_ids) for row in rows]) for split, rows in prompts.items()
+        },
+        "completion_tokens": lengths([len(row.completion_ids) for row in demonstrations]),
         "repeated_questions": {
-            split: len(rows) - len(_questions(rows)) for split, rows in prompts.items()
+            split: len(rows) - len(questions[split]) for split, rows in prompts.items()
         },
         "overlaps": {
-            f"{left}-{right}": len(_questions(prompts[left]) & _questions(prompts[right]))
+            f"{left}-{right}": len(questions[left] & questions[right])
             for left, right in combinations(prompts, 2)
         },
     }
 
 
 def lengths(values: Sequence[int]) -> dict[str, int]:
-    """Smallest, median, 95th percentile and largest, by nearest rank (all whole numbers)."""
+    """Smallest, median, 95th percentile and largest, by nearest rank: the ceil(share n)-th."""
     ordered = sorted(values)
-    if not ordered:
-        return {}
     ranks = {"min": 0.0, "median": 0.5, "p95": 0.95, "max": 1.0}
-    # Nearest rank: the ceil(share * n)-th smallest value.
-    return {
-        name: ordered[max(-int(-share * len(ordered) // 1), 1) - 1] for name, share in ranks.items()
-    }
+    return (
+        {name: ordered[max(ceil(share * len(ordered)), 1) - 1] for name, share in ranks.items()}
+        if ordered
+        else {}
+    )
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """SHA-256 of the files `names` in `folder`, and of every file in those that are folders."""
-    files = [
-        file
-        for path in (folder / name for name in names)
-        for file in (sorted(path.rglob("*")) if path.is_dir() else [path])
-        if file.is_file()
-    ]
+    paths = [folder / name for name in names]
+    files = [file for path in paths for file in sorted([path, *path.rglob("*")]) if file.is_file()]
     return {
         file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in files
     }
-
-
-def _questions(rows: Sequence[Prompt]) -> set[str]:
-    return {normalise(row.question) for row in rows}

@@ -42,10 +42,8 @@ def problems(path: Path, config: Config) -> list[Problem]:
     """
     found: list[Problem] = []
     bad: list[BadRow] = []
-    for line, row in raw_rows.read_rows(path):
-        if not isinstance(row, BadRow):
-            build = partial(_problem, config=config, file=path.name, line=line)
-            row = raw_rows.built_or_bad_row(row, build, file=path.name, line=line)  # noqa: PLW2901
+    read = partial(_problem, config=config, file=path.name)
+    for row in raw_rows.build(raw_rows.read_rows(path), read, path.name):
         bad.append(row) if isinstance(row, BadRow) else found.append(row)
         if len(found) == config.num_problems:
             break
@@ -59,7 +57,7 @@ def problems(path: Path, config: Config) -> list[Problem]:
     return found
 
 
-def _problem(fields: Mapping[str, Any], *, config: Config, file: str, line: int) -> Problem:
+def _problem(fields: Mapping[str, Any], line: int, *, config: Config, file: str) -> Problem:
     answer = answer_checker.read_gold(raw_rows.answer(fields, config.answer))
     if answer is None:
         raise RejectedError(f"answer does not parse: '{config.answer}' is no final answer")

@@ -105,7 +105,7 @@ def test_a_problem_is_on_one_side_whoever_else_is_in_the_file():
 def test_a_side_that_would_be_empty_is_told():
     FILE.write_text(json.dumps(ROW), encoding="utf-8")
     stage_inputs.configure(PRESET | {"heldout_share": 0.5})
-    with pytest.raises(ValueError, match=r"1 solutions leave \w+ empty"):
+    with pytest.raises(ValueError, match=r"1 rows leave \w+ empty"):
         run()
 
 

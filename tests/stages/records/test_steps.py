@@ -8,7 +8,6 @@ from stages.records.steps import (
     check_training_steps,
     read_training_steps,
 )
-from stages.sources.steps import processbench
 
 TRAINING_STEPS_ROW = StepLabels(
     id="a",
@@ -44,7 +43,7 @@ def test_one_problem_is_one_prompt_whatever_its_id():
 
 
 def test_a_test_set_is_held_out_and_never_learned():
-    test = replace(OTHER, source=processbench.SOURCE)
+    test = replace(OTHER, source="processbench")
     check_training_steps([TRAINING_STEPS_ROW], [test])
     with pytest.raises(ValueError, match=r"1 of 2 of processbench, such as problem 'b'"):
         check_training_steps([TRAINING_STEPS_ROW, test], [replace(TRAINING_STEPS_ROW, prompt="c?")])

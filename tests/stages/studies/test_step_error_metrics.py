@@ -3,9 +3,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from stages.sources.steps import catalogue, processbench
 
 from stages.records.steps import StepLabels
-from stages.sources.steps import catalogue, processbench
 from stages.studies import step_error_metrics
 from stages.studies.step_error_metrics import (
     KnownSteps,

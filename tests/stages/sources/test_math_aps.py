@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from stages.records.steps import RawSteps
+from stages.sources import math_aps, step_files
 from stages.sources.quarantine import RejectedError
-from stages.sources.steps import catalogue, math_aps
 
-SAMPLES = Path(__file__).parents[5] / "shared/data/prm_format_samples"
+SAMPLES = Path(__file__).parents[4] / "shared/data/prm_format_samples"
 TREE = {"text": "q", "mc_value": 0.5, "children": [
     {"text": "a", "mc_value": 0.75, "children": [
         {"text": "b \\boxed{1}", "mc_value": 1.0, "children": []},
@@ -112,7 +112,7 @@ def test_a_bad_row_is_refused(nodes, reason):
 def test_the_real_rows():
     def counts(name: str) -> list[tuple[int, int]]:
         """Solutions, and labels that count, of each row."""
-        rows = catalogue.solutions(SAMPLES / name, config(num_completions=32))
+        rows = step_files.solutions(SAMPLES / name, config(num_completions=32))
         return [
             (len(row), sum(label is not None for raw in row for label in raw.labels))
             for row in rows

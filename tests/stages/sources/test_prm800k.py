@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from stages.records.steps import RawSteps
+from stages.sources import prm800k, step_files
 from stages.sources.quarantine import RejectedError
-from stages.sources.steps import catalogue, prm800k
 
-SAMPLE = Path(__file__).parents[5] / "shared/data/prm_format_samples/prm800k_sample6.jsonl"
+SAMPLE = Path(__file__).parents[4] / "shared/data/prm_format_samples/prm800k_sample6.jsonl"
 
 
 def config(**changes: str) -> prm800k.Config:
@@ -111,7 +111,7 @@ def test_a_bad_problem_is_refused():
 
 @pytest.mark.skipif(not SAMPLE.is_file(), reason="no ../shared/data/prm_format_samples")
 def test_the_real_rows():
-    paths = [row[0] for row in catalogue.solutions(SAMPLE, config())]
+    paths = [row[0] for row in step_files.solutions(SAMPLE, config())]
     ones = [1.0] * 7
     assert (
         [path.labels for path in paths]
@@ -125,5 +125,5 @@ def test_the_real_rows():
         ]
     )
     assert [path.correct for path in paths] == [True, None, True, True, None, True]
-    rows = list(catalogue.solutions(SAMPLE, config(alternatives="rows")))
+    rows = list(step_files.solutions(SAMPLE, config(alternatives="rows")))
     assert [len(row) for row in rows] == [10, 4, 7, 7, 7, 1]

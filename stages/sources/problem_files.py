@@ -1,0 +1,191 @@
+"""Problems that other people wrote: GSM8K, a file of JSON lines, a data set of the hub.
+
+Each row comes as a problem, or with the reason why it is none. A test split that the source has is
+kept as it is; otherwise problems are split by hash.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from stages.params import Params
+from stages.records.problems import BadRow, Problem
+from stages.sources import raw_rows
+from stages.sources.quarantine import RejectedError
+
+SPLITS = ("train", "test")
+
+
+class Columns(Params):
+    """Which column of the data set holds what."""
+
+    question: str
+    """The question, as text."""
+    answer: str
+    """The gold answer: a number, a text that is the answer, or one that ends by stating it
+    (`#### 42`, `\\boxed{42}`)."""
+    solution: str | None
+    """A worked solution that ends with its final answer; null: there is none."""
+    id: str | None
+    """An id, unique within the data set; null: split and row number."""
+
+
+def _problem(
+    fields: Mapping[str, Any], line: int, *, columns: Columns, name: str, split: str | None
+) -> Problem:
+    return Problem(
+        id=raw_rows.identifier(fields, columns.id, f"{name}-{line:06d}"),
+        question=raw_rows.text(fields, columns.question),
+        answer=raw_rows.answer(fields, columns.answer),
+        solution=raw_rows.optional_text(fields, columns.solution),
+        split=split,
+        line=line,
+    )
+
+
+class JsonLines(Params):
+    """Your own problems: a file of JSON lines (`.jsonl`, or gzip as `.jsonl.gz`).
+
+        {"id": "7", "question": "...", "answer": "42", "solution": "... #### 42", "split": "train"}
+
+    `question` (text) and `answer` (text or number) are required. `solution` is a worked
+    solution to imitate that ends with its final answer; at least some training problems
+    must have one. `id` (text or whole number) is the file's name and the line otherwise.
+    `split` is `train` or `test`; where no row says `test`, problems are split by hash.
+    Other keys are ignored.
+    """
+
+    kind: Literal["json_lines"]
+    """Names this source."""
+    path: str
+    """The file, relative to the repository. List it under prepare_data's `deps` in dvc.yaml,
+    so that DVC notices when it changes."""
+    licence: str
+    """Under which licence the data may be used; goes to the data card."""
+
+    def problems(self) -> Iterator[Problem | BadRow]:
+        """The rows of the file."""
+        path = Path(self.path)
+        rows = raw_rows.read_lines(path)
+        return raw_rows.build(rows, partial(_own_problem, file=path.name), path.name)
+
+
+OWN = Columns(question="question", answer="answer", solution="solution", id="id")
+
+
+def _own_problem(fields: Mapping[str, Any], line: int, *, file: str) -> Problem:
+    split = raw_rows.optional_text(fields, "split")
+    if split is not None and split not in SPLITS:
+        raise RejectedError(f"unknown split: 'split' should be train or test and is {split!r:.60}")
+    return _problem(fields, line, columns=OWN, name=file.partition(".")[0], split=split)
+
+
+class Hub(Params):
+    """A data set of the Hugging Face hub, read through `datasets`, or a folder of its files."""
+
+    kind: Literal["hub"]
+    """Names this source."""
+    path: str
+    """A hub id (`openai/gsm8k`), or a local folder of .json, .jsonl or .parquet files. List a
+    folder under prepare_data's `deps` in dvc.yaml, so that DVC notices when it changes."""
+    name: str | None
+    """The data set's configuration (`main`), where it has several."""
+    revision: str | None
+    """The commit to read; name one for anything on the hub, or two runs may read two versions."""
+    train_split: str
+    """The split that becomes train, preference and dev problems."""
+    test_split: str | None
+    """The split that becomes test problems; null: they are taken from `train_split` by hash."""
+    columns: Columns
+    """Which column holds what."""
+    licence: str
+    """Under which licence the data may be used; goes to the data card."""
+
+    def problems(self) -> Iterator[Problem | BadRow]:
+        """The rows of both splits, the train split first."""
+        fixed = self.test_split is not None
+        for split, name in (("train", self.train_split), ("test", self.test_split)):
+            if name is None:
+                continue
+            given = {"columns": self.columns, "name": name, "split": split if fixed else None}
+            rows = _hub_rows(self.path, self.name, self.revision, name)
+            yield from raw_rows.build(rows, partial(_problem, **given), name)
+
+
+def _hub_rows(
+    path: str, name: str | None, revision: str | None, split: str
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    import datasets
+    from datasets.exceptions import DatasetsError
+
+    try:
+        loaded = datasets.load_dataset(path, name, revision=revision, split=split)
+    except (DatasetsError, OSError, ValueError) as error:
+        where = "folder" if Path(path).is_dir() else "hub data set"
+        raise ValueError(
+            f"cannot read split '{split}' of the {where} '{path}': {error}. Check "
+            f"`data.source` in params.yaml; without a way to the hub, save the data set "
+            f"to a folder and name that."
+        ) from error
+    if len(loaded) == 0:
+        raise ValueError(f"split '{split}' of '{path}' is empty. Name another one.")
+    for line, row in enumerate(loaded, start=1):
+        yield line, dict(row)
+
+
+class Gsm8k(Params):
+    """GSM8K: 8,792 grade-school word problems written by people, with worked solutions.
+
+    Cobbe et al. 2021, Training Verifiers to Solve Math Word Problems,
+    https://arxiv.org/abs/2110.14168. Its test split (1,319 problems) is kept as it is. The
+    calculator annotations (`<<48/2=24>>`) are taken out of the solutions: no calculator
+    answers them here.
+    """
+
+    kind: Literal["gsm8k"]
+    """Names this source."""
+    path: str
+    """`openai/gsm8k` on the hub, or a folder with the original files train.jsonl and test.jsonl
+    (or .jsonl.gz)."""
+    revision: str | None
+    """The commit to read from the hub; null for a folder."""
+    licence: str
+    """Under which licence the data may be used (MIT); goes to the data card."""
+
+    def problems(self) -> Iterator[Problem | BadRow]:
+        """The problems of both splits, the train split first."""
+        for split in SPLITS:
+            file = self.file_name(split)
+            rows = (
+                raw_rows.read_lines(Path(self.path) / file)
+                if Path(self.path).is_dir()
+                else _hub_rows(self.path, "main", self.revision, split)
+            )
+            yield from raw_rows.build(rows, partial(_gsm8k_problem, split=split), file)
+
+    def file_name(self, split: str) -> str:
+        """The name of the file that holds `split`; on the hub, the split itself."""
+        if not Path(self.path).is_dir():
+            return split
+        packed = Path(self.path) / f"{split}.jsonl.gz"
+        return packed.name if packed.exists() else f"{split}.jsonl"
+
+
+_ANNOTATION = re.compile(r"<<[^<>]*>>")
+
+
+def _gsm8k_problem(fields: Mapping[str, Any], line: int, *, split: str) -> Problem:
+    solution = raw_rows.text(fields, "answer")
+    working, mark, answer = solution.rpartition("####")
+    if not mark or not answer.strip():
+        raise RejectedError("answer does not parse: 'answer' does not end with '#### <number>'")
+    return Problem(
+        id=f"{split}-{line:05d}",
+        question=raw_rows.text(fields, "question"),
+        answer=answer.strip(),
+        solution=f"{_ANNOTATION.sub('', working).rstrip()}\n#### {answer.strip()}",
+        split=split,
+        line=line,
+    )

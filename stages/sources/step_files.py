@@ -1,0 +1,205 @@
+r"""Files of step labels, by their `format.kind`: read, split and counted.
+
+`prm800k` and `math_aps` have files of their own. In the others a row is one solution.
+
+ProcessBench: people marked the first wrong step.
+
+    {"id": "gsm8k-0", "problem": "...", "steps": ["...", "..."], "final_answer_correct": false,
+     "label": 1}
+
+`label` is the index of the first wrong step, -1 where every step is right. Steps before it are
+right, it is wrong, and those after it are not labelled: people read no further. As the truth of
+`true_labels`, whatever follows an error is not free of errors. A test set: not to train on.
+"ProcessBench: Identifying Process Errors in Mathematical Reasoning" (Zheng et al. 2024),
+https://arxiv.org/abs/2412.06559, section 3; its Table 2 has the counts that a test compares.
+
+Math-Shepherd: steps end with a marker, and the same text has + or - in its place.
+
+    {"input": "Ann has 2 ... Step 1: 2+3 = 5 ки\nStep 2: The answer is: 5 ки",
+     "label": "Ann has 2 ... Step 1: 2+3 = 5 +\nStep 2: The answer is: 5 -", "task": "GSM8K"}
+
+A + says that at least one of N completions from there reached the right answer (the paper's hard
+estimate; N is 8 there), so a + may follow a -: each label is an estimate of its own and is kept
+as it is. After the last step nothing is left to complete: its label says whether the final
+answer is right. Both texts must be equal but for the markers: as many labels as markers.
+"Math-Shepherd" (Wang et al. 2024), https://arxiv.org/abs/2312.08935, section 3.2.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from stages.params import Params
+from stages.records.problems import BadRow
+from stages.records.steps import RawSteps, StepLabels
+from stages.sources import math_aps, prm800k, raw_rows, splitting
+from stages.sources.quarantine import RejectedError, bad_row
+
+FIRST = "Step 1:"
+MARKER = "ки"
+SIGNS = {"+": 1.0, "-": 0.0}
+
+
+class ProcessBench(Params):
+    """ProcessBench has no numbers."""
+
+    kind: Literal["processbench"]
+    """Names this format."""
+
+
+class MathShepherd(Params):
+    """How the labels were made."""
+
+    kind: Literal["math_shepherd"]
+    """Names this format."""
+    num_completions: int = Field(gt=0)
+    """N, completions behind each label: 8 in the paper."""
+
+
+Format = Annotated[
+    prm800k.Config | MathShepherd | math_aps.Config | ProcessBench, Field(discriminator="kind")
+]
+
+
+def solutions(path: Path, form: Format) -> Iterator[list[RawSteps] | BadRow]:
+    """The solutions of each row of the file, or the reason why it has none."""
+    read = partial(read_solutions, form=form)
+    return raw_rows.build(raw_rows.read_rows(path), read, path.name)
+
+
+def read_solutions(fields: Mapping[str, Any], line: int, *, form: Format) -> list[RawSteps]:
+    """The solutions of a row.
+
+    Raises:
+        RejectedError: a column is missing or malformed, or does not say what its format says.
+    """
+    match form:
+        case prm800k.Config():
+            return prm800k.solutions(fields, form, line)
+        case math_aps.Config():
+            return math_aps.solutions(fields, form, line)
+        case MathShepherd():
+            return [_math_shepherd(fields, line, form.num_completions)]
+        case ProcessBench():
+            return [_processbench(fields, line)]
+
+
+def _processbench(fields: Mapping[str, Any], line: int) -> RawSteps:
+    steps, label = fields.get("steps"), fields.get("label")
+    if not isinstance(steps, list) or not steps:
+        raise RejectedError(f"no steps: 'steps' should be a list of texts and is {steps!r:.60}")
+    if isinstance(label, bool) or not isinstance(label, int) or not -1 <= label < len(steps):
+        raise RejectedError(
+            f"no label: 'label' should be -1 or an index of the {len(steps)} steps and is "
+            f"{label!r:.60}"
+        )
+    correct = fields.get("final_answer_correct")
+    if correct is not None and not isinstance(correct, bool):
+        raise RejectedError(
+            f"wrong type: 'final_answer_correct' should be true or false and is {correct!r:.60}"
+        )
+    right = len(steps) if label == -1 else label
+    return RawSteps(
+        id=raw_rows.identifier(fields, "id", f"processbench-{line:06d}"),
+        line=line,
+        question=raw_rows.text(fields, "problem"),
+        steps=[raw_rows.text({"steps": text}, "steps") for text in steps],
+        labels=[*[1.0] * right, 0.0, *[None] * len(steps)][: len(steps)],
+        num_completions=[0] * len(steps),
+        true_labels=[index < right for index in range(len(steps))],
+        correct=correct,
+        finished=True,
+        source="processbench",
+    )
+
+
+def _math_shepherd(fields: Mapping[str, Any], line: int, num_completions: int) -> RawSteps:
+    text, labelled = raw_rows.verbatim(fields, "input"), raw_rows.verbatim(fields, "label")
+    *marked, rest = text.split(MARKER)
+    if not marked or rest.strip():
+        raise RejectedError(
+            f"no marker: 'input' should end with {MARKER!r} after its last step, found "
+            f"{text[-40:]!r}"
+        )
+    labels = _labels(marked, labelled)
+    question, found, first = marked[0].rpartition(FIRST)
+    if not found or not question.strip():
+        raise RejectedError(f"no question: nothing stands before {FIRST!r} in {text[:40]!r}")
+    steps = [f"{FIRST}{first}".strip(), *(step.strip() for step in marked[1:])]
+    if not all(steps):
+        raise RejectedError(f"empty step: nothing stands before one of the {len(steps)} markers")
+    return RawSteps(
+        id=None,
+        line=line,
+        question=question.strip(),
+        steps=steps,
+        labels=[*labels],
+        num_completions=[num_completions] * len(steps),
+        true_labels=None,
+        correct=labels[-1] == SIGNS["+"],
+        finished=True,
+        source="math_shepherd",
+    )
+
+
+def _labels(marked: list[str], labelled: str) -> list[float]:
+    labels: list[float] = []
+    place = 0
+    for step in marked:
+        sign = labelled[place + len(step) : place + len(step) + 1]
+        if not labelled.startswith(step, place) or sign not in SIGNS:
+            break
+        labels.append(SIGNS[sign])
+        place += len(step) + 1
+    if len(labels) != len(marked) or labelled[place:].strip():
+        raise RejectedError(
+            f"markers and labels: expected 'label' to be 'input' with + or - for each of the "
+            f"{len(marked)} markers, which it is up to {labelled[place : place + 40]!r}"
+        )
+    return labels
+
+
+def split(rows: Sequence[StepLabels], heldout_share: float) -> dict[str, list[StepLabels]]:
+    """Solutions by side, each on the side of its prompt, so that no problem is on both."""
+    by_prompt = [(splitting.normalise(row.prompt), row) for row in rows]
+    return splitting.hold_out(by_prompt, heldout_share, "steps_people")
+
+
+def bad_rows(file: str, left_out: Iterable[tuple[RawSteps, str]]) -> list[BadRow]:
+    """The records, for the quarantine file."""
+    return [bad_row(file, raw.line, reason, "\n".join(raw.steps)) for raw, reason in left_out]
+
+
+def describe(rows: Sequence[StepLabels]) -> dict[str, dict[str, int | float]]:
+    """Solutions by whether a label marks an error, and their labels.
+
+    Raises:
+        ValueError: there is no solution.
+    """
+    if not rows:
+        raise ValueError(
+            "no solution is left: expected labelled ones of at most max_tokens. Use another file, "
+            "or raise max_tokens (and the model's positions)."
+        )
+    labels = [label for row in rows for label in row.labels if label is not None]
+    erroneous = [any(label is not None and label < 0.5 for label in row.labels) for row in rows]
+    return {
+        "solutions": {
+            "all": len(rows),
+            "problems": len({row.prompt for row in rows}),
+            "erroneous": sum(erroneous),
+            "without_error": len(rows) - sum(erroneous),
+            "mean_steps": round(fmean(len(row.steps) for row in rows), 4),
+            "mean_tokens": round(fmean(sum(map(len, row.step_ids)) for row in rows), 2),
+        },
+        "labels": {
+            "steps": sum(len(row.steps) for row in rows),
+            "labelled": len(labels),
+            "wrong": sum(label < 0.5 for label in labels),
+            "mean": round(fmean(labels), 6),
+        },
+    }

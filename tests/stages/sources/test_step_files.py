@@ -1,0 +1,129 @@
+from pathlib import Path
+
+import pytest
+
+from stages.records.problems import BadRow
+from stages.records.steps import RawSteps
+from stages.sources import step_files
+from stages.sources.quarantine import RejectedError
+
+FILES = Path(__file__).parents[4] / "shared/data/processbench"
+ROW = {"id": "gsm8k-0", "problem": "2+2?", "steps": ["a", "b", "c"], "label": 1,
+       "final_answer_correct": True}  # fmt: skip
+FORM = step_files.ProcessBench(kind="processbench")
+TABLE_2 = {  # erroneous, correct; and of the erroneous those with a right final answer
+    "gsm8k": (207, 193, 7),
+    "math": (594, 406, 94),
+    "olympiadbench": (661, 339, 161),
+    "omnimath": (759, 241, 259),
+}
+
+
+def read(change: dict[str, object]) -> RawSteps:
+    (found,) = step_files.read_solutions(ROW | change, 4, form=FORM)
+    return found
+
+
+def test_steps_are_right_before_the_first_error_and_unlabelled_after_it():
+    found = read({})
+    assert found.labels == [1.0, 0.0, None]
+    assert found.true_labels == [True, False, False]
+    assert (found.id, found.line, found.question, found.correct) == ("gsm8k-0", 4, "2+2?", True)
+    assert (found.steps, found.finished) == (["a", "b", "c"], True)
+    assert read({"label": 0}).labels == [0.0, None, None]
+    assert read({"label": 2}).labels == [1.0, 1.0, 0.0]
+    assert read({"label": -1}).labels == [1.0, 1.0, 1.0]
+    assert read({"label": -1}).true_labels == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"label": 3}, "no label"),
+        ({"label": -2}, "no label"),
+        ({"label": True}, "no label"),
+        ({"label": None}, "no label"),
+        ({"steps": []}, "no steps"),
+        ({"steps": "a"}, "no steps"),
+        ({"steps": ["a", " "]}, "empty steps"),
+        ({"steps": ["a", 2]}, "wrong type"),
+        ({"problem": ""}, "empty problem"),
+        ({"final_answer_correct": "yes"}, "wrong type"),
+    ],
+)
+def test_a_bad_row_is_refused(change, reason):
+    with pytest.raises(RejectedError, match=f"^{reason}: "):
+        read(change)
+
+
+@pytest.mark.skipif(not FILES.is_dir(), reason="ProcessBench is not at ../shared/data/processbench")
+@pytest.mark.parametrize("subset", TABLE_2)
+def test_the_counts_are_those_of_the_paper(subset):
+    rows = list(step_files.solutions(FILES / f"{subset}.json.gz", step_files.ProcessBench(
+        kind="processbench")))  # fmt: skip
+    assert not any(isinstance(row, BadRow) for row in rows)
+    found = [raw for row in rows for raw in row]
+    wrong = [raw for raw in found if 0.0 in raw.labels]
+    assert (len(wrong), len(found) - len(wrong), sum(raw.correct for raw in wrong)) == TABLE_2[
+        subset
+    ]
+    assert all(raw.correct for raw in found if 0.0 not in raw.labels)
+
+
+SAMPLE = Path(__file__).parents[4] / "shared/data/prm_format_samples/math_shepherd_sample7.jsonl"
+CONFIG = step_files.MathShepherd(kind="math_shepherd", num_completions=8)
+INPUT = "2 + 2 - 1? Step 1: 2+2 = 4 ки\nStep 2: The answer is: 4 ки"
+
+
+def read_marked(text: str, signs: str) -> RawSteps:
+    label = text
+    for sign in signs:
+        label = label.replace("ки", sign, 1)
+    (found,) = step_files.read_solutions({"input": text, "label": label}, 1, form=CONFIG)
+    return found
+
+
+def test_each_marker_has_the_sign_that_stands_in_its_place():
+    found = read_marked(INPUT, "+-")
+    assert found.question == "2 + 2 - 1?"
+    assert found.steps == ["Step 1: 2+2 = 4", "Step 2: The answer is: 4"]
+    assert (found.labels, found.num_completions) == ([1.0, 0.0], [8, 8])
+    assert (found.correct, found.finished, found.true_labels) == (False, True, None)
+
+
+def test_a_step_may_be_right_again_and_the_last_label_is_the_answers():
+    found = read_marked(INPUT, "-+")
+    assert (found.labels, found.correct) == ([0.0, 1.0], True)
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "reason"),
+    [
+        (INPUT, INPUT.replace("ки", "+", 1), "markers and labels"),
+        (INPUT, INPUT.replace("ки", "+") + " +", "markers and labels"),
+        (INPUT, INPUT.replace("ки", "?"), "markers and labels"),
+        (INPUT, INPUT.replace("ки", "+").replace("= 4", "= 5"), "markers and labels"),
+        (INPUT + " and so", INPUT.replace("ки", "+"), "no marker"),
+        ("2+2? Step 1: 4", "2+2? Step 1: 4", "no marker"),
+        ("2+2? 4 ки", "2+2? 4 +", "no question"),
+        ("Step 1: 4 ки", "Step 1: 4 +", "no question"),
+        ("2? Step 1: 2 ки ки", "2? Step 1: 2 + +", "empty step"),
+        ("", "", "empty input"),
+    ],
+)
+def test_a_row_whose_labels_are_not_one_for_each_marker_is_refused(text, label, reason):
+    with pytest.raises(RejectedError, match=f"^{reason}: "):
+        step_files.read_solutions({"input": text, "label": label}, 1, form=CONFIG)
+
+
+@pytest.mark.skipif(not SAMPLE.is_file(), reason="no ../shared/data/prm_format_samples")
+def test_the_real_rows():
+    found = [raw for row in step_files.solutions(SAMPLE, CONFIG) for raw in row]
+    assert [len(raw.steps) for raw in found] == [5, 3, 2, 5, 5, 2, 3]
+    assert [sum(raw.labels) for raw in found] == [4, 0, 0, 0, 1, 0, 0]
+    assert found[0].question.startswith("Janet pays $40/hour")
+    assert found[0].steps[0] == (
+        "Step 1: Janet spends 3 hours + 5 hours = <<3+5=8>>8 hours per week on music lessons."
+    )
+    assert found[0].labels == [1.0, 1.0, 1.0, 1.0, 0.0]
+    assert not any(raw.correct for raw in found)
