@@ -16,18 +16,18 @@ from stages import params, rows
 from stages.params import Params
 from stages.report import (
     comparison,
-    costs,
+    estimates,
     page,
     plots,
-    quality,
-    results,
     sections,
-    training_curves,
+    stage_metrics,
     transcripts,
     verdict,
 )
+from stages.report.estimates import Results, read_json
 from stages.report.evaluation_config import EvaluationConfig
-from stages.report.results import Results, read_json
+from stages.report.plots import Curves
+from stages.report.stage_metrics import Plan
 from stages.runtime import outputs, process, runs
 
 DATA = rows.DATA
@@ -48,12 +48,12 @@ def main() -> None:
     with runs.start("compare") as run:
         config, plan = params.load(Config), read_json(DATA / "plan.json")
         names = list(plan["policies"])
-        found = results.read(DATA / "evaluations", names, config.seeds, config.baseline)
+        found = estimates.read(DATA / "evaluations", names, config.seeds, config.baseline)
         metrics = measure(found, plan, config)
         curves = {
             name: one
             for name in found.tables
-            if (one := training_curves.read(DATA / f"policies/{name}/training", config.seeds))
+            if (one := plots.read_training(DATA / f"policies/{name}/training", config.seeds))
         }
         with outputs.replace(OUTPUT) as folder:
             (folder / "plots").mkdir(parents=True)
@@ -66,21 +66,22 @@ def main() -> None:
         run.log(0, {f"{name}/mean_accuracy": one["value"] for name, one in accuracy.items()})
 
 
-def measure(found: Results, plan: costs.Plan, config: Config) -> dict[str, Any]:
+def measure(found: Results, plan: Plan, config: Config) -> dict[str, Any]:
     """The content of metrics.json."""
     metrics = comparison.compare(found, confidence=config.evaluation.confidence)
-    spent = costs.of_rows(DATA, plan, config.seeds)
+    costs = stage_metrics.costs_of_rows(DATA, plan, config.seeds)
     return {
         "verdict": verdict.sentences(metrics),
         **metrics,
-        "quality": quality.measure(DATA, plan, config.seeds),
-        "costs": {"policies": costs.of_policies(plan, config.baseline, spent), "rows": spent},
+        "quality": stage_metrics.quality(DATA, plan, config.seeds),
+        "costs": {
+            "policies": stage_metrics.costs_of_policies(plan, config.baseline, costs),
+            "rows": costs,
+        },
     }
 
 
-def draw(
-    folder: Path, metrics: dict[str, Any], found: Results, curves: dict[str, training_curves.Curves]
-) -> None:
+def draw(folder: Path, metrics: dict[str, Any], found: Results, curves: dict[str, Curves]) -> None:
     """All plots, and their numbers as CSV."""
     plots.accuracy(folder / "accuracy.svg", metrics)
     plots.write_accuracy(folder / "accuracy.csv", metrics)
@@ -88,8 +89,8 @@ def draw(
     plots.write_accuracy_by_n(folder / "accuracy_by_n.csv", found)
     colours = plots.colours(found.tables)
     for name, one in curves.items():
-        training_curves.draw(folder / f"training-{name}.svg", one, colours[name])
-    training_curves.write(folder / "training.csv", curves, metrics["seeds"])
+        plots.training(folder / f"training-{name}.svg", one, colours[name])
+    plots.write_training(folder / "training.csv", curves, metrics["seeds"])
 
 
 if __name__ == "__main__":

@@ -1,17 +1,42 @@
-"""The comparison in numbers: of policies, and of ways to choose among a policy's samples."""
+"""The comparison in numbers: of policies, and of ways to choose among a policy's samples.
+
+A difference is paired by seed and by problem, and its interval covers the chance of both
+(`statistics/crossed_means`). The p-values of a family of comparisons are adjusted together by
+Holm's method. Of one seed there is an interval over problems alone, which says nothing of another
+training run: no p-value, and nothing is called significant.
+"""
 
 import itertools
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from stages.report import differences, estimates
-from stages.report.differences import Difference, Interval
-from stages.report.estimates import BEST_OF, GREEDY, MAJORITY, MEAN, PASS, WEIGHTED, rounded
-from stages.report.results import Results
+from stages.algorithms.statistics import crossed_means
+from stages.algorithms.statistics.crossed_means import CrossedMeans, Wanted, holm_adjusted
+from stages.report.estimates import (
+    BEST_OF,
+    FIELDS,
+    GREEDY,
+    MAJORITY,
+    MEAN,
+    PASS,
+    WEIGHTED,
+    Results,
+    Table,
+    rounded,
+)
 from stages.rewards.pool_scores import FORMAT, LONGEST, SHORTEST
 
+Interval = dict[str, Any]
+"""`{value, low, high, seeds: {seed: value}}`."""
+Difference = dict[str, Any]
+"""An `Interval` with `p`, `p_holm`, `significant`, `degrees` and `detectable`; of one seed they
+are None. `detectable` is the smallest true difference that would be significant with probability
+`POWER`, at the level that Holm asks of the smallest p-value."""
+POWER = 0.8
+"""The usual convention (Cohen 1988)."""
 UNTESTED = (FORMAT, LONGEST, SHORTEST)
 """What needs no model: for comparison, not among what is tested against the majority."""
 NUM_GROUPS = 5
@@ -25,13 +50,18 @@ def compare(results: Results, *, confidence: float) -> dict[str, Any]:
     samples minus their majority, and minus what a check of the format does in its place.
     """
     baseline, *others = results.tables
-    n = results.largest
-    measures = (MEAN, GREEDY, f"{MAJORITY}/{n}")
-    tables, seeds = results.tables, results.seeds
-    kept = [
-        *estimates.FIELDS,
-        *(f"{method}/{n}" for method in (MAJORITY, PASS)),
-    ]
+    n, tables, seeds = results.largest, results.tables, results.seeds
+    kept = [*FIELDS, f"{MAJORITY}/{n}", f"{PASS}/{n}"]
+    policies: dict[str, dict[str, Any]] = {
+        name: intervals({key: table[key] for key in kept}, seeds, confidence=confidence)
+        | {"dev_accuracy": over_seeds(results, name, "dev_accuracy")}
+        for name, table in tables.items()
+    }
+    by_mean = sorted(others, key=lambda name: -float(tables[name][MEAN].mean()))
+    pairs = {
+        f"{first} - {second}": tables[first][MEAN] - tables[second][MEAN]
+        for first, second in itertools.combinations(by_mean, 2)
+    }
     return {
         "baseline": baseline,
         "seeds": seeds,
@@ -39,36 +69,20 @@ def compare(results: Results, *, confidence: float) -> dict[str, Any]:
         "num_samples": results.num_samples,
         "n": n,
         "confidence": confidence,
-        "best_on_dev": _best_on_dev(results),
-        "policies": {
-            name: differences.intervals(
-                {key: tables[name][key] for key in kept}, seeds, confidence=confidence
-            )
-            | {"dev_accuracy": dev_accuracy(results, name)}
-            for name in tables
-        },
+        "best_on_dev": max(policies, key=lambda name: policies[name]["dev_accuracy"]["value"]),
+        "policies": policies,
         "gains": {
-            measure: differences.compare(
+            measure: differences(
                 {name: tables[name][measure] - tables[baseline][measure] for name in others},
                 seeds,
                 confidence=confidence,
             )
-            for measure in (*measures, "mean_strict", "mean_lenient")
+            for measure in (MEAN, GREEDY, f"{MAJORITY}/{n}", "mean_strict", "mean_lenient")
         },
-        "pairs": pairs(results, others, confidence=confidence),
+        "pairs": differences(pairs, seeds, confidence=confidence),
         "selection": {name: selection(results, name, confidence=confidence) for name in tables},
         "difficulty": difficulty(results, confidence=confidence),
     }
-
-
-def pairs(results: Results, others: list[str], *, confidence: float) -> dict[str, Difference]:
-    """Every two policies besides the baseline, `a - b` where a has the larger mean accuracy."""
-    by_mean = sorted(others, key=lambda name: -float(results.tables[name][MEAN].mean()))
-    family = {
-        f"{first} - {second}": results.tables[first][MEAN] - results.tables[second][MEAN]
-        for first, second in itertools.combinations(by_mean, 2)
-    }
-    return differences.compare(family, results.seeds, confidence=confidence)
 
 
 def selection(results: Results, policy: str, *, confidence: float) -> dict[str, Any]:
@@ -79,33 +93,27 @@ def selection(results: Results, policy: str, *, confidence: float) -> dict[str, 
         `auc_in_format` by reward, the mean over seeds with each seed's.
     """
     n, tables, seeds = results.largest, results.tables[policy], results.seeds
-    ways = [f"{w}/{r}" for w in (BEST_OF, WEIGHTED) for r in results.methods(policy, w)]
-    tested = [way for way in ways if way.partition("/")[2] not in UNTESTED]
-    majority = tables[f"{MAJORITY}/{n}"]
-
-    def checked(way: str) -> differences.Table:
-        return tables[f"{way.partition('/')[0]}/{FORMAT}/{n}"]
-
-    found: dict[str, Any] = {
-        "accuracy": differences.intervals(
-            {way: tables[f"{way}/{n}"] for way in ways}, seeds, confidence=confidence
-        ),
-        "over_majority": differences.compare(
-            {way: tables[f"{way}/{n}"] - majority for way in tested}, seeds, confidence=confidence
-        ),
-        "over_format": differences.compare(
-            {way: tables[f"{way}/{n}"] - checked(way) for way in tested},
-            seeds,
-            confidence=confidence,
-        ),
+    ways = {f"{w}/{r}": (w, r) for w in (BEST_OF, WEIGHTED) for r in results.methods(policy, w)}
+    accuracy = {way: tables[f"{way}/{n}"] for way in ways}
+    tested = {way: kind for way, (kind, reward) in ways.items() if reward not in UNTESTED}
+    over = {
+        "over_majority": {way: accuracy[way] - tables[f"{MAJORITY}/{n}"] for way in tested},
+        "over_format": {
+            way: accuracy[way] - tables[f"{kind}/{FORMAT}/{n}"] for way, kind in tested.items()
+        },
     }
-    for kind in ("auc", "auc_in_format"):
-        found[kind] = {
-            name: one
-            for name in results.methods(policy, BEST_OF)
-            if (one := over_seeds(results, policy, f"{kind}/{name}")) is not None
-        }
-    return found
+    rewards = results.methods(policy, BEST_OF)
+    areas = {
+        kind: {name: over_seeds(results, policy, f"{kind}/{name}") for name in rewards}
+        for kind in ("auc", "auc_in_format")
+    }
+    return {
+        "accuracy": intervals(accuracy, seeds, confidence=confidence),
+        **{
+            name: differences(family, seeds, confidence=confidence) for name, family in over.items()
+        },
+        **{kind: {name: one for name, one in of.items() if one} for kind, of in areas.items()},
+    }
 
 
 def over_seeds(results: Results, policy: str, key: str) -> Interval | None:
@@ -116,18 +124,6 @@ def over_seeds(results: Results, policy: str, key: str) -> Interval | None:
     return {"value": rounded(fmean(found.values())), "seeds": found}
 
 
-def dev_accuracy(results: Results, policy: str) -> Interval:
-    """Mean accuracy on the dev problems."""
-    found = over_seeds(results, policy, "dev_accuracy")
-    assert found is not None, policy
-    return found
-
-
-def _best_on_dev(results: Results) -> str:
-    accuracy = {name: dev_accuracy(results, name)["value"] for name in results.tables}
-    return max(accuracy, key=accuracy.__getitem__)
-
-
 def difficulty(results: Results, *, confidence: float) -> list[dict[str, Any]]:
     """Mean accuracy on fifths of the problems, the hardest for the baseline first.
 
@@ -136,14 +132,13 @@ def difficulty(results: Results, *, confidence: float) -> list[dict[str, Any]]:
     likely as ever to be right in the second; with the same samples on both sides the hardest
     problems would look harder than they are, and every other policy would seem to gain there.
     """
-    baseline = next(iter(results.tables))
-    even, _ = results.halves[baseline]
+    even, _ = next(iter(results.halves.values()))
     order = np.argsort(even.mean(axis=0), kind="stable")
     groups = [part for part in np.array_split(order, NUM_GROUPS) if len(part) > 1]
     return [
         {
             "problems": len(places),
-            "policies": differences.intervals(
+            "policies": intervals(
                 {name: odd[:, places] for name, (_, odd) in results.halves.items()},
                 results.seeds,
                 confidence=confidence,
@@ -151,3 +146,52 @@ def difficulty(results: Results, *, confidence: float) -> list[dict[str, Any]]:
         }
         for places in groups
     ]
+
+
+def intervals(
+    tables: Mapping[str, Table], seeds: Sequence[int], *, confidence: float
+) -> dict[str, Interval]:
+    """The mean of each table with its interval; of a share it stays within 0 and 1."""
+    _, found = _estimate(tables, seeds, confidence)
+    for name, one in found.items():
+        if tables[name].min() >= 0.0 and tables[name].max() <= 1.0:
+            one["low"], one["high"] = max(0.0, one["low"]), min(1.0, one["high"])
+    return found
+
+
+def differences(
+    family: Mapping[str, Table], seeds: Sequence[int], *, confidence: float
+) -> dict[str, Difference]:
+    """The mean of each table of differences, and which differ from 0, adjusted together."""
+    if not family:
+        return {}
+    means, found = _estimate(family, seeds, confidence)
+    if len(seeds) == 1:
+        nothing = dict.fromkeys(("p", "p_holm", "significant", "degrees", "detectable"))
+        return {name: one | nothing for name, one in found.items()}
+    adjusted = holm_adjusted(means.p_value.tolist())
+    wanted = Wanted(significance=(1.0 - confidence) / len(family), power=POWER)
+    for at, (name, one) in enumerate(found.items()):
+        least = crossed_means.detectable(
+            means.variances(at), wanted, num_seeds=len(seeds), num_problems=family[name].shape[1]
+        )
+        one |= {
+            "p": rounded(means.p_value[at]),
+            "p_holm": rounded(adjusted[at]),
+            "significant": adjusted[at] <= 1.0 - confidence,
+            "degrees": round(float(means.degrees[at]), 1),
+            "detectable": rounded(least),
+        }
+    return found
+
+
+def _estimate(
+    tables: Mapping[str, Table], seeds: Sequence[int], confidence: float
+) -> tuple[CrossedMeans, dict[str, Interval]]:
+    means = crossed_means.estimate(np.stack(list(tables.values()), axis=-1), confidence=confidence)
+    bounds = {name: getattr(means, name) for name in ("value", "low", "high")}
+    return means, {
+        name: {bound: rounded(numbers[at]) for bound, numbers in bounds.items()}
+        | {"seeds": {str(s): rounded(row.mean()) for s, row in zip(seeds, table, strict=True)}}
+        for at, (name, table) in enumerate(tables.items())
+    }

@@ -13,8 +13,8 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from stages.report import tables
 from stages.report.sections import Folded, Image, Section
+from stages.report.tables import MADE_FOR, Rows
 from stages.report.transcripts import Transcript
 
 STYLE = """\
@@ -69,7 +69,7 @@ summary { cursor: pointer; padding: 8px 0; font-weight: 600; }
 """
 PAGE = """\
 {%- macro show(block) -%}
-{%- if block is frame -%}
+{%- if block is rows -%}
 <div class="table" tabindex="0" role="region" aria-label="Table">{{ block | table }}</div>
 {%- elif block is image -%}
 <div class="plot"><img src="{{ block.file | inline }}" alt="{{ block.alt }}"></div>
@@ -118,7 +118,7 @@ style-src 'unsafe-inline'; base-uri 'none'">
 """
 MARKDOWN = """\
 {%- macro show(block) -%}
-{%- if block is frame -%}
+{%- if block is rows -%}
 {{ block | table }}
 {%- elif block is image -%}
 ![{{ block.alt }}](plots/{{ block.file }})
@@ -151,7 +151,7 @@ MARKDOWN = """\
 def write(folder: Path, title: str, verdict: Sequence[str], parts: Sequence[Section]) -> None:
     """`report.html`, the same as Markdown, and the verdict, beside the plots in `plots/`."""
     alt = "Mean accuracy of each policy with its interval, and a dot for each seed"
-    picture = Image(file="accuracy.svg", alt=alt)
+    picture = Image("accuracy.svg", alt)
     page = html(title, picture, verdict, parts, folder / "plots")
     (folder / "report.html").write_text(page, encoding="utf-8")
     text = markdown(title, picture, verdict, parts)
@@ -162,15 +162,7 @@ def write(folder: Path, title: str, verdict: Sequence[str], parts: Sequence[Sect
 def html(
     title: str, picture: Image, verdict: Sequence[str], sections: Sequence[Section], plots: Path
 ) -> str:
-    """The page.
-
-    Args:
-        title: plain text, as all texts here.
-        picture: what it begins with.
-        verdict: sentences.
-        sections: in order.
-        plots: the folder of the images.
-    """
+    """The page, of plain texts; it begins with the picture. Images lie in the folder `plots`."""
     page = _environment(escape=True)
     page.filters |= {"table": html_table, "inline": lambda file: data_uri(plots / file)}
     return page.from_string(PAGE).render(
@@ -190,14 +182,16 @@ def markdown(
     return re.sub(r"\n{3,}", "\n\n", written).strip() + "\n"
 
 
-def html_table(frame: pd.DataFrame) -> Markup:
+def html_table(table: Rows) -> Markup:
     """Escaped cells; how it looks is in `STYLE`."""
-    words = tables.MADE_FOR in frame.columns
-    return Markup(frame.to_html(index=False, border=0, classes="words" if words else None))
+    frame = pd.DataFrame(table).fillna("")
+    words = "words" if MADE_FOR in frame.columns else None
+    return Markup(frame.to_html(index=False, border=0, classes=words))
 
 
-def markdown_table(frame: pd.DataFrame) -> str:
+def markdown_table(table: Rows) -> str:
     """Text on the left, numbers on the right."""
+    frame = pd.DataFrame(table).fillna("")
     rows = [list(frame.columns), ["---"] + ["---:"] * (len(frame.columns) - 1), *frame.values]
     return "\n".join(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)
 
@@ -209,12 +203,11 @@ def data_uri(path: Path) -> str:
 
 def _environment(*, escape: bool) -> jinja2.Environment:
     environment = jinja2.Environment(autoescape=escape, undefined=jinja2.StrictUndefined)
-    kinds = {"frame": pd.DataFrame, "image": Image, "folded": Folded, "transcript": Transcript}
-
+    kinds = {"rows": list, "image": Image, "folded": Folded, "transcript": Transcript}
     for name, kind in kinds.items():
-        environment.tests[name] = partial(_is_a, kind=kind)
+        environment.tests[name] = partial(_is_a, kind)
     return environment
 
 
-def _is_a(block: object, *, kind: type) -> bool:
+def _is_a(kind: type, block: object) -> bool:
     return isinstance(block, kind)

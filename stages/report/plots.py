@@ -1,19 +1,25 @@
-"""How plots look, and the plots of accuracies. Their bytes depend on the numbers alone."""
+"""How plots look, and the report's: accuracies, and training step by step, with their numbers.
+
+Their bytes depend on the numbers alone.
+"""
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from stages.report import verdict
 from stages.report.comparison import UNTESTED
-from stages.report.estimates import BEST_OF, MAJORITY, MEAN, PASS, WEIGHTED
-from stages.report.results import Results
+from stages.report.estimates import BEST_OF, MAJORITY, MEAN, PASS, WEIGHTED, Results
 
 # Okabe and Ito's palette: told apart with any kind of colour vision.
 GREY, BLUE, RED, GREEN, PINK = "#555555", "#0072B2", "#D55E00", "#009E73", "#CC79A7"
@@ -35,22 +41,31 @@ _STYLE: Any = {
     "figure.constrained_layout.use": True,
     "svg.hashsalt": "posttrain",  # or ids in the file would be random
 }
-_NO_METADATA: Any = {
-    ".svg": {"Date": None, "Creator": None},
-    ".png": {"Software": None},
+_NO_METADATA: Any = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
+COLUMNS = 3
+SHOWN = {
+    "reward/mean": "reward",
+    "reward/accuracy": "accuracy on training problems",
+    "loss/nll": "loss, nats/token",
+    "loss/preference": "preference loss",
+    "margin/accuracy": "pairs ordered rightly",
+    "logprobs/chosen": "log-probability of the chosen",
+    "kl/k1": "KL to reference, nats/token",
+    "entropy": "entropy, nats/token",
+    "length/mean": "tokens a completion",
+    "length/truncated": "share cut at the limit",
 }
+"""Metric -> what it is called; those that a policy's history has are drawn, in this order."""
+Curves = dict[str, Float[np.ndarray, "seed step"]]
+"""Metric of `SHOWN` -> its values; of seeds of unequal length as many steps as all have."""
 
 
 @contextmanager
 def figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
-    """A figure in this style, whatever the user's matplotlibrc says; at the end it is saved.
+    """A figure of so many inches in this style, whatever the user's matplotlibrc says.
 
-    Without a date and without the library's version, which matplotlib would put in.
-
-    Args:
-        path: of an SVG or PNG file.
-        width: in inches.
-        height: in inches.
+    At the end it is saved, as SVG or PNG, without a date and without the library's version, which
+    matplotlib would put in.
     """
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -95,7 +110,7 @@ def accuracy(path: Path, metrics: Mapping[str, Any]) -> None:
 
 def accuracy_by_n(path: Path, results: Results) -> None:
     """A panel a policy: pass@n, the majority and best-of-n by each reward, means over seeds."""
-    num_columns = min(3, len(results.tables))
+    num_columns = min(COLUMNS, len(results.tables))
     num_rows = -(-len(results.tables) // num_columns)
     with figure(path, width=8.4, height=0.9 + 2.3 * num_rows) as drawn:
         panels = drawn.subplots(num_rows, num_columns, squeeze=False, sharey=True).ravel()
@@ -111,9 +126,9 @@ def _by_n(panel: Axes, results: Results, policy: str) -> None:
     rewards = [one for one in results.methods(policy, BEST_OF) if one not in UNTESTED]
     styles = {PASS: (GREY, ":"), MAJORITY: (BLACK, "-")}
     styles |= {f"{BEST_OF}/{r}": (_ORDER[1 + at % 7], "-") for at, r in enumerate(rewards)}
+    named = {PASS: "any right (pass@n)", MAJORITY: "majority"}
     for method, (colour, line) in styles.items():
         values = [100 * results.tables[policy][f"{method}/{n}"].mean() for n in results.ns]
-        named = {PASS: "any right (pass@n)", MAJORITY: "majority"}
         label = named.get(method) or verdict.name(method, "n")
         panel.plot(results.ns, values, line, color=colour, marker=".", label=label)
     panel.set_xscale("log", base=2)
@@ -126,24 +141,77 @@ def _by_n(panel: Axes, results: Results, policy: str) -> None:
 
 def write_accuracy(path: Path, metrics: Mapping[str, Any]) -> None:
     """The numbers of `accuracy`: a row a policy."""
-    seeds = [str(seed) for seed in metrics["seeds"]]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["policy", "mean_accuracy", "low", "high", *(f"seed_{s}" for s in seeds)])
-        for name, one in metrics["policies"].items():
-            of_seeds = [one[MEAN]["seeds"][seed] for seed in seeds]
-            writer.writerow(
-                [name, *(one[MEAN][key] for key in ("value", "low", "high")), *of_seeds]
-            )
+    header = ["policy", "mean_accuracy", "low", "high", *(f"seed_{s}" for s in metrics["seeds"])]
+    means = {name: one[MEAN] for name, one in metrics["policies"].items()}
+    _write(
+        path,
+        header,
+        (
+            [name, one["value"], one["low"], one["high"], *one["seeds"].values()]
+            for name, one in means.items()
+        ),
+    )
 
 
 def write_accuracy_by_n(path: Path, results: Results) -> None:
     """The numbers of `accuracy_by_n`, and the votes by weight: a row a policy, method and n."""
+    rows = (
+        [policy, method, n, f"{table.mean():.6f}"]
+        for policy, tables in results.tables.items()
+        for name, table in tables.items()
+        for method, _, n in [name.rpartition("/")]
+        if method.partition("/")[0] in (PASS, MAJORITY, BEST_OF, WEIGHTED)
+    )
+    _write(path, ["policy", "method", "n", "accuracy"], rows)
+
+
+def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["policy", "method", "n", "accuracy"])
-        for policy, tables in results.tables.items():
-            for name, table in tables.items():
-                method, _, n = name.rpartition("/")
-                if method.partition("/")[0] in (PASS, MAJORITY, BEST_OF, WEIGHTED):
-                    writer.writerow([policy, method, n, f"{table.mean():.6f}"])
+        csv.writer(file, lineterminator="\n").writerows([header, *rows])
+
+
+def read_training(training: Path, seeds: Sequence[int]) -> Curves:
+    """The curves of one policy, from `<training>/<seed>/history.jsonl`."""
+    histories = [_history(training / str(seed) / "history.jsonl") for seed in seeds]
+    num_steps = min(map(len, histories))
+    return {
+        name: np.array([[row[name] for row in rows[:num_steps]] for rows in histories])
+        for name in SHOWN
+        if num_steps and all(name in row for rows in histories for row in rows[:num_steps])
+    }
+
+
+def _history(path: Path) -> list[Mapping[str, float]]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line)["metrics"] for line in file]
+
+
+def training(path: Path, curves: Curves, colour: str) -> None:
+    """A panel a metric: a thin line a seed, and their mean."""
+    num_rows = -(-len(curves) // COLUMNS)
+    with figure(path, width=8.4, height=0.2 + 1.9 * num_rows) as drawn:
+        panels = drawn.subplots(num_rows, COLUMNS, squeeze=False).ravel()
+        for panel, (name, values) in zip(panels, curves.items(), strict=False):
+            for one in values:
+                panel.plot(one, color=colour, linewidth=0.7, alpha=0.4)
+            panel.plot(values.mean(axis=0), color=colour, linewidth=1.6)
+            panel.set_title(SHOWN[name])
+            panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        for panel in panels[len(curves) :]:
+            panel.set_visible(False)
+        for panel in panels[max(0, len(curves) - COLUMNS) : len(curves)]:
+            panel.set_xlabel("step")
+
+
+def write_training(path: Path, curves: Mapping[str, Curves], seeds: Sequence[int]) -> None:
+    """All numbers drawn: a row a policy, seed, metric and step."""
+    rows = (
+        [policy, seed, metric, step, f"{value:.6g}"]
+        for policy, metrics in curves.items()
+        for metric, values in metrics.items()
+        for seed, of_seed in zip(seeds, values, strict=True)
+        for step, value in enumerate(of_seed)
+    )
+    _write(path, ["policy", "seed", "metric", "step", "value"], rows)

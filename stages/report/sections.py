@@ -4,16 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pandas as pd
-
 from stages.report import tables, verdict
 from stages.report.estimates import GREEDY, MAJORITY
+from stages.report.tables import Rows
 from stages.report.transcripts import RULE, Transcript
 
 Metrics = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Image:
     """A plot."""
 
@@ -23,7 +22,7 @@ class Image:
     """What it shows, for those who do not see it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Folded:
     """Something that is shown when asked for."""
 
@@ -31,12 +30,12 @@ class Folded:
     blocks: "list[Block]"
 
 
-Block = str | pd.DataFrame | Image | Folded | Transcript
+Block = str | Rows | Image | Folded | Transcript
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Section:
-    """What stands under one heading; the first has none."""
+    """What stands under one heading."""
 
     title: str
     blocks: list[Block] = field(default_factory=list)
@@ -45,31 +44,30 @@ class Section:
 def sections(
     metrics: Metrics, transcripts: Sequence[Transcript], curves: Sequence[str]
 ) -> list[Section]:
-    """The report.
+    """The report on data/report/metrics.json.
 
     Args:
-        metrics: the content of data/report/metrics.json.
+        metrics: its content.
         transcripts: problems that are shown in full.
         curves: policies with a plot of their training.
     """
     return [
-        policies(metrics),
-        selection(metrics),
-        made(metrics),
-        costs(metrics),
-        training(curves),
-        details(metrics, transcripts),
+        Section("Policies", policies(metrics)),
+        Section("Choosing among samples", selection(metrics)),
+        Section("Labels and rewards", made(metrics)),
+        Section("Costs", costs(metrics)),
+        Section("Training", training(curves)),
+        Section("Details", details(metrics, transcripts)),
     ]
 
 
-def policies(metrics: Metrics) -> Section:
+def policies(metrics: Metrics) -> list[Block]:
     """Accuracies and differences."""
-    n, baseline = metrics["n"], metrics["baseline"]
+    n = metrics["n"]
     blocks: list[Block] = [tables.accuracy(metrics), what_intervals_are(metrics)]
     if metrics["pairs"]:
         blocks += ["Every two of the other policies, mean accuracy:", tables.pairs(metrics)]
     if metrics["gains"][GREEDY]:
-        more = [GREEDY, f"{MAJORITY}/{n}", "mean_strict", "mean_lenient"]
         named = {
             GREEDY: "Greedy accuracy",
             f"{MAJORITY}/{n}": f"Majority of {n}",
@@ -77,14 +75,14 @@ def policies(metrics: Metrics) -> Section:
             "mean_lenient": "Mean accuracy, lenient: the last number of the text counts too",
         }
         inside: list[Block] = []
-        for measure in more:
-            inside += [f"{named[measure]}:", tables.gains(metrics, measure)]
+        for measure, label in named.items():
+            inside += [f"{label}:", tables.gains(metrics, measure)]
         inside.append(
             "A gain under the strict reading that is not there under the lenient one is a gain in "
             "format."
         )
-        blocks.append(Folded(summary=f"Other measures against {baseline}", blocks=inside))
-    return Section(title="Policies", blocks=blocks)
+        blocks.append(Folded(f"Other measures against {metrics['baseline']}", inside))
+    return blocks
 
 
 def what_intervals_are(metrics: Metrics) -> str:
@@ -110,19 +108,18 @@ def what_intervals_are(metrics: Metrics) -> str:
     ) + best
 
 
-def selection(metrics: Metrics) -> Section:
+def selection(metrics: Metrics) -> list[Block]:
     """Choosing among samples."""
     baseline, *others = metrics["policies"]
-    n = metrics["n"]
-    blocks: list[Block] = [
-        f"What {n} samples of {baseline} are worth: the expectation over random subsets of the "
-        f"{metrics['num_samples']} samples of each problem.",
+    return [
+        f"What {metrics['n']} samples of {baseline} are worth: the expectation over random subsets "
+        f"of the {metrics['num_samples']} samples of each problem.",
         tables.selection(metrics, baseline),
         *what_holds(metrics),
-        Image(file="accuracy_by_n.svg", alt="Accuracy by the number of samples, for each policy"),
+        Image("accuracy_by_n.svg", "Accuracy by the number of samples, for each policy"),
         Folded(
-            summary=f"How well each reward orders the samples of {baseline}",
-            blocks=[
+            f"How well each reward orders the samples of {baseline}",
+            [
                 tables.scoring(metrics, baseline),
                 "AUC: how often a right sample is scored above a wrong one of the same problem, "
                 "ties half, over the problems that have both; in the format: among samples in the "
@@ -130,12 +127,8 @@ def selection(metrics: Metrics) -> Section:
                 "format, or the majority of those, which needs no model.",
             ],
         ),
-        *(
-            Folded(summary=f"The samples of {name}", blocks=[tables.selection(metrics, name)])
-            for name in others
-        ),
+        *(Folded(f"The samples of {name}", [tables.selection(metrics, name)]) for name in others),
     ]
-    return Section(title="Choosing among samples", blocks=blocks)
 
 
 def what_holds(metrics: Metrics) -> list[str]:
@@ -143,19 +136,18 @@ def what_holds(metrics: Metrics) -> list[str]:
     if len(metrics["seeds"]) == 1:
         return ["With one seed none of these differences from the majority is tested."]
     n, found = metrics["n"], metrics["selection"][metrics["baseline"]]["over_majority"]
-    better, worse, rest = verdict.split(found, list(found))
-    named = {
-        "Better than the majority over seeds": better,
-        "Worse than the majority over seeds": worse,
-        "No significant difference from the majority": rest,
-    }
+    labels = (
+        "Better than the majority over seeds",
+        "Worse than the majority over seeds",
+        "No significant difference from the majority",
+    )
     return [
         f"{label}: {'; '.join(verdict.name(way, n) for way in ways) or 'none'}."
-        for label, ways in named.items()
+        for label, ways in zip(labels, verdict.split(found, list(found)), strict=True)
     ]
 
 
-def made(metrics: Metrics) -> Section:
+def made(metrics: Metrics) -> list[Block]:
     """Labels and rewards."""
     titles = {
         "pairs": "Pairs of completions:",
@@ -164,72 +156,57 @@ def made(metrics: Metrics) -> Section:
     }
     blocks: list[Block] = []
     for table, title in titles.items():
-        frame = tables.made(metrics, table)
-        if len(frame):
-            blocks += [title, frame]
+        if rows := tables.made(metrics, table):
+            blocks += [title, rows]
     blocks.append(
         "Means over seeds. The answer checker is the truth where it can be asked. Negative "
         "log-likelihood in nats: a coin has 0.693. Accuracy of a process model: the mean of that "
         "on right and on wrong steps. At equal length: on pairs of almost the same length."
     )
-    return Section(title="Labels and rewards", blocks=blocks)
+    return blocks
 
 
-def costs(metrics: Metrics) -> Section:
+def costs(metrics: Metrics) -> list[Block]:
     """Tokens and operations."""
-    return Section(
-        title="Costs",
-        blocks=[
-            f"Of one seed, the mean over seeds. What {metrics['baseline']} needed is not counted "
-            f"for the others; what several need counts in full for each.",
-            tables.costs(metrics),
-            Folded(
-                summary="Every row",
-                blocks=[
-                    tables.rows(metrics),
-                    "Operations are computed, not measured: 2 for each number of a model's "
-                    "matrices and position read or sampled, 6 where it was trained; attention's "
-                    "own products are left out (stages/algorithms/flops.py).",
-                ],
-            ),
-        ],
-    )
-
-
-def training(curves: Sequence[str]) -> Section:
-    """A plot a policy."""
-    blocks: list[Block] = ["A thin line a seed, a thick one their mean."]
-    blocks += [
+    return [
+        f"Of one seed, the mean over seeds. What {metrics['baseline']} needed is not counted "
+        f"for the others; what several need counts in full for each.",
+        tables.costs(metrics),
         Folded(
-            summary=name,
-            blocks=[Image(file=f"training-{name}.svg", alt=f"Training of {name}, by step")],
-        )
-        for name in curves
+            "Every row",
+            [
+                tables.rows(metrics),
+                "Operations are computed, not measured: 2 for each number of a model's "
+                "matrices and position read or sampled, 6 where it was trained; attention's "
+                "own products are left out (stages/algorithms/flops.py).",
+            ],
+        ),
     ]
-    return Section(title="Training", blocks=blocks)
 
 
-def details(metrics: Metrics, transcripts: Sequence[Transcript]) -> Section:
+def training(curves: Sequence[str]) -> list[Block]:
+    """A plot a policy."""
+    return [
+        "A thin line a seed, a thick one their mean.",
+        *(
+            Folded(name, [Image(f"training-{name}.svg", f"Training of {name}, by step")])
+            for name in curves
+        ),
+    ]
+
+
+def details(metrics: Metrics, transcripts: Sequence[Transcript]) -> list[Block]:
     """Completions, difficulty, transcripts."""
     baseline = metrics["baseline"]
-    return Section(
-        title="Details",
-        blocks=[
-            Folded(
-                summary="Format and length of the samples", blocks=[tables.completions(metrics)]
-            ),
-            Folded(
-                summary="Accuracy by difficulty",
-                blocks=[
-                    tables.difficulty(metrics),
-                    f"Fifths of the problems by the accuracy of half of {baseline}'s samples; "
-                    f"shown is the accuracy of the other half, so that luck in the first does not "
-                    f"count as a gain.",
-                ],
-            ),
-            Folded(
-                summary="The same problems, as each policy answers them",
-                blocks=[RULE.format(baseline=baseline), *transcripts],
-            ),
-        ],
+    fifths = (
+        f"Fifths of the problems by the accuracy of half of {baseline}'s samples; shown is the "
+        f"accuracy of the other half, so that luck in the first does not count as a gain."
     )
+    return [
+        Folded("Format and length of the samples", [tables.completions(metrics)]),
+        Folded("Accuracy by difficulty", [tables.difficulty(metrics), fifths]),
+        Folded(
+            "The same problems, as each policy answers them",
+            [RULE.format(baseline=baseline), *transcripts],
+        ),
+    ]

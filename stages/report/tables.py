@@ -1,129 +1,123 @@
-"""The tables of the report: what is a number in metrics.json, as text in a pandas frame."""
+"""The tables of the report, as rows of text: what is a number in metrics.json, by column."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import pandas as pd
-
-from stages.report import quality, verdict
-from stages.report.estimates import GREEDY, MAJORITY, MEAN, PASS
+from stages.report import verdict
+from stages.report.estimates import BEST_OF, GREEDY, MAJORITY, MEAN, PASS, WEIGHTED
+from stages.report.stage_metrics import MEASURES, Kind
 
 Metrics = Mapping[str, Any]
+Rows = list[dict[str, str]]
+"""A cell that a row does not have is empty."""
 NOTHING = "–"
 MADE_FOR = "made for it"
 """A column of words, which is wrapped."""
+WRITTEN: dict[Kind, Callable[[float], str]] = {
+    "count": "{:,.0f}".format,
+    "percent": lambda share: f"{100 * share:.1f} %",
+    "number": "{:.3f}".format,
+}
 
 
-def accuracy(metrics: Metrics) -> pd.DataFrame:
+def accuracy(metrics: Metrics) -> Rows:
     """A row a policy: accuracies, each seed's, and the gain over the baseline."""
-    n, baseline = metrics["n"], metrics["baseline"]
-    rows = []
-    for name, one in metrics["policies"].items():
-        gain = metrics["gains"][MEAN].get(name)
-        rows.append(
-            {
-                "policy": name,
-                "accuracy, %": interval(one[MEAN]),
-                **of_seeds(metrics, one[MEAN]),
-                "greedy, %": value(one[GREEDY]),
-                f"majority of {n}, %": value(one[f"{MAJORITY}/{n}"]),
-                f"over {baseline}, points": NOTHING if gain is None else points(gain),
-                **tested(metrics, gain),
-            }
-        )
-    return pd.DataFrame(rows)
+    n, gains = metrics["n"], metrics["gains"][MEAN]
+    return [
+        {
+            "policy": name,
+            "accuracy, %": interval(one[MEAN]),
+            **over_seeds(one[MEAN], "each seed"),
+            "greedy, %": value(one[GREEDY]),
+            f"majority of {n}, %": value(one[f"{MAJORITY}/{n}"]),
+            f"over {metrics['baseline']}, points": points(gains.get(name)),
+            **over_seeds(gains.get(name, one[MEAN]), "p (Holm)"),
+        }
+        for name, one in metrics["policies"].items()
+    ]
 
 
-def gains(metrics: Metrics, measure: str) -> pd.DataFrame:
+def gains(metrics: Metrics, measure: str) -> Rows:
     """A row a policy: one measure, and its gain over the baseline's."""
-    return pd.DataFrame(
-        [
-            {
-                "policy": name,
-                "%": interval(metrics["policies"][name][measure]),
-                f"over {metrics['baseline']}, points": points(gain),
-                **of_seeds(metrics, gain),
-                **tested(metrics, gain),
-                **detectable(metrics, gain),
-            }
-            for name, gain in metrics["gains"][measure].items()
-        ]
-    )
+    return [
+        {
+            "policy": name,
+            "%": interval(metrics["policies"][name][measure]),
+            f"over {metrics['baseline']}, points": points(gain),
+            **over_seeds(gain, "each seed", "p (Holm)", "detectable, points"),
+        }
+        for name, gain in metrics["gains"][measure].items()
+    ]
 
 
-def pairs(metrics: Metrics) -> pd.DataFrame:
+def pairs(metrics: Metrics) -> Rows:
     """A row a pair of policies besides the baseline."""
-    return pd.DataFrame(
-        [
-            {
-                "difference": name.replace(" - ", " − "),
-                "points": points(one),
-                **of_seeds(metrics, one),
-                **tested(metrics, one),
-                **detectable(metrics, one),
-            }
-            for name, one in metrics["pairs"].items()
-        ]
-    )
+    return [
+        {
+            "difference": name.replace(" - ", " − "),
+            "points": points(one),
+            **over_seeds(one, "each seed", "p (Holm)", "detectable, points"),
+        }
+        for name, one in metrics["pairs"].items()
+    ]
 
 
-def selection(metrics: Metrics, policy: str) -> pd.DataFrame:
+def selection(metrics: Metrics, policy: str) -> Rows:
     """A row a way to choose among n samples of a policy; first what needs no reward."""
     n, found = metrics["n"], metrics["selection"][policy]
-    one = metrics["policies"][policy]
-    header = f"over the majority of {n}, points"
-    plain = {
+    one, tested = metrics["policies"][policy], found["over_majority"]
+    levels = {
         "one sample": one[MEAN],
         f"majority of {n}": one[f"{MAJORITY}/{n}"],
         f"any of {n} is right (pass@{n})": one[f"{PASS}/{n}"],
     }
-    rows: list[dict[str, str]] = [
-        {"": label, "accuracy, %": interval(level)} for label, level in plain.items()
-    ]
-    tested_first = sorted(found["accuracy"], key=lambda way: way not in found["over_majority"])
-    for way in tested_first:
-        level = found["accuracy"][way]
-        difference = found["over_majority"].get(way)
-        row = {"": verdict.name(way, n), "accuracy, %": interval(level)}
-        if difference is not None:
-            row |= {header: points(difference)} | of_seeds(metrics, difference)
-            row |= tested(metrics, difference)
+    rows = [{"": label, "accuracy, %": interval(level)} for label, level in levels.items()]
+    for way in sorted(found["accuracy"], key=lambda way: way not in tested):
+        row = {"": verdict.name(way, n), "accuracy, %": interval(found["accuracy"][way])}
+        if way in tested:
+            row[f"over the majority of {n}, points"] = points(tested[way])
+            row |= over_seeds(tested[way], "each seed", "p (Holm)")
         rows.append(row)
-    return pd.DataFrame(rows).fillna("")
+    return rows
 
 
-def scoring(metrics: Metrics, policy: str) -> pd.DataFrame:
+def scoring(metrics: Metrics, policy: str) -> Rows:
     """A row a reward: how well it orders a policy's samples, and what it has over the format."""
     found, n = metrics["selection"][policy], metrics["n"]
-    rows = []
-    for name, area in found["auc"].items():
-        row = {"reward": name, "AUC in a problem": f"{area['value']:.3f}"}
-        in_format = found["auc_in_format"].get(name)
-        row["AUC in the format"] = NOTHING if in_format is None else f"{in_format['value']:.3f}"
-        for way, label in (("best_of", f"best of {n}"), ("weighted", "weighted vote")):
-            over = found["over_format"].get(f"{way}/{name}")
-            row[f"{label} over format, points"] = points(over) if over else NOTHING
-        rows.append(row)
-    return pd.DataFrame(rows)
+    in_format, over = found["auc_in_format"], found["over_format"]
+    return [
+        {
+            "reward": name,
+            "AUC in a problem": f"{area['value']:.3f}",
+            "AUC in the format": f"{in_format[name]['value']:.3f}"
+            if name in in_format
+            else NOTHING,
+            f"best of {n} over format, points": points(over.get(f"{BEST_OF}/{name}")),
+            "weighted vote over format, points": points(over.get(f"{WEIGHTED}/{name}")),
+        }
+        for name, area in found["auc"].items()
+    ]
 
 
-def made(metrics: Metrics, table: str) -> pd.DataFrame:
+def made(metrics: Metrics, table: str) -> Rows:
     """A row a source of labels, or a reward; means over seeds."""
-    measures, found = quality.MEASURES[table], metrics["quality"].get(table, {})
-    measured = [label for label in measures if any(label in row for row in found.values())]
-    return pd.DataFrame(
-        [
-            {"": name}
-            | {
-                label: written(row[label]["value"], measures[label][0]) if label in row else NOTHING
-                for label in measured
-            }
-            for name, row in found.items()
-        ]
-    )
+    found = metrics["quality"].get(table, {})
+    measured = {
+        label: WRITTEN[kind]
+        for label, (kind, _) in MEASURES[table].items()
+        if any(label in row for row in found.values())
+    }
+    return [
+        {"": name}
+        | {
+            label: written(row[label]["value"]) if label in row else NOTHING
+            for label, written in measured.items()
+        }
+        for name, row in found.items()
+    ]
 
 
-def completions(metrics: Metrics) -> pd.DataFrame:
+def completions(metrics: Metrics) -> Rows:
     """A row a policy: what its samples look like, and accuracy read strictly and leniently."""
     columns = {
         "mean_strict": "accuracy, strict, %",
@@ -132,47 +126,38 @@ def completions(metrics: Metrics) -> pd.DataFrame:
         "format_rate": "format kept, %",
         "truncation_rate": "cut at the limit, %",
     }
-    return pd.DataFrame(
-        [
-            {"policy": name}
-            | {label: value(one[key]) for key, label in columns.items()}
-            | {"tokens": f"{one['mean_tokens']['value']:.1f}"}
-            for name, one in metrics["policies"].items()
-        ]
-    )
+    return [
+        {"policy": name}
+        | {label: value(one[key]) for key, label in columns.items()}
+        | {"tokens": f"{one['mean_tokens']['value']:.1f}"}
+        for name, one in metrics["policies"].items()
+    ]
 
 
-def difficulty(metrics: Metrics) -> pd.DataFrame:
+def difficulty(metrics: Metrics) -> Rows:
     """A row a policy, a column a fifth of the problems, the hardest first."""
     groups = metrics["difficulty"]
     names = {0: "hardest fifth, %", len(groups) - 1: "easiest fifth, %"}
-    return pd.DataFrame(
-        [
-            {"policy": name}
-            | {
-                names.get(at, f"{at + 1}, %"): interval(group["policies"][name])
-                for at, group in enumerate(groups)
-            }
-            for name in metrics["policies"]
-        ]
-    )
+    columns = {names.get(at, f"{at + 1}, %"): one["policies"] for at, one in enumerate(groups)}
+    return [
+        {"policy": policy} | {name: interval(one[policy]) for name, one in columns.items()}
+        for policy in metrics["policies"]
+    ]
 
 
-def costs(metrics: Metrics) -> pd.DataFrame:
+def costs(metrics: Metrics) -> Rows:
     """A row a policy: what was made for it, and what that cost a seed."""
     found = metrics["costs"]["policies"]
-    return pd.DataFrame(
-        [
-            {"policy": name, MADE_FOR: ", ".join(found[name]["rows"])} | spent(found[name])
-            for name in metrics["policies"]
-        ]
-    )
+    return [
+        {"policy": name, MADE_FOR: ", ".join(found[name]["rows"])} | spent(found[name])
+        for name in metrics["policies"]
+    ]
 
 
-def rows(metrics: Metrics) -> pd.DataFrame:
+def rows(metrics: Metrics) -> Rows:
     """A row of each table that costs tokens or operations."""
     found = metrics["costs"]["rows"].items()
-    return pd.DataFrame([{"row": name} | spent(one) for name, one in found if any(one.values())])
+    return [{"row": name} | spent(one) for name, one in found if any(one.values())]
 
 
 def spent(cost: Metrics) -> dict[str, str]:
@@ -184,26 +169,17 @@ def spent(cost: Metrics) -> dict[str, str]:
     }
 
 
-def of_seeds(metrics: Metrics, one: Metrics) -> dict[str, str]:
-    """Each seed's value, where there are several."""
-    if len(metrics["seeds"]) == 1:
+def over_seeds(one: Metrics, *names: str) -> dict[str, str]:
+    """Columns that only several seeds have, some of: each, the adjusted p, what could be seen."""
+    if len(one["seeds"]) == 1:
         return {}
-    listed = ", ".join(f"{100 * value:.1f}" for value in one["seeds"].values())
-    return {"each seed": listed}
-
-
-def tested(metrics: Metrics, difference: Metrics | None) -> dict[str, str]:
-    """The adjusted p-value; nothing is tested over one seed."""
-    if len(metrics["seeds"]) == 1:
-        return {}
-    return {"p (Holm)": "" if difference is None else p_value(difference["p_holm"])}
-
-
-def detectable(metrics: Metrics, difference: Metrics) -> dict[str, str]:
-    """The smallest difference that would have been found."""
-    if len(metrics["seeds"]) == 1:
-        return {}
-    return {"detectable, points": f"{100 * difference['detectable']:.1f}"}
+    p, least = one.get("p_holm"), one.get("detectable")
+    found = {
+        "each seed": ", ".join(f"{100 * seed:.1f}" for seed in one["seeds"].values()),
+        "p (Holm)": "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}",
+        "detectable, points": "" if least is None else f"{100 * least:.1f}",
+    }
+    return {name: found[name] for name in names}
 
 
 def value(one: Metrics) -> str:
@@ -216,22 +192,8 @@ def interval(one: Metrics) -> str:
     return f"{value(one)} [{100 * one['low']:.1f}, {100 * one['high']:.1f}]"
 
 
-def points(one: Metrics) -> str:
+def points(one: Metrics | None) -> str:
     """A difference of shares in percentage points, with its interval."""
+    if one is None:
+        return NOTHING
     return f"{100 * one['value']:+.1f} [{100 * one['low']:+.1f}, {100 * one['high']:+.1f}]"
-
-
-def p_value(p: float) -> str:
-    """Three decimals; what is smaller is said to be."""
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def written(number: float, kind: quality.Kind) -> str:
-    """A count, a share in per cent, or a number."""
-    match kind:
-        case "count":
-            return f"{number:,.0f}"
-        case "percent":
-            return f"{100 * number:.1f} %"
-        case "number":
-            return f"{number:.3f}"

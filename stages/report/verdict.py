@@ -1,6 +1,6 @@
 """The verdict in three sentences: gains over the baseline, pairs of policies, choice by rewards."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stages.report.estimates import BEST_OF, MEAN
@@ -10,21 +10,12 @@ Metrics = Mapping[str, Any]
 
 
 def sentences(metrics: Metrics) -> list[str]:
-    """Three sentences; without several seeds they say that there is no verdict.
-
-    Args:
-        metrics: as `comparison.compare` returns them.
-    """
-    if len(metrics["seeds"]) == 1:
-        return without_verdict(metrics)
-    return [gains(metrics), pairs(metrics), selection(metrics)]
-
-
-def without_verdict(metrics: Metrics) -> list[str]:
-    """What can be said of one seed."""
+    """Three sentences on the numbers of `comparison.compare`; of one seed there is no verdict."""
+    if len(metrics["seeds"]) > 1:
+        return [gains(metrics), pairs(metrics), selection(metrics)]
     accuracy = {name: one[MEAN]["value"] for name, one in metrics["policies"].items()}
     ranked = sorted(accuracy, key=lambda name: -accuracy[name])
-    listed = join([f"{name} {100 * accuracy[name]:.1f} %" for name in ranked])
+    listed = join(f"{name} {100 * accuracy[name]:.1f} %" for name in ranked)
     return [
         "One seed was trained, so no verdict over seeds is possible.",
         f"In this run mean accuracy is {listed}; another seed may order them otherwise.",
@@ -35,19 +26,24 @@ def without_verdict(metrics: Metrics) -> list[str]:
 def gains(metrics: Metrics) -> str:
     """Each policy against the baseline."""
     baseline, found = metrics["baseline"], metrics["gains"][MEAN]
+    before = metrics["policies"][baseline][MEAN]["value"]
     over = (
         f"Over {len(metrics['seeds'])} seeds and {metrics['num_problems']:,} test problems, "
-        f"{baseline} has a mean accuracy of {percent(metrics['policies'][baseline][MEAN])}"
+        f"{baseline} has a mean accuracy of {100 * before:.1f} %"
     )
     if not found:
         return f"{over}; there is no other policy to compare with it."
-    better, worse, rest = split(found, sorted(found, key=lambda name: -found[name]["value"]))
+    better, worse, rest = split(found, ranked(found))
     kinds = (
         (better, "is significantly better", "are significantly better"),
         (worse, "is significantly worse", "are significantly worse"),
         (rest, "does not differ significantly", "do not differ significantly"),
     )
-    parts = [f"{said(names, found)} {verb(names, *forms)}" for names, *forms in kinds if names]
+    parts = [
+        f"{join(said(name, found[name]) for name in names)} {one if len(names) == 1 else many}"
+        for names, one, many in kinds
+        if names
+    ]
     return f"{over}: {'; '.join(parts)}."
 
 
@@ -60,13 +56,12 @@ def pairs(metrics: Metrics) -> str:
     for name, one in found.items():
         first, _, second = name.partition(" - ")
         if one["significant"]:
-            beaten.setdefault(first, []).append(
-                f"{second} (by {points(one).removeprefix('+')} points)"
-            )
+            gap = points(one).removeprefix("+")
+            beaten.setdefault(first, []).append(f"{second} (by {gap} points)")
     if not beaten:
         return "Among the other policies no pairwise difference is significant."
     told = "; ".join(f"{first} is better than {join(below)}" for first, below in beaten.items())
-    complete = sum(len(below) for below in beaten.values()) == len(found)
+    complete = sum(map(len, beaten.values())) == len(found)
     end = "" if complete else "; no other pairwise difference is significant"
     return f"Among the other policies {told}{end}."
 
@@ -74,32 +69,27 @@ def pairs(metrics: Metrics) -> str:
 def selection(metrics: Metrics) -> str:
     """Choosing among the baseline's samples by rewards, against their majority."""
     n, found = metrics["n"], metrics["selection"][metrics["baseline"]]["over_majority"]
-    better, worse, rest = split(found, sorted(found, key=lambda way: -found[way]["value"]))
+    better, worse, rest = split(found, ranked(found))
     start = f"Against the majority of {n} samples of {metrics['baseline']}"
     if not better and not worse:
         return f"{start}, no way to choose by a reward differs significantly."
-    parts = []
-    if better:
-        parts.append(
-            f"{ways(better, found, n, better[0])} {verb(better, 'is', 'are')} significantly better"
-        )
-    if worse:
-        parts.append(
-            f"{ways(worse, found, n, worse[-1])} {verb(worse, 'is', 'are')} significantly worse"
-        )
+    parts = [
+        f"{ways(names, found, n, most)} {'is' if len(names) == 1 else 'are'} significantly {how}"
+        for names, most, how in ((better, 0, "better"), (worse, -1, "worse"))
+        if names
+    ]
     if rest:
         others = "way does" if len(rest) == 1 else f"{len(rest)} ways do"
         parts.append(f"the other {others} not differ significantly")
     return f"{start}, {'; '.join(parts)}."
 
 
-def ways(names: Sequence[str], found: Metrics, n: int, most: str) -> str:
+def ways(names: Sequence[str], found: Metrics, n: int, most: int) -> str:
     """One or two ways with what they gain; of more their number, and the most extreme."""
-    named = {way: f"the {name(way, n)}" for way in names}
+    listed = [said(f"the {name(way, n)}", found[way]) for way in names]
     if len(names) <= 2:
-        return said(names, found, named)
-    extreme = f"{named[most]} ({points(found[most])} points)"
-    return f"{len(names)} ways to choose by a reward, most of all {extreme},"
+        return join(listed)
+    return f"{len(names)} ways to choose by a reward, most of all {listed[most]},"
 
 
 def name(way: str, n: int | str) -> str:
@@ -107,6 +97,11 @@ def name(way: str, n: int | str) -> str:
     kind, _, reward = way.partition("/")
     by = "own log-probability" if reward == MEAN_LOGPROB else reward
     return f"best of {n} by {by}" if kind == BEST_OF else f"vote weighted by {by}"
+
+
+def ranked(found: Metrics) -> list[str]:
+    """The names of differences, the largest first."""
+    return sorted(found, key=lambda name: -found[name]["value"])
 
 
 def split(found: Metrics, names: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
@@ -117,27 +112,17 @@ def split(found: Metrics, names: Sequence[str]) -> tuple[list[str], list[str], l
     return above, below, [one for one in names if not found[one]["significant"]]
 
 
-def said(names: Sequence[str], found: Metrics, named: Mapping[str, str] | None = None) -> str:
-    """`dpo (+20.1 points) and grpo (+18.0 points)`."""
-    return join([f"{(named or {}).get(one, one)} ({points(found[one])} points)" for one in names])
+def said(name: str, difference: Metrics) -> str:
+    """`dpo (+20.1 points)`."""
+    return f"{name} ({points(difference)} points)"
 
 
-def verb(names: Sequence[str], one: str, many: str) -> str:
-    """The form that agrees with so many subjects."""
-    return one if len(names) == 1 else many
+def points(difference: Metrics) -> str:
+    """In percentage points."""
+    return f"{100 * difference['value']:+.1f}"
 
 
-def join(words: Sequence[str]) -> str:
+def join(words: Iterable[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     *most, last = words
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def percent(interval: Metrics) -> str:
-    """A share, as a percentage."""
-    return f"{100 * interval['value']:.1f} %"
-
-
-def points(interval: Metrics) -> str:
-    """A difference of shares, in percentage points."""
-    return f"{100 * interval['value']:+.1f}"

@@ -10,9 +10,8 @@ from jaxtyping import Bool, Float, Int
 from stages.algorithms.selection.best_of_n import best_of_n, pass_at_k
 from stages.algorithms.selection.votes import UNREADABLE, majority_vote, weighted_vote
 from stages.algorithms.statistics.score_quality import auc
-from stages.records.pools import Completion
+from stages.records.pools import Completion, ProblemResult
 from stages.records.problems import Prompt
-from stages.records.results import ProblemResult
 from stages.rewards import answer_checker
 
 

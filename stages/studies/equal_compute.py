@@ -17,9 +17,8 @@ from jaxtyping import Float
 from stages.algorithms.selection.best_of_n import distinct_cost
 from stages.algorithms.statistics import crossed_means
 from stages.records import pools
-from stages.records.pools import Completion, Score
+from stages.records.pools import Completion, ProblemResult, Score
 from stages.records.problems import Prompt
-from stages.records.results import ProblemResult
 from stages.studies.markdown import rounded
 
 Ids = Sequence[int]

@@ -23,9 +23,8 @@ from stages.models.device import ComputeConfig, setup
 from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.pools import Completion, Score
+from stages.records.pools import Completion, ProblemResult, Score
 from stages.records.problems import Prompt
-from stages.records.results import ProblemResult
 from stages.rows import DATA, PROMPTS
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun

@@ -11,7 +11,7 @@ import pytest
 import report_inputs
 
 from stages import compare
-from stages.report import page, results
+from stages.report import estimates, page
 from stages.report.sections import Folded, Image, Section
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +97,7 @@ def test_other_problems_of_one_seed_are_refused():
     rows = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(rows[:-1]), encoding="utf-8")
     with pytest.raises(ValueError, match="40 of sft and 39 of dpo, seed 1"):
-        results.read(Path("data/evaluations"), ["sft", "dpo"], [0, 1, 2], "sft")
+        estimates.read(Path("data/evaluations"), ["sft", "dpo"], [0, 1, 2], "sft")
 
 
 def test_a_second_run_writes_the_same_bytes_without_a_time_or_a_path():
@@ -133,10 +133,10 @@ def test_every_image_of_the_markdown_is_there():
 
 
 def test_all_that_is_said_is_escaped():
-    image = Image(file="a.svg", alt="<b>")
+    image = Image("a.svg", "<b>")
     Path("a.svg").write_text("<svg/>", encoding="utf-8")
-    inner = Folded(summary="<i>", blocks=["<u>"])
-    html = page.html("<t>", image, ["<v>"], [Section(title="<s>", blocks=[inner])], Path())
+    inner = Folded("<i>", ["<u>"])
+    html = page.html("<t>", image, ["<v>"], [Section("<s>", [inner])], Path())
     for one in ("<b>", "<i>", "<u>", "<t>", "<v>", "<s>"):
         assert one.replace("<", "&lt;").replace(">", "&gt;") in html
         assert one not in html

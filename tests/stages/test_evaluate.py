@@ -13,8 +13,7 @@ from stages.algorithms.selection.best_of_n import best_of_n
 from stages.models.batch import Group
 from stages.models.ensemble import load_scorer
 from stages.records import lines
-from stages.records.pools import Completion, Score
-from stages.records.results import ProblemResult
+from stages.records.pools import Completion, ProblemResult, Score
 from stages.rewards import reward_file
 
 EVALUATION = {"ks": [1, 2], "num_draws": 400, "num_bootstrap": 200, "confidence": 0.95,

@@ -14,8 +14,7 @@ from vllm_installed import needs_vllm
 
 import stages
 from stages.records import lines
-from stages.records.pools import Completion, Score
-from stages.records.results import ProblemResult
+from stages.records.pools import Completion, ProblemResult, Score
 from stages.rows import DATA
 from stages.studies import search
 from stages.studies.search_results import ProblemSearch

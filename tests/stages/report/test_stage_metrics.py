@@ -1,7 +1,7 @@
 import pytest
 import report_inputs
 
-from stages.report import costs
+from stages.report import stage_metrics
 
 POLICY = {
     "parameters": 1000, "trained_parameters": 1000, "body": 800, "output": 150,
@@ -25,13 +25,13 @@ PPO = {
 def test_the_operations_of_a_hand_worked_stage():
     sampled = 2 * (800 * 90 + 150 * 60)
     trained = 6 * (800 * 100 + 150 * 60)
-    found = costs.of_metrics(PPO)
+    found = stage_metrics.cost(PPO)
     assert found["flops"] == sampled + trained + 2 * 800 * 100
     assert (found["generated_tokens"], found["trained_tokens"]) == (60, 60)
 
 
 def test_tokens_that_are_told_for_each_side_are_added():
-    assert costs.of_metrics(
+    assert stage_metrics.cost(
         {"train": {"generated_tokens": 5}, "heldout": {"generated_tokens": 2}, "work": {}}
     ) == {"generated_tokens": 7, "trained_tokens": 0, "flops": 0}
 
@@ -40,9 +40,11 @@ def test_a_row_costs_the_mean_over_seeds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for seed, tokens in enumerate((10, 20, 60)):
         report_inputs.write_json(f"pools/sft/{seed}/metrics.json", {"generated_tokens": tokens})
-    found = costs.of_row(tmp_path / "data/pools/sft", [0, 1, 2])
+    found = stage_metrics.cost_of_row(tmp_path / "data/pools/sft", [0, 1, 2])
     assert found == {"generated_tokens": 30.0, "trained_tokens": 0.0, "flops": 0.0}
-    assert costs.of_row(tmp_path / "data/rewards/rule", [0, 1]) == dict.fromkeys(costs.KINDS, 0.0)
+    assert stage_metrics.cost_of_row(tmp_path / "data/rewards/rule", [0, 1]) == dict.fromkeys(
+        stage_metrics.COSTS, 0.0
+    )
 
 
 def test_what_was_made_for_a_policy_beyond_the_baseline():
@@ -54,8 +56,8 @@ def test_what_was_made_for_a_policy_beyond_the_baseline():
         }
     }
     rows = [f"{table}/{name}" for table, names in plan.items() for name in names]
-    one = {row: dict.fromkeys(costs.KINDS, 1.0) for row in rows}
-    found = costs.of_policies(plan, "sft", one)
+    one = {row: dict.fromkeys(stage_metrics.COSTS, 1.0) for row in rows}
+    found = stage_metrics.costs_of_policies(plan, "sft", one)
     assert {name: cost["rows"] for name, cost in found.items()} == {
         "sft": ["policies/sft"],
         "dpo": ["pools/sft", "pairs/verifier", "policies/dpo"],
@@ -64,3 +66,31 @@ def test_what_was_made_for_a_policy_beyond_the_baseline():
         "second": ["pools/sft", "pairs/verifier", "policies/dpo", "policies/second"],
     }
     assert found["ppo"]["flops"] == pytest.approx(4.0)
+
+
+def test_means_over_seeds_of_what_is_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for seed, share in enumerate((0.5, 0.75)):
+        judged = {"train": {"pairs": 10, "agreement": {"averaged": {"value": share, "low": 0.0}}}}
+        report_inputs.write_json(f"pairs/judge/{seed}/metrics.json", judged)
+        report_inputs.write_json(f"rewards/outcome/{seed}/metrics.json", {"completions": 8})
+    report_inputs.write_json("pairs/half/0/metrics.json", {"train": {"pairs": 1}})
+    plan = {"pairs": {"judge": {}, "half": {}}, "steps": {}, "rewards": {"rule": {}, "outcome": {}}}
+    assert stage_metrics.quality(tmp_path / "data", plan, [0, 1]) == {
+        "pairs": {
+            "judge": {
+                "pairs": {"value": 10.0, "seeds": {"0": 10.0, "1": 10.0}},
+                "agree with the answer checker": {"value": 0.625, "seeds": {"0": 0.5, "1": 0.75}},
+            }
+        },
+        "rewards": {
+            "outcome": {"learned from": {"value": 8.0, "seeds": {"0": 8.0, "1": 8.0}}},
+        },
+    }
+
+
+def test_the_first_place_with_a_number_counts():
+    metrics = {"heldout": {"auc": None, "labels": {"auroc_within_problem": 0.6}}}
+    places = ["heldout/auc", "heldout/labels/auroc_within_problem"]
+    assert stage_metrics.number(metrics, places) == 0.6
+    assert stage_metrics.number({"heldout": 3}, places) is None
