@@ -27,7 +27,7 @@ from stages.params import Params
 from stages.records import pools
 from stages.report import reward_quality
 from stages.report.evaluation_config import Bins, EvaluationConfig
-from stages.rewards import balanced_outcomes, reward_file
+from stages.rewards import balanced_outcomes, reward_file, verifier_labels
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
@@ -68,7 +68,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     device, seed = setup(compute), derive(run.seed, "reward_outcome")
     read = {side: pools.read(row.source, run.seed, side) for side in pools.SIDES}
     judged = {
-        side: [balanced_outcomes.judge(*one) for one in run.track(some, label=f"check {side}")]
+        side: [verifier_labels.judge(*one) for one in run.track(some, label=f"check {side}")]
         for side, some in read.items()
     }
     problems = balanced_outcomes.learned(

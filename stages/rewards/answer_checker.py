@@ -4,24 +4,21 @@ A final answer is stated in one of four ways:
 
     #### 42        \boxed{42}        <answer>42</answer>        The answer is 42.
 
-The last statement of a completion counts, whatever its form and whether or not its
-content can be read: a policy gains nothing by listing several answers. A statement
-that is empty or not closed does not count as one.
+The last statement of a completion counts, whatever its form and whether or not its content can be
+read: a policy gains nothing by listing several answers. A statement that is empty or not closed
+does not count as one.
 
-The cheap rule reads both answers as exact numbers (`number_parsing`) and compares
-them. Only where one of them is no number but a mathematical expression (`\sqrt{2}`,
-`(1, 2)`, `x^2 + 1`) is math-verify asked, in a process of its own with a hard time
-limit (`symbolic_equality`). Nothing that a model wrote is evaluated here.
-
-Against a gold number, unevaluated arithmetic (`48 + 24`) is wrong: the working is
-not the answer. Roots and powers (`\sqrt{16}`, `10^3`) are given to math-verify.
+The cheap rule reads both answers as exact numbers (`number_parsing`) and compares them. Only where
+one of them is no number but a mathematical expression (`\sqrt{2}`, `(1, 2)`, `x^2 + 1`) is
+math-verify asked, in a process of its own with a hard time limit (`symbolic_equality`). Nothing
+that a model wrote is evaluated here. Against a gold number, unevaluated arithmetic (`48 + 24`) is
+wrong: the working is not the answer. Roots and powers (`\sqrt{16}`, `10^3`) go to math-verify.
 
 A policy that only learned to write `#### n` gains much under the `strict` reading and nothing under
 the `lenient` one: side by side they tell a gain in format from a gain in skill. After the strict
 and flexible readings of GSM8K in the Language Model Evaluation Harness (Gao et al. 2024,
 https://doi.org/10.5281/zenodo.12608602); departure: theirs are two patterns that can each be right
-where the other is wrong; here right by the strict reading is right by the checker, and that is
-right by the lenient one.
+where the other is wrong; here what the stricter reading finds right, the laxer one does too.
 """
 
 import re
@@ -196,14 +193,8 @@ def check_rate(num_read: int, unreadable: Sequence[str]) -> float:
     """The share of known-good solutions of which the checker reads a final answer.
 
     A format that the checker does not understand looks like a policy that is always wrong: every
-    reward is 0 and nothing says why. So it is an error, found before any training.
-
-    Args:
-        num_read: solutions with a readable final answer.
-        unreadable: for each of the others, why it was rejected.
-
-    Raises:
-        ValueError: the share is below 90 %, or there is no solution at all.
+    reward is 0 and nothing says why. So a share below 90 % is an error, found before any training.
+    `unreadable` says of each of the others why it was rejected.
     """
     total = num_read + len(unreadable)
     if total == 0:

@@ -181,9 +181,8 @@ class Composition(Params):
 def compose(composition: Composition, answered: Answered, available: Available) -> Judged:
     """What each completion is worth.
 
-    Raises:
-        ValueError: a component raised, or gave NaN, an infinity or the wrong number of values;
-            naming the component and the completion.
+    A component that raises, or gives NaN, an infinity or the wrong number of values, is a
+    ValueError that names the component and the completion.
     """
     # By name: the order of keys in params.yaml is in no hash, so it may change no sum.
     parts = dict(sorted(composition.components.items()))

@@ -113,11 +113,7 @@ MAX_SHOWN = 2000
 
 
 def each(answered: Answered, value: Callable[[Prompt, str], float]) -> Judged:
-    """`value` of each completion.
-
-    Raises:
-        ValueError: `value` raised, or gave no number; naming the completion.
-    """
+    """`value` of each completion; a ValueError names the one for which it gave no number."""
     found: list[float] = []
     for index, text in enumerate(answered.texts):
         try:

@@ -7,8 +7,7 @@ each completion from 1 to 10; here it compares those of a prompt with each other
 `label_judge` asks, and what the embedded model has learned.
 """
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -17,7 +16,7 @@ from pydantic import Field
 from stages.algorithms import judge_readings
 from stages.algorithms.token_advantages import min_credit
 from stages.params import Params
-from stages.rewards.feedback.judging import Prompts
+from stages.rewards.feedback.judging import ENOUGH_ASKED, Prompts
 from stages.rewards.feedback.prompts import Style
 from stages.rewards.judged import Answered, Available, Judged, each
 from stages.sampler import Choice, Chooser
@@ -65,18 +64,11 @@ class Process(Params):
         judged = scored(available)
         rewards, ends = judged.step_rewards, judged.step_ends
         if rewards is None or ends is None:
-            raise ValueError(
-                "it needs a model that scores steps: name a reward of kind process, `on: "
-                "rewards/<name>`"
-            )
+            raise ValueError("it needs a model that scores steps: name a reward of kind process")
         if self.credit == "min":
             rewards, ends = min_credit(rewards, ends)
         paid = torch.where(ends, rewards - self.zero, 0.0)
-        return dataclasses.replace(judged, step_rewards=paid, step_ends=ends)
-
-
-ENOUGH_ASKED = 8
-"""Of so many comparisons without a single verdict, none is bad luck."""
+        return replace(judged, step_rewards=paid, step_ends=ends)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,8 +112,8 @@ class Judge(Params):
         except ValueError as error:
             raise ValueError(
                 f"it compares the completions of a prompt with each other, {error}: set group_size "
-                f"(train_grpo) or samples_per_prompt (train_ppo) to 2 or more, and take a preset "
-                f"with another advantage than greedy_baseline, whose greedy completion is alone"
+                f"(train_grpo) or samples_per_prompt (train_ppo) to 2 or more, and no advantage "
+                f"greedy_baseline, whose greedy completion is alone"
             ) from error
         found, num_read = self.compare(answered, compared, available.judge)
         asked = [one for one in found if one.outcome != "identical"]
@@ -140,19 +132,12 @@ class Judge(Params):
             own = judge_readings.ring_means(number, compared, [(value, value) for value in values])
             return sum(own) / number
 
-        shares = {
-            f"judge/{outcome}": mean([float(one.outcome == outcome) for one in found])
-            for outcome in ("identical", "too_long", "no_answer")
-        }
+        metrics = {"judge/gap": mean([one.gap for one in found])}
+        for outcome in ("identical", "too_long", "no_answer"):
+            metrics[f"judge/{outcome}"] = mean([float(one.outcome == outcome) for one in found])
+        metrics["judge/read_tokens"] = num_read / number
         wins = [(one.p_first, 1 - one.p_first) for one in found]
-        return Judged(
-            totals=judge_readings.ring_means(number, compared, wins),
-            metrics={
-                "judge/gap": mean([one.gap for one in found]),
-                **shares,
-                "judge/read_tokens": num_read / number,
-            },
-        )
+        return Judged(totals=judge_readings.ring_means(number, compared, wins), metrics=metrics)
 
     def compare(
         self, answered: Answered, compared: list[tuple[int, int]], judge: Chooser
@@ -170,11 +155,9 @@ class Judge(Params):
         # Completions repeat each other: the same question is asked once.
         unique = list(dict.fromkeys(message for both in asked if both for message in both))
         choices = dict(zip(unique, judge.choose(unique), strict=True)) if unique else {}
+        same = Comparison(outcome="identical")
         found = [
-            self.verdict(*(choices[one] for one in both))
-            if both
-            else Comparison(outcome="identical")
-            for both in asked
+            self.verdict(choices[both[0]], choices[both[1]]) if both else same for both in asked
         ]
         return found, sum(c.num_prompt_tokens for c in choices.values() if c is not None)
 

@@ -17,41 +17,25 @@ from stages.records.steps import PrefixCount, StepLabels
 from stages.rewards.step_solutions import Solution
 
 Kind = Literal["hard", "soft"]
-
-
 Labelled = tuple[StepLabels, list[PrefixCount]]
 """A solution's row, and the counts of each step but the last; none where labels are the truth."""
-
-
-def label(num_right: int, num_completions: int, kind: Kind) -> float:
-    """The label that `num_right` of `num_completions` make."""
-    return float(num_right > 0) if kind == "hard" else num_right / num_completions
 
 
 def labelled(
     solutions: Iterable[Solution], counts: Iterable[PrefixCount] | None, kind: Kind
 ) -> list[Labelled]:
     """Solutions labelled by the counts of their prefixes; without counts by the truth."""
-    return known(solutions) if counts is None else estimated(solutions, counts, kind)
-
-
-def estimated(
-    solutions: Iterable[Solution], counts: Iterable[PrefixCount], kind: Kind
-) -> list[Labelled]:
-    """Solutions labelled by the counts of their prefixes."""
+    if counts is None:
+        return known(solutions)
     by_prefix = {(count.id, tuple(count.prefix_ids)): count for count in counts}
-    labelled: list[Labelled] = []
-    for solution in solutions:
-        found = [by_prefix[solution.prompt.id, prefix] for prefix in solution.prefixes()]
-        labels = [label(one.num_right, one.num_completions, kind) for one in found]
-        row = _row(
-            solution,
-            [*labels, float(solution.correct)],
-            [*(one.num_completions for one in found), 0],
-            "math_shepherd",
-        )
-        labelled.append((row, found))
-    return labelled
+    rows: list[Labelled] = []
+    for one in solutions:
+        found = [by_prefix[one.prompt.id, prefix] for prefix in one.prefixes()]
+        rates = [count.num_right / count.num_completions for count in found]
+        labels = rates if kind == "soft" else [float(rate > 0) for rate in rates]
+        numbers = [*(count.num_completions for count in found), 0]
+        rows.append((_row(one, [*labels, float(one.correct)], numbers, "math_shepherd"), found))
+    return rows
 
 
 def known(solutions: Iterable[Solution]) -> list[Labelled]:
@@ -60,18 +44,17 @@ def known(solutions: Iterable[Solution]) -> list[Labelled]:
     Raises:
         ValueError: the truth of a problem's steps is not known.
     """
-    labelled: list[Labelled] = []
-    for solution in solutions:
-        if solution.true_labels is None:
+    rows: list[Labelled] = []
+    for one in solutions:
+        if one.true_labels is None:
             raise ValueError(
-                f"problem '{solution.prompt.id}': num_completions 0 asks for true step labels, "
-                f"which only generated word problems have; found the question "
-                f"{solution.prompt.question[:80]!r}. Set num_completions to 1 or more."
+                f"problem '{one.prompt.id}': num_completions 0 asks for true step labels, which "
+                f"only generated word problems have; found the question "
+                f"{one.prompt.question[:80]!r}. Set num_completions to 1 or more."
             )
-        labels = [float(right) for right in solution.true_labels]
-        row = _row(solution, labels, [0] * len(labels), "truth")
-        labelled.append((row, []))
-    return labelled
+        labels = [float(right) for right in one.true_labels]
+        rows.append((_row(one, labels, [0] * len(labels), "truth"), []))
+    return rows
 
 
 def unlabelled(solutions: Iterable[Solution], labelled: Iterable[StepLabels]) -> list[StepLabels]:

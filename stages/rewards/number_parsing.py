@@ -1,8 +1,7 @@
 """Read an answer as an exact number: the cheap rule of the answer checker.
 
-Digits are ASCII only: other scripts' digits, superscripts and the like are not numbers
-here, so no look-alike can pass for the gold answer. Nothing is rounded and nothing of
-the text is evaluated.
+Digits are ASCII only, so no look-alike (other scripts, superscripts) can pass for the gold answer.
+Nothing is rounded and nothing of the text is evaluated.
 """
 
 import re
@@ -75,8 +74,7 @@ def number(text: str) -> Fraction | None:
     match = _NUMBER.fullmatch(tidy(text))
     if match is None or sum(map(str.isdigit, match[0])) > MAX_DIGITS:
         return None
-    factor = _unit_factor(match["tail"])
-    value = _magnitude(match)
+    factor, value = _unit_factor(match["tail"]), _magnitude(match)
     if factor is None or value is None or (match["sign"] and match["sign2"]):
         return None
     negative = (match["sign"] or match["sign2"]) in ("-", "\u2212")
@@ -97,14 +95,13 @@ def _magnitude(match: re.Match[str]) -> Fraction | None:
 
 def _unit_factor(tail: str) -> int | None:
     """What the words after the number multiply it by; None: they are not a unit."""
-    if ")" in tail:
-        return None
     words = _WORD.findall(tail)
-    if not words:
-        return 1 if not re.search(r"[-/²³]", tail) else None
-    if len(words[0]) == 1 and words[0] not in _UNIT_LETTERS:
+    if ")" in tail or (not words and re.search(r"[-/²³]", tail)):
         return None
-    if any(word.lower() in _NOT_UNITS for word in words):
+    if not words:
+        return 1
+    variable = len(words[0]) == 1 and words[0] not in _UNIT_LETTERS
+    if variable or any(word.lower() in _NOT_UNITS for word in words):
         return None
     return _MULTIPLIERS.get(words[0].lower(), 1)
 

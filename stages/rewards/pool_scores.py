@@ -8,17 +8,17 @@ How a process model's scores of steps become one score of a completion is chosen
 solutions (`choose_aggregation`) and frozen in aggregation.json.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pydantic
 from jaxtyping import Float
 
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.algorithms.selection.step_scores import KINDS, Kind
 from stages.algorithms.selection.votes import weighted_vote
+from stages.params import Params
 from stages.records.pools import Completion, Score
 from stages.records.steps import StepLabels
 from stages.rewards import answer_checker
@@ -27,8 +27,7 @@ from stages.rewards.problem_evaluation import PoolScores, answer_of, numbered
 AGGREGATION = "aggregation.json"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Aggregation:
+class Aggregation(Params):
     """The content of `data/rewards/<process reward>/<seed>/aggregation.json`."""
 
     best_of: Kind
@@ -38,9 +37,7 @@ class Aggregation:
 
     def write(self, folder: Path) -> None:
         """Write aggregation.json."""
-        (folder / AGGREGATION).write_text(
-            json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8"
-        )
+        (folder / AGGREGATION).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def read_aggregation(path: Path) -> Aggregation:
@@ -49,23 +46,20 @@ def read_aggregation(path: Path) -> Aggregation:
     Raises:
         ValueError: the file holds something else.
     """
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if not (
-        isinstance(content, dict)
-        and content.keys() == {"best_of", "weighted"}
-        and all(kind in KINDS for kind in content.values())
-    ):
+    content = path.read_text(encoding="utf-8")
+    try:
+        return Aggregation.model_validate_json(content)
+    except pydantic.ValidationError:
         raise ValueError(
             f"{path}: expected `best_of` and `weighted`, each one of {', '.join(KINDS)}, found "
             f"{content!r}. Rerun the reward's stage, which writes this file."
-        )
-    return Aggregation(**content)
+        ) from None
 
 
 UNKNOWN: Kind = "min"
-"""Where no problem has both a right and a wrong solution, so that nothing can be chosen by: a
-solution is as good as its worst step (Zhang et al. 2025, https://arxiv.org/abs/2501.07301, section
-3.4: for scores learned from people, whose files seldom say whether an answer is right)."""
+"""Where no problem has both a right and a wrong solution to choose by: a solution is as good as
+its worst step (Zhang et al. 2025, https://arxiv.org/abs/2501.07301, section 3.4: for scores learned
+from people, whose files seldom say whether an answer is right)."""
 
 
 def read_aggregations(rewards: Path, names: Sequence[str], seed: int) -> dict[str, Aggregation]:
@@ -81,10 +75,7 @@ def choose_aggregation(
     Accuracy is the mean over the problems that have right and wrong solutions: of the solution with
     the highest score among all of the problem's (`best_of`), and of the answer with the largest sum
     of scores (`weighted`). Which kind is best follows what the labels mean (Zhang et al. 2025).
-
-    Args:
-        rows: held-out solutions; those of whose answer nothing is known are left out.
-        scores: of each step of each.
+    Rows of whose answer nothing is known are left out.
     """
     problems: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
@@ -99,12 +90,10 @@ def choose_aggregation(
             continue
         answers = [answer_of("\n".join(rows[number].steps)) for number in own]
         numbers, is_right = numbered(answers, right)
-        for kind, aggregate in KINDS.items():
-            # Products of the same numbers in another order differ by rounding, and are ties.
-            values = np.round([aggregate(scores[number]) for number in own], 9)
-            quality = np.array(right, dtype=np.float64)
+        quality, every = np.array(right, dtype=np.float64), np.arange(len(own))[None]
+        for kind in KINDS:
+            values = aggregated([scores[number] for number in own], kind)
             found["best_of"][kind].append(best_of_n(values, quality, n=len(own)))
-            every = np.arange(len(own))[None]
             found["weighted"][kind].append(weighted_vote(numbers, values, is_right, subsets=every))
     if not found["best_of"][UNKNOWN]:
         return Aggregation(best_of=UNKNOWN, weighted=UNKNOWN), {}
@@ -112,10 +101,8 @@ def choose_aggregation(
         use: {kind: round(float(np.mean(values)), 6) for kind, values in of_kind.items()}
         for use, of_kind in found.items()
     }
-    choice: dict[str, Kind] = {
-        use: max(KINDS, key=of_kind.__getitem__) for use, of_kind in accuracy.items()
-    }
-    return Aggregation(best_of=choice["best_of"], weighted=choice["weighted"]), accuracy
+    best: dict[str, Kind] = {use: max(KINDS, key=accuracy[use].__getitem__) for use in found}
+    return Aggregation(**best), accuracy
 
 
 MEAN_LOGPROB, FORMAT, LONGEST, SHORTEST = "mean_logprob", "format", "longest", "shortest"
@@ -135,10 +122,7 @@ def by_scorer(
     the samples were drawn from; to choose by it: Chen et al. 2021
     (https://arxiv.org/abs/2107.03374), section 3.3.
 
-    Args:
-        pool: a problem's completions.
-        rows: their scores in the same order.
-        aggregations: of each process model, how the scores of steps become one.
+    `rows` are in the order of `pool`; `aggregations` are those of process models.
 
     Raises:
         ValueError: a reward has the name of what needs none.
@@ -155,8 +139,7 @@ def by_scorer(
     for name in rows[0].steps:
         steps, chosen = [row.steps[name] for row in rows], aggregations[name]
         found[name] = PoolScores(
-            values=aggregated(steps, KINDS[chosen.best_of]),
-            weights=aggregated(steps, KINDS[chosen.weighted]),
+            values=aggregated(steps, chosen.best_of), weights=aggregated(steps, chosen.weighted)
         )
     texts = [row.completion for row in pool]
     kept = {text: float(answer_checker.has_format(text)) for text in dict.fromkeys(texts)}
@@ -170,12 +153,10 @@ def by_scorer(
     return found
 
 
-def aggregated(
-    steps: Sequence[Sequence[float]], aggregate: Callable[[Sequence[float]], float]
-) -> Float[np.ndarray, " sample"]:
+def aggregated(steps: Sequence[Sequence[float]], kind: Kind) -> Float[np.ndarray, " sample"]:
     """The scores of each completion's steps as one."""
     # Products of the same numbers in another order differ by rounding, and are ties.
-    return _rounded([aggregate(one) for one in steps])
+    return _rounded([KINDS[kind](one) for one in steps])
 
 
 def _rounded(values: Sequence[float]) -> Float[np.ndarray, " sample"]:

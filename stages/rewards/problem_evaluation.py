@@ -1,7 +1,7 @@
 """Judge the completions of one problem and compute its expected accuracies."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +30,6 @@ class Reading:
     """What is read from a completion."""
 
     answer: str | None
-    """As `answer_of`."""
     right: bool
     strictly_right: bool
     leniently_right: bool
@@ -62,7 +61,7 @@ def evaluate(
     Args:
         prompt: the problem with its gold answer.
         pool: its N sampled completions.
-        greedy: its greedy completion.
+        greedy: its greedy one.
         scores: what `pool` can be chosen by.
         ks: how many samples are drawn from the pool, each at most N.
         orders: random orders of the pool, whose beginnings are the subsets that votes by weight
@@ -74,11 +73,10 @@ def evaluate(
     *found, of_greedy = (readings[text] for text in texts)
     right, answers = [one.right for one in found], [one.answer for one in found]
     quality = np.array(right, dtype=np.float64)
+    votes = majority(answers, right, ks=ks).tolist()
     at: dict[str, dict[str, float]] = {
         "pass": {str(n): pass_at_k(len(pool), sum(right), k=n) for n in ks},
-        "majority": {
-            str(n): float(vote) for n, vote in zip(ks, majority(answers, right, ks=ks), strict=True)
-        },
+        "majority": {str(n): vote for n, vote in zip(ks, votes, strict=True)},
     }
     numbers, answer_is_right = numbered(answers, right)
     for name, one in scores.items():
@@ -88,7 +86,11 @@ def evaluate(
                 str(n): weighted_vote(numbers, one.weights, answer_is_right, subsets=orders[:, :n])
                 for n in ks
             }
-    verdicts, in_format = np.array(right), np.array([one.has_format for one in found])
+    verdicts, kept = np.array(right), np.array([one.has_format for one in found])
+
+    def share(counted: Iterable[bool]) -> float:
+        return sum(counted) / len(pool)
+
     return ProblemResult(
         id=prompt.id,
         num_samples=len(pool),
@@ -97,17 +99,15 @@ def evaluate(
         greedy_correct=of_greedy.right,
         greedy_strict=of_greedy.strictly_right,
         greedy_lenient=of_greedy.leniently_right,
-        mean_accuracy=sum(right) / len(pool),
-        mean_strict=sum(one.strictly_right for one in found) / len(pool),
-        mean_lenient=sum(one.leniently_right for one in found) / len(pool),
+        mean_accuracy=share(right),
+        mean_strict=share(one.strictly_right for one in found),
+        mean_lenient=share(one.leniently_right for one in found),
         accuracy_at=at,
         auc={name: auc(one.values, verdicts) for name, one in scores.items()},
-        auc_in_format={
-            name: auc(one.values[in_format], verdicts[in_format]) for name, one in scores.items()
-        },
-        readable_rate=sum(answer is not None for answer in answers) / len(pool),
-        format_rate=sum(one.has_format for one in found) / len(pool),
-        truncation_rate=sum(row.finish_reason == "length" for row in pool) / len(pool),
+        auc_in_format={n: auc(one.values[kept], verdicts[kept]) for n, one in scores.items()},
+        readable_rate=share(answer is not None for answer in answers),
+        format_rate=share(one.has_format for one in found),
+        truncation_rate=share(row.finish_reason == "length" for row in pool),
         mean_tokens=sum(len(row.completion_ids) for row in pool) / len(pool),
     )
 
@@ -120,10 +120,9 @@ def majority(
     Answers are grouped by value, without a look at the gold answer: the vote has none either.
     """
     sizes = Counter(answer for answer in answers if answer is not None)
-    right_answers = {answer for answer, is_right in zip(answers, right, strict=True) if is_right}
     return majority_vote(
         np.array(list(sizes.values()), dtype=np.int64),
-        np.array([answer in right_answers for answer in sizes], dtype=np.bool_),
+        _are_right(sizes, answers, right),
         num_unreadable=answers.count(None),
         ns=list(ks),
     )
@@ -141,11 +140,14 @@ def numbered(
         UNREADABLE if answer is None else numbers.setdefault(answer, len(numbers))
         for answer in answers
     ]
-    answer_is_right = np.zeros(len(numbers), dtype=np.bool_)
-    for number, is_right in zip(found, right, strict=True):
-        if is_right and number != UNREADABLE:
-            answer_is_right[number] = True
-    return np.array(found, dtype=np.int64), answer_is_right
+    return np.array(found, dtype=np.int64), _are_right(numbers, answers, right)
+
+
+def _are_right(
+    different: Iterable[str], answers: Sequence[str | None], right: Sequence[bool]
+) -> Bool[np.ndarray, " answer"]:
+    of_right = {answer for answer, is_right in zip(answers, right, strict=True) if is_right}
+    return np.array([answer in of_right for answer in different], dtype=np.bool_)
 
 
 def answer_of(completion: str) -> str | None:
@@ -156,9 +158,5 @@ def answer_of(completion: str) -> str | None:
 
 def accuracy(problems: Sequence[tuple[Prompt, Sequence[Completion]]]) -> float:
     """The share of right samples, over all problems."""
-    right = [
-        answer_checker.is_correct(row.completion, prompt.answer)
-        for prompt, pool in problems
-        for row in pool
-    ]
-    return sum(right) / len(right)
+    rows = [(row.completion, prompt.answer) for prompt, pool in problems for row in pool]
+    return sum(answer_checker.is_correct(*row) for row in rows) / len(rows)

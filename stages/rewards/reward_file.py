@@ -68,10 +68,7 @@ class RewardFile(Params):
                 f"{' or '.join(sorted(wanted))}, found {self.model}"
             )
         if "process" in parts.kinds() and self.model != "process":
-            raise ValueError(
-                f"a component of kind process pays for steps: expected model process, found "
-                f"{self.model}"
-            )
+            raise ValueError(f"components of kind process ask a model process, found {self.model}")
         if parts.needs_own() and self.own is None:
             raise ValueError(
                 "a component of kind own calls a function of yours: name its file, as `on: own/..`"
@@ -83,17 +80,15 @@ def of_model(
     kind: Literal["preference", "outcome", "process"], aggregate: Aggregate | None = None
 ) -> RewardFile:
     """A reward that is what its model says: a score of each completion, or of each of its steps."""
-    value = {"kind": "process", "credit": "sum", "zero": 0.5}
-    name = "steps"
-    if kind != "process":
-        name, value = "score", {"kind": "scorer"}
+    name, value = "score", {"kind": "scorer"}
+    if kind == "process":
+        name, value = "steps", {"kind": "process", "credit": "sum", "zero": 0.5}
     part = {"value": value, "weight": 1.0, "cap": None, "normalise": {"kind": "none"}}
+    whole = {"components": {name: part}, "combine": {"kind": "sum"}}
     return RewardFile(
         kind=kind,
         model="process" if kind == "process" else "reward",
-        composition=Composition.model_validate(
-            {"components": {name: part}, "combine": {"kind": "sum"}}
-        ),
+        composition=Composition.model_validate(whole),
         aggregate=aggregate or MEAN,
         own=None,
         own_digest=None,
@@ -101,11 +96,7 @@ def of_model(
 
 
 def check_source(composition: Composition, on: str) -> None:
-    """Refuse a rule's word `on` that does not name what its components ask, or asks for nothing.
-
-    Raises:
-        ValueError: so it is.
-    """
+    """Raise a ValueError if a rule's word `on` is not what its components ask, or `prompts`."""
     scored = bool(composition.kinds() & {"scorer", "process"})
     for prefix, needed in {OWN: composition.needs_own(), OTHER: scored}.items():
         if needed != on.startswith(prefix):
@@ -117,16 +108,11 @@ def check_source(composition: Composition, on: str) -> None:
 
 def write(folder: Path, content: RewardFile) -> None:
     """Write `reward.json` into a reward's folder."""
-    text = content.model_dump_json(indent=2)
-    (folder / NAME).write_text(text + "\n", encoding="utf-8")
+    (folder / NAME).write_text(content.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def read(folder: Path) -> RewardFile:
-    """The reward of a folder `data/rewards/<name>`.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The reward of a folder `data/rewards/<name>`."""
     path = folder / NAME
     if not path.is_file():
         raise ValueError(
@@ -147,7 +133,6 @@ def model(folder: Path, seed: int) -> Path:
     return folder / str(seed) / "model"
 
 
-PACKAGE = "stages.rewards.own"
 WORD = re.compile(r"[a-z][a-z0-9_]*")
 """What a file may be called, so that Python can import it."""
 
@@ -156,12 +141,8 @@ def load_own(word: str) -> Callable[[Prompt, str], float]:
     """The function `reward` of stages/rewards/own/<word>.py.
 
     That file, and what it imports of `stages`, are dependencies of the rows that name it.
-
-    Raises:
-        ValueError: there is no such file or no such function in it.
     """
-    name = f"{PACKAGE}.{word}"
-    file = name.replace(".", "/") + ".py"
+    name, file = f"stages.rewards.own.{word}", f"stages/rewards/own/{word}.py"
     if not WORD.fullmatch(word):
         raise ValueError(
             f"expected the name of a file in stages/rewards/own/ (lower-case letters, digits and "

@@ -3,21 +3,18 @@
 The truth of each step of an answer to a generated word problem follows from its question alone. A
 step is right when the solution up to and including it is free of errors:
 
-- A line of working, `a + b = c`, is right when it carries out the next move of the question on
-  the value so far, with the right result. White space does not count, and `b + a = c` is the
-  same sum (so with `*`). Gains and losses may change places, as long as none passes a "times":
-  that is another order of one sum. A move that is skipped, repeated or joined with another
-  makes the line wrong.
-- A line that states the final answer is right when that is the answer, by the answer checker.
-  It need not say how: an answer without working, or with the last moves done in one's head, has
-  no error in it; so the one step of a guess is right exactly when the guess is.
+- A line of working, `a + b = c`, is right when it carries out the next move of the question on the
+  value so far, with the right result. White space does not count, and `b + a = c` is the same sum
+  (so with `*`). Gains and losses may change places, as long as none passes a "times". A move that
+  is skipped, repeated or joined with another makes the line wrong.
+- A line that states the final answer is right when that is the answer, by the answer checker. It
+  need not say how: so the one step of a guess is right exactly when the guess is.
 - Any other line is wrong (words, a sum broken off), and so is a line after the answer.
-- A step of several lines is right when all of them are; one without any is as right as the
-  step before it.
+- A step of several lines is right when all are; one without any is as right as the step before it.
 - Whatever follows a wrong step is wrong: it builds on an error.
 
-So a solution with the right answer may have wrong steps, but not the reverse: if all are
-right and the last states an answer, the answer is right.
+So a solution with the right answer may have wrong steps, but not the reverse: if all are right and
+the last states an answer, the answer is right.
 """
 
 import re
@@ -25,10 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from stages.records.pools import Completion
+from stages.records.pools import Completion, distinct
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
-from stages.rewards.verifier_labels import distinct
 from stages.sources import word_problems
 from stages.sources.word_problems import Move
 
@@ -42,40 +38,22 @@ def split_steps(
     even if that token goes on beyond it (`\n\nSo`): a token is never cut in two, and nothing is
     tokenised again. A step of white space alone belongs to the step before it; at the very
     start, where there is none, to the one that follows. So does the end-of-sequence token,
-    whose text is empty, where it stands alone behind a separator.
-
-    Args:
-        token_ids: a completion as sampled.
-        decode: tokens to text without special tokens.
-        separator: what stands between two steps, for example a newline.
-
-    Raises:
-        ValueError: the separator is empty.
+    whose text is empty (`decode` leaves special tokens out), where it stands alone.
     """
-    if not separator:
-        raise ValueError(
-            "expected a separator of at least one character between steps, found an empty one: "
-            r'set `separator`, for example "\n"'
-        )
+    assert separator, "expected at least one character between steps"
     steps: list[list[int]] = []
     current: list[int] = []
-    for token_id in token_ids:
+    for place, token_id in enumerate(token_ids, 1):
         current.append(token_id)
         text = decode(current)
         # At the start nothing stands before a blank step: it waits for the text that follows.
-        if separator in (text if steps else text.lstrip()):
-            _close(steps, current, text)
+        if separator in (text if steps else text.lstrip()) or place == len(token_ids):
+            if steps and not text.strip():
+                steps[-1] += current
+            else:
+                steps.append(current)
             current = []
-    if current:
-        _close(steps, current, decode(current))
     return steps
-
-
-def _close(steps: list[list[int]], ids: list[int], text: str) -> None:
-    if steps and not text.strip():
-        steps[-1] += ids
-    else:
-        steps.append(ids)
 
 
 _SUM = re.compile(r"(-?\d{1,9})([-+*])(\d{1,9})=(-?\d{1,9})", re.ASCII)
@@ -108,27 +86,18 @@ def step_truth(question: str, steps: Sequence[str]) -> list[bool] | None:
     return right
 
 
-def first_error(right: Sequence[bool]) -> int:
-    """The first step that is not right, from 0; -1 where all are."""
-    return next((index for index, one in enumerate(right) if not one), -1)
-
-
 def _carried_out(line: str, value: int, todo: Sequence[Move]) -> int | None:
     """Which of the moves to do `line` carries out on `value` rightly, None when it does not."""
     found = _SUM.fullmatch("".join(line.split()))
     if found is None:
         return None
-    operator, result = found[2], int(found[4])
-    left, right = int(found[1]), int(found[3])
-    operands = [(left, right), (right, left)] if operator in "+*" else [(left, right)]
+    left, right, result = (int(found[group]) for group in (1, 3, 4))
+    operands = [(left, right), (right, left)] if found[2] in "+*" else [(left, right)]
     for index, move in enumerate(todo):
         if index > 0 and "*" in (move.operator, todo[0].operator):
             break
-        if (
-            operator == move.operator
-            and (value, move.operand) in operands
-            and result == move.result(value)
-        ):
+        same = found[2] == move.operator and (value, move.operand) in operands
+        if same and result == move.result(value):
             return index
     return None
 
@@ -150,8 +119,7 @@ class Solution:
 
     def prefixes(self) -> list[tuple[int, ...]]:
         """The tokens up to and including each step but the last: those that can be completed."""
-        whole = accumulate(self.step_ids, lambda before, step: before + step)
-        return [tuple(prefix) for prefix in whole][:-1]
+        return [tuple(prefix) for prefix in accumulate(self.step_ids)][:-1]
 
 
 def choose_solutions(
@@ -166,9 +134,8 @@ def choose_solutions(
     """
     chosen = []
     for prompt, pool in problems:
-        different = distinct([row for row in pool if row.finish_reason == "stop"])
         # In the order of the draws: any other would favour the rare ones or the common ones.
-        different.sort(key=lambda row: row.index)
+        different, _ = distinct([row for row in pool if row.finish_reason == "stop"])
         chosen += [solution(prompt, row, decode, separator) for row in different[:max_per_problem]]
     return chosen
 
@@ -179,12 +146,8 @@ def finished(
     separator: str,
 ) -> list[Solution]:
     """Every completion that ended by itself, equal ones each for itself: as the policy samples."""
-    return [
-        solution(prompt, row, decode, separator)
-        for prompt, pool in problems
-        for row in pool
-        if row.finish_reason == "stop"
-    ]
+    rows = [(prompt, row) for prompt, pool in problems for row in pool]
+    return [solution(*one, decode, separator) for one in rows if one[1].finish_reason == "stop"]
 
 
 def prefixes(solutions: Iterable[Solution]) -> Iterator[tuple[Prompt, tuple[int, ...]]]:

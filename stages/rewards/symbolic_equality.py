@@ -1,9 +1,9 @@
 """Equality of mathematical expressions by math-verify, in a process with a hard time limit.
 
-math-verify times itself with signals, which fails off the main thread, and can hang
-without them. So it runs in one persistent worker process: waited for with a wall-clock
-limit, killed when it is late, started again when next needed. A check that is late or
-fails counts as unequal, is logged, and is counted in `counts`: it is never silent.
+math-verify times itself with signals, which fails off the main thread, and can hang without them.
+So it runs in one persistent worker process: waited for with a wall-clock limit, killed when it is
+late, started again when next needed. A check that is late or fails counts as unequal, is logged,
+and is counted in `counts`: it is never silent.
 
 The worker is this file run as a program, so it imports nothing of the project: one JSON request a
 line in, one answer a line out. Its memory is limited, and the kernel kills it when one check
@@ -74,8 +74,7 @@ class _Verifier:
                 "math-verify failed, counted as unequal (%d of %d checks so far): %.80r against "
                 "%.80r: %s", counts.errors, counts.checks, answer, gold, reply["error"],
             )  # fmt: skip
-            return False
-        return bool(reply["equal"])
+        return bool(reply.get("equal"))
 
     def running_worker(self) -> subprocess.Popen[bytes]:
         if self.worker is not None and self.worker.poll() is None:

@@ -30,10 +30,7 @@ class Stated(Params):
 
 
 def is_boxed(text: str) -> bool:
-    r"""Whether `\boxed{...}` is the one answer that `text` states, and can be read.
-
-    Several boxes, or a box beside `#### n`, are a list of answers and count as none.
-    """
+    r"""Whether `text` states one readable answer, in `\boxed{...}`; a list of several is none."""
     return text.count("\\boxed") == 1 and "\\boxed{" in text and states_one_answer(text)
 
 

@@ -26,15 +26,34 @@ from stages.rewards import answer_checker
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class JudgedPool:
+    """One problem's completions with what the answer checker says of them."""
+
+    prompt: Prompt
+    right: list[Completion]
+    """Their final answer is right; a completion that was cut after it is, too."""
+    wrong: list[Completion]
+
+
+def judge(prompt: Prompt, pool: Sequence[Completion]) -> JudgedPool:
+    """The verdicts on one problem's completions."""
+    sides: dict[bool, list[Completion]] = {True: [], False: []}
+    for row in pool:
+        sides[answer_checker.is_correct(row.completion, prompt.answer)].append(row)
+    return JudgedPool(prompt=prompt, right=sides[True], wrong=sides[False])
+
+
+def distinct(rows: Sequence[Completion]) -> list[Completion]:
+    """The first of each group of completions with the same tokens."""
+    return list({tuple(row.completion_ids): row for row in reversed(rows)}.values())[::-1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledPairs:
     """What one problem's pool gave."""
 
     preferences: list[Preference]
-    num_right: int
-    """Completions whose answer is right."""
-    num_finished: int
-    """Those of them that ended by themselves."""
-    num_wrong: int
+    judged: JudgedPool
 
 
 def label_pairs(
@@ -46,30 +65,27 @@ def label_pairs(
     the length limit. A right completion that was cut is neither: chosen, it would teach
     not to stop; rejected, that its answer is wrong. Equal completions count once.
     """
-    verdicts = [answer_checker.is_correct(row.completion, prompt.answer) for row in pool]
-    right = [row for row, correct in zip(pool, verdicts, strict=True) if correct]
-    wrong = [row for row, correct in zip(pool, verdicts, strict=True) if not correct]
-    finished = [row for row in right if row.finish_reason == "stop"]
-    pairs = draw_pairs(distinct(finished), distinct(wrong), max_pairs=max_pairs, seed=seed)
-    preferences = [
-        Preference(
-            id=prompt.id,
-            prompt=prompt.prompt,
-            prompt_ids=prompt.prompt_ids,
-            chosen=chosen.completion,
-            chosen_ids=chosen.completion_ids,
-            rejected=rejected.completion,
-            rejected_ids=rejected.completion_ids,
-            probability=1.0,
-            source=source,
-        )
-        for chosen, rejected in pairs
-    ]
-    return LabelledPairs(
-        preferences=preferences,
-        num_right=len(right),
-        num_finished=len(finished),
-        num_wrong=len(wrong),
+    judged = judge(prompt, pool)
+    finished = [row for row in judged.right if not _is_cut(row)]
+    pairs = draw_pairs(distinct(finished), distinct(judged.wrong), max_pairs=max_pairs, seed=seed)
+    made = [preference(prompt, *pair, probability=1.0, source=source) for pair in pairs]
+    return LabelledPairs(preferences=made, judged=judged)
+
+
+def preference(
+    prompt: Prompt, chosen: Completion, rejected: Completion, *, probability: float, source: str
+) -> Preference:
+    """A pair of completions of a problem as a row."""
+    return Preference(
+        id=prompt.id,
+        prompt=prompt.prompt,
+        prompt_ids=prompt.prompt_ids,
+        chosen=chosen.completion,
+        chosen_ids=chosen.completion_ids,
+        rejected=rejected.completion,
+        rejected_ids=rejected.completion_ids,
+        probability=probability,
+        source=source,
     )
 
 
@@ -79,18 +95,26 @@ def summarise_pairs(labelled: Sequence[LabelledPairs]) -> dict[str, int | float]
     `problems_right_only_cut` have no pair because every right completion was cut.
     """
     pairs = [pair for problem in labelled for pair in problem.preferences]
+    pools = [one.judged for one in labelled]
+    both = [pool.right for pool in pools if pool.right and pool.wrong]
     return {
         "problems": len(labelled),
         "problems_with_pairs": sum(bool(one.preferences) for one in labelled),
-        "problems_all_correct": sum(one.num_wrong == 0 for one in labelled),
-        "problems_all_wrong": sum(one.num_right == 0 for one in labelled),
-        "problems_right_only_cut": sum(
-            one.num_wrong > 0 and one.num_right > 0 and one.num_finished == 0 for one in labelled
-        ),
+        "problems_all_correct": sum(not pool.wrong for pool in pools),
+        "problems_all_wrong": sum(not pool.right for pool in pools),
+        "problems_right_only_cut": sum(all(map(_is_cut, right)) for right in both),
         "pairs": len(pairs),
         "mean_length_chosen": _mean([len(pair.chosen_ids) for pair in pairs]),
         "mean_length_rejected": _mean([len(pair.rejected_ids) for pair in pairs]),
     }
+
+
+def _is_cut(row: Completion) -> bool:
+    return row.finish_reason == "length"
+
+
+def _mean(lengths: Sequence[int]) -> float:
+    return round(sum(lengths) / len(lengths), 4) if lengths else 0.0
 
 
 def draw_pairs(
@@ -114,27 +138,29 @@ def draw_pairs(
     ]
 
 
-def distinct(rows: Sequence[Completion]) -> list[Completion]:
-    """The first of each group of completions with the same tokens."""
-    return list({tuple(row.completion_ids): row for row in reversed(rows)}.values())[::-1]
+def flip_labels(pairs: Sequence[Preference], percent: int, seed: int) -> list[Preference]:
+    """The pairs in their order, `percent` of 100 with the label p turned into 1 - p.
 
-
-def _mean(lengths: Sequence[int]) -> float:
-    return round(sum(lengths) / len(lengths), 4) if lengths else 0.0
+    An exact number, halves rounded up. The pairs flipped are the first of one order drawn from
+    `seed`, so those of 10 per cent are among those of 25: a curve over noise adds, never redraws.
+    """
+    order = np.random.default_rng(seed).permutation(len(pairs))
+    wrong = set(order[: (len(pairs) * percent + 50) // 100].tolist())
+    return [
+        dataclasses.replace(pair, probability=1 - pair.probability) if number in wrong else pair
+        for number, pair in enumerate(pairs)
+    ]
 
 
 def select_demonstrations(
     prompt: Prompt, pool: Sequence[Completion], *, max_kept: int, seed: int
 ) -> list[Demonstration]:
-    """At most `max_kept` demonstrations of one problem, in the order of the pool.
+    """At most `max_kept` demonstrations of one problem.
 
     A completion that was cut is left out, right or not: it would teach not to stop.
     """
-    right = [
-        row
-        for row in distinct([row for row in pool if row.finish_reason == "stop"])
-        if answer_checker.is_correct(row.completion, prompt.answer)
-    ]
+    finished = distinct([row for row in pool if not _is_cut(row)])
+    right = judge(prompt, finished).right
     if len(right) > max_kept:
         right = sorted(random.Random(seed).sample(right, max_kept), key=lambda row: row.index)
     return [
@@ -157,29 +183,7 @@ def summarise_demonstrations(
     kept = sum(len(rows) for rows in selected)
     return {
         "problems": len(selected),
-        "problems_with_any": sum(bool(rows) for rows in selected),
+        "problems_with_any": sum(map(bool, selected)),
         "kept": kept,
         "share": round(kept / num_completions, 6),
     }
-
-
-def flip_labels(pairs: Sequence[Preference], percent: int, seed: int) -> list[Preference]:
-    """The pairs in their order, `percent` of 100 with the label p turned into 1 - p.
-
-    An exact number, halves rounded up. The pairs flipped are the first of one order drawn from
-    `seed`, so those of 10 per cent are among those of 25: a curve over noise adds, never redraws.
-
-    Raises:
-        ValueError: `percent` is not one.
-    """
-    if not 0 <= percent <= 100:
-        raise ValueError(
-            f"expected a whole per cent of labels to flip, 0 to 100, found {percent}: change "
-            f"`flip_percent` of the preset"
-        )
-    order = np.random.default_rng(seed).permutation(len(pairs))
-    wrong = set(order[: (len(pairs) * percent + 50) // 100].tolist())
-    return [
-        dataclasses.replace(pair, probability=1 - pair.probability) if number in wrong else pair
-        for number, pair in enumerate(pairs)
-    ]

@@ -34,8 +34,7 @@ ATTACKS = {
 answer it is part of, ``{other}`` the other one."""
 
 CONTROL = "That is all."
-"""Appended in the same way without asking for anything: how often a verdict flips because of any
-words at all."""
+"""Appended without asking for anything: how often any words at all flip a verdict."""
 
 
 def attacked(completion: str, attack: str, own: str, other: str) -> str:

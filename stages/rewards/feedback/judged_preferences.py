@@ -12,6 +12,7 @@ from stages.records.preferences import Preference, Verdict
 from stages.rewards import answer_checker
 from stages.rewards.feedback.judging import LabelRule, Pair
 from stages.rewards.feedback.prompts import Style
+from stages.rewards.verifier_labels import preference
 
 
 class JudgePreset(Params):
@@ -33,11 +34,7 @@ class JudgePreset(Params):
 def preferences(
     asked: Sequence[Pair], verdicts: Sequence[Verdict], rule: LabelRule
 ) -> list[Preference]:
-    """One preference for each verdict that was not dropped; A is chosen where P(A) >= 1/2.
-
-    Raises:
-        ValueError: not a single one is left.
-    """
+    """One preference for each verdict that was not dropped; A is chosen where P(A) >= 1/2."""
     found: list[Preference] = []
     for pair, verdict in zip(asked, verdicts, strict=True):
         if verdict.dropped is not None or verdict.probability is None:
@@ -45,18 +42,9 @@ def preferences(
         a_wins = verdict.probability >= 0.5
         chosen, rejected = (pair.a, pair.b) if a_wins else (pair.b, pair.a)
         p_chosen = verdict.probability if a_wins else 1.0 - verdict.probability
+        probability = round(rule.probability(p_chosen), 7)
         found.append(
-            Preference(
-                id=pair.prompt.id,
-                prompt=pair.prompt.prompt,
-                prompt_ids=pair.prompt.prompt_ids,
-                chosen=chosen.completion,
-                chosen_ids=chosen.completion_ids,
-                rejected=rejected.completion,
-                rejected_ids=rejected.completion_ids,
-                probability=round(rule.probability(p_chosen), 7),
-                source="ai",
-            )
+            preference(pair.prompt, chosen, rejected, probability=probability, source="ai")
         )
     if not found:
         reasons = dict(Counter(verdict.dropped for verdict in verdicts))

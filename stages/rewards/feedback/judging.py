@@ -7,7 +7,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -40,7 +40,7 @@ def draw_pairs(
 
 
 CHUNK = 512
-"""Pairs judged at once: enough to fill an engine's batches, few enough for progress to be seen."""
+"""Pairs judged at once: they fill an engine's batches, and progress is seen."""
 ENOUGH_ASKED = 8
 """Of so many pairs without a single verdict, none is bad luck."""
 DECIMALS = 6
@@ -131,25 +131,16 @@ class Prompts:
 
 
 def pairs(
-    problems: Sequence[tuple[Prompt, list[Completion]]],
-    prompts: Prompts,
-    *,
-    max_pairs: int,
-    seed: int,
+    problems: Iterable[tuple[Prompt, list[Completion]]], prompts: Prompts, max_pairs: int, seed: int
 ) -> list[Pair]:
     """What is to be judged; a function of the seed and each problem's own pool."""
-    return [
-        Pair(
-            prompt=prompt,
-            a=a,
-            b=b,
-            principle=prompts.draw_principle(derive(seed, "principle", prompt.id, number)),
-        )
-        for prompt, pool in problems
-        for number, (a, b) in enumerate(
-            draw_pairs(pool, max_pairs=max_pairs, seed=derive(seed, "pairs", prompt.id))
-        )
-    ]
+    found: list[Pair] = []
+    for prompt, pool in problems:
+        drawn = draw_pairs(pool, max_pairs=max_pairs, seed=derive(seed, "pairs", prompt.id))
+        for number, (a, b) in enumerate(drawn):
+            principle = prompts.draw_principle(derive(seed, "principle", prompt.id, number))
+            found.append(Pair(prompt=prompt, a=a, b=b, principle=principle))
+    return found
 
 
 def chunks(asked: Sequence[Pair]) -> list[Sequence[Pair]]:
@@ -158,16 +149,11 @@ def chunks(asked: Sequence[Pair]) -> list[Sequence[Pair]]:
 
 
 def judge(
-    chooser: Chooser,
-    parts: Iterable[Sequence[Pair]],
-    prompts: Prompts,
-    rule: LabelRule,
-    split: str,
+    chooser: Chooser, parts: Iterable[Sequence[Pair]], prompts: Prompts, rule: LabelRule, split: str
 ) -> tuple[list[Verdict], Counter[str]]:
     """The verdict on each pair, and what they cost (`sampler.tokens`).
 
-    Raises:
-        ValueError: not one of the first part is answered; the others are not asked then.
+    If not one of the first part is answered, a ValueError says so before the others are asked.
     """
     verdicts: list[Verdict] = []
     cost: Counter[str] = Counter()
@@ -176,10 +162,8 @@ def judge(
         both = [prompts.both(*of, one.principle) for of, one in zip(texts, part, strict=True)]
         choices = chooser.choose(list(itertools.chain(*both)))
         cost += tokens(choices)
-        said = [
-            _verdict(pair, forward, backward, prompts, rule, split)
-            for pair, forward, backward in zip(part, choices[::2], choices[1::2], strict=True)
-        ]
+        answers = zip(part, choices[::2], choices[1::2], strict=True)
+        said = [_verdict(*one, prompts, rule, split) for one in answers]
         if not verdicts:
             _check_answered(said, choices, rule)
         verdicts += said
@@ -216,28 +200,26 @@ def _verdict(
     rule: LabelRule,
     split: str,
 ) -> Verdict:
-    said: dict[str, float | str | None] = dict.fromkeys(
-        ("p12", "p21", "gap", "probability", "option_mass")
-    )
-    if forward is None or backward is None:
-        said["dropped"] = "too_long"
-    else:
-        p12, p21 = (round(one.probabilities[0], DECIMALS) for one in (forward, backward))
-        mass = round(min(forward.mass, backward.mass), DECIMALS)
-        said |= {
-            "p12": p12,
-            "p21": p21,
-            "gap": round(judge_readings.order_gap(p12, p21), DECIMALS),
-            "probability": round(judge_readings.soft_label(p12, p21), DECIMALS + 1),
-            "option_mass": mass,
-            "dropped": rule.reason_to_drop(p12, p21, mass),
-        }
-    return Verdict(
+    unread = Verdict(
         split=split,
         id=pair.prompt.id,
         index_a=pair.a.index,
         index_b=pair.b.index,
         principle=pair.principle,
         prompt_version=JUDGE_VERSIONS[prompts.style],
-        **said,  # pyright: ignore[reportArgumentType]
+        **dict.fromkeys(("p12", "p21", "gap", "probability", "option_mass")),
+        dropped="too_long",
+    )
+    if forward is None or backward is None:
+        return unread
+    p12, p21 = (round(one.probabilities[0], DECIMALS) for one in (forward, backward))
+    mass = round(min(forward.mass, backward.mass), DECIMALS)
+    return replace(
+        unread,
+        p12=p12,
+        p21=p21,
+        gap=round(judge_readings.order_gap(p12, p21), DECIMALS),
+        probability=round(judge_readings.soft_label(p12, p21), DECIMALS + 1),
+        option_mass=mass,
+        dropped=rule.reason_to_drop(p12, p21, mass),
     )

@@ -2,10 +2,9 @@
 
 Constitutional AI: Bai et al. 2022, https://arxiv.org/abs/2212.08073, section 3.1 (a principle is a
 pair of a critique request and a revision request) and section 4.1 (one that says which of two
-answers to choose). Departures: the words are ours; one principle has all three texts, so that
-the label of a comparison and the revision of an answer can be about the same thing. One
-constitution is about right answers, whose labels can be checked where the truth is known; the other
-about doing no harm, the subject of Bai et al.
+answers to choose). Departures: the words are ours; one principle has all three texts, so that the
+label of a comparison and the revision of an answer can be about the same thing. One constitution is
+about right answers, whose labels can be checked; the other about doing no harm, as theirs.
 """
 
 from dataclasses import dataclass

@@ -30,25 +30,19 @@ from stages.rewards.feedback.principles import Principle
 
 Style = Literal["short", "full"]
 """`short` is for the embedded model, which learns it; `full` for instruction-tuned models."""
-
 REASONING_REQUEST = (
     "\nBefore you choose, compare the two step by step in a few sentences. "
     "Do not write your choice yet."
 )
 """Ends the message of a judge that reasons."""
-
 REASONING_CUE = "\nSo the better one is number:\n"
 """Continues the judge's own reasoning, up to the option. It ends a line, for after a word the next
 token may be a space alone: many tokenizers (Qwen, Llama 3) split " 1" into " " and "1"."""
 
 VERDICT_REQUEST = "So which one is better? Answer with the number alone."
 """The next message to a judge that can only be talked to in turns."""
-
-
 OPTIONS = ("1", "2")
-"""What is expected as the first token of the reply. Both messages end a line: after a word many
-tokenizers (Qwen, Llama 3) put a space first, as a token of its own."""
-
+"""What is expected as the first token of the reply; both messages end a line, as the cue does."""
 JUDGE_VERSIONS = {"short": "short-1", "full": "full-2"}
 """Names the text of a style; it changes whenever the text does."""
 
@@ -82,13 +76,8 @@ def judge_message(
 ) -> str:
     """The user's message; the reply is to begin with one of `OPTIONS`.
 
-    Args:
-        style: of the message.
-        question: as the answers' authors were asked.
-        first: answer 1.
-        second: answer 2.
-        principle: what to choose by. For `short` a principle's `name`, for `full` its `compare`;
-            None: whatever is better.
+    `principle` is what to choose by: for `short` its `name`, for `full` its `compare`; None:
+    whatever is better.
     """
     if style == "short":
         task = "Judge" if principle is None else f"Judge {principle}"
@@ -183,16 +172,13 @@ def defuse(text: str, specials: Collection[str] = ()) -> str:
     """`text` in which no control token is spelled any more; other text is left as it is.
 
     A space goes in after the first character of each, until none is left: taking one apart can
-    never spell another, since characters are only moved away from each other.
-
-    `specials` are those of the tokenizer that will read it, as text.
+    never spell another, since characters are only moved away from each other. `specials` are those
+    of the tokenizer that will read it, as text.
     """
-    pattern = CONTROL_TOKENS
     # Without spaces around it: a space before one that begins with a space would spell it again.
     known = sorted({token.strip() for token in specials if len(token.strip()) > 1}, key=len)
-    if known:
-        spelled = "|".join(re.escape(token) for token in reversed(known))
-        pattern = re.compile(f"{spelled}|{CONTROL_TOKENS.pattern}", re.IGNORECASE)
+    spelled = [*(re.escape(token) for token in reversed(known)), CONTROL_TOKENS.pattern]
+    pattern = re.compile("|".join(spelled), re.IGNORECASE)
     while pattern.search(text):
         text = pattern.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
     return text

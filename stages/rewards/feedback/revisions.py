@@ -1,9 +1,9 @@
 """What is learned from answers and their revisions, and how good the revisions are.
 
 Bai et al. 2022 (Constitutional AI), https://arxiv.org/abs/2212.08073: section 3 fine-tunes on the
-revisions. Departures: on those of the last round only; and pairs that prefer the last revision
-to the first answer, which the paper leaves to a judge. Such a pair's label is the
-constitution's claim, not known to be right.
+revisions. Departures: on those of the last round only; and pairs that prefer the last revision to
+the first answer, which the paper leaves to a judge: such a label is the constitution's claim, not
+known to be right.
 
 Quality is measured against the answer checker, which made none of them. Harsher: models trained too
 long on a constitution scold and refuse in set phrases (section 4.3 there). Longer: judges and
@@ -22,8 +22,6 @@ from stages.records.pools import Completion
 from stages.records.preferences import Preference, Revision
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards import answer_checker
-
-SOURCE = "constitution"
 
 Outcome = Literal["pair", "unchanged", "empty", "cut", "too_long"]
 
@@ -73,7 +71,7 @@ class Revised:
             rejected=self.original.completion,
             rejected_ids=self.original.completion_ids,
             probability=1.0,
-            source=SOURCE,
+            source="constitution",
         )
 
     def is_right(self, text: str) -> bool:
@@ -99,8 +97,7 @@ def choose_answers(
 ) -> list[Answer]:
     """At most so many different completions of each problem, in the order in which they were drawn.
 
-    One of each problem is a fair sample of the policy; of several, those it says often are rarer
-    than in its pool.
+    One of each is a fair sample of the policy; of several, those it says often are too rare.
     """
     return [
         Answer(prompt, completion)
@@ -114,15 +111,14 @@ def gather(answers: Sequence[Answer], rows: Sequence[Revision], num_rounds: int)
     found: dict[tuple[str, int], list[Revision]] = {}
     for row in sorted(rows, key=lambda row: row.round):
         found.setdefault((row.id, row.index), []).append(row)
-    return [
-        Revised(
-            prompt=answer.prompt,
-            original=answer.completion,
-            revisions=found.get((answer.completion.id, answer.completion.index), []),
-            num_rounds=num_rounds,
+    gathered: list[Revised] = []
+    for answer in answers:
+        prompt, original = answer.prompt, answer.completion
+        own = found.get((original.id, original.index), [])
+        gathered.append(
+            Revised(prompt=prompt, original=original, revisions=own, num_rounds=num_rounds)
         )
-        for answer in answers
-    ]
+    return gathered
 
 
 SCOLDING = re.compile(

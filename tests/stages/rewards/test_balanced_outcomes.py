@@ -3,6 +3,7 @@ import pytest
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import balanced_outcomes
+from stages.rewards.verifier_labels import JudgedPool, judge
 
 PROMPT = Prompt(id="a", task="solve", question="", prompt="", prompt_ids=[5], answer="7")
 
@@ -24,11 +25,11 @@ def pool(*answers):
 
 
 def balance(rows, *, most=4, one_class=0.0, right=None, seed=0):
-    judged = balanced_outcomes.judge(PROMPT, rows)
+    judged = judge(PROMPT, rows)
     if right is not None:
         sides = [[row for row, one in zip(rows, right, strict=True) if one is side]
                  for side in (True, False)]  # fmt: skip
-        judged = balanced_outcomes.JudgedPool(prompt=PROMPT, right=sides[0], wrong=sides[1])
+        judged = JudgedPool(prompt=PROMPT, right=sides[0], wrong=sides[1])
     return balanced_outcomes.balance(
         judged, max_per_problem=most, one_class_weight=one_class, seed=seed
     )
@@ -82,7 +83,7 @@ def test_the_draw_depends_on_the_seed_alone():
 
 
 def test_what_is_tested_on_is_every_completion_as_sampled():
-    judged = [balanced_outcomes.judge(PROMPT, rows) for rows in (pool(7, 8, 7), pool(8, 8))]
+    judged = [judge(PROMPT, rows) for rows in (pool(7, 8, 7), pool(8, 8))]
     some, others = balanced_outcomes.tested_on(judged)
     assert [row.right for row in some] == [True, True, False]
     assert [row.weight for row in some] == pytest.approx([1 / 3] * 3)
@@ -90,7 +91,7 @@ def test_what_is_tested_on_is_every_completion_as_sampled():
 
 
 def test_what_is_learned_from_is_of_problems_that_have_any_and_one_must_have_both():
-    both, one_class = (balanced_outcomes.judge(PROMPT, rows) for rows in (pool(7, 8), pool(7, 7)))
+    both, one_class = (judge(PROMPT, rows) for rows in (pool(7, 8), pool(7, 7)))
     settings = {"max_per_problem": 4, "one_class_weight": 0.0, "seed": 0}
     assert len(balanced_outcomes.learned([one_class, both, one_class], **settings)) == 1
     with pytest.raises(ValueError, match="found none of 2"):

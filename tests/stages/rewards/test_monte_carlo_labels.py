@@ -37,7 +37,7 @@ COUNTS = [count([1, 2, 3], 0), count([1, 2], 3), count([7], 8)]
     ("kind", "labels"), [("hard", [1.0, 0.0, 1.0]), ("soft", [0.375, 0.0, 1.0])]
 )
 def test_hard_is_any_soft_is_the_share_and_the_last_is_the_verdict(kind, labels):
-    ((row, counts),) = monte_carlo_labels.estimated([SOLUTION], COUNTS, kind)
+    ((row, counts),) = monte_carlo_labels.labelled([SOLUTION], COUNTS, kind)
     assert row.labels == labels
     assert row.num_completions == [8, 8, 0]
     assert [count.num_right for count in counts] == [3, 0]
@@ -48,14 +48,14 @@ def test_hard_is_any_soft_is_the_share_and_the_last_is_the_verdict(kind, labels)
 
 def test_a_guess_needs_no_completion():
     guess = dataclasses.replace(SOLUTION, step_ids=[[4]], steps=["#### 5"], correct=False)
-    ((row, counts),) = monte_carlo_labels.estimated([guess], [], "soft")
+    ((row, counts),) = monte_carlo_labels.labelled([guess], [], "soft")
     assert (row.labels, row.num_completions, counts) == ([0.0], [0], [])
 
 
 def test_of_another_problem_equal_tokens_are_another_prefix():
     other = dataclasses.replace(SOLUTION, prompt=dataclasses.replace(PROMPT, id="b"))
     with pytest.raises(KeyError):
-        monte_carlo_labels.estimated([other], COUNTS, "hard")
+        monte_carlo_labels.labelled([other], COUNTS, "hard")
 
 
 def test_the_known_truth():

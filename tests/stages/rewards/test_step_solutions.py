@@ -7,7 +7,7 @@ from stages.models.policy import decoder
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker, step_solutions
-from stages.rewards.step_solutions import first_error, split_steps, step_truth
+from stages.rewards.step_solutions import split_steps, step_truth
 from stages.sources import word_problems
 from stages.sources.word_problems import Config
 
@@ -58,11 +58,6 @@ def test_lines_of_the_embedded_tokenizer():
     steps = split_steps(ids, decode, "\n")
     assert [decode(step) for step in steps] == ["3 + 4 = 7\n", "7 * 2 = 14\n", "#### 14"]
     assert steps[-1][-1] == tokenizer.eos_token_id
-
-
-def test_an_empty_separator_is_refused():
-    with pytest.raises(ValueError, match="separator"):
-        split_steps([1], decode, "")
 
 
 TIMES = "Anna has 3 apples. She buys 4 more. Then Anna has 2 times as many. She sells 5. "
@@ -119,13 +114,6 @@ def test_worked_by_hand(question, steps, expected):
 
 def test_of_another_question_no_truth_is_known():
     assert step_truth("What is 3 + 4?", ["3 + 4 = 7", "#### 7"]) is None
-
-
-def test_the_first_error():
-    assert first_error([True, False, False]) == 1
-    assert first_error([False]) == 0
-    assert first_error([True, True]) == -1
-    assert first_error([]) == -1
 
 
 @pytest.mark.parametrize("seed", range(4))

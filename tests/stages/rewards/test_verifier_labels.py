@@ -185,9 +185,3 @@ def test_less_noise_is_part_of_more_and_a_seed_is_one_order():
     assert wrong(10) < wrong(25) < wrong(50)
     assert wrong(25) == wrong(25)
     assert wrong(25) != wrong(25, seed=1)
-
-
-@pytest.mark.parametrize("percent", [-1, 101])
-def test_what_is_no_per_cent_is_refused(percent):
-    with pytest.raises(ValueError, match=f"0 to 100, found {percent}"):
-        verifier_labels.flip_labels(PAIRS, percent, seed=0)

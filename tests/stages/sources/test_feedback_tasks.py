@@ -6,7 +6,7 @@ import pytest
 from stages.rewards.answer_checker import is_correct
 from stages.rewards.feedback.principles import CORRECT
 from stages.rewards.feedback.prompts import OPTIONS
-from stages.rewards.step_solutions import first_error, step_truth
+from stages.rewards.step_solutions import step_truth
 from stages.sources import feedback_tasks, word_problems
 from stages.sources.feedback_tasks import MixtureConfig
 from stages.sources.word_problems import Move
@@ -57,7 +57,7 @@ def test_wrong_answers_are_wrong_and_the_critique_names_the_first_wrong_line():
             if len(steps) == 1:
                 assert answer.critique == feedback_tasks.NO_WORKING
                 continue
-            line = first_error(step_truth(problem.question, steps)) + 1
+            line = step_truth(problem.question, steps).index(False) + 1
             assert answer.critique in (f"Line {line} is wrong.", f"Line {line} misreads.")
             misread = (
                 moves[line - 1].operator == "*"
