@@ -8,23 +8,26 @@ members), as there: one member alone has none.
 from jaxtyping import Float
 from torch import Tensor
 
+Scores = Float[Tensor, "member batch"]
+Rewards = Float[Tensor, " batch"]
 
-def mean(scores: Float[Tensor, "member batch"]) -> Float[Tensor, " batch"]:
+
+def mean(scores: Scores) -> Rewards:
     """The members' mean: their errors average out, a shared one stays."""
     return scores.mean(0)
 
 
-def minimum(scores: Float[Tensor, "member batch"]) -> Float[Tensor, " batch"]:
+def minimum(scores: Scores) -> Rewards:
     """The worst case, worst-case optimisation (WCO): good only where every member finds it good."""
     return scores.amin(0)
 
 
-def mean_minus_std(scores: Float[Tensor, "member batch"], k: float) -> Float[Tensor, " batch"]:
+def mean_minus_std(scores: Scores, k: float) -> Rewards:
     """Mean - k * std: a lower confidence bound, in the rewards' own unit."""
     return scores.mean(0) - k * std(scores)
 
 
-def mean_minus_variance(scores: Float[Tensor, "member batch"], k: float) -> Float[Tensor, " batch"]:
+def mean_minus_variance(scores: Scores, k: float) -> Rewards:
     """Mean - k * variance (UWO, uncertainty-weighted): 0.5 in best of n, 0.1 in PPO.
 
     Which `k` does depends on the rewards' scale.
@@ -32,6 +35,6 @@ def mean_minus_variance(scores: Float[Tensor, "member batch"], k: float) -> Floa
     return scores.mean(0) - k * scores.var(0, correction=0)
 
 
-def std(scores: Float[Tensor, "member batch"]) -> Float[Tensor, " batch"]:
+def std(scores: Scores) -> Rewards:
     """How far the members disagree on each completion: their standard deviation."""
     return scores.std(0, correction=0)

@@ -1,14 +1,12 @@
 """Demonstrations of judging, criticising and revising, made from problems whose truth is known.
 
-With them in its SFT mixture a small model can do what an instruction-tuned one does unasked:
-say which of two answers is better, say what is wrong with one, write it again. The messages are
-those that the stages of AI feedback send (`rewards/feedback`, style `short`); the replies are
-right. Which problems are used for which task, and which mistakes stand in them, is drawn from a
-stream of each problem and task.
-
-They are made of answers to a generated problem: right ones, and one for each mistake. The mistakes
-are those of the demonstrations (`word_problems`), which a policy that imitates them makes too: a
-guess, a slip in one line, "n times as many" read as "n more".
+With them in its SFT mixture a small model can do what an instruction-tuned one does unasked: say
+which of two answers is better, say what is wrong with one, write it again. The messages are those
+that the stages of AI feedback send (`rewards/feedback`, style `short`); the replies are right.
+Which problems are used for which task, and which mistakes stand in them, is drawn from a stream of
+each problem and task. The mistakes are those of the demonstrations (`word_problems`), which a
+policy that imitates them makes too: a guess, a slip in one line, "n times as many" read as
+"n more".
 """
 
 import random
@@ -27,8 +25,7 @@ from stages.rewards.feedback.prompts import (
     revision_message,
 )
 from stages.seeding import derive
-from stages.sources import word_problems as working
-from stages.sources.word_problems import Move, Slip, read_question
+from stages.sources.word_problems import GUESSES, SLIPS, Move, read_question, write_working
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,6 @@ class Answer:
     """An answer to a problem, and what is wrong with it."""
 
     text: str
-    right: bool
-    """Whether its final answer is the problem's."""
     critique: str
     """What a person who knows the truth says of it, of the first mistake only."""
 
@@ -48,7 +43,7 @@ ALL_RIGHT = "All lines are right."
 
 def right_answer(start: int, moves: Sequence[Move], max_value: int) -> Answer:
     """The answer without a mistake."""
-    return Answer(working.write_working(start, moves, max_value=max_value), True, ALL_RIGHT)
+    return Answer(write_working(start, moves, max_value=max_value), ALL_RIGHT)
 
 
 def wrong_answer(
@@ -61,12 +56,7 @@ def wrong_answer(
 ) -> Answer:
     """An answer with one mistake that leads to a wrong result; each possible kind as often.
 
-    Args:
-        rng: draws the mistake.
-        start: the quantity before the first move.
-        moves: what the question says.
-        max_value: the largest result that a person would accept.
-        guessed: True: a guess; False: working with a mistake in it; None: any.
+    `guessed` True: a guess; False: working with a mistake in it; None: any.
     """
     truth = _result(right_answer(start, moves, max_value))
     guesses = [list(_guesses(truth, max_value))]
@@ -77,24 +67,23 @@ def wrong_answer(
 
 
 def _guesses(truth: str, max_value: int) -> Iterator[Answer]:
-    for delta in working.GUESSES:
+    for delta in GUESSES:
         value = min(max(int(truth) + delta, 0), max_value)
-        yield Answer(working.write_guess(value), False, NO_WORKING)
+        yield Answer(f"#### {value}", NO_WORKING)
 
 
 def _slips(start: int, moves: Sequence[Move], max_value: int) -> Iterator[Answer]:
     for index in range(len(moves)):
-        for delta in working.SLIPS:
-            slip = Slip(index, delta)
-            text = working.write_working(start, moves, max_value=max_value, slip=slip)
-            yield Answer(text, False, f"Line {index + 1} is wrong.")
+        for delta in SLIPS:
+            text = write_working(start, moves, max_value=max_value, slip=(index, delta))
+            yield Answer(text, f"Line {index + 1} is wrong.")
 
 
 def _misreadings(start: int, moves: Sequence[Move], max_value: int) -> Iterator[Answer]:
     for index, move in enumerate(moves):
         if move.operator == "*":
-            text = working.write_working(start, moves, max_value=max_value, misread=True)
-            yield Answer(text, False, f"Line {index + 1} misreads.")
+            text = write_working(start, moves, max_value=max_value, misread=True)
+            yield Answer(text, f"Line {index + 1} misreads.")
             return
 
 
@@ -134,13 +123,9 @@ class MixtureConfig(Params):
 def make(
     problems: Sequence[Problem], config: MixtureConfig, *, max_value: int, seed: int
 ) -> Iterator[Exchange]:
-    """The examples of each task, task by task, in the order of the problems.
+    """The examples of each task, task by task, in the order of the generated `problems`.
 
-    Args:
-        problems: generated word problems of the train split.
-        config: how many.
-        max_value: the source's: the largest value that a person would accept.
-        seed: of the whole run.
+    `max_value` is the source's: the largest value that a person would accept.
     """
     makers = {"judge": _judge, "critique": _critique, "revise": _revise}
     for task, maker in makers.items():

@@ -22,7 +22,7 @@ says whether their labels count again.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from stages.params import Params
@@ -33,8 +33,8 @@ from stages.sources.quarantine import RejectedError
 SOURCE = "prm800k"
 ANSWER = "# Answer"
 """What the last step of a whole solution holds."""
-SolutionSteps = list[tuple[str, float | None]]
-"""Text and label of each step."""
+Step = tuple[str, float | None]
+"""Its text and label."""
 
 
 class Config(Params):
@@ -50,35 +50,20 @@ class Config(Params):
     """once: the steps that an alternative shares with the path are labelled in the path alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """A step as the person saw it."""
-
-    taken: tuple[str, float | None]
-    others: list[tuple[str, float | None]]
-    is_end: bool
-    """Nothing was chosen or written: the path stops here."""
-
-
 def solutions(fields: Mapping[str, Any], config: Config, line: int) -> list[RawSteps]:
-    """The path and its alternatives; those without any label are left out.
-
-    Raises:
-        RejectedError: a field is missing or malformed, the problem was found bad, steps follow
-            the end of the path, or nothing is labelled at all.
-    """
+    """The path and its alternatives; those without any label are left out."""
     question, label = _object(fields, "question"), _object(fields, "label")
     problem = raw_rows.text(question, "problem")
     if label.get("finish_reason") == "bad_problem":
         raise RejectedError("bad problem: 'finish_reason' says so")
-    path: SolutionSteps = []
-    found: list[SolutionSteps] = []
-    for seen in _steps(label, config):
+    path: list[Step] = []
+    found: list[list[Step]] = []
+    for taken, others in _steps(label, config):
         is_wrong = any(value == 0.0 for _, value in path)
         if config.alternatives == "rows" and not is_wrong:
             before = path if config.shared_steps == "repeat" else [(text, None) for text, _ in path]
-            found += [[*before, other] for other in seen.others]
-        path.append((seen.taken[0], None) if is_wrong else seen.taken)
+            found += [[*before, other] for other in others]
+        path.append((taken[0], None) if is_wrong else taken)
     labelled = [steps for steps in [path, *found] if any(value is not None for _, value in steps)]
     if not labelled:
         raise RejectedError("no labels: none of its steps is rated")
@@ -89,7 +74,7 @@ def solutions(fields: Mapping[str, Any], config: Config, line: int) -> list[RawS
     return rows
 
 
-def _solution(problem: str, steps: SolutionSteps, line: int) -> RawSteps:
+def _solution(problem: str, steps: list[Step], line: int) -> RawSteps:
     return RawSteps(
         id=None,
         line=line,
@@ -104,38 +89,35 @@ def _solution(problem: str, steps: SolutionSteps, line: int) -> RawSteps:
     )
 
 
-def _steps(label: Mapping[str, Any], config: Config) -> Iterator[_Seen]:
+def _steps(label: Mapping[str, Any], config: Config) -> Iterator[tuple[Step, list[Step]]]:
+    """Of each step what was followed, and what else the person saw."""
     entries = label.get("steps")
     if not isinstance(entries, list) or not entries:
         raise RejectedError(f"no steps: 'label.steps' should be a list and is {entries!r:.60}")
     ended = False
     for number, entry in enumerate(entries):
-        seen = _seen(entry, number, config)
-        if seen is not None and ended:
-            raise RejectedError(f"no path: step {number} follows one where nothing was chosen")
-        ended = ended or seen is None or seen.is_end
-        if seen is not None:
-            yield seen
-
-
-def _seen(entry: Any, number: int, config: Config) -> _Seen | None:
-    if not isinstance(entry, dict):
-        raise RejectedError(f"wrong type: step {number} should be an object and is {entry!r:.60}")
-    completions = [_rated(one, number, config) for one in entry.get("completions") or []]
-    chosen = entry.get("chosen_completion")
-    if isinstance(chosen, int):
-        if not 0 <= chosen < len(completions):
+        if not isinstance(entry, dict):
             raise RejectedError(
-                f"no completion: step {number} has {len(completions)}, and {chosen} was chosen"
+                f"wrong type: step {number} should be an object and is {entry!r:.60}"
             )
-        others = completions[:chosen] + completions[chosen + 1 :]
-        return _Seen(completions[chosen], others, is_end=False)
-    if entry.get("human_completion") is not None:
-        return _Seen(_rated(entry["human_completion"], number, config), completions, is_end=False)
-    return _Seen(completions[0], completions[1:], is_end=True) if completions else None
+        seen = [_rated(one, number, config) for one in entry.get("completions") or []]
+        chosen, written = entry.get("chosen_completion"), entry.get("human_completion")
+        is_chosen = isinstance(chosen, int)
+        if is_chosen and not 0 <= chosen < len(seen):
+            raise RejectedError(
+                f"no completion: step {number} has {len(seen)}, and {chosen} was chosen"
+            )
+        if not is_chosen and written is not None:
+            seen.insert(0, _rated(written, number, config))
+        if seen and ended:
+            raise RejectedError(f"no path: step {number} follows one where nothing was chosen")
+        if seen:
+            taken = seen.pop(chosen if is_chosen else 0)
+            yield taken, seen
+        ended = ended or not (is_chosen or written is not None)
 
 
-def _rated(completion: Any, number: int, config: Config) -> tuple[str, float | None]:
+def _rated(completion: Any, number: int, config: Config) -> Step:
     if not isinstance(completion, dict):
         raise RejectedError(f"wrong type: a completion of step {number} is {completion!r:.60}")
     rating = completion.get("rating")

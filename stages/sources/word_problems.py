@@ -1,15 +1,16 @@
 """Grade-school arithmetic word problems from a seed, with demonstrations as people write them.
 
-A problem is a chain of two or three steps on one quantity (gain, loss, "n times as
-many"), every value a whole number from 0 to `max_value`. Demonstrations are not all
-good, so that imitation has something to get wrong and a reward something to find:
-some only guess, some slip in one step and carry the error on, and some hold one
-systematic misconception: they read "n times as many" as "n more".
+A problem is a chain of two or three steps on one quantity (gain, loss, "n times as many"), every
+value a whole number from 0 to `max_value`. Demonstrations are not all good, so that imitation has
+something to get wrong and a reward something to find: some only guess, some slip in one step and
+carry the error on, and some hold one systematic misconception: they read "n times as many" as
+"n more".
 
 A question is told from its chain of moves. Reading is the inverse of telling, from the same
 templates, so the truth of every step of a generated problem is known from its question alone.
 """
 
+import operator
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -39,6 +40,8 @@ MOVES = {
 }
 QUESTIONS = ("How many {items} now?", "How many {items} in the end?")
 
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
 _BLANK = re.compile(r"\\\{(name|who|items|n)\\\}")
 _SENTENCES = re.compile(r"(?<=[.?]) ")
 
@@ -52,13 +55,7 @@ class Move:
 
     def result(self, value: int) -> int:
         """The quantity after the move, where it was `value` before."""
-        match self.operator:
-            case "+":
-                return value + self.operand
-            case "-":
-                return value - self.operand
-            case _:
-                return value * self.operand
+        return OPERATIONS[self.operator](value, self.operand)
 
 
 def chain_values(start: int, moves: Sequence[Move]) -> list[int]:
@@ -84,22 +81,21 @@ def read_question(question: str) -> tuple[int, list[Move]] | None:
     begin = _filled(OPENING, sentences[0])
     if begin is None or begin["name"] not in NAMES or begin["items"] not in ITEMS:
         return None
-    middle, last = sentences[1:-1], sentences[-1]
     told = {"name": begin["name"], "who": NAMES[begin["name"]], "items": begin["items"]}
-    if last not in [one.format(**told) for one in QUESTIONS]:
+    if sentences[-1] not in [one.format(**told) for one in QUESTIONS]:
         return None
-    moves = [_read_move(sentence, told) for sentence in middle]
+    moves = [_read_move(sentence, told) for sentence in sentences[1:-1]]
     known = [move for move in moves if move is not None]
     return (int(begin["n"]), known) if 0 < len(known) == len(moves) else None
 
 
 def _read_move(sentence: str, told: dict[str, str]) -> Move | None:
-    for operator, phrases in MOVES.items():
+    for sign, phrases in MOVES.items():
         for phrase in phrases:
             found = _filled(phrase, sentence)
             # The words besides the number must be those of the opening sentence.
             if found is not None and all(told[key] == found[key] for key in found if key != "n"):
-                return Move(operator, int(found["n"]))
+                return Move(sign, int(found["n"]))
     return None
 
 
@@ -119,45 +115,29 @@ GUESSES = (-10, -5, -3, -2, -1, 0, 1, 2, 3, 5, 10)
 """How far a person's guess is from the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slip:
-    """One wrong result, which the later lines carry on."""
-
-    index: int
-    """The line, from 0."""
-    delta: int
-    """What the result is too large by."""
-
-
-def write_guess(value: int) -> str:
-    """An answer without any working."""
-    return f"#### {value}"
-
-
 def write_working(
     start: int,
     moves: Sequence[Move],
     *,
     max_value: int,
     misread: bool = False,
-    slip: Slip | None = None,
+    slip: tuple[int, int] | None = None,
 ) -> str:
-    """The worked answer.
+    """The worked answer to the question of a chain.
 
     Args:
-        start: the quantity before the first move.
-        moves: what the question says.
+        start, moves: the chain.
         max_value: the largest result that a person would accept; none is below 0.
         misread: whether "n times as many" is read as "n more".
-        slip: the line whose result is wrong.
+        slip: a line, from 0, and what its result is too large by; later lines carry it on.
     """
     value = start
     lines = []
     for index, truth in enumerate(moves):
         move = Move("+", truth.operand) if truth.operator == "*" and misread else truth
         result = move.result(value)
-        if slip is not None and index == slip.index:
-            result += slip.delta
+        if slip is not None and index == slip[0]:
+            result += slip[1]
         # A wrong value carried on may leave the range that a person would accept.
         result = min(max(result, 0), max_value)
         lines.append(f"{value} {move.operator} {move.operand} = {result}")
@@ -217,8 +197,8 @@ def chain(rng: random.Random, max_value: int) -> tuple[int, list[Move], int]:
     moves: list[Move] = []
     num_steps = rng.randint(2, MAX_STEPS)
     while len(moves) < num_steps:
-        operator = rng.choice("++--**" if not any(m.operator == "*" for m in moves) else "+-")
-        move = Move(operator, rng.randint(2, 4) if operator == "*" else rng.randint(2, MAX_OPERAND))
+        sign = rng.choice("++--**" if not any(m.operator == "*" for m in moves) else "+-")
+        move = Move(sign, rng.randint(2, 4 if sign == "*" else MAX_OPERAND))
         if 0 <= move.result(value) <= max_value:
             value = move.result(value)
             moves.append(move)
@@ -230,8 +210,8 @@ def _demonstrate(
 ) -> str:
     """A person's answer: a guess, or worked steps with perhaps a slip or the misconception."""
     if rng.random() < config.guess_share:
-        return write_guess(max(0, answer + rng.choice(GUESSES)))
+        return f"#### {max(0, answer + rng.choice(GUESSES))}"
     misread = rng.random() < config.misconception_share
     slip_at = rng.randrange(len(moves)) if rng.random() < config.slip_share else None
-    slip = None if slip_at is None else Slip(slip_at, rng.choice(SLIPS))
+    slip = None if slip_at is None else (slip_at, rng.choice(SLIPS))
     return write_working(start, moves, max_value=config.max_value, misread=misread, slip=slip)

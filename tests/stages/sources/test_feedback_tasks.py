@@ -31,7 +31,6 @@ def test_right_answers_are_right():
     for problem in PROBLEMS:
         start, moves = word_problems.read_question(problem.question)
         answer = feedback_tasks.right_answer(start, moves, 30)
-        assert answer.right
         assert is_correct(answer.text, problem.answer)
 
 
@@ -51,7 +50,6 @@ def test_wrong_answers_are_wrong_and_the_critique_names_the_first_wrong_line():
         start, moves = word_problems.read_question(problem.question)
         for _ in range(5):
             answer = feedback_tasks.wrong_answer(rng, start, moves, 30)
-            assert not answer.right
             assert not is_correct(answer.text, problem.answer)
             steps = answer.text.splitlines()
             if len(steps) == 1:
