@@ -2,7 +2,7 @@
 
 Without ever holding a logit for every position: only the positions that predict a counted token
 reach the output matrix, and those in chunks: the largest tensor is chunk x vocabulary, recomputed
-in the backward pass. Everything is in float32. `hidden` is the final hidden state at the position
+in the backward pass. Everything is in float32. `hidden` h is the final hidden state at the position
 *before* each token, `output_weight` W the output embedding, `output_bias` b where the model has
 one, and `temperature` T divides the logits, as when sampling.
 """
@@ -38,15 +38,9 @@ def token_logprobs(
 
         p = softmax((W h + b) / T),   entropy = - sum_v p_v log p_v
 
-    Args:
-        hidden, output_weight, output_bias, temperature: h, W, b and T.
-        token_ids: the tokens whose log-probability is wanted.
-        max_logits: logits held at once.
-        entropy_gradient: for an entropy bonus in the loss. Without it the backward pass
-            keeps one tensor the size of a chunk's logits less.
-
-    Returns:
-        log-probabilities, with gradient; entropies, with it only when asked.
+    Of `max_logits` held at once. The entropies have a gradient only with `entropy_gradient`, for a
+    bonus in the loss: without it the backward pass keeps one tensor the size of a chunk's logits
+    less.
     """
 
     def chunk(hidden: Tensor, token_ids: Tensor) -> tuple[Tensor, ...]:

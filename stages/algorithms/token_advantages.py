@@ -49,15 +49,10 @@ def gae(
 
     r_t is received on emitting token t, V_t is predicted before it and gets no gradient. V after
     the last counted token is 0: a completion is an episode, also when it was cut at the length
-    limit. Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage
-    Estimation" (2016), eq. 11 and 16, https://arxiv.org/abs/1506.02438
-
-    Args:
-        rewards, values: r and V.
-        mask: True at real tokens, which come first in each row.
-        gamma: discount per token.
-        lam: 1 gives return minus value, 0 the one-step residual; one for all
-            completions, or one for each.
+    limit, and its tokens come first in a row. lam, one for all completions or one for each: 1 gives
+    return minus value, 0 the one-step residual. Schulman et al., "High-Dimensional Continuous
+    Control Using Generalized Advantage Estimation" (2016), eq. 11 and 16,
+    https://arxiv.org/abs/1506.02438
     """
     values = torch.where(mask, values.detach(), 0.0)
     rewards = torch.where(mask, rewards.detach(), 0.0)

@@ -23,17 +23,6 @@ def problems(config: SourceConfig, seed: int) -> Iterator[Problem | BadRow]:
     return config.problems()
 
 
-def check_mixture(config: SourceConfig, mixture: MixtureConfig | None) -> None:
-    """Raise a ValueError if the source is asked for examples that it cannot make."""
-    if mixture is not None and mixture.asks and not isinstance(config, word_problems.Config):
-        raise ValueError(
-            f"data.mixture: expected null with the source '{config.kind}', found "
-            f"{mixture!r}: these examples are made from mistakes whose truth is known, which "
-            f"only 'word_problems' has. Set it to null; a model that follows instructions needs "
-            f"none (style: full)."
-        )
-
-
 def exchanges(
     config: SourceConfig, mixture: MixtureConfig | None, problems: Sequence[Problem], seed: int
 ) -> list[Exchange]:
@@ -84,7 +73,14 @@ class PreparationConfig(Params):
 
     @model_validator(mode="after")
     def _the_source_can_make_the_mixture(self) -> "PreparationConfig":
-        check_mixture(self.source, self.mixture)
+        generated = isinstance(self.source, word_problems.Config)
+        if self.mixture is not None and self.mixture.asks and not generated:
+            raise ValueError(
+                f"data.mixture: expected null with the source '{self.source.kind}', found "
+                f"{self.mixture!r}: these examples are made from mistakes whose truth is known, "
+                f"which only 'word_problems' has. Set it to null; a model that follows "
+                f"instructions needs none (style: full)."
+            )
         return self
 
     @property

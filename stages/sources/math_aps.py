@@ -60,12 +60,7 @@ class Node:
 
 
 def solutions(fields: Mapping[str, Any], config: Config, line: int) -> list[RawSteps]:
-    """Every path from the root to a leaf, in the order of the tree.
-
-    Raises:
-        RejectedError: a column is missing or malformed, a value is no share of
-            `num_completions`, a step is empty, or there is no step at all.
-    """
+    """Every path from the root to a leaf, in the order of the tree."""
     question, nodes = raw_rows.verbatim(fields, "question"), fields.get("reasoning_steps")
     root = _root_of_tree(nodes) if isinstance(nodes, dict) else _root_of_list(nodes, question)
     found, labelled = [], set[int]()

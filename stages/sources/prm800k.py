@@ -123,7 +123,7 @@ def _rated(completion: Any, number: int, config: Config) -> Step:
     rating = completion.get("rating")
     neutral = {"right": 1.0, "wrong": 0.0, "unlabelled": None}[config.neutral]
     labels = {1: 1.0, 0: neutral, -1: 0.0, None: None}
-    if isinstance(rating, bool | float) or rating not in labels:
+    if isinstance(rating, bool) or not isinstance(rating, int | None) or rating not in labels:
         raise RejectedError(f"no rating: step {number} has a completion rated {rating!r:.60}")
     value = None if completion.get("flagged") else labels[rating]
     return raw_rows.text(completion, "text"), value

@@ -61,15 +61,9 @@ def soft_step_label_loss(
     Departure: two scores of a head, where the papers train the log-likelihood of a token of
     the vocabulary; and no neutral label, which Lightman et al. have.
 
-    Args:
-        scores: of each step that has a label; they get the gradient.
-        probabilities: p, that the step is right.
-        weights: w, of the labels wrong and right; see `balanced_weights`.
-
-    Raises:
-        ValueError: no step at all, whose mean would be NaN and whose sum a loss of 0.
+    `weights` are w_0 and w_1, as of `balanced_weights`. Every step has a label.
     """
-    if not len(scores):
+    if not len(scores):  # their mean would be NaN, and their sum a loss of 0
         raise ValueError(
             "expected at least one labelled step, found none: leave such solutions out, and "
             "look for step ends that truncation cut off"

@@ -77,11 +77,18 @@ def test_other_tasks_are_made_from_generated_problems_only():
     assert catalogue.exchanges(config, None, problems, 0) == []
 
 
-def test_a_source_that_cannot_make_other_tasks_must_not_be_asked_for_them():
-    mine = ADAPTER.validate_python(
-        {"kind": "json_lines", "path": "data/raw/mine.jsonl", "licence": "CC0-1.0"}
+def prepared(mixture: MixtureConfig | None) -> catalogue.PreparationConfig:
+    mine = {"kind": "json_lines", "path": "data/raw/mine.jsonl", "licence": "CC0-1.0"}
+    limits = {"max_prompt_tokens": 9, "max_completion_tokens": 9, "max_bad_share": 0.1}
+    shares = {"preference": 0.1, "dev": 0.1, "test": 0.1}
+    return catalogue.PreparationConfig.model_validate(
+        {"source": mine, "prompt_template": "{question}", "shares": shares, **limits}
+        | {"mixture": mixture}
     )
-    catalogue.check_mixture(mine, None)
-    catalogue.check_mixture(mine, MIXTURE.model_copy(update={"judge": 0.0, "revise": 0.0}))
+
+
+def test_a_source_that_cannot_make_other_tasks_must_not_be_asked_for_them():
+    assert prepared(None).max_message_tokens == 0
+    prepared(MIXTURE.model_copy(update={"judge": 0.0, "revise": 0.0}))
     with pytest.raises(ValueError, match=r"expected null with the source 'json_lines'.*judge=0\.5"):
-        catalogue.check_mixture(mine, MIXTURE)
+        prepared(MIXTURE)

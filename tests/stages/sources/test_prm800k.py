@@ -90,6 +90,7 @@ def test_a_solution_is_finished_where_it_states_an_answer():
         ([step(1, chosen=-1)], "no completion"),
         ([step(2)], "no rating"),
         ([step(True)], "no rating"),
+        ([step([1])], "no rating"),
         ([step(1, chosen=None), step(1)], "no path"),
         ([{"completions": None}], "no labels"),
         ([step(None)], "no labels"),
