@@ -152,9 +152,9 @@ class Composition(Params):
                     f"{max_new_tokens}: it is the last stretch before that limit"
                 )
 
-    def kinds(self) -> frozenset[str]:
+    def kinds(self) -> set[str]:
         """What is measured."""
-        return frozenset(part.value.kind for part in self.components.values())
+        return {part.value.kind for part in self.components.values()}
 
     def needs_model(self) -> bool:
         """Whether a model is asked."""

@@ -46,10 +46,10 @@ class Scorer(Params):
 class Process(Params):
     """P(right so far) - zero at the last token of each step, or of the worst step alone.
 
-    Steps are paid when they end: PPO credits them there, and the advantage `step_zscore` gives
-    a token what the steps from its own on earn. Summed credit pays for every further step that
-    is above `zero`, so the policy learns to write more of them, or, where most are below, fewer;
-    min credit (`token_advantages`) does not.
+    Steps are paid when they end: PPO credits them there, and the advantage `step_zscore` gives a
+    token what the steps from its own on earn. Summed credit pays for every further step above
+    `zero`, so the policy learns to write more of them, or, where most are below, fewer; min credit
+    (`token_advantages`) does not.
     """
 
     kind: Literal["process"]

@@ -39,11 +39,7 @@ def labelled(
 
 
 def known(solutions: Iterable[Solution]) -> list[Labelled]:
-    """Solutions labelled by the truth.
-
-    Raises:
-        ValueError: the truth of a problem's steps is not known.
-    """
+    """Solutions labelled by the truth, which must be known."""
     rows: list[Labelled] = []
     for one in solutions:
         if one.true_labels is None:

@@ -41,11 +41,7 @@ class Aggregation(Params):
 
 
 def read_aggregation(path: Path) -> Aggregation:
-    """The choice in a file.
-
-    Raises:
-        ValueError: the file holds something else.
-    """
+    """The choice in a file."""
     content = path.read_text(encoding="utf-8")
     try:
         return Aggregation.model_validate_json(content)
@@ -123,9 +119,6 @@ def by_scorer(
     (https://arxiv.org/abs/2107.03374), section 3.3.
 
     `rows` are in the order of `pool`; `aggregations` are those of process models.
-
-    Raises:
-        ValueError: a reward has the name of what needs none.
     """
     if taken := (rows[0].scores.keys() | rows[0].steps.keys()) & set(WITHOUT_A_REWARD):
         raise ValueError(

@@ -25,26 +25,15 @@ class PoolScores:
     """What a sample counts in a vote, from 0 to 1; None: this view gives no weights."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """What is read from a completion."""
-
-    answer: str | None
-    right: bool
-    strictly_right: bool
-    leniently_right: bool
-    has_format: bool
-
-
-def read(completion: str, gold: str) -> Reading:
     """A completion, read in every way that is reported."""
-    return Reading(
-        answer=answer_of(completion),
-        right=answer_checker.is_correct(completion, gold),
-        strictly_right=answer_checker.strict(completion, gold),
-        leniently_right=answer_checker.lenient(completion, gold),
-        has_format=answer_checker.has_format(completion),
-    )
+
+    def __init__(self, completion: str, gold: str) -> None:
+        self.answer = answer_of(completion)
+        self.right = answer_checker.is_correct(completion, gold)
+        self.strictly_right = answer_checker.strict(completion, gold)
+        self.leniently_right = answer_checker.lenient(completion, gold)
+        self.has_format = answer_checker.has_format(completion)
 
 
 def evaluate(
@@ -58,18 +47,13 @@ def evaluate(
 ) -> ProblemResult:
     """What a policy did on one problem.
 
-    Args:
-        prompt: the problem with its gold answer.
-        pool: its N sampled completions.
-        greedy: its greedy one.
-        scores: what `pool` can be chosen by.
-        ks: how many samples are drawn from the pool, each at most N.
-        orders: random orders of the pool, whose beginnings are the subsets that votes by weight
-            are averaged over (`votes.nested_subsets`).
+    `ks` are how many samples are drawn from the pool; `scores` what it can be chosen by; `orders`
+    random orders of it, whose beginnings are the subsets that votes by weight are averaged over
+    (`votes.nested_subsets`).
     """
     # Equal completions are common, and reading one is what takes the time.
     texts = [row.completion for row in [*pool, greedy]]
-    readings = {text: read(text, prompt.answer) for text in dict.fromkeys(texts)}
+    readings = {text: Reading(text, prompt.answer) for text in dict.fromkeys(texts)}
     *found, of_greedy = (readings[text] for text in texts)
     right, answers = [one.right for one in found], [one.answer for one in found]
     quality = np.array(right, dtype=np.float64)

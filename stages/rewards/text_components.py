@@ -63,10 +63,8 @@ def tags_once(text: str) -> int:
 
 def is_tagged(text: str) -> bool:
     """Whether `text` is nothing but both blocks, in order, neither of them blank."""
-    if tags_once(text) != len(TAGS):
-        return False
-    match = _WHOLE.fullmatch(text)
-    return match is not None and all(block.strip() for block in match.groups())
+    blocks = _WHOLE.fullmatch(text) if tags_once(text) == len(TAGS) else None
+    return blocks is not None and all(block.strip() for block in blocks.groups())
 
 
 class LengthPenalty(Params):
@@ -112,8 +110,7 @@ class NgramRepetition(Params):
 
     def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
         """One value for each completion."""
-        shares = [repeated_share(sample.token_ids, self.n) for sample in answered.samples]
-        return Judged(totals=[-share for share in shares])
+        return Judged(totals=[-repeated_share(one.token_ids, self.n) for one in answered.samples])
 
 
 class Overlong(Params):

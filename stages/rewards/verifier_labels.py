@@ -61,9 +61,9 @@ def label_pairs(
 ) -> LabelledPairs:
     """At most `max_pairs` preferences for one problem.
 
-    Chosen: answers right and ended by itself. Rejected: answers wrong, ended or cut at
-    the length limit. A right completion that was cut is neither: chosen, it would teach
-    not to stop; rejected, that its answer is wrong. Equal completions count once.
+    Chosen: answers right and ended by itself. Rejected: answers wrong, ended or cut. A right one
+    that was cut is neither: chosen, it would teach not to stop; rejected, that its answer is wrong.
+    Equal completions count once.
     """
     judged = judge(prompt, pool)
     finished = [row for row in judged.right if not _is_cut(row)]
@@ -125,8 +125,6 @@ def draw_pairs(
     Both sides are shuffled and paired diagonally, ``(k mod c, (k + k div lcm(c, r)) mod r)``,
     which runs through all ``c r`` pairs once and repeats no completion before it must.
     """
-    if not chosen or not rejected:
-        return []
     stream = random.Random(seed)
     left, right = list(chosen), list(rejected)
     stream.shuffle(left)

@@ -36,12 +36,11 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Revised:
-    """An answer with its revisions."""
+    """An answer with its revisions, in the order of the rounds."""
 
     prompt: Prompt
     original: Completion
     revisions: list[Revision]
-    """Of its rounds, in order."""
     num_rounds: int
     """That it was to have; with fewer revisions, a request grew too long."""
 
