@@ -119,16 +119,8 @@ def measure(
 
     The divergence from the reference is estimated by k1 and k3 (`algorithms/kl`), each summed
     over a completion's tokens; both are unbiased for the KL of whole completions drawn at
-    `temperature`, a completion cut at the limit being one of the outcomes.
-
-    Args:
-        model: the policy that drew the samples.
-        judges: scores and divergence.
-        pools: prompts with the samples drawn for them.
-        compute: sizes of micro-batches.
-        pad_id: fills the right of shorter rows.
-        step: how many training steps the policy has taken.
-        temperature: at which the samples were drawn.
+    `temperature`, a completion cut at the limit being one of the outcomes. `step`: how many
+    training steps the policy has taken.
     """
     model.eval()
     counts = [Counter(tuple(row.completion_ids) for row in rows) for _, rows in pools]

@@ -6,10 +6,11 @@ and seeds, those of samples counted as a search's are; accuracies are paired by 
 (`statistics/crossed_means`).
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -51,8 +52,7 @@ class Searched:
     are compared with a search's as it was run and with a prefix cache."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a budget lies on a curve."""
 
     low: int
@@ -68,10 +68,10 @@ def place(costs: Mapping[int, float], budget: float) -> Place | None:
     ns = sorted(costs)
     rising = [costs[n] for n in ns]
     assert rising == sorted(set(rising)), "the cost rises with n"
-    affordable = sum(cost <= budget for cost in rising)
-    if not affordable:
+    low = bisect_right(rising, budget) - 1
+    if low < 0:
         return None
-    low, high = affordable - 1, min(affordable, len(ns) - 1)
+    high = min(low + 1, len(ns) - 1)
     share = 0.0 if high == low else (budget - rising[low]) / (rising[high] - rising[low])
     return Place(low=ns[low], high=ns[high], share=share)
 
@@ -144,12 +144,7 @@ def generation_cost(
     """Mean floating-point operations of n samples of a problem, 2 P (prompt + n * completion).
 
     The prompt is read once for all samples of a problem, and every generated token passes once.
-
-    Args:
-        prompt_tokens: of each problem.
-        mean_tokens: of each problem, the mean of its completions.
-        parameters: P of the policy, see `models/size`.
-        ns: numbers of samples.
+    `mean_tokens`: of each problem, the mean of its completions; `parameters`: P of the policy.
     """
     prompt, completion = float(np.mean(prompt_tokens)), float(np.mean(mean_tokens))
     return {n: 2.0 * parameters * (prompt + n * completion) for n in ns}
@@ -166,14 +161,8 @@ def scoring_cost(
     """Mean floating-point operations of scoring n samples of a problem, 2 P for each token.
 
     Equal completions of a problem are read once, and all of them share one reading of the prompt;
-    expected over the subsets of n of a pool, as the accuracies are.
-
-    Args:
-        prompt_tokens: of each problem.
-        pools: of each problem, the token ids of its N completions.
-        parameters: P of the scorer.
-        ns: from 1 to N.
-        step_tokens: what the scorer reads besides of a completion: one for each step.
+    expected over the subsets of n of a pool, as the accuracies are. `pools`: of each problem, the
+    token ids of its completions; `step_tokens`: what the scorer reads besides, one for each step.
     """
     read: Mapping[int, list[float]] = {n: [] for n in ns}
     for pool in pools:
@@ -194,12 +183,8 @@ def curves(
 ) -> dict[str, Curve]:
     """The ways to choose that the policy of one seed was evaluated by; some pay for scores.
 
-    Args:
-        problems: the policy's samples.
-        scores: of them; the steps that the process model read are counted from these.
-        results: of evaluate, in the order of `problems`.
-        sizes: parameters of the policy and of the process model.
-        process: the process model's name.
+    The steps that the process model read are counted from `scores`; `results` are in the order of
+    `problems`; `sizes`: parameters of the policy and of the process model.
     """
     ns = [int(n) for n in results[0].accuracy_at["majority"]]
     prompts = [len(prompt.prompt_ids) for prompt, _ in problems]

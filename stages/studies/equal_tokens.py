@@ -63,16 +63,11 @@ def main() -> None:
         settings, plan = config.equal_tokens, studies.read_json(DATA / "plan.json")
         check(plan, settings.policies, config.baseline)
         spent = study.for_each_seed(config.seeds, partial(train, config, plan), gpu=False)
-        tables = {
-            name: token_verdict.table(
-                [
-                    row
-                    for seed in config.seeds
-                    for row in lines.read(study.rows / f"{seed}/{name}.jsonl", SeedResult)
-                ]
-            )
-            for name in (config.baseline, *settings.policies)
-        }
+        tables = {}
+        for name in (config.baseline, *settings.policies):
+            paths = [study.rows / f"{seed}/{name}.jsonl" for seed in config.seeds]
+            found = [row for path in paths for row in lines.read(path, SeedResult)]
+            tables[name] = token_verdict.table(found)
         verdict = token_verdict.compare(
             tables, config.baseline, confidence=settings.confidence, power=POWER
         )
@@ -85,20 +80,14 @@ def main() -> None:
 
 
 def check(plan: Plan, policies: list[str], baseline: str) -> None:
-    """Refuse what cannot be compared.
-
-    Raises:
-        ValueError: fewer than two, or one that is not there, takes no budget, is made from another.
-    """
+    """Raise a ValueError unless they are two or more, take a budget, and none is of another."""
     if len(set(policies)) < max(2, len(policies)):
         raise ValueError(f"equal_tokens.policies: expected two, each once, found {policies}")
     for name in policies:
         row = plan["policies"].get(name)
         if row is None or row["train"] not in BUDGETED or name == baseline:
-            kinds = ", ".join(BUDGETED)
-            raise ValueError(
-                f"equal_tokens.policies: expected policies of the kinds {kinds}, found '{name}'"
-            )
+            kinds = f"policies of the kinds {', '.join(BUDGETED)}"
+            raise ValueError(f"equal_tokens.policies: expected {kinds}, found '{name}'")
     for name, other in itertools.permutations(policies, 2):
         if ("policies", other) in copies.needed(plan, "policies", name):
             raise ValueError(f"'{name}' is made from '{other}': compare one of them")
@@ -131,17 +120,9 @@ def train(config: Config, plan: Plan, run: SeedRun, folder: Path) -> list[dict[s
         write(folder / f"{name}.jsonl", copy.data, name, seed)
         generated, trained = cost(copy.data, "policies", name, seed)
         total = before + generated + trained
-        spent.append(
-            {
-                "policy": name,
-                "seed": seed,
-                "before": before,
-                "generated": generated,
-                "trained": trained,
-                "total": total,
-                "overshoot": round(total / settings.tokens - 1.0, 6),
-            }
-        )
+        paid_for = {"before": before, "generated": generated, "trained": trained, "total": total}
+        overshoot = round(total / settings.tokens - 1.0, 6)
+        spent.append({"policy": name, "seed": seed, **paid_for, "overshoot": overshoot})
     return spent
 
 
@@ -158,25 +139,22 @@ def cost(data: Path, table: str, name: str, seed: int) -> tuple[int, int]:
 def write(path: Path, data: Path, policy: str, seed: int) -> None:
     """What a policy's samples of one seed are worth, a row a test problem."""
     prompts = list(lines.read(PROMPTS / "test.jsonl", Prompt))
-    samples = data / "samples" / policy / str(seed)
     sampled, greedy = (
-        pools.by_problem(prompts, lines.read(samples / f"{name}.jsonl", Completion))
-        for name in ("test", "test_greedy")
+        pools.by_problem(prompts, lines.read(data / f"samples/{policy}/{seed}/{one}", Completion))
+        for one in ("test.jsonl", "test_greedy.jsonl")
     )
-    lines.write(
-        path,
-        [
-            SeedResult(
-                policy=policy,
-                seed=seed,
-                id=prompt.id,
-                num_samples=len(own),
-                num_correct=sum(is_correct(row.completion, prompt.answer) for row in own),
-                greedy_correct=is_correct(only.completion, prompt.answer),
-            )
-            for (prompt, own), (_, (only,)) in zip(sampled, greedy, strict=True)
-        ],
+    rows = (
+        SeedResult(
+            policy=policy,
+            seed=seed,
+            id=prompt.id,
+            num_samples=len(own),
+            num_correct=sum(is_correct(row.completion, prompt.answer) for row in own),
+            greedy_correct=is_correct(only.completion, prompt.answer),
+        )
+        for (prompt, own), (_, (only,)) in zip(sampled, greedy, strict=True)
     )
+    lines.write(path, rows)
 
 
 if __name__ == "__main__":

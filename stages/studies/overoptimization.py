@@ -114,13 +114,7 @@ def measure(config: Config, run: SeedRun, folder: Path) -> None:
 def of_run(
     name: str, rows: Sequence[CheckpointResult], units: Mapping[str, dict[str, float]]
 ) -> list[Curve]:
-    """A run's steps, by each scorer that both scored them and has a unit.
-
-    Args:
-        name: the run's.
-        rows: what the study `checkpoints` found.
-        units: scorer -> see `Curve`.
-    """
+    """A run's steps, by each scorer that both scored them and has a unit (see `Curve`)."""
     steps = checkpoint_measures.by_step(rows)
     columns = {
         quantity: [checkpoint_measures.column(of_step, quantity) for of_step in steps.values()]

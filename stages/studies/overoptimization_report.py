@@ -20,12 +20,7 @@ Measured = Mapping[str, Any]
 
 
 def render(metrics: Measured, *, images: Sequence[str]) -> str:
-    """The report.
-
-    Args:
-        metrics: the content of `data/studies/overoptimization/metrics.json`.
-        images: paths of the plots, relative to the report.
-    """
+    """The report on `data/studies/overoptimization/metrics.json`; `images`: paths of the plots."""
     parts = ["# Overoptimization", over_seeds(metrics["over_seeds"])]
     for seed, one in metrics["seeds"].items():
         parts += [f"## Seed {seed}", section(one, metrics["confidence"])]

@@ -67,16 +67,8 @@ def measure(
 ) -> Iterator[Step]:
     """For each part of the problems, their `ScoredPool`s.
 
-    Args:
-        sampler: of the policy.
-        tokenizer: the policy's, which is the scorers' too.
-        scorers: a reward model and an ensemble, in eval mode.
-        prompts: the problems; `config.num_problems` of them are used.
-        config: sizes.
-        compute: sizes of micro-batches.
-        device: where batches go.
-        seed: a problem's stream depends on it and the problem's id alone, and is not that of
-            any other pool.
+    A problem's stream depends on `seed` and its id alone, and is not that of any other pool. The
+    policy's tokenizer is the scorers' too.
     """
     used, decode = prompts[: config.num_problems], policy.decoder(tokenizer)
     pad_id = model_tokenizer.pad_id(tokenizer)
@@ -131,13 +123,7 @@ def score(
 
 
 def of_pools(name: str, scorer: str, rows: Sequence[ScoredPool]) -> Curve | str | None:
-    """The curve of best-of-n by one scorer, why there is none, or None where it scored nothing.
-
-    Args:
-        name: the entry's.
-        scorer: `reward_model` or `ensemble`.
-        rows: what `measure` found.
-    """
+    """The curve of best-of-n by one scorer, why there is none, or None where it scored nothing."""
     scores = [getattr(row, scorer) for row in rows]
     if None in scores:
         return None
@@ -163,14 +149,7 @@ def trouble(scores: Problems, verdicts: Problems) -> str | None:
 
 
 def of_best_of_n(name: str, scorer: str, scores: Problems, verdicts: Problems) -> Curve:
-    """Every n from 1 to a quarter of the pool, each from the whole pool, without bias.
-
-    Args:
-        name: the entry's.
-        scorer: its name.
-        scores: of each problem's completions, by the scorer.
-        verdicts: 1.0 where the completion is right.
-    """
+    """Every n from 1 to a quarter of the pool, each from the whole pool, without bias."""
     sizes = range(1, min(len(one) for one in scores) // LEAST_POOL + 1)
     pairs = list(zip(scores, verdicts, strict=True))
     return Curve(

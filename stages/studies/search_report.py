@@ -27,13 +27,7 @@ PANELS: tuple[tuple[Unit, str], ...] = (
 
 
 def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
-    """The report.
-
-    Args:
-        compared: of `equal_compute.compare`.
-        image: path of the plot, as the report names it.
-        way: see `verdict`.
-    """
+    """The report on what `equal_compute.compare` found; `image`: path of the plot."""
     parts = [
         "# Search at equal compute",
         verdict(compared, way=way),
@@ -66,9 +60,7 @@ def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
 def verdict(compared: Mapping[str, Any], *, way: str) -> str:
     """In words: what each search gains over each curve, at its own cost.
 
-    Args:
-        compared: of `equal_compute.compare`.
-        way: how an answer is taken of a search's solutions, chosen before the numbers are seen.
+    `way`: how an answer is taken of its solutions, chosen before the numbers are seen.
     """
     sentences = []
     for name, search in compared["searches"].items():

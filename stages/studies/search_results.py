@@ -54,13 +54,8 @@ def evaluate(
 
     A token that passes through a model of P parameters costs 2 P floating-point operations, one
     multiplication and one addition each (Kaplan et al. 2020, https://arxiv.org/abs/2001.08361,
-    section 2.1). Tokens that are read and tokens that are generated pass alike.
-
-    Args:
-        prompt: the problem with its gold answer.
-        solutions: all that finished.
-        cost: tokens.
-        sizes: parameters of the policy and of the process model, see `models/size`.
+    section 2.1). Tokens that are read and tokens that are generated pass alike. `sizes`: P of the
+    policy and of the process model, see `models/size`.
     """
     right = [answer_checker.is_correct(row.completion, prompt.answer) for row in solutions]
     answers = [answer_of(row.completion) for row in solutions]

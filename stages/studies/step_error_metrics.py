@@ -48,11 +48,7 @@ class KnownSteps:
 
 
 def first_error(row: StepLabels) -> int:
-    """The first step that is not right; -1 where all are.
-
-    Raises:
-        ValueError: the truth of the steps is not known.
-    """
+    """The first step that is not right, -1 where all are; a ValueError where nobody knows."""
     if row.true_labels is None or len(row.true_labels) != len(row.steps):
         raise ValueError(
             f"problem '{row.id}', completion {row.index} ({row.source}): expected `true_labels`, "
@@ -70,13 +66,7 @@ def num_tokens(row: StepLabels) -> int:
 def known(
     rows: Sequence[StepLabels], where: str, *, max_tokens: int, leave_out_long: bool
 ) -> KnownSteps:
-    """The rows that a model can read.
-
-    Args:
-        rows: solutions whose steps' truth is known.
-        where: they come from, for errors.
-        max_tokens: what the model can read.
-        leave_out_long: count longer rows and leave them out, in place of an error.
+    """The rows that a model can read; longer ones are left out and counted, or an error.
 
     Raises:
         ValueError: the truth of a row is not known, or a row is too long.

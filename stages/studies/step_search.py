@@ -80,15 +80,8 @@ def run(
 ) -> Iterator[Step]:
     """The solutions of each part, and after them what each problem cost, as the rows of a step.
 
-    A problem's search depends on `seed` and its id: not on the part it is in.
-
-    Args:
-        sampler: the policy.
-        scorer: the process model.
-        parts: of `chunks`.
-        config: the preset.
-        seed: of all random streams: one for each problem, depth and place.
-        break_after: the tokens that end a step, see `ProcessScorer.step_ends`.
+    A problem's search depends on `seed` and its id, not on the part it is in: each problem, depth
+    and place has a random stream. `break_after`: see `ProcessScorer.step_ends`.
     """
     for index, prompts in enumerate(parts):
         searches = [Search(prompt=prompt) for prompt in prompts]

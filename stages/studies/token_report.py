@@ -11,14 +11,13 @@ Metrics = Mapping[str, Any]
 
 
 def render(verdict: Metrics) -> str:
-    """The content of report.md.
-
-    Args:
-        verdict: the content of `data/studies/equal_tokens/metrics.json`.
-    """
+    """The content of report.md, from that of `data/studies/equal_tokens/metrics.json`."""
+    totals = [row["total"] for row in verdict["spent"]]
     parts = [
         "# " + " against ".join(verdict["budgets"]),
-        sizes(verdict),
+        f"Budget: {verdict['tokens']:,} tokens for each policy and seed; spent: {min(totals):,} to "
+        f"{max(totals):,}. {seeds(verdict)}, {verdict['num_problems']:,} test problems, paired by "
+        f"seed and problem. In brackets {verdict['confidence']:.0%} confidence intervals.",
         "\n".join(f"- {sentence(row, verdict)}" for row in verdict["pairs"]["mean"]),
         ranking(verdict),
         "## The policies",
@@ -40,20 +39,14 @@ def render(verdict: Metrics) -> str:
         "above it. Passes without a gradient (reference, scores) and the value model's own updates "
         "are no tokens here.",
         "## How to read it",
-        how_sure(verdict),
+        how_sure(verdict["num_seeds"]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def sizes(verdict: Metrics) -> str:
-    """What was compared, and how equal it is."""
-    totals = [row["total"] for row in verdict["spent"]]
-    seeds = f"{verdict['num_seeds']} seed" + ("s" if verdict["num_seeds"] > 1 else "")
-    return (
-        f"Budget: {verdict['tokens']:,} tokens for each policy and seed; spent: {min(totals):,} to "
-        f"{max(totals):,}. {seeds}, {verdict['num_problems']:,} test problems, paired by seed and "
-        f"problem. In brackets {verdict['confidence']:.0%} confidence intervals."
-    )
+def seeds(verdict: Metrics) -> str:
+    """`1 seed`, `3 seeds`."""
+    return f"{verdict['num_seeds']} seed" + ("s" if verdict["num_seeds"] > 1 else "")
 
 
 def sentence(row: Metrics, verdict: Metrics) -> str:
@@ -77,8 +70,8 @@ def remedy(row: Metrics, verdict: Metrics) -> str:
     if "more_problems" not in row:
         return ""
     size = f"a true difference of {100 * row['value']:.1f} points with {verdict['power']:.0%} power"
-    problems, seeds = row["more_problems"], row["more_seeds"]
-    now = f"{verdict['num_seeds']} seed" + ("s" if verdict["num_seeds"] > 1 else "")
+    problems, more = row["more_problems"], row["more_seeds"]
+    now = seeds(verdict)
     if problems is None:
         first = f"No number of problems would resolve {size} with {now}, which differ too much"
     elif problems == 0:
@@ -87,9 +80,9 @@ def remedy(row: Metrics, verdict: Metrics) -> str:
         first = f"To resolve {size}, {problems:,} more problems would be needed with {now}"
     if row["seed_deviation"] is None:
         return f"{first}; for these checkpoints: of other seeds one seed says nothing."
-    if seeds is None:
+    if more is None:
         return f"{first}; no number of seeds would do with these problems."
-    return f"{first}; with these problems, {seeds:,} more seeds." if seeds else f"{first}."
+    return f"{first}; with these problems, {more:,} more seeds." if more else f"{first}."
 
 
 def ranking(verdict: Metrics) -> str:
@@ -108,81 +101,69 @@ def ranking(verdict: Metrics) -> str:
 
 def accuracy_table(verdict: Metrics) -> str:
     """Each policy's accuracies, and its gain over the baseline."""
+    baseline = verdict["baseline"]
     gains = {
-        (row["first"] if row["second"] == verdict["baseline"] else row["second"]): row
+        (row["first"] if row["second"] == baseline else row["second"]): row
         for row in verdict["gains"]["mean"]
     }
-    return markdown.table(
-        ["policy", *MEASURES.values(), f"mean above {verdict['baseline']}"],
-        (
-            [
-                name,
-                *(percent(one[measure]) for measure in MEASURES),
-                gain(gains[name], name) if name in gains else "",
-            ]
-            for name, one in verdict["policies"].items()
-        ),
-    )
+    rows = [
+        [name, *(percent(one[measure]) for measure in MEASURES),
+         gain(gains[name], name) if name in gains else ""]
+        for name, one in verdict["policies"].items()
+    ]  # fmt: skip
+    return markdown.table(["policy", *MEASURES.values(), f"mean above {baseline}"], rows)
 
 
 def gain(row: Metrics, policy: str) -> str:
     """A difference from the baseline, whoever is ahead; bold where it is resolved."""
-    low, high = row["low"], row["high"]
-    value, low, high = (
-        (row["value"], low, high) if row["first"] == policy else (-row["value"], -high, -low)
-    )
+    value, low, high = row["value"], row["low"], row["high"]
+    if row["first"] != policy:
+        value, low, high = -value, -high, -low
     text = f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
     return f"**{text}**" if row["resolved"] else text
 
 
 def difference_table(verdict: Metrics, measure: str) -> str:
     """Both families of one measure."""
-    return markdown.table(
-        ["comparison", "points", "p", "p by Holm", "degrees of freedom", "seeds' spread",
-         "detectable"],
-        (
+    header = ["comparison", "points", "p", "p by Holm", "degrees of freedom", "seeds' spread"]
+    rows = []
+    for row in [*verdict["pairs"][measure], *verdict["gains"][measure]]:
+        deviation = row["seed_deviation"]
+        rows.append(
             [
                 f"{row['first']} − {row['second']}",
                 gain(row, row["first"]),
                 f"{row['p']:.2g}",
                 f"{row['p_holm']:.2g}",
                 f"{row['degrees']:g}",
-                "unknown"
-                if row["seed_deviation"] is None
-                else f"{100 * row['seed_deviation']:.1f}",
+                "unknown" if deviation is None else f"{100 * deviation:.1f}",
                 f"{100 * row['detectable']:.1f}",
             ]
-            for family in ("pairs", "gains")
-            for row in verdict[family][measure]
-        ),
-    )  # fmt: skip
+        )
+    return markdown.table([*header, "detectable"], rows)
 
 
 def spent_table(spent: Sequence[Metrics]) -> str:
     """One row a policy and seed."""
-    return markdown.table(
-        ["policy, seed", "before", "generated", "trained", "total", "above the budget"],
-        (
-            [
-                f"{row['policy']}, {row['seed']}",
-                *(f"{row[key]:,}" for key in ("before", "generated", "trained", "total")),
-                f"{100 * row['overshoot']:+.1f} %",
-            ]
-            for row in spent
-        ),
-    )
+    numbers = ["before", "generated", "trained", "total"]
+    rows = [
+        [f"{row['policy']}, {row['seed']}", *(f"{row[key]:,}" for key in numbers),
+         f"{100 * row['overshoot']:+.1f} %"]
+        for row in spent
+    ]  # fmt: skip
+    return markdown.table(["policy, seed", *numbers, "above the budget"], rows)
 
 
-def how_sure(verdict: Metrics) -> str:
+def how_sure(num_seeds: int) -> str:
     """What the intervals are about."""
-    if verdict["num_seeds"] == 1:
+    if num_seeds == 1:
         return (
             "One seed: the intervals are over problems only (t). They say how another set of such "
             "problems would differ for these very checkpoints, and nothing of another training run."
         )
     few = (
         "Two seeds leave one degree of freedom, and resolve next to nothing: train three or more. "
-        if verdict["num_seeds"] == 2
+        if num_seeds == 2
         else ""
     )
     return (
