@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms import kl
 from stages.algorithms.length_and_repetition import repeated_share
 from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.models import ensemble
-from stages.models.batch import Batch, Group, micro_batches, split_group
+from stages.models.batch import Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
 from stages.models.ensemble import Scores
 from stages.models.policy import completion_logprobs
@@ -29,7 +28,7 @@ from stages.rewards import answer_checker, reward_file
 from stages.rows import DATA
 from stages.studies.markdown import named
 
-Scorer = Callable[[Batch], Scores]
+Scorer = Callable[[Sequence[Group]], Scores]
 Scorers = tuple[Scorer | None, Scorer | None]
 """One reward model and an ensemble of them."""
 NGRAM = 4
@@ -37,7 +36,7 @@ NGRAM = 4
 DIGITS = 6
 """Decimals kept of a number: those below are rounding."""
 COLUMNS = ("kl_k1", "kl_k3", "entropy", "reward_model", "ensemble", "ensemble_std")
-"""What models say of each completion."""
+"""What models say of each completion; the first three are sums over its tokens."""
 QUANTITIES = (
     "correct", "reward_model", "ensemble", "ensemble_std", "kl_k1", "kl_k3", "tokens", "entropy",
     "truncated", "repetition",
@@ -100,8 +99,10 @@ def scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device
     folder = DATA / "rewards" / reward
     aggregate, path = reward_file.read(folder).aggregate, reward_file.model(folder, seed)
     folders = ensemble.folders(path)
-    single = ensemble.load(folders[0], aggregate, compute, device)
-    return single, ensemble.load(path, aggregate, compute, device) if len(folders) > 1 else None
+    single = ensemble.load_scorer(folders[0], aggregate, compute, device)
+    if len(folders) == 1:
+        return single, None
+    return single, ensemble.load_scorer(path, aggregate, compute, device)
 
 
 @torch.no_grad()
@@ -132,7 +133,17 @@ def measure(
         groups += split_group(group, compute.row_tokens)
     table = torch.zeros(ends[-1], len(COLUMNS))
     for batch in micro_batches(groups, compute, pad_id, model.device):
-        table[batch.indices] = _read(model, judges, batch, temperature).cpu()
+        logprobs, entropies = completion_logprobs(model, batch, temperature=temperature)
+        ref_logprobs, _ = completion_logprobs(judges.reference, batch, temperature=temperature)
+        # Outside the mask both log-probs are 0, and so are the estimates.
+        divergences = kl.k1(logprobs, ref_logprobs), kl.k3(logprobs, ref_logprobs)
+        read = torch.stack([one.sum(1).float() for one in (*divergences, entropies)], dim=1)
+        table[batch.indices, :3] = read.cpu()
+    if judges.reward_model:
+        table[:, 3] = judges.reward_model(groups).values
+    if judges.ensemble:
+        scores = judges.ensemble(groups)
+        table[:, 4], table[:, 5] = scores.values, scores.disagreement
     results = []
     for (prompt, rows), count, own in zip(pools, counts, numbers, strict=True):
         drawn = torch.tensor([float(number) for number in count.values()])
@@ -146,23 +157,6 @@ def measure(
             CheckpointResult(step=step, id=prompt.id, num_distinct=len(count), **rounded)
         )
     return results
-
-
-def _read(
-    model: PreTrainedModel, judges: Judges, batch: Batch, temperature: float
-) -> Float[Tensor, "batch column"]:
-    """`COLUMNS` of each completion, the entropy summed over its tokens; 0 where nobody scores."""
-    logprobs, entropies = completion_logprobs(model, batch, temperature=temperature)
-    ref_logprobs, _ = completion_logprobs(judges.reference, batch, temperature=temperature)
-    nothing = torch.zeros_like(logprobs[:, 0])
-    none = Scores(values=nothing, disagreement=nothing)
-    single = judges.reward_model(batch) if judges.reward_model else none
-    several = judges.ensemble(batch) if judges.ensemble else none
-    # Outside the mask both log-probs are 0, and so are the estimates.
-    divergences = kl.k1(logprobs, ref_logprobs).sum(1), kl.k3(logprobs, ref_logprobs).sum(1)
-    scores = single.values, several.values, several.disagreement
-    columns = (*divergences, entropies.sum(1), *scores)
-    return torch.stack([column.float() for column in columns], dim=1)
 
 
 def _counted(prompt: Prompt, rows: Sequence[Completion]) -> dict[str, float]:

@@ -158,7 +158,7 @@ def draw(config: Config, run: SeedRun, seed: int) -> Iterator[ScoredPool]:
     scorers = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
     tokenizer, best_of_n = models_start.tokenizer(settings.policy, run.seed), settings.best_of_n
     steps = scored_pools.measure(
-        sampler, tokenizer, scorers, prompts, best_of_n, compute, device, seed
+        sampler, tokenizer, scorers, prompts, best_of_n, compute.row_tokens, seed
     )
     for step in run.track(steps, label="best-of-n"):
         yield from step.rows

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from pydantic import Field
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
@@ -13,9 +12,8 @@ from stages.algorithms.selection.best_of_n import LEAST_POOL, best_of_n, kl_plug
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig, Pool
 from stages.loops.step import Step
-from stages.models import model_tokenizer, policy
-from stages.models.batch import Group, micro_batches, split_group
-from stages.models.device import ComputeConfig
+from stages.models import policy
+from stages.models.batch import Group, split_group
 from stages.records import pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -61,8 +59,7 @@ def measure(
     scorers: Scorers,
     prompts: Sequence[Prompt],
     config: BestOfNConfig,
-    compute: ComputeConfig,
-    device: torch.device,
+    row_tokens: int,
     seed: int,
 ) -> Iterator[Step]:
     """For each part of the problems, their `ScoredPool`s.
@@ -71,27 +68,18 @@ def measure(
     policy's tokenizer is the scorers' too.
     """
     used, decode = prompts[: config.num_problems], policy.decoder(tokenizer)
-    pad_id = model_tokenizer.pad_id(tokenizer)
     for index, start in enumerate(range(0, len(used), CHUNK)):
         part = used[start : start + CHUNK]
         pool = Pool(prompts=part, config=config, stream="best_of_n")
         drawn = candidates.draw(sampler, decode, part, pool, seed)
-        rows = [
-            score(prompt, own, scorers, compute, pad_id, device)
-            for prompt, own in pools.by_problem(part, drawn)
-        ]
+        problems = pools.by_problem(part, drawn)
+        rows = [score(prompt, own, scorers, row_tokens) for prompt, own in problems]
         metrics: dict[str, int | float] = {"tokens/generated": candidates.num_tokens(drawn)}
         yield Step(index=index, metrics=metrics, rows=rows)
 
 
-@torch.no_grad()
 def score(
-    prompt: Prompt,
-    pool: Sequence[Completion],
-    scorers: Scorers,
-    compute: ComputeConfig,
-    pad_id: int,
-    device: torch.device,
+    prompt: Prompt, pool: Sequence[Completion], scorers: Scorers, row_tokens: int
 ) -> ScoredPool:
     """One problem's completions, judged and scored."""
     ids = [tuple(row.completion_ids) for row in pool]
@@ -99,17 +87,10 @@ def score(
     group = Group(
         prompt_ids=prompt.prompt_ids, completions=list(numbers), indices=range(len(numbers))
     )
-    batches = list(micro_batches(split_group(group, compute.row_tokens), compute, pad_id, device))
     found: list[list[float] | None] = []
     for scorer in scorers:
-        if scorer is None:
-            found.append(None)
-            continue
-        values = torch.zeros(len(numbers))
-        for batch in batches:
-            values[batch.indices] = scorer(batch).values.float().cpu()
-        scores = [round(value, DIGITS) for value in values.tolist()]
-        found.append([scores[numbers[one]] for one in ids])
+        values = scorer(split_group(group, row_tokens)).values.tolist() if scorer else []
+        found.append([round(values[numbers[one]], DIGITS) for one in ids] if scorer else None)
     texts = [row.completion for row in pool]
     verdicts = {one: answer_checker.is_correct(one, prompt.answer) for one in dict.fromkeys(texts)}
     return ScoredPool(

@@ -46,9 +46,9 @@ class Lengths:
     def __init__(self):
         self.read = 0
 
-    def __call__(self, batch):
-        self.read += len(batch.indices)
-        lengths = batch.mask.sum(1).float()
+    def __call__(self, groups):
+        lengths = torch.tensor([float(len(ids)) for group in groups for ids in group.completions])
+        self.read += len(lengths)
         return Scores(values=lengths, disagreement=lengths / 10)
 
 

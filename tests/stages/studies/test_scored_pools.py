@@ -1,5 +1,5 @@
 import numpy as np
-from tiny_checkpoints import CPU, PAD, compute
+import torch
 
 from stages.algorithms.selection import best_of_n
 from stages.models.ensemble import Scores
@@ -17,9 +17,10 @@ class Sums:
     def __init__(self):
         self.read = 0
 
-    def __call__(self, batch):
-        self.read += len(batch.indices)
-        values = (batch.token_ids * batch.mask).sum(1) / 3
+    def __call__(self, groups):
+        found = [sum(ids) / 3 for group in groups for ids in group.completions]
+        self.read += len(found)
+        values = torch.tensor(found)
         return Scores(values=values, disagreement=values)
 
 
@@ -40,9 +41,7 @@ def test_by_hand():
     ]
     for row_tokens in (0, 64):
         scorer = Sums()
-        found = scored_pools.score(
-            PROMPT, pool, (scorer, None), compute(row_tokens=row_tokens), PAD, CPU
-        )
+        found = scored_pools.score(PROMPT, pool, (scorer, None), row_tokens)
         assert found.correct == [True, False, True, True]
         assert found.reward_model == [3.66667, 2.66667, 3.66667, 4.0]
         assert found.ensemble is None
