@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from transformers import PreTrainedModel
 
 from stages.algorithms import kl
@@ -192,12 +191,6 @@ def by_step(rows: Sequence[CheckpointResult]) -> dict[int, list[CheckpointResult
     return {step: found[step] for step in sorted(found)}
 
 
-def column(rows: Sequence[CheckpointResult], name: str) -> Float[np.ndarray, " problem"] | None:
-    """A quantity of each problem; None where nothing measured it."""
-    values = [getattr(row, name) for row in rows]
-    return None if None in values else np.array(values, dtype=np.float64)
-
-
 def summarise(
     rows: Sequence[CheckpointResult], *, num_resamples: int, confidence: float, seed: int
 ) -> dict[str, Any]:
@@ -210,12 +203,13 @@ def summarise(
     options = {"num_resamples": num_resamples, "confidence": confidence, "seed": seed}
     steps, start = {}, by_step(rows)[0]
     for step, now in by_step(rows).items():
-        columns = {name: column(now, name) for name in QUANTITIES}
+        columns = {name: [getattr(row, name) for row in now] for name in QUANTITIES}
         for name in PAIRED:
-            values, before = columns[name], column(start, name)
-            columns[f"{name}_gain"] = None if values is None or before is None else values - before
-        measured = {name: values for name, values in columns.items() if values is not None}
-        found = bootstrap_means(np.stack(list(measured.values()), axis=1), **options)
+            pairs = zip(columns[name], (getattr(row, name) for row in start), strict=True)
+            gains = [None if None in pair else pair[0] - pair[1] for pair in pairs]
+            columns[f"{name}_gain"] = gains
+        measured = {name: values for name, values in columns.items() if None not in values}
+        found = bootstrap_means(np.array(list(zip(*measured.values(), strict=True))), **options)
         intervals = {name: named(*own) for name, *own in zip(measured, *found, strict=True)}
         steps[str(step)] = {name: intervals.get(name) for name in columns}
     best = max(steps, key=lambda step: (steps[step]["correct"]["value"], -int(step)))

@@ -3,11 +3,9 @@
     dvc repro stages/studies/dvc.yaml:checkpoints
 
 Samples completions of each dev problem by the policy that a run started from (step 0), by each of
-its checkpoints and by the policy that it wrote, with the same random streams; writes, for each
-step and problem, how many are right by the answer checker, what a reward model and an ensemble
-find them worth, the divergence from the start in nats, length, entropy, truncation and repetition;
-and their means with intervals over problems. The split is never `test`: which step is best is
-chosen here, and reported there.
+its checkpoints and by the policy that it wrote, with the same random streams; writes of each step
+and problem what `checkpoint_measures` finds in them, and their means with intervals over problems.
+The split is never `test`: which step is best is chosen here, and reported there.
 """
 
 from collections.abc import Iterator, Mapping

@@ -3,10 +3,9 @@
     dvc repro stages/studies/dvc.yaml:overoptimization
 
 Best-of-n is over-optimised only where n is large, and its estimators need pools several times as
-large (stages/algorithms/selection): so a large pool of a few dev problems is drawn from each seed's
-start policy and scored by one reward model and by an ensemble. Beside it the study `checkpoints`:
-what training did, scored by the same. Curves and forms: Gao et al. 2023,
-https://arxiv.org/abs/2210.10760.
+large: so large pools of a few dev problems are drawn from each seed's start policy and scored by
+one reward model and by an ensemble. Beside it what training did, of the study `checkpoints`.
+Curves and forms: Gao et al. 2023, https://arxiv.org/abs/2210.10760.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from stages.engines import loading
 from stages.engines.loading import EngineName
@@ -41,7 +41,7 @@ from stages.studies.scored_pools import BestOfNConfig, ScoredPool
 
 DEV = PROMPTS / "dev.jsonl"
 CHECKPOINTS = studies.STUDIES / "checkpoints"
-SINGLE, SEVERAL = "reward_model", "ensemble"
+SCORERS = ("reward_model", "ensemble")
 TOLD = ("best_place", "overoptimised", "accuracy_change", "accuracy_after_best", "proxy_change")
 
 
@@ -71,11 +71,10 @@ def main() -> None:
     with studies.start("overoptimization") as study:
         config = studies.load(Config, "overoptimization")
         study.for_each_seed(config.seeds, partial(measure, config))
-        found, images = {}, []
+        found = {}
         for seed in config.seeds:
             one = studies.read_json(study.rows / str(seed) / "measured.json")
             overoptimization_report.draw(study.plots / f"seed-{seed}.png", one["curves"])
-            images.append(f"plots/seed-{seed}.png")
             one["curves"] = [proxy_curves.without_bands(curve) for curve in one["curves"]]
             found[str(seed)] = one
         metrics = {
@@ -83,6 +82,7 @@ def main() -> None:
             "over_seeds": over_seeds([one["curves"] for one in found.values()]),
             "seeds": found,
         }
+        images = [f"plots/seed-{seed}.png" for seed in config.seeds]
         study.write(metrics, overoptimization_report.render(metrics, images=images))
 
 
@@ -91,7 +91,7 @@ def measure(config: Config, run: SeedRun, folder: Path) -> None:
     settings, seed = config.overoptimization, derive(run.seed, "overoptimization")
     pools = list(draw(config, run, seed))
     lines.write(folder / "pools.jsonl", pools)
-    found = {one: scored_pools.of_pools(settings.policy, one, pools) for one in (SINGLE, SEVERAL)}
+    found = {one: scored_pools.of_pools(settings.policy, one, pools) for one in SCORERS}
     chosen = {scorer: one for scorer, one in found.items() if isinstance(one, Curve)}
     units = {scorer: curve.units for scorer, curve in chosen.items()}
     along = [
@@ -99,12 +99,14 @@ def measure(config: Config, run: SeedRun, folder: Path) -> None:
         for path in sorted(CHECKPOINTS.glob(f"*/rows/{run.seed}/problems.jsonl"))
         for curve in of_run(path.parts[-4], list(lines.read(path, CheckpointResult)), units)
     ]
+    effects = []
+    if len(chosen) == len(SCORERS):
+        single, several = chosen.values()
+        effects = [proxy_curves.effect(single, several, settings.fits, seed)]
     curves = run.track([*chosen.values(), *along], label="fit")
     measured = {
         "curves": [proxy_curves.measure(curve, settings.fits, seed) for curve in curves],
-        "effects": [proxy_curves.effect(chosen[SINGLE], chosen[SEVERAL], settings.fits, seed)]
-        if len(chosen) == 2
-        else [],
+        "effects": effects,
         "left_out": {scorer: why for scorer, why in found.items() if isinstance(why, str)},
         "generated_tokens": sum(row.generated_tokens for row in pools),
     }
@@ -116,15 +118,11 @@ def of_run(
 ) -> list[Curve]:
     """A run's steps, by each scorer that both scored them and has a unit (see `Curve`)."""
     steps = checkpoint_measures.by_step(rows)
-    columns = {
-        quantity: [checkpoint_measures.column(of_step, quantity) for of_step in steps.values()]
-        for quantity in ("kl_k1", "correct", *units)
-    }
-    grids = {
-        quantity: np.stack([one for one in found if one is not None], axis=1)
-        for quantity, found in columns.items()
-        if all(one is not None for one in found)
-    }
+
+    def grid(name: str) -> Float[np.ndarray, "problem point"]:
+        problems = zip(*steps.values(), strict=True)
+        return np.array([[float(getattr(row, name)) for row in own] for own in problems])
+
     return [
         Curve(
             method=RUN,
@@ -132,13 +130,13 @@ def of_run(
             scorer=scorer,
             places=list(steps),
             form="logarithmic",
-            kl=grids["kl_k1"],
-            proxy=grids[scorer],
-            gold=grids["correct"],
+            kl=grid("kl_k1"),
+            proxy=grid(scorer),
+            gold=grid("correct"),
             units=unit,
         )
         for scorer, unit in units.items()
-        if scorer in grids
+        if all(getattr(row, scorer) is not None for row in rows)
     ]
 
 

@@ -2,11 +2,10 @@
 
     dvc repro stages/studies/dvc.yaml:search
 
-Searches for solutions of the test problems with a policy and a process reward model of each seed,
-by beam search over steps (Snell et al. 2024, https://arxiv.org/abs/2408.03314) and diverse verifier
-tree search (Beeching, Tunstall and Rush 2024), and compares them with best-of-n and votes among the
-policy's samples where both have cost the same. Every token that was sampled, read or scored is
-counted, those of dropped candidates too.
+Searches for solutions of the test problems with a policy and a process reward model of each seed
+(`step_search`), and compares them with best-of-n and votes among the policy's samples where both
+have cost the same. Every token that was sampled, read or scored is counted, those of dropped
+candidates too.
 """
 
 from functools import partial
