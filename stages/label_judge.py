@@ -15,12 +15,9 @@ from typing import Any
 
 from stages import params, rows
 from stages.engines import loading
-from stages.engines.loading import EngineName
+from stages.engines.loading import SamplingConfig
 from stages.loops import work
 from stages.models import size
-from stages.models.device import ComputeConfig
-from stages.models.start import ModelConfig
-from stages.params import Params
 from stages.records import lines, pools
 from stages.report import judge_quality
 from stages.rewards.feedback import injections, judged_preferences, judging
@@ -33,13 +30,9 @@ from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
 
-class Config(Params):
+class Config(SamplingConfig):
     """What label_judge reads of params.yaml, and its preset."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    engine: EngineName
     preset: JudgePreset
 
 

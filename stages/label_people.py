@@ -67,10 +67,8 @@ def main(*words: str) -> None:
         encoded = label_prompting.encode_pairs(raws, tokenizer, max_tokens=preset.max_tokens)
         bad += preference_files.bad_rows(path.name, encoded.rejected)
         over_long = preference_files.bad_rows(path.name, encoded.over_long)
-        limits = {"max_bad_share": (bad, preset.max_bad_share)}
-        limits |= {"max_long_share": (over_long, preset.max_long_share)}
-        for limit, (left_out, share) in limits.items():
-            place = f"{row.preset}.{limit}"
+        for limit, left_out in {"max_bad_share": bad, "max_long_share": over_long}.items():
+            share, place = getattr(preset, limit), f"{row.preset}.{limit}"
             quarantine.check_share(left_out, len(found), max_share=share, limit=place)
         sides = preference_files.split(encoded.pairs, preset.heldout_share)
         metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}

@@ -14,15 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from stages import params, rows
-from stages.engines import loading
-from stages.engines.loading import EngineName
+from stages.engines.loading import SamplingConfig
 from stages.loops import revision, work
 from stages.loops.revision import RevisionConfig
 from stages.models import policy, prompting, size
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig
-from stages.models.start import ModelConfig
-from stages.params import Params
 from stages.records import lines, pools
 from stages.records.preferences import Revision
 from stages.rewards.feedback import revisions
@@ -32,13 +28,9 @@ from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
 
-class Config(Params):
+class Config(SamplingConfig):
     """What label_revision reads of params.yaml, and its preset."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    engine: EngineName
     preset: RevisionConfig
 
 
@@ -54,14 +46,7 @@ def main(*words: str) -> None:
 def revise(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     """The revisions of one seed, by the policy of that seed."""
     preset, seed, own = config.preset, derive(run.seed, "label_revision"), folder / str(run.seed)
-    sampler = loading.sampler(
-        config.engine,
-        row.policy,
-        run.seed,
-        model=config.model,
-        compute=config.compute,
-        max_length=preset.max_prompt_tokens + preset.max_new_tokens,
-    )
+    sampler = config.sampler(row.policy, run.seed, preset.max_prompt_tokens + preset.max_new_tokens)
     tokenizer = models_start.tokenizer(row.policy, run.seed)
     decode, encode = policy.decoder(tokenizer), prompting.message_encoder(tokenizer)
     triples: list[Revision] = []

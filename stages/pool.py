@@ -11,15 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from stages import params, rows
-from stages.engines import loading
-from stages.engines.loading import EngineName
+from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
 from stages.models import policy, size
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig
-from stages.models.start import ModelConfig
-from stages.params import Params
 from stages.rows import Row
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
@@ -27,13 +23,9 @@ from stages.runtime.seeds import SeedRun
 HELDOUT = "heldout"
 
 
-class Config(Params):
+class Config(SamplingConfig):
     """What pool reads of params.yaml."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    engine: EngineName
     sampling: dict[str, CandidatesConfig]
 
 
@@ -56,14 +48,7 @@ def sample(config: Config, row: Row, folder: Path, run: SeedRun) -> dict[str, An
         # Not the draws of `sample`: what is labelled is not what policies are evaluated on.
         HELDOUT: candidates.read("dev", config.sampling[HELDOUT], HELDOUT),
     }
-    sampler = loading.sampler(
-        config.engine,
-        row.policy,
-        run.seed,
-        model=config.model,
-        compute=config.compute,
-        max_length=candidates.longest(pools.values()),
-    )
+    sampler = config.sampler(row.policy, run.seed, candidates.longest(pools.values()))
     decode = policy.decoder(models_start.tokenizer(row.policy, run.seed))
     measured = size.of_policy(row.policy, run.seed, config.model)
     return candidates.write(pools, sampler, decode, measured, folder, run)

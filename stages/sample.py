@@ -12,28 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from stages import params, rows
-from stages.engines import loading
-from stages.engines.loading import EngineName
+from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
 from stages.models import policy, size
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig
-from stages.models.start import ModelConfig
-from stages.params import Params
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
 
 SPLITS = ("dev", "test")
 
 
-class Config(Params):
+class Config(SamplingConfig):
     """What sample reads of params.yaml."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    engine: EngineName
     sampling: dict[str, CandidatesConfig]
 
 
@@ -53,14 +45,7 @@ def sample(config: Config, name: str, folder: Path, run: SeedRun) -> dict[str, A
         settings = config.sampling[split]
         pools[split] = candidates.read(split, settings, split)
         pools[f"{split}_greedy"] = candidates.read(split, settings, split, greedy=True)
-    sampler = loading.sampler(
-        config.engine,
-        name,
-        run.seed,
-        model=config.model,
-        compute=config.compute,
-        max_length=candidates.longest(pools.values()),
-    )
+    sampler = config.sampler(name, run.seed, candidates.longest(pools.values()))
     decode = policy.decoder(models_start.tokenizer(name, run.seed))
     measured = size.of_policy(name, run.seed, config.model)
     return candidates.write(pools, sampler, decode, measured, folder, run)

@@ -22,16 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from stages import params, rows
-from stages.engines import loading
-from stages.engines.loading import EngineName
+from stages.engines.loading import SamplingConfig
 from stages.loops import step_labels
 from stages.loops.step import Step
 from stages.loops.step_labels import Decode, Parts, StepLabelsConfig
 from stages.models import policy, size
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig
-from stages.models.start import ModelConfig
-from stages.params import Params
 from stages.records import lines, pools
 from stages.records.steps import PrefixCount
 from stages.report import step_label_quality
@@ -49,13 +45,9 @@ class CompletionsPreset(StepLabelsConfig):
     audit: AuditConfig
 
 
-class Config(Params):
+class Config(SamplingConfig):
     """What steps_completions reads of params.yaml, and its preset."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    engine: EngineName
     preset: CompletionsPreset
 
 
@@ -105,8 +97,7 @@ def count(
 
     def work(first: int) -> Iterator[Step]:
         length = step_labels.longest(parts, config.preset.max_new_tokens)
-        models = {"model": config.model, "compute": config.compute}
-        sampler = loading.sampler(config.engine, row.policy, run.seed, **models, max_length=length)
+        sampler = config.sampler(row.policy, run.seed, length)
         return step_labels.count(sampler, decode, parts, config.preset, run.seed, start=first)
 
     files = {"write": step_labels.write, "read": step_labels.read}

@@ -76,10 +76,8 @@ def main(*words: str) -> None:
         )
         bad += step_files.bad_rows(path.name, encoded.rejected)
         over_long = step_files.bad_rows(path.name, encoded.over_long)
-        limits = {"max_bad_share": (bad, preset.max_bad_share)}
-        limits |= {"max_long_share": (over_long, preset.max_long_share)}
-        for limit, (left_out, share) in limits.items():
-            place = f"{row.preset}.{limit}"
+        for limit, left_out in {"max_bad_share": bad, "max_long_share": over_long}.items():
+            share, place = getattr(preset, limit), f"{row.preset}.{limit}"
             quarantine.check_share(left_out, num_rows, max_share=share, limit=place)
         metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
         metrics["quarantined"] = quarantine.count_by_kind([*bad, *over_long])

@@ -56,6 +56,21 @@ def sampler(
     )
 
 
+class SamplingConfig(Params):
+    """What a stage that asks policies for completions reads of params.yaml."""
+
+    seeds: list[int]
+    compute: ComputeConfig
+    model: ModelConfig
+    engine: EngineName
+
+    def sampler(self, policy: str, seed: int, max_length: int) -> Sampler:
+        """`sampler` with these."""
+        return sampler(
+            self.engine, policy, seed, model=self.model, compute=self.compute, max_length=max_length
+        )
+
+
 class PolicyJudge(Params):
     """The policy that the row names in `from`."""
 

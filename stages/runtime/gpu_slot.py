@@ -35,19 +35,9 @@ def devices(proc: Path = Path("/proc/driver/nvidia/gpus"), dev: Path = Path("/de
 
 
 @contextmanager
-def take_if(*, wanted: bool) -> Iterator[str | None]:
-    """`take` where a GPU is wanted; else nothing is held."""
-    if not wanted:
-        yield None
-        return
-    with take() as name:
-        yield name
-
-
-@contextmanager
-def take() -> Iterator[str | None]:
-    """Wait for a free GPU, make it the only visible one, hold it; None where there is no GPU."""
-    names = devices()
+def take(*, wanted: bool = True) -> Iterator[str | None]:
+    """Wait for a free GPU, make it the only visible one, hold it; None: there is none."""
+    names = devices() if wanted else []
     if not names:
         yield None
         return
@@ -61,10 +51,8 @@ def take() -> Iterator[str | None]:
     try:
         yield name
     finally:
-        if before is None:
-            del os.environ["CUDA_VISIBLE_DEVICES"]
-        else:
-            os.environ["CUDA_VISIBLE_DEVICES"] = before
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+        os.environ |= {} if before is None else {"CUDA_VISIBLE_DEVICES": before}
         os.close(descriptor)
 
 

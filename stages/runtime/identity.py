@@ -22,6 +22,8 @@ from dvc.stage.exceptions import StageFileDoesNotExistError, StageNotFound
 from dvc.stage.serialize import to_single_stage_lockfile
 from dvc.utils import dict_sha256
 
+from stages.runtime import outputs
+
 PIPE = Path(".pipe")
 """Scratch of running and interrupted stages; ignored by git and DVC."""
 TRACED = ("data/code/", "data/own/")
@@ -84,13 +86,8 @@ def check_sources(dependencies: Iterable[str]) -> None:
 
     DVC knows a stage's code by the file that trace_code wrote when this `dvc repro` began. A stage
     that starts an hour later imports what the files say then: were they edited in between, its
-    result would be kept, and restored one day, as that of the older code.
-
-    Args:
-        dependencies: paths of the stage's dependencies, relative to the repository.
-
-    Raises:
-        ValueError: a source file is not what DVC takes it for.
+    result would be kept, and restored one day, as that of the older code. The dependencies are
+    paths relative to the repository.
     """
     for traced in sorted(path for path in dependencies if path.startswith(TRACED)):
         for file, expected in json.loads(Path(traced).read_text(encoding="utf-8")).items():
@@ -135,9 +132,8 @@ def claim(stage: str) -> Iterator[tuple[Execution, Path]]:
         execution = Execution(
             execution_id=execution_id, stage=stage, input_key=key, attempt=attempt
         )
-        partial = folder / "exec.json.partial"
-        partial.write_text(json.dumps(asdict(execution), sort_keys=True), encoding="utf-8")
-        partial.replace(record)
+        with outputs.replace(record) as partial:
+            partial.write_text(json.dumps(asdict(execution), sort_keys=True), encoding="utf-8")
         yield execution, folder
     finally:
         os.close(descriptor)

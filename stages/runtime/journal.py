@@ -6,9 +6,8 @@ It is the truth about a run; a tracker shows a view of it.
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,10 +24,7 @@ class Journal:
     """Appends rows to a file, a whole line at a time."""
 
     def __init__(self, path: Path, *, resume_at: int = 0) -> None:
-        """Keeps an earlier attempt's rows below index `resume_at`.
-
-        The others are dropped: they are computed again.
-        """
+        """Keeps an earlier attempt's rows below index `resume_at`; the others come again."""
         kept = [row for row in read(path) if row.index < resume_at] if path.exists() else []
         partial = path.with_name(path.name + ".partial")
         with partial.open("w", encoding="utf-8") as file:
@@ -44,12 +40,7 @@ class Journal:
     def __enter__(self) -> "Journal":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
 
@@ -73,5 +64,4 @@ def read(path: Path) -> Iterator[Row]:
 
 
 def _line(row: Row) -> str:
-    content = {"index": row.index, "metrics": row.metrics, "time": row.time}
-    return json.dumps(content, sort_keys=True) + "\n"
+    return json.dumps(asdict(row), sort_keys=True) + "\n"

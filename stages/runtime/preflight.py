@@ -23,10 +23,8 @@ def check() -> None:
 
     Does nothing where there is no plan to check. Stages that start together check once.
     """
-    if not CHECK.is_file():
-        return
     passed = PASSED / digest()
-    if passed.exists():
+    if not CHECK.is_file() or passed.exists():
         return
     PASSED.mkdir(parents=True, exist_ok=True)
     with (PASSED / "lock").open("w") as lock:

@@ -54,10 +54,9 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
     """Run a stage.
 
     On success the run record, `data/runs/<stage>/` or `data/studies/<study>/run/`, holds run.json
-    and the journals: that of the stage, and one for each seed where it works for several
-    (`seeds.side_by_side`). On failure
-    `.pipe/<stage>-<key>/` stays, with failed.json; the next start with the same inputs takes
-    it over with the same execution id.
+    and the journals: that of the stage, and one for each seed (`seeds.side_by_side`). On failure
+    `.pipe/<stage>-<key>/` stays, with failed.json; the next start with the same inputs takes it
+    over with the same execution id.
 
     Args:
         stage: the DVC stage's name, variant included (`sample@sft`), and of a study with its file
@@ -77,8 +76,7 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
         failure.unlink(missing_ok=True)
         if execution.attempt > 1:
             logger.info("%s: attempt %d of an unfinished run", stage, execution.attempt)
-        if gpu:
-            stack.enter_context(gpu_slot.take())
+        stack.enter_context(gpu_slot.take(wanted=gpu))
         begin, clock = datetime.now(UTC), time.monotonic()
         record = asdict(execution) | {"started": begin.isoformat()} | surroundings.describe()
         # What is imported by now is not the work's: the peak's growth over it is.
@@ -106,8 +104,8 @@ def _end(clock: float) -> dict[str, Any]:
         "seconds": round(time.monotonic() - clock, 3),
         "peak_memory_bytes": surroundings.memory_bytes("VmHWM"),
         # of the largest process of a seed, where there were any
-        "peak_memory_of_a_seed_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        * 1024,
+        "peak_memory_of_a_seed_bytes": 1024
+        * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss,
         **surroundings.device(),
     }
 

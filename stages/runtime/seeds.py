@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -69,20 +70,14 @@ def side_by_side(
 ) -> dict[int, ResultT]:
     """`work` for each seed; what each returned, in the order of `seeds`.
 
-    A single seed works in this process. Otherwise each has a process of its own, and the first
-    error ends all and is raised here with the seed named. Results cross a pipe: small things only,
-    files are written where they belong.
-
-    Args:
-        work: a function of the seed and of what was read before; it may change nothing that
-            another seed sees.
-        seeds: at least one, each once.
-        run: the stage's run; its folder holds `seed-<seed>/`.
-        gpu: each process holds a GPU, where there is one.
+    A single seed works in this process. Otherwise each has a process of its own, holding a GPU
+    where one is wanted and there is one, and the first error ends all and is raised here with the
+    seed named. Results cross a pipe: small things only. `work` may change nothing that another
+    seed sees.
     """
     display = _Display(run.execution.stage, seeds)
     if len(seeds) == 1:
-        with gpu_slot.take_if(wanted=gpu):
+        with gpu_slot.take(wanted=gpu):
             return {seeds[0]: _work(work, seeds[0], run.folder, display.update)}
     context = multiprocessing.get_context("fork")
     pipes: dict[connection.Connection, int] = {}
@@ -143,14 +138,7 @@ def _work(
     own = folder / f"seed-{seed}"
     own.mkdir(exist_ok=True)
     with journal.Journal(own / "journal.jsonl") as written:
-        return work(
-            SeedRun(
-                seed=seed,
-                folder=own,
-                journal=written,
-                say=lambda count, total, label: update(seed, count, total, label),
-            )
-        )
+        return work(SeedRun(seed=seed, folder=own, journal=written, say=partial(update, seed)))
 
 
 def _child(
@@ -163,7 +151,7 @@ def _child(
     """The process of one seed: dies with its parent, sends signs of progress, then its result."""
     die_with_parent()
     try:
-        with gpu_slot.take_if(wanted=gpu):
+        with gpu_slot.take(wanted=gpu):
             result = _work(work, seed, folder, lambda *sign: pipe.send(("progress", sign[1:])))
         pipe.send(("result", result))
     except BaseException as error:  # noqa: BLE001
@@ -209,7 +197,7 @@ class _Display:
             logger.info("%s", self._line(now))
 
     def end(self) -> None:
-        """Leave the last line as it is."""
+        """Clear the line."""
         if self._terminal:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()

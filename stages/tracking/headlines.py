@@ -40,13 +40,11 @@ EVALUATE, DEV = "evaluate", "dev_accuracy"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chosen:
-    """The best policy."""
+    """The best policy: the DVC stage that made it, its seed, and tags that say why."""
 
     stage: str
-    """The DVC stage that made it."""
     seed: str
     tags: dict[str, str]
-    """Why, for the registry."""
 
 
 def of(entry: Entry) -> dict[str, float]:
@@ -90,11 +88,8 @@ def best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | None:
 
     Never by the test problems: of several policies the one with the highest test accuracy is also
     the one that chance has favoured most there, so a name given by it would make its own test
-    result too good. Of equals the first by name; None where no policy was evaluated.
-
-    Args:
-        entries: of dvc.lock.
-        runs: the stages whose outputs are those that dvc.lock names.
+    result too good. Of equals the first by name; None where no policy was evaluated. `runs` are the
+    stages whose outputs are those that dvc.lock names.
     """
     accuracy: dict[str, dict[str, float]] = {}
     for entry in entries:
@@ -116,9 +111,7 @@ def best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | None:
 def of_report(path: Path) -> dict[str, float]:
     """`accuracy/grpo` of each policy and `gain/grpo` over the baseline, of the report's metrics."""
     content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    found: dict[str, float] = {}
-    for name, one in content.get("policies", {}).items():
-        found[f"accuracy/{name}"] = float(one["mean_accuracy"]["value"])
-    for name, one in content.get("gains", {}).get("mean_accuracy", {}).items():
-        found[f"gain/{name}"] = float(one["value"])
-    return found
+    policies = content.get("policies", {}).items()
+    gains = content.get("gains", {}).get("mean_accuracy", {}).items()
+    found = {f"accuracy/{name}": float(one["mean_accuracy"]["value"]) for name, one in policies}
+    return found | {f"gain/{name}": float(one["value"]) for name, one in gains}

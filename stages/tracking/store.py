@@ -42,10 +42,7 @@ class Store:
 
 @contextmanager
 def exclusive() -> Iterator[None]:
-    """Nobody else of this repository is at the store meanwhile.
-
-    Several processes that initialise one sqlite file break it.
-    """
+    """Keep this repository's other processes away: several that make one sqlite file break it."""
     identity.PIPE.mkdir(exist_ok=True)
     with (identity.PIPE / "track.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
