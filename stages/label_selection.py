@@ -45,11 +45,7 @@ def main(*words: str) -> None:
 
 
 def select(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
-    """The demonstrations of one seed.
-
-    Raises:
-        ValueError: not a single completion is right.
-    """
+    """The demonstrations of one seed; refused where not a single completion is right."""
     problems = pools.read(row.source, run.seed, "train")
     selected = [
         verifier_labels.select_demonstrations(

@@ -48,11 +48,7 @@ def main(*words: str) -> None:
 
 
 def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
-    """The pairs of one seed.
-
-    Raises:
-        ValueError: not a single problem has both a right and a wrong completion.
-    """
+    """The pairs of one seed; refused where no problem has a right and a wrong completion."""
     own = folder / str(run.seed)
     metrics: dict[str, Any] = {}
     for side in pools.SIDES:

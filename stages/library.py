@@ -69,10 +69,6 @@ def grpo(
         learning_rate: constant, after a warm-up over a twentieth of the steps.
         seed: of the order of prompts and of sampling.
         compute: see `ComputeConfig`.
-
-    Raises:
-        ValueError: an unknown preset, weights in another precision, too few prompts, or what
-            `group_rl.train` raises.
     """
     table = {name: one for name, one in params.read(PRESETS).items() if "advantage" in one}
     content = params.entry_of(table, preset, "the list of presets of GRPO and its relatives")

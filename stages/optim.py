@@ -29,15 +29,11 @@ class OptimConfig(Params):
 def adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
     """AdamW over the parameters that need a gradient."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return torch.optim.AdamW(
-        [
-            {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
-            {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
-        ],
-        lr=config.learning_rate,
-        betas=(0.9, 0.95),
-        fused=True,
-    )
+    groups = [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95), fused=True)
 
 
 def learning_rate(config: OptimConfig, step: int, num_steps: int) -> float:
@@ -60,11 +56,8 @@ def update(
 ) -> dict[str, float]:
     """Clip the gradients, take step `step` at its rate, clear the gradients.
 
-    Returns:
-        the gradient's norm before clipping and the rate.
-
-    Raises:
-        ValueError: the gradient is not finite; the weights are left as they were.
+    Returns the gradient's norm before clipping, and the rate. A gradient that is not finite raises
+    a ValueError and leaves the weights as they were.
     """
     rate = learning_rate(config, step, num_steps)
     parameters: Iterable[nn.Parameter] = [p for g in optimizer.param_groups for p in g["params"]]

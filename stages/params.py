@@ -31,11 +31,7 @@ ConfigT = TypeVar("ConfigT", bound=Params)
 
 
 def read(path: Path = PARAMS_PATH) -> dict[str, Any]:
-    """The content of a YAML file (YAML 1.2, so `1e-4` is a number).
-
-    Raises:
-        ValueError: it is no YAML, or has a key twice.
-    """
+    """The content of a YAML file (1.2, so `1e-4` is a number); a ValueError if it is none."""
     try:
         return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
     except YAMLError as error:
@@ -43,11 +39,7 @@ def read(path: Path = PARAMS_PATH) -> dict[str, Any]:
 
 
 def load(config: type[ConfigT], preset: str | None = None) -> ConfigT:
-    """What `config` names, validated.
-
-    Args:
-        config: its field names are the top-level keys of params.yaml to read.
-        preset: the entry of presets.yaml that is its field `preset`.
+    """The keys of params.yaml that are its fields, and the named preset as its field `preset`.
 
     Raises:
         ValueError: listing every missing, unknown or mistyped key at once.
@@ -64,11 +56,7 @@ def load(config: type[ConfigT], preset: str | None = None) -> ConfigT:
 
 
 def entry_of(table: dict[str, Any], entry: str, where: str) -> Any:
-    """One entry of a table.
-
-    Raises:
-        ValueError: there is none of this name.
-    """
+    """One entry of a table; a ValueError tells which there are."""
     if entry not in table:
         raise ValueError(
             f"{where} has no entry '{entry}'; it has {sorted(table)}. Add it, or name one of these."

@@ -28,11 +28,8 @@ from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables
 
 PLAN = DATA / "plan.json"
 FOLDERS = {table: table for table in TABLES} | {
-    "samples": POLICIES,
-    "evaluations": POLICIES,
-    "runs/train": POLICIES,
-    "runs/sample": POLICIES,
-    "runs/evaluate": POLICIES,
+    **dict.fromkeys(("samples", "evaluations"), POLICIES),
+    **dict.fromkeys(("runs/train", "runs/sample", "runs/evaluate"), POLICIES),
     "runs/pool": POOLS,
     "runs/label": PAIRS,
     "runs/label_steps": STEPS,
@@ -80,10 +77,7 @@ def wrong_claims(content: dict[str, Any], rows: Tables) -> Iterator[str]:
 
 
 def switched_on(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
-    """params.yaml and the recipes that dvc.yaml names, and which of them do not say where they are.
-
-    `tables` of a recipe is what tells `plan` of its rows.
-    """
+    """params.yaml and the recipes that dvc.yaml names, and those whose `tables` lacks them."""
     paths, problems = [PARAMS_PATH], []
     named = params.read(path).get("vars") or [] if path.exists() else []
     for recipe in [Path(one) for one in named if isinstance(one, str)]:

@@ -43,11 +43,7 @@ def main(*words: str) -> None:
 
 
 def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
-    """The reward, and the folder of the model that it asks, for each seed; empty: it asks none.
-
-    Raises:
-        ValueError: the row does not name what the components ask, or names what none of them asks.
-    """
+    """The reward, and the folder of the model that it asks, for each seed; empty: it asks none."""
     composition = config.preset
     reward_file.check_source(composition, row.on)
     kind, models, aggregate, own = None, {}, reward_file.MEAN, None

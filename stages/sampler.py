@@ -47,12 +47,11 @@ class Sampler(Protocol):
     ) -> list[list[Sample]]:
         """`num_samples` completions of each prompt, in the order of `prompts`.
 
-        Sample j of prompt i is a function of the weights, `prompts[i]`, `seeds[i]`
-        and j, and of nothing else in the call (up to the rounding of a batched
-        matrix product). `temperature` 0 means greedy decoding; then `num_samples`
-        must be 1 and the seeds are not used. After a token of `break_after`, which
-        it keeps, a completion is broken off; its tokens until there are those that
-        it has without. An end-of-sequence token ends it whether named there or not.
+        Sample j of prompt i is a function of the weights, `prompts[i]`, `seeds[i]` and j, and of
+        nothing else in the call (up to the rounding of a batched matrix product). `temperature` 0
+        means greedy decoding; then `num_samples` must be 1 and the seeds are not used. After a
+        token of `break_after`, which it keeps, a completion is broken off; its tokens until there
+        are those that it has without. An end-of-sequence token ends it, named there or not.
         """
         ...
 

@@ -1,19 +1,14 @@
 """Independent random streams derived from one seed.
 
-Every stream is named by what it is for, so adding a stream never shifts another,
-and a completion's stream depends on (seed, step, prompt, sample) alone: not on
-batching, order or resume.
+Every stream is named by what it is for, so adding one never shifts another, and a completion's
+depends on (seed, step, prompt, sample) alone: not on batching, order or resume.
 """
 
 import hashlib
 
 
 def derive(seed: int, *names: str | int) -> int:
-    """A 63-bit seed for the stream called `names`, a pure function of its arguments.
-
-    `derive(0, "train_grpo", step, problem_id)` is the same on every machine and
-    Python version (blake2b, unlike `hash`).
-    """
+    """A 63-bit seed of a stream, the same on every machine and Python (blake2b, unlike `hash`)."""
     text = "\x1f".join([str(seed), *(f"{type(name).__name__}:{name}" for name in names)])
     digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

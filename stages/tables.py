@@ -168,10 +168,8 @@ def sources(tables: Tables, kinds: Collection[str]) -> list[str]:
     """Folders of these kinds that a word `on` can name."""
     found = [kind for kind in kinds if kind in PREPARED]
     found += [f"{table}/{name}" for table in TABLES if table in kinds for name in tables[table]]
-    if OWN in kinds:
-        own = sorted(OWN_SOURCES.glob("[!_]*.py"))
-        found += [f"{OWN}/{path.stem}" for path in own]
-    return found
+    own = sorted(OWN_SOURCES.glob("[!_]*.py")) if OWN in kinds else []
+    return found + [f"{OWN}/{path.stem}" for path in own]
 
 
 def circles(tables: Tables) -> Iterator[str]:

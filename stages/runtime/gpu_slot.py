@@ -1,7 +1,6 @@
 """One GPU for one process: a file lock for each device, held by the process that computes.
 
-The kernel frees the lock when the process ends, however it ends; no server is needed, and
-`dvc repro` and the flows respect the same locks.
+The kernel frees it when the process ends, however that ends; `dvc repro` and the flows respect it.
 """
 
 import fcntl

@@ -1,8 +1,8 @@
 """Who a run is: its input key, its execution id, its attempt.
 
-The input key is DVC's own run-cache key, the hash of command, dependencies,
-parameters and output paths, computed before the stage works. Two runs with equal
-keys would write equal outputs; so only they may share a folder under `.pipe/`.
+The input key is DVC's own run-cache key, the hash of command, dependencies, parameters and output
+paths, computed before the stage works. Two runs with equal keys would write equal outputs; so only
+they may share a folder under `.pipe/`.
 """
 
 import fcntl
@@ -57,10 +57,8 @@ def name_of(stage: str) -> str:
 def input_key(stage: str) -> str | None:
     """The key of a stage, of the dvc.yaml in the working directory or of the file that it names.
 
-    None where there is no such stage.
-
-    Raises:
-        ValueError: an input of the stage does not exist, or its code was edited meanwhile.
+    None where there is no such stage. A ValueError if an input does not exist, or its code was
+    edited meanwhile.
     """
     try:
         repo = Repo(".")
@@ -105,11 +103,9 @@ def check_sources(dependencies: Iterable[str]) -> None:
 def claim(stage: str) -> Iterator[tuple[Execution, Path]]:
     """The execution of `stage` and its folder `.pipe/<stage>-<key>/`, held by this process.
 
-    A folder that exists already belongs to an execution that was killed or failed: its id is
-    taken over. Outside a DVC pipeline the key is random, so nothing is ever taken over.
-
-    Raises:
-        ValueError: another process is executing the same stage with the same inputs.
+    A folder that exists already belongs to an execution that was killed or failed: its id is taken
+    over. Outside a DVC pipeline the key is random, so nothing is ever taken over. A ValueError if
+    another process executes the same stage with the same inputs.
     """
     key = input_key(stage) or uuid.uuid4().hex * 2
     folder = PIPE / f"{name_of(stage)}-{key[:16]}"

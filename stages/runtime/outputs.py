@@ -14,11 +14,9 @@ PartT = TypeVar("PartT")
 def replace(path: Path) -> Iterator[Path]:
     """A temporary path in the same folder, for a file or a folder.
 
-    What is written there takes the place of `path` when the block ends, and vanishes when
-    it fails.
-
-    An output that exists is never opened: DVC links outputs to its cache, so writing into
-    one would corrupt the cache.
+    What is written there takes the place of `path` when the block ends, and vanishes when it fails.
+    An output that exists is never opened: DVC links outputs to its cache, so writing into one would
+    corrupt the cache.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.partial")
@@ -64,14 +62,9 @@ def keep_parts(
 ) -> Iterator[PartT]:
     """All parts in order: those that a killed attempt kept, then the rest of the work.
 
-    A part is on disk before it is yielded. Everything that `work` does from part n on must be a
-    function of n and of the stage's inputs alone; then it makes no difference where it stopped.
-
-    Args:
-        folder: where parts are kept, inside `Run.folder`: of the same inputs, until success.
-        work: the parts from a number on.
-        write: a part to a file.
-        read: the part of this number back again, equal to what was written.
+    A part is on disk before it is yielded. What `work` does from part n on must be a function of n
+    and of the stage's inputs alone, and `read` give what was written; then it makes no difference
+    where it stopped. The folder is one inside `Run.folder`: of the same inputs, until success.
     """
     # A part that was being written has another name until it is whole.
     kept = sorted(folder.glob("[0-9]*.part"))
