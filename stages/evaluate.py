@@ -67,9 +67,9 @@ def evaluate(
     for name, reward in rewards.items():
         chunks = run.track(grouped.chunks, label=f"scored by {name}:")
         columns[name] = pool_scorer.score(
-            REWARDS / name, reward, run.seed, chunks, config.compute, device
+            REWARDS / name, reward, run.seed, chunks, config.compute, device, settings.decimals
         )
-    scores = pool_scorer.rows(grouped, columns, decimals=settings.decimals)
+    scores = pool_scorer.rows(grouped, columns)
     process_models = [name for name, reward in rewards.items() if reward.model == "process"]
     aggregations = pool_scores.read_aggregations(REWARDS, process_models, run.seed)
     seed = derive(run.seed, "evaluate")

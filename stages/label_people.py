@@ -70,7 +70,7 @@ def main(*words: str) -> None:
         for limit, left_out in {"max_bad_share": bad, "max_long_share": over_long}.items():
             share, place = getattr(preset, limit), f"{row.preset}.{limit}"
             quarantine.check_share(left_out, len(found), max_share=share, limit=place)
-        sides = preference_files.split(encoded.pairs, preset.heldout_share)
+        sides = preference_files.split(encoded.rows, preset.heldout_share)
         metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
         metrics["quarantined"] = quarantine.count_by_kind([*bad, *over_long])
         with outputs.replace(DATA / "pairs" / row.name) as folder:

@@ -18,11 +18,10 @@ from typing import Any
 from stages import params, rows
 from stages.loops import epochs, outcome, work
 from stages.loops.outcome import OutcomeConfig
-from stages.models import lora, model_tokenizer, policy, scalar_head, size
+from stages.models import model_tokenizer, policy, scalar_head, size
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig, setup
-from stages.models.lora import LoraConfig
-from stages.models.start import ModelConfig
+from stages.models.start import LoraConfig, ModelConfig
 from stages.params import Params
 from stages.records import pools
 from stages.report import reward_quality
@@ -82,7 +81,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     pad_id = model_tokenizer.pad_id(tokenizer)
     start = models_start.folder(row.policy, run.seed, config.model)
     model = scalar_head.from_policy(start, pad_id, compute, device)
-    merged = lora.attach(model, config.lora, seed)
+    merged = models_start.attach(model, config.lora, seed)
     schedule = epochs.batches(len(problems), preset.num_epochs, preset.batch_size, seed)
     steps = outcome.train(model, problems, schedule, preset, compute, pad_id)
     history = [step.metrics for step in run.track(steps, total=len(schedule))]

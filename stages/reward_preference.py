@@ -20,11 +20,10 @@ from pydantic import Field
 from stages import params, rows
 from stages.loops import epochs, reward, training, work
 from stages.loops.reward import RewardConfig
-from stages.models import lora, model_tokenizer, policy, scalar_head, size
+from stages.models import model_tokenizer, policy, scalar_head, size
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig, setup
-from stages.models.lora import LoraConfig
-from stages.models.start import ModelConfig
+from stages.models.start import LoraConfig, ModelConfig
 from stages.params import Params
 from stages.records import lines
 from stages.records.preferences import Preference
@@ -88,7 +87,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
         seed = derive(run.seed, "reward_preference", member)
         head_seed = derive(seed, "head")
         model = scalar_head.from_policy(start, pad_id, compute, device, head_seed=head_seed)
-        merged = lora.attach(model, config.lora, seed)
+        merged = models_start.attach(model, config.lora, seed)
         schedule = epochs.batches(len(pairs), preset.num_epochs, preset.batch_size, seed)
         steps = reward.train(model, pairs, schedule, preset, compute, pad_id)
         tracked = run.track(steps, total=len(schedule), label=f"member {member}")

@@ -20,11 +20,10 @@ from pydantic import Field
 from stages import params, rows
 from stages.loops import process_reward, process_summary, step_targets, training, work
 from stages.loops.process_reward import ProcessRewardConfig
-from stages.models import lora, model_tokenizer, policy, process_head, size
+from stages.models import model_tokenizer, policy, process_head, size
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig, setup
-from stages.models.lora import LoraConfig
-from stages.models.start import ModelConfig
+from stages.models.start import LoraConfig, ModelConfig
 from stages.params import Params
 from stages.records.steps import read_training_steps
 from stages.rewards import pool_scores, reward_file
@@ -79,7 +78,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
         device,
         separator=preset.separator,
     )
-    merged = lora.attach(model, config.lora, seed)
+    merged = models_start.attach(model, config.lora, seed)
     schedule = process_reward.schedule(labelled, preset, seed)
     steps = process_reward.train(model, labelled, schedule, preset, compute, pad_id)
     history = [step.metrics for step in run.track(steps, total=len(schedule))]

@@ -31,6 +31,21 @@ class Sample:
         return self.finish_reason
 
 
+def check(prompts: Sequence[Sequence[int]], num_samples: int = 1, temperature: float = 1.0) -> None:
+    """Make sure that an engine can draw these samples.
+
+    Raises:
+        ValueError: an empty prompt, or `temperature` 0 with several samples.
+    """
+    if not all(prompts):
+        raise ValueError("expected prompts of at least one token, found an empty one")
+    if temperature == 0 and num_samples != 1:
+        raise ValueError(
+            f"greedy decoding gives one completion a prompt; num_samples is {num_samples}: "
+            f"set it to 1 or temperature above 0"
+        )
+
+
 @runtime_checkable
 class Sampler(Protocol):
     """Draws completions from a causal language model."""

@@ -15,11 +15,10 @@ from typing import Any
 from stages import params, rows
 from stages.loops import preference_run, training, work
 from stages.loops.preference import PreferenceConfig, PreferencePreset
-from stages.models import lora, model_tokenizer, size
+from stages.models import model_tokenizer, size
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig, setup
-from stages.models.lora import LoraConfig
-from stages.models.start import ModelConfig
+from stages.models.start import LoraConfig, ModelConfig
 from stages.params import Params
 from stages.records import lines
 from stages.records.preferences import Preference
@@ -60,7 +59,7 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
     path = training.per_seed(row.source, run.seed) / "train.jsonl"
     pairs = list(lines.read(path, Preference))
     # Adapters start as no change, so the model with them is still the reference.
-    merged = lora.attach(model, config.lora, seed)
+    merged = models_start.attach(model, config.lora, seed)
     learning = preference_run.learn(
         model, pairs, config.preset, settings, compute, seed, model_tokenizer.pad_id(tokenizer)
     )

@@ -18,10 +18,9 @@ from stages import params, rows
 from stages.engines import transformers as engine
 from stages.loops import epochs, group_preset, group_rl, group_sampling, rl_run, training
 from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
-from stages.models import lora
+from stages.models import start as models_start
 from stages.models.device import ComputeConfig
-from stages.models.lora import LoraConfig
-from stages.models.start import ModelConfig
+from stages.models.start import LoraConfig, ModelConfig
 from stages.params import Params
 from stages.rewards import reward_file
 from stages.rows import Row
@@ -61,7 +60,7 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
     settings, preset, compute = config.grpo, config.preset, config.compute
     seed, longest = derive(run.seed, "train_grpo"), settings.max_new_tokens
     start = rl_run.begin(row, run.seed, config.model, compute, engine.from_model, longest)
-    merged = lora.attach(start.actor.policy, config.lora, seed)
+    merged = models_start.attach(start.actor.policy, config.lora, seed)
     schedule = epochs.prompt_batches(
         len(start.task.prompts),
         settings.num_steps,

@@ -18,11 +18,9 @@ from stages import params, rows
 from stages.engines import transformers as engine
 from stages.loops import critic, epochs, ppo, ppo_preset, rl_run, training
 from stages.loops.ppo_preset import PpoConfig, PpoPreset
-from stages.models import lora
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig
-from stages.models.lora import LoraConfig
-from stages.models.start import ModelConfig
+from stages.models.start import LoraConfig, ModelConfig
 from stages.params import Params
 from stages.rewards import reward_file
 from stages.rows import Row
@@ -68,7 +66,7 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
     value = critic.load(
         preset.value, trained, source, reward_model, pad_id, compute, config.lora, seed
     )
-    merged = lora.attach(trained, config.lora, seed)
+    merged = models_start.attach(trained, config.lora, seed)
     schedule = epochs.prompt_batches(
         len(start.task.prompts),
         settings.num_steps,

@@ -17,11 +17,10 @@ from pydantic import model_validator
 from stages import params, rows
 from stages.loops import epochs, sft, training, work
 from stages.loops.sft import SftConfig, SftPreset
-from stages.models import lora, model_tokenizer, size
+from stages.models import model_tokenizer, size
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig, setup
-from stages.models.lora import LoraConfig
-from stages.models.start import ModelConfig
+from stages.models.start import LoraConfig, ModelConfig
 from stages.params import Params
 from stages.records import lines
 from stages.records.problems import Demonstration
@@ -69,7 +68,7 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
     model = models_start.load(
         row.policy, run.seed, config.model, config.compute, device, weights_seed=seed
     )
-    merged = lora.attach(model, config.lora, seed)
+    merged = models_start.attach(model, config.lora, seed)
     path = training.per_seed(row.source, run.seed) / "demonstrations.jsonl"
     examples = sft.choose(list(lines.read(path, Demonstration)), config.preset, seed)
     schedule = epochs.batches(len(examples), settings.num_epochs, settings.batch_size, seed)

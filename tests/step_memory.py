@@ -24,10 +24,11 @@ from stages.loops.reward import RewardConfig
 from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig
 from stages.loops.step import Step
-from stages.models import lora, policy
+from stages.models import policy
+from stages.models import start as models_start
 from stages.models.device import ComputeConfig
 from stages.models.ensemble import Ensemble
-from stages.models.lora import LoraConfig
+from stages.models.start import LoraConfig
 from stages.records.preferences import Preference
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards.judged import Judged
@@ -61,7 +62,7 @@ def build(shape: Shape, head: str, settings: ComputeConfig, rank: int) -> torch.
         num_labels=1,
     )
     model = policy.prepare(kind._from_config(config, attn_implementation="sdpa"), settings, CPU)
-    lora.attach(model, LoraConfig(rank=max(rank, 0), alpha=16), 0)
+    models_start.attach(model, LoraConfig(rank=max(rank, 0), alpha=16), 0)
     return model
 
 

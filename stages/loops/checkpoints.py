@@ -13,7 +13,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.loops.step import Step
 from stages.models import policy
-from stages.models.lora import Merge
+from stages.models.start import Merge
 from stages.params import Params
 
 PREFIX = "step-"

@@ -13,10 +13,11 @@ from transformers import PreTrainedModel
 
 from stages.algorithms.aggregation import token_mean
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
-from stages.models import ensemble, lora, scalar_head
+from stages.models import ensemble, scalar_head
+from stages.models import start as models_start
 from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
-from stages.models.lora import LoraConfig
+from stages.models.start import LoraConfig
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
 from stages.seeding import derive
@@ -73,7 +74,7 @@ def load(
         # Of an ensemble, its first member: a mean of weights is no mean of functions.
         first = ensemble.folders(reward)[0]
         value = scalar_head.load(first, compute, policy.device)
-    lora.attach(value, adapters, derive(seed, "value"))
+    models_start.attach(value, adapters, derive(seed, "value"))
     return value
 
 

@@ -9,11 +9,10 @@ import torch
 
 from stages.loops import rollouts as rollout_batch
 from stages.loops.rollouts import Actor, Rollouts
-from stages.models import ensemble, policy_chooser, process_scorer
+from stages.models import ensemble, policy_chooser, process_head
 from stages.models.device import ComputeConfig
 from stages.models.ensemble import Ensemble, Scores
-from stages.models.process_head import Solution
-from stages.models.process_scorer import ProcessScorer
+from stages.models.process_head import ProcessScorer, Solution
 from stages.rewards import composition, reward_file
 from stages.rewards.feedback.prompts import OPTIONS
 from stages.rewards.judged import Available, Judged
@@ -39,7 +38,7 @@ def load(
             models = ensemble.load(path, reward.aggregate, compute, device)
             score = partial(of_model, models, compute=compute, pad_id=actor.pad_id)
         case "process":
-            score = partial(of_steps, process_scorer.load(path, compute, device))
+            score = partial(of_steps, process_head.load_scorer(path, compute, device))
         case "policy":
             chooser = policy_chooser.load(path, OPTIONS, compute, device)
     function = None if reward.own is None else reward_file.load_own(reward.own)

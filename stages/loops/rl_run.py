@@ -15,9 +15,8 @@ from stages.loops.step import Step, totals
 from stages.models import model_tokenizer, policy, size
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig, setup
-from stages.models.lora import Merge
 from stages.models.size import Size
-from stages.models.start import ModelConfig
+from stages.models.start import Merge, ModelConfig
 from stages.records import lines
 from stages.records.problems import Prompt
 from stages.rewards import judged, reward_file

@@ -18,7 +18,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages.loops import checkpoints
 from stages.loops.step import Step
 from stages.models import policy
-from stages.models.lora import Merge
+from stages.models.start import Merge
 from stages.records import lines
 from stages.rows import DATA
 from stages.runtime import outputs

@@ -1,12 +1,10 @@
 """Padded batches in which the completions of one prompt share one copy of it.
 
-A group is a prompt and then its completions, one after the other; each completion
-attends to the prompt and to itself, with positions that continue the prompt's. The
-result is that of separate rows, up to rounding, and the prompt is computed once:
-eight completions shorter than their prompt cost a third of eight rows.
-
-A row holds one group or, packed, several side by side. Positions start at 0 in each,
-and none attends to another (Krell et al., "Efficient sequence packing without
+A group is a prompt and then its completions, one after the other; each completion attends to the
+prompt and to itself, with positions that continue the prompt's. The result is that of separate
+rows, up to rounding, and the prompt is computed once: eight completions shorter than their prompt
+cost a third of eight rows. A row holds one group or, packed, several side by side. Positions start
+at 0 in each, and none attends to another (Krell et al., "Efficient sequence packing without
 cross-contamination" (2021)).
 """
 
@@ -86,13 +84,9 @@ def micro_batches(
 ) -> Iterator[Batch]:
     """The groups as batches of at most `compute.max_tokens` padded tokens (one group at least).
 
-    Args:
-        groups: completions with their prompts, none empty.
-        compute: `max_tokens` bounds rows times longest row; completions of a group
-            share a prompt up to `row_tokens`, and in a longer group each has its own;
-            groups share a row up to `pack_tokens`.
-        pad_id: fills the right of shorter rows.
-        device: where the tensors go.
+    None is empty. `max_tokens` bounds rows times longest row; completions of a group share a prompt
+    up to `row_tokens`, and in a longer group each has its own; groups share a row up to
+    `pack_tokens`. `pad_id` fills the right of shorter rows.
     """
     # Equally many rows together: rows times longest row is then known beforehand.
     by_num_rows: dict[int, list[list[Row]]] = {}
@@ -128,8 +122,7 @@ def _place(groups: Sequence[Group], compute: ComputeConfig) -> Iterator[list[Row
     capacity = min(compute.pack_tokens, compute.max_tokens)
     parts = [_parts(group, compute.row_tokens) for group in groups]
     small = [i for i, row in enumerate(parts) if _length(row) <= capacity]
-    bins = first_fit_decreasing([_length(parts[i]) for i in small], capacity)
-    for chosen in bins:
+    for chosen in first_fit_decreasing([_length(parts[i]) for i in small], capacity):
         yield [[part for place in chosen for part in parts[small[place]]]]
     for row in parts:
         if _length(row) > capacity:
@@ -184,6 +177,21 @@ def _fill(rows: Sequence[Row], pad_id: int, device: torch.device) -> Batch:
         mask=mask.to(device),
         num_tokens=sum(_length(row) for row in rows),
     )
+
+
+def left_padded(
+    prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device
+) -> dict[str, Int[Tensor, "prompt seq"]]:
+    """What a model reads of prompts that all end in the last column, to be gone on with."""
+    width = max(len(prompt) for prompt in prompts)
+    input_ids = torch.full((len(prompts), width), pad_id)
+    attention = torch.zeros(len(prompts), width, dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        input_ids[row, width - len(prompt) :] = torch.tensor(list(prompt))
+        attention[row, width - len(prompt) :] = 1
+    positions = (attention.cumsum(1) - 1).clamp(min=0)
+    inputs = {"input_ids": input_ids, "attention_mask": attention, "position_ids": positions}
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
 
 
 def _group_mask(

@@ -23,9 +23,8 @@ PRE_TOKEN = Regex(r"\n| ?\d{1,3}| ?[^\s\d\p{P}\p{S}]+| ?[\p{P}\p{S}]+|\s")
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
     """A tokenizer whose words are learned from `texts` and whose numbers are given.
 
-    The vocabulary is: pad, end-of-sequence and step tokens, the 256 bytes, the
-    numbers 0 to 199 with and without a leading space, then merges learned from
-    `texts` up to `vocab_size`. The step token is reserved for process rewards.
+    The vocabulary is: pad, end-of-sequence and step tokens (the last for process rewards), the 256
+    bytes, the numbers 0 to 199 with and without a leading space, then merges learned from `texts`.
 
     Raises:
         ValueError: `vocab_size` is smaller than the fixed part.
@@ -68,17 +67,14 @@ def _number_merges() -> tuple[list[str], list[tuple[str, str]]]:
     """The bytes and numbers as a vocabulary, with the merges that build the numbers."""
     vocab = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = []
-    for number in range(10, NUM_NUMBERS):
-        text = str(number)
+    for text in map(str, range(10, NUM_NUMBERS)):
         merges.append((text[:-1], text[-1]))
-        if number >= 110:
+        if int(text) >= 110:
             # 10 is merged before 11, which leaves 1 and 10 of 110.
             merges.append((text[0], text[1:]))
         vocab.append(text)
-    for number in range(NUM_NUMBERS):
-        merges.append(("Ġ", str(number)))
-        vocab.append(f"Ġ{number}")
-    return vocab, merges
+    merges += [("Ġ", str(number)) for number in range(NUM_NUMBERS)]
+    return vocab + [f"Ġ{number}" for number in range(NUM_NUMBERS)], merges
 
 
 def _learned_merges(texts: Iterable[str], vocab_size: int) -> list[tuple[str, str]]:
@@ -125,14 +121,11 @@ def load(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBa
 
 def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
     """What fills the right of a row."""
-    return _single(tokenizer.pad_token_id)
+    assert isinstance(tokenizer.pad_token_id, int), "`load` makes sure of one"
+    return tokenizer.pad_token_id
 
 
 def eos_id(tokenizer: PreTrainedTokenizerBase) -> int:
     """What ends a completion."""
-    return _single(tokenizer.eos_token_id)
-
-
-def _single(token_id: object) -> int:
-    assert isinstance(token_id, int), f"`load` makes sure of one token id, found {token_id!r}"
-    return token_id
+    assert isinstance(tokenizer.eos_token_id, int), "`load` makes sure of one"
+    return tokenizer.eos_token_id

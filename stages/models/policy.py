@@ -1,7 +1,4 @@
-"""A causal language model as a policy: load, log-probabilities of completions, save.
-
-A checkpoint is read whole: a weight that is not in the file is an error, not a random number.
-"""
+"""A causal language model as a policy: load, log-probabilities of completions, save."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,11 +24,9 @@ def read_checkpoint(
     Weights are read from safetensors, in float32; attention is PyTorch's, which takes
     the boolean masks of shared rows (eager attention would add them to the scores).
 
-    Args:
-        new: names of weights that are meant to be missing: a new head.
-
     Raises:
-        ValueError: any other weight is missing, or one has another shape.
+        ValueError: a weight that is not `new` (a new head's) is missing, which would be a random
+            number, or has another shape.
     """
     # What the report and the bar say is checked below, or is noise in a log.
     verbosity = logging.get_verbosity()
@@ -64,29 +59,24 @@ LOGIT_TRANSFORMS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
 
 def load(
-    path: str | Path,
-    compute: ComputeConfig,
-    device: torch.device,
-    revision: str | None = None,
+    path: str | Path, compute: ComputeConfig, device: torch.device, revision: str | None = None
 ) -> PreTrainedModel:
-    """The causal language model at `path` (a folder or a hub id).
-
-    Dropout is switched off: the old and the new log-probabilities of one completion
-    must come from the same function.
-
-    Raises:
-        ValueError: an architecture whose logits are not a plain linear map.
-    """
-    model = read_checkpoint(
-        AutoModelForCausalLM, path, new=frozenset(), revision=revision or "main"
-    )
+    """The causal language model at `path` (a folder or a hub id), prepared."""
+    revision = revision or "main"
+    model = read_checkpoint(AutoModelForCausalLM, path, new=frozenset(), revision=revision)
     return prepare(model, compute, device)
 
 
 def prepare(
     model: PreTrainedModel, compute: ComputeConfig, device: torch.device
 ) -> PreTrainedModel:
-    """Move to the device, switch dropout off, and checkpoint activations if asked to."""
+    """Move to the device, switch dropout off, and checkpoint activations if asked to.
+
+    Without dropout old and new log-probabilities of a completion come from the same function.
+
+    Raises:
+        ValueError: logits that are no linear map, or attention that shared rows would break.
+    """
     for name in LOGIT_TRANSFORMS:
         if getattr(model.config, name, None) not in (None, 1.0):
             raise ValueError(
@@ -162,8 +152,7 @@ def completion_logprobs(
 ) -> tuple[Float[Tensor, "batch token"], Float[Tensor, "batch token"]]:
     """log p of each completion token given what stands before it, and the entropy of p.
 
-    Both are 0 where `batch.mask` is False. Only the predicting positions reach the
-    output matrix. No gradient flows through the entropy.
+    Both are 0 where `batch.mask` is False. No gradient flows through the entropy.
     """
     return state_logprobs(model, states(model, batch), batch, temperature=temperature)
 
@@ -204,8 +193,19 @@ def output_matrix(
 
 def unflatten(values: Float[Tensor, " counted"], batch: Batch) -> Float[Tensor, "batch token"]:
     """Values of the counted tokens, laid out as `batch.mask`; 0 elsewhere."""
-    grid = values.new_zeros(batch.mask.shape)
-    return grid.masked_scatter(batch.mask, values)
+    return values.new_zeros(batch.mask.shape).masked_scatter(batch.mask, values)
+
+
+def in_full(
+    head: nn.Module, hidden: Float[Tensor, "position hidden"]
+) -> Float[Tensor, "position output"]:
+    """What a head makes of hidden states, in float32 (float64 stays as it is).
+
+    In bfloat16 a score would have 8 bits: ties where there are none.
+    """
+    hidden = hidden if hidden.dtype == torch.float64 else hidden.float()
+    with torch.autocast(hidden.device.type, enabled=False):
+        return head(hidden)
 
 
 def decoder(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str]:

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.algorithms.judge_readings import option_probabilities
-from stages.algorithms.packing import token_budget_batches
+from stages.engines import transformers
 from stages.models import model_tokenizer, policy, prompting
 from stages.models.device import ComputeConfig
 from stages.models.prompting import message_encoder
@@ -49,67 +48,12 @@ def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) ->
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformersNextToken:
-    """Reads prompts with `model`, in batches of at most `max_tokens` padded tokens."""
-
-    model: PreTrainedModel
-    pad_id: int
-    max_tokens: int
-
-    @torch.no_grad()
-    def next_logprobs(
-        self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
-    ) -> list[list[float]]:
-        """See `stages.sampler.NextToken.next_logprobs`.
-
-        Raises:
-            ValueError: an empty prompt, or one longer than the model has positions.
-        """
-        if any(len(prompt) == 0 for prompt in prompts):
-            raise ValueError("expected prompts of at least one token, found an empty one")
-        longest = max((len(prompt) for prompt in prompts), default=0)
-        positions = getattr(self.model.config, "max_position_embeddings", None)
-        if positions is not None and longest > positions:
-            raise ValueError(
-                f"a prompt has {longest} tokens, the model {positions} positions: lower the "
-                f"judge's max_prompt_tokens"
-            )
-        was_training = self.model.training
-        self.model.eval()
-        results: list[list[float]] = [[] for _ in prompts]
-        for chosen in token_budget_batches([len(prompt) for prompt in prompts], self.max_tokens):
-            batch = self._read([prompts[i] for i in chosen], token_ids)
-            for i, logprobs in zip(chosen, batch, strict=True):
-                results[i] = logprobs
-        self.model.train(was_training)
-        return results
-
-    def _read(self, prompts: list[Sequence[int]], token_ids: Sequence[int]) -> list[list[float]]:
-        device = self.model.device
-        width = max(len(prompt) for prompt in prompts)
-        # On the left, so that every prompt ends in the one column whose logits are computed.
-        input_ids = torch.full((len(prompts), width), self.pad_id)
-        attention = torch.zeros(len(prompts), width, dtype=torch.long)
-        for row, prompt in enumerate(prompts):
-            input_ids[row, width - len(prompt) :] = torch.tensor(list(prompt))
-            attention[row, width - len(prompt) :] = 1
-        logits = self.model(
-            input_ids=input_ids.to(device),
-            attention_mask=attention.to(device),
-            position_ids=(attention.cumsum(1) - 1).clamp(min=0).to(device),
-            use_cache=False,
-            logits_to_keep=1,
-        ).logits[:, -1]
-        return logits.float().log_softmax(-1)[:, list(token_ids)].tolist()
-
-
-@dataclass(frozen=True, kw_only=True)
 class PolicyChooser:
     """Reads the next-token distribution at the end of the rendered message."""
 
     reader: NextToken
-    sampler: Sampler | None
-    """Writes the reasoning; the same model. None: there is none to write."""
+    sampler: Sampler
+    """Writes the reasoning; the same model."""
     tokenizer: PreTrainedTokenizerBase
     option_ids: list[list[int]]
     """Of each option, the tokens that spell it (`option_tokens`)."""
@@ -147,7 +91,6 @@ class PolicyChooser:
         """What the model writes before it chooses, up to whichever token ends it."""
         if not self.reasoning_tokens:
             return [[] for _ in prompts]
-        assert self.sampler is not None, "nothing to reason with"
         drawn = self.sampler.sample(
             prompts,
             [0] * len(prompts),
@@ -165,19 +108,14 @@ class PolicyChooser:
 def load(
     path: Path, options: Sequence[str], compute: ComputeConfig, device: torch.device
 ) -> PolicyChooser:
-    """The policy at `path` as a judge that reads what fits its positions, and does not reason.
-
-    Raises:
-        ValueError: an option that no token of it spells.
-    """
-    tokenizer = model_tokenizer.load(path)
-    model = policy.load(path, compute, device)
-    reader = TransformersNextToken(
-        model=model, pad_id=model_tokenizer.pad_id(tokenizer), max_tokens=compute.max_tokens
+    """The policy at `path` as a judge that reads what fits its positions, and does not reason."""
+    tokenizer, model = model_tokenizer.load(path), policy.load(path, compute, device)
+    engine = transformers.from_model(
+        model, tokenizer, max_batch=compute.max_batch, max_tokens=compute.max_tokens
     )
     return PolicyChooser(
-        reader=reader,
-        sampler=None,
+        reader=engine,
+        sampler=engine,
         tokenizer=tokenizer,
         option_ids=option_tokens(tokenizer, options),
         max_prompt_tokens=model.config.max_position_embeddings,

@@ -1,14 +1,16 @@
 """A policy's samples as rewards score them: equal completions once, one reward after the other."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from stages.models import ensemble, process_scorer
+from stages.models import ensemble, process_head
 from stages.models.batch import Group, split_group
 from stages.models.device import ComputeConfig
+from stages.models.process_head import Solution
 from stages.records import pools
 from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
@@ -31,21 +33,8 @@ class Samples:
     """Tokens that a model reads of all groups."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Columns:
-    """What one reward makes of the distinct completions, in the order of their numbers."""
-
-    scores: list[float] = field(default_factory=list)
-    disagreement: list[float] = field(default_factory=list)
-    """Of an ensemble alone."""
-    steps: list[list[float]] = field(default_factory=list)
-    """Of a process model, which has no `scores`."""
-
-    def extend(self, other: "Columns") -> None:
-        """Add the next completions."""
-        self.scores.extend(other.scores)
-        self.disagreement.extend(other.disagreement)
-        self.steps.extend(other.steps)
+Column = list[dict[str, Any]]
+"""What one reward makes of each distinct completion, by the names of the fields of `Score`."""
 
 
 def group(problems: Sequence[Pool], row_tokens: int) -> Samples:
@@ -77,8 +66,9 @@ def score(
     chunks: Iterable[Sequence[Group]],
     compute: ComputeConfig,
     device: torch.device,
-) -> Columns:
-    """What the model of a reward makes of the groups; it is in memory only meanwhile.
+    decimals: int,
+) -> Column:
+    """What the model of a seed makes of the groups; it is in memory only meanwhile.
 
     Args:
         folder: the reward's.
@@ -87,56 +77,41 @@ def score(
         chunks: of groups; their numbers rise.
         compute: precision.
         device: where it computes.
+        decimals: digits kept.
     """
-    view, found = _load(folder, reward, seed, compute, device), Columns()
+    path = reward_file.model(folder, seed)
+    found: Column = []
+    if reward.model == "process":
+        scorer = process_head.load_scorer(path, compute, device)
+        for chunk in chunks:
+            solutions = [
+                Solution(prompt_ids=group.prompt_ids, steps=scorer.split(ids))
+                for group in chunk
+                for ids in group.completions
+            ]
+            found += [
+                {"steps": [round(step, decimals) for step in steps]} for steps in scorer(solutions)
+            ]
+        return found
+    model = ensemble.load_scorer(path, reward.aggregate, compute, device)
+    several = len(ensemble.folders(path)) > 1
     for chunk in chunks:
-        found.extend(view(chunk))
+        scores = model(chunk)
+        spreads = scores.disagreement.tolist()
+        for value, spread in zip(scores.values.tolist(), spreads, strict=True):
+            found.append({"scores": round(value, decimals)})
+            if several:
+                found[-1]["disagreement"] = round(spread, decimals)
     return found
 
 
-def _load(
-    folder: Path, reward: RewardFile, seed: int, compute: ComputeConfig, device: torch.device
-) -> Callable[[Sequence[Group]], Columns]:
-    path = reward_file.model(folder, seed)
-    if reward.model == "process":
-        reader = process_scorer.load(path, compute, device)
-        return lambda chunk: Columns(steps=process_scorer.completion_steps(reader, chunk))
-    model = ensemble.load_scorer(path, reward.aggregate, compute, device)
-    several = (path / "0").is_dir()
-
-    def view(chunk: Sequence[Group]) -> Columns:
-        found = model(chunk)
-        return Columns(
-            scores=found.values.tolist(),
-            disagreement=found.disagreement.tolist() if several else [],
-        )
-
-    return view
-
-
-def rows(samples: Samples, columns: Mapping[str, Columns], *, decimals: int) -> list[Score]:
-    """The row of each completion.
-
-    Args:
-        samples: as they were scored.
-        columns: of each reward.
-        decimals: digits kept.
-    """
-    return [
-        Score(
-            id=row.id,
-            index=row.index,
-            scores={n: round(one.scores[at], decimals) for n, one in columns.items() if one.scores},
-            disagreement={
-                name: round(one.disagreement[at], decimals)
-                for name, one in columns.items()
-                if one.disagreement
-            },
-            steps={
-                name: [round(step, decimals) for step in one.steps[at]]
-                for name, one in columns.items()
-                if one.steps
-            },
-        )
-        for row, at in samples.rows
-    ]
+def rows(samples: Samples, columns: Mapping[str, Column]) -> list[Score]:
+    """The row of each completion of `samples`, from the columns of each reward."""
+    found = []
+    for row, at in samples.rows:
+        fields: dict[str, dict[str, Any]] = {"scores": {}, "disagreement": {}, "steps": {}}
+        for name, column in columns.items():
+            for field, value in column[at].items():
+                fields[field][name] = value
+        found.append(Score(id=row.id, index=row.index, **fields))
+    return found

@@ -6,16 +6,14 @@ step's end may be no token of its own:
 
     prompt + step 1 + STEP + step 2 + STEP + ...
 
-STEP is one special token; the score of a step, P(right), is the softmax over the two labels
-at the STEP that follows it. The end-of-sequence token that a sampled solution ends with is
-part of its last step and so stands before the last STEP: the model sees how a solution
-ended. The model's config keeps STEP's id and the text that ends a step (`step_token_id`,
-`step_separator`): its folder says all that scoring needs. Where steps end is known from the
-steps themselves; a STEP that a policy writes into its own text is a token like any other and
-gets no score.
+STEP is one special token; the score of a step, P(right), is the softmax over the two labels at the
+STEP that follows it. The end-of-sequence token of a sampled solution is part of its last step, so
+the model sees how it ended. The model's config keeps STEP's id and the text that ends a step
+(`step_token_id`, `step_separator`): its folder says all that scoring needs. A STEP that a policy
+writes into its own text is a token like any other and gets no score.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import isfinite
@@ -27,14 +25,13 @@ from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.models import policy
+from stages.models import model_tokenizer, policy
 from stages.models.batch import Batch, Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
-from stages.models.policy import hidden_states, prepare
+from stages.models.start import HEADS
+from stages.rewards.step_solutions import split_steps
 
 LABELS = {0: "wrong", 1: "right"}
-# What architectures call the head: `score` in Llama, Qwen and Mistral, `classifier` in GPT-2.
-HEADS = ("score", "classifier")
 NEW = frozenset(f"{head}.{name}" for head in HEADS for name in ("weight", "bias"))
 
 
@@ -52,10 +49,9 @@ def step_token_id(tokenizer: PreTrainedTokenizerBase, step_token: str) -> int:
     Raises:
         ValueError: it is not in the tokenizer, not one special token, or has another use.
     """
-    special = [str(token) for token in tokenizer.all_special_tokens]
     others = (tokenizer.eos_token, tokenizer.pad_token, tokenizer.bos_token, tokenizer.unk_token)
     taken = {str(token) for token in others}
-    free = [token for token in special if token not in taken]
+    free = [str(token) for token in tokenizer.all_special_tokens if str(token) not in taken]
     ids = tokenizer.encode(step_token, add_special_tokens=False)
     if step_token not in free or len(ids) != 1:
         raise ValueError(
@@ -76,15 +72,8 @@ def from_policy(
 ) -> PreTrainedModel:
     """The body of the policy at `path` under a new head of two labels that starts at zero.
 
-    From zero every step starts at P(right) = 1/2, whatever the seed.
-
-    Args:
-        path: the policy's folder.
-        step_id: see `step_token_id`.
-        compute: precision.
-        device: where it computes.
-        separator: what ended the steps it is going to learn from; sampled completions that it
-            scores are split by it.
+    From zero every step starts at P(right) = 1/2, whatever the seed. `step_id` is that of
+    `step_token_id`; `separator` ended the steps that it learns from, and splits sampled ones.
     """
     model = policy.read_checkpoint(AutoModelForTokenClassification, path, new=NEW, num_labels=2)
     for parameter in head(model).parameters():
@@ -93,26 +82,24 @@ def from_policy(
     model.config.step_separator = separator
     model.config.id2label = dict(LABELS)
     model.config.label2id = {name: label for label, name in LABELS.items()}
-    return prepare(model, compute, device)
+    return policy.prepare(model, compute, device)
 
 
 def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreTrainedModel:
     """The process reward model at `path`.
 
     Raises:
-        ValueError: a token classifier with other labels, or one that does not say what follows
-            a step and what ends it.
+        ValueError: other labels, or it does not say what follows a step and what ends it.
     """
     model = policy.read_checkpoint(AutoModelForTokenClassification, path, new=frozenset())
     found = [getattr(model.config, key, None) for key in ("step_token_id", "step_separator")]
     if model.config.id2label != LABELS or not isinstance(found[0], int) or not found[1]:
         raise ValueError(
             f"{path}: expected the labels {LABELS}, a `step_token_id` and a `step_separator` in "
-            f"config.json, found {model.config.id2label}, {found[0]!r} and {found[1]!r}: it was "
-            f"not written by reward_process. Name a model that was, or write all three into "
-            f"its config."
+            f"config.json, found {model.config.id2label}, {found[0]!r} and {found[1]!r}: name a "
+            f"model that reward_process wrote, or write all three into its config."
         )
-    return prepare(model, compute, device)
+    return policy.prepare(model, compute, device)
 
 
 def head(model: nn.Module) -> nn.Module:
@@ -168,27 +155,20 @@ def step_logits(
 ) -> Float[Tensor, "step 2"]:
     """The two logits at each STEP, in float32: of the batch's first solution, its second, ...
 
-    Args:
-        model: the process reward model.
-        batch: of `groups`.
-        ends: `step_ends` of each solution of the batch, in its order.
+    `batch` is of `groups`; `ends` are the `step_ends` of each of its solutions, in its order.
     """
     rows = torch.tensor([row for row, places in enumerate(ends) for _ in places])
     places = torch.tensor([place for row in ends for place in row])
     positions = _own_positions(batch)[rows.to(batch.mask.device), places.to(batch.mask.device)]
-    hidden = hidden_states(model, batch)[positions]
-    hidden = hidden if hidden.dtype == torch.float64 else hidden.float()
-    with torch.autocast(hidden.device.type, enabled=False):
-        return head(model)(hidden)
+    return policy.in_full(head(model), policy.hidden_states(model, batch)[positions])
 
 
 def _own_positions(batch: Batch) -> Int[Tensor, "batch token"]:
     """Where each completion token stands in the flattened input."""
     # A token stands where the next one is predicted.
     grid = torch.zeros_like(batch.token_ids).masked_scatter(batch.mask, batch.predict_index)
-    grid = grid.roll(-1, dims=1)
     last = batch.mask.sum(1, keepdim=True) - 1
-    return grid.scatter(1, last, batch.last_index[:, None])
+    return grid.roll(-1, dims=1).scatter(1, last, batch.last_index[:, None])
 
 
 @torch.no_grad()
@@ -218,3 +198,53 @@ def step_scores(
                 f"(compute in params.yaml)."
             )
     return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessScorer:
+    """A process reward model, and what it takes to read sampled completions with it."""
+
+    model: PreTrainedModel
+    decode: Callable[[Sequence[int]], str]
+    pad_id: int
+    compute: ComputeConfig
+
+    def split(self, completion_ids: Sequence[int]) -> list[list[int]]:
+        """The steps of a completion, as in the rows that the model learned from."""
+        return split_steps(completion_ids, self.decode, self.model.config.step_separator)
+
+    def __call__(self, solutions: Sequence[Solution]) -> list[list[float]]:
+        """P(right so far) after each step, in eval mode."""
+        return step_scores(self.model, solutions, self.compute, self.pad_id)
+
+    def num_positions(self, solutions: Sequence[Solution]) -> int:
+        """Tokens that it reads of them, step tokens included."""
+        parts = groups(solutions, range(len(solutions)), self.model, self.compute.row_tokens)
+        return sum(group.length() for group in parts)
+
+    def step_ends(self, num_tokens: int) -> frozenset[int]:
+        """The tokens with the separator in their text, of the first `num_tokens` of the tokenizer.
+
+        Raises:
+            ValueError: there is none: then no single token says where a step ends.
+        """
+        separator = self.model.config.step_separator
+        found = frozenset(one for one in range(num_tokens) if separator in self.decode([one]))
+        if not found:
+            raise ValueError(
+                f"no token of the tokenizer has the separator {separator!r} in its text, so "
+                f"sampling cannot be broken off where a step ends: train the process model with a "
+                f"separator that is one (of the preset), such as a newline."
+            )
+        return found
+
+
+def load_scorer(path: Path, compute: ComputeConfig, device: torch.device) -> ProcessScorer:
+    """The process reward model at `path`, with its own tokenizer."""
+    tokenizer = model_tokenizer.load(path)
+    return ProcessScorer(
+        model=load(path, compute, device),
+        decode=policy.decoder(tokenizer),
+        pad_id=model_tokenizer.pad_id(tokenizer),
+        compute=compute,
+    )

@@ -63,7 +63,6 @@ def render(
         return [start + message for message in messages]
     conversations = [[{"role": "user", "content": message.strip()}] for message in messages]
     texts = tokenizer.apply_chat_template(conversations, add_generation_prompt=True, tokenize=False)
-    assert isinstance(texts, list)
     return [str(text) for text in texts]
 
 
@@ -85,9 +84,8 @@ def encode(
 ) -> Encoded:
     """Prompts of every split, and the solutions of the train split as demonstrations.
 
-    A problem is rejected when it is longer than allowed, when its text spells one of the
-    tokenizer's special tokens (it would be read as that token, not as text), or when its
-    solution, once encoded and decoded, is not `readable` to the answer checker.
+    A problem is rejected when it is longer than allowed, when it is `spelled` with a special token,
+    or when its solution, once encoded and decoded, is not `readable` to the answer checker.
     """
     encoded = Encoded()
     specials = special_texts(tokenizer)
@@ -101,28 +99,28 @@ def encode(
         )  # fmt: skip
         for problem, prompt, prompt_ids, solution, solution_ids in rows:
             completion_ids = [*solution_ids, tokenizer.eos_token_id] if solution else []
-            spelled = [token for token in specials if token in f"{problem.question}\n{solution}"]
-            if spelled:
-                reason = f"special token: the text contains {spelled[0]!r}"
-            elif solution and not readable(text := _decode(solution_ids, tokenizer)):
+            text = str(tokenizer.decode(solution_ids, skip_special_tokens=True))
+            if reason := spelled(specials, problem.question, solution):
+                pass
+            elif solution and not readable(text):
                 reason = f"{UNREADABLE}: no final answer at the end of {text[-60:]!r}"
             elif len(prompt_ids) > max_prompt_tokens:
                 reason = f"over-long prompt: {len(prompt_ids)} tokens, at most {max_prompt_tokens}"
             elif len(completion_ids) > max_completion_tokens:
                 found = len(completion_ids)
                 reason = f"over-long solution: {found} tokens, at most {max_completion_tokens}"
-            else:
-                row: dict[str, Any] = {"id": problem.id, "task": TASK}
-                row |= {"prompt": prompt, "prompt_ids": prompt_ids}
-                encoded.prompts[split].append(
-                    Prompt(**row, question=problem.question, answer=problem.answer)
-                )
-                if solution:
-                    encoded.demonstrations.append(
-                        Demonstration(**row, completion=solution, completion_ids=completion_ids)
-                    )
+            if reason:
+                encoded.rejected.append((problem, reason))
                 continue
-            encoded.rejected.append((problem, reason))
+            row: dict[str, Any] = {"id": problem.id, "task": TASK}
+            row |= {"prompt": prompt, "prompt_ids": prompt_ids}
+            encoded.prompts[split].append(
+                Prompt(**row, question=problem.question, answer=problem.answer)
+            )
+            if solution:
+                encoded.demonstrations.append(
+                    Demonstration(**row, completion=solution, completion_ids=completion_ids)
+                )
     return encoded
 
 
@@ -171,16 +169,18 @@ def special_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     )
 
 
-def _decode(token_ids: list[int], tokenizer: PreTrainedTokenizerBase) -> str:
-    return str(tokenizer.decode(token_ids, skip_special_tokens=True))
+def spelled(specials: Sequence[str], *texts: str) -> str | None:
+    """Why these texts are of no use: one spells a special token, and would be read as that."""
+    found = next((token for token in specials if any(token in text for text in texts)), None)
+    return None if found is None else f"special token: the text contains {found!r}"
 
 
 def message_encoder(
     tokenizer: PreTrainedTokenizerBase,
 ) -> Callable[[Sequence[str]], list[list[int]]]:
-    """Messages to the ids of the prompts that they are (by the chat template where there is one).
+    """Messages to the ids of the prompts that they are, by the chat template where there is one.
 
-    What spells a special token in a message is taken apart: none may be read as one.
+    What spells a special token in a message is taken apart.
     """
     specials = special_texts(tokenizer)
 

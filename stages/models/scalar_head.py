@@ -1,8 +1,8 @@
 """A transformer with one scalar output: the reward model, and the value model.
 
-Both are an `AutoModelForSequenceClassification` with one label, so that other tools
-read them. The reward of a completion is the head at its last real token; the value of
-a state is the head at the position that predicts the next token.
+Both are an `AutoModelForSequenceClassification` with one label, so that other tools read them. The
+reward of a completion is the head at its last real token; the value of a state is the head at the
+position that predicts the next token.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
-from stages.models.policy import hidden_states, prepare, read_checkpoint, unflatten
+from stages.models.policy import hidden_states, in_full, prepare, read_checkpoint, unflatten
 
 
 def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreTrainedModel:
@@ -30,17 +30,13 @@ def from_policy(
     *,
     head_seed: int | None = None,
 ) -> PreTrainedModel:
-    """The body of the policy at `path` under a new head.
+    """The body of the policy at `path` (a folder or a hub id) under a new head.
 
-    Args:
-        path: the policy's folder, or a hub id.
-        pad_id: kept in the model's configuration, where other tools look for it.
-        compute: precision.
-        device: where the model goes.
-        head_seed: of a head drawn from N(0, 1 / (hidden + 1)), as in Stiennon et al., "Learning to
-            summarize from human feedback" (2020), https://arxiv.org/abs/2009.01325, appendix B: the
-            members of an ensemble must differ. None: a head of zeros, from which every completion
-            starts with the same reward and every state with the same value.
+    With a `head_seed` the head is drawn from N(0, 1 / (hidden + 1)), as in Stiennon et al.,
+    "Learning to summarize from human feedback" (2020), https://arxiv.org/abs/2009.01325, appendix
+    B: the members of an ensemble must differ. Else it is of zeros: every completion starts with the
+    same reward and every state with the same value. `pad_id` is kept in the model's configuration,
+    where other tools look for it.
     """
     model = _read(path, compute, device, new=frozenset({"score.weight"}))
     head = model.get_parameter("score.weight")
@@ -82,11 +78,6 @@ class SharedValue(nn.Module):
         return self._policy[0].base_model
 
 
-def _head(model: nn.Module) -> nn.Module:
-    # Trained whole under LoRA, it is wrapped, and called alike.
-    return model.score  # pyright: ignore[reportReturnType]
-
-
 def rewards(model: nn.Module, batch: Batch) -> Float[Tensor, " batch"]:
     """The scalar at the last token of each completion, in float32."""
     return _scalars(model, hidden_states(model, batch)[batch.last_index])
@@ -100,7 +91,5 @@ def values(model: nn.Module, batch: Batch) -> Float[Tensor, "batch token"]:
 def _scalars(
     model: nn.Module, hidden: Float[Tensor, "position hidden"]
 ) -> Float[Tensor, " position"]:
-    # In bfloat16 a score would have 8 bits: ties where there are none. float64 stays as it is.
-    hidden = hidden if hidden.dtype == torch.float64 else hidden.float()
-    with torch.autocast(hidden.device.type, enabled=False):
-        return _head(model)(hidden).squeeze(-1)
+    # Trained whole under LoRA, the head is wrapped, and called alike.
+    return in_full(model.score, hidden).squeeze(-1)  # pyright: ignore[reportArgumentType]

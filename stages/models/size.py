@@ -36,8 +36,8 @@ def matrices(model: nn.Module) -> Matrices:
     return Matrices(
         body=_count(body),
         output=_count(output),
-        trained_body=_count(_trained(body)),
-        trained_output=_count(_trained(output)),
+        trained_body=_count(body, trained=True),
+        trained_output=_count(output, trained=True),
     )
 
 
@@ -46,7 +46,7 @@ def measure(model: nn.Module) -> Size:
     parameters = list(model.parameters())
     return {
         "parameters": _count(parameters),
-        "trained_parameters": _count(_trained(parameters)),
+        "trained_parameters": _count(parameters, trained=True),
         **asdict(matrices(model)),
     }
 
@@ -80,9 +80,6 @@ def _frozen(path: str | Path, revision: str) -> Size:
         return frozen(getattr(transformers, architecture)(config))
 
 
-def _trained(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
-    return [parameter for parameter in parameters if parameter.requires_grad]
-
-
-def _count(parameters: Sequence[nn.Parameter]) -> int:
-    return sum(parameter.numel() for parameter in parameters)
+def _count(parameters: Sequence[nn.Parameter], *, trained: bool = False) -> int:
+    """Numbers in all of them, or in those that are trained."""
+    return sum(one.numel() for one in parameters if one.requires_grad or not trained)

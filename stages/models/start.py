@@ -1,10 +1,13 @@
-"""The policy that a row starts from: one that a stage made for this seed, or the base model.
+"""The policy that a row starts from, made by a stage for this seed or the base model, and LoRA.
 
 The base model is the one that `model.path` names, or the embedded default: a small Llama, trained
-from scratch.
+from scratch. Low-rank adaptation (Hu et al., "LoRA", 2021, https://arxiv.org/abs/2106.09685), by
+the peft library, trains small matrices beside the frozen weights. They are merged when a checkpoint
+is saved, which so is an ordinary one, that every stage and other tools read.
 """
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -25,6 +28,14 @@ NO_BASE = (
 INITIALIZER_RANGE = 0.05
 """Standard deviation of the tiny model's first weights. With the usual 0.02, which is for models of
 thousands of columns, it learns half as much in the same time."""
+# What architectures call the head of a reward model, that of GPT-2's token classifier last.
+HEADS = ("score", "classifier")
+Merge = Callable[..., PreTrainedModel]
+"""Merges the adapters of a model and returns what is to be saved: an ordinary model.
+
+With `going_on` training is not over, and the model stays as it is: merging and taking apart again
+would round its weights, so a copy is merged, which takes the room of one more model meanwhile.
+"""
 
 
 class TinyConfig(Params):
@@ -33,7 +44,6 @@ class TinyConfig(Params):
     hidden_size: int = Field(gt=0)
     """Width; a multiple of `num_heads`."""
     num_layers: int = Field(gt=0)
-    """Transformer blocks."""
     num_heads: int = Field(gt=0)
     """Attention heads (no grouping)."""
     intermediate_size: int = Field(gt=0)
@@ -80,6 +90,15 @@ class ModelConfig(Params):
         return model_tokenizer.load(self.path, self.revision)
 
 
+class LoraConfig(Params):
+    """Whether and how to train adapters."""
+
+    rank: int = Field(ge=0)
+    """Rank of the adapters on every linear layer; 0 trains all weights instead."""
+    alpha: int = Field(gt=0)
+    """The adapters' output is scaled by alpha / rank."""
+
+
 def load(
     name: str,
     seed: int,
@@ -109,11 +128,7 @@ def load(
 def build_tiny(
     config: TinyConfig, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> PreTrainedModel:
-    """A Llama with random weights drawn from `seed`, for `tokenizer`'s vocabulary.
-
-    Raises:
-        ValueError: the width is not a multiple of the heads.
-    """
+    """A Llama with random weights drawn from `seed`, for `tokenizer`'s vocabulary."""
     if config.hidden_size % config.num_heads:
         raise ValueError(
             f"model.tiny: hidden_size {config.hidden_size} is not a multiple of num_heads "
@@ -143,11 +158,7 @@ def tokenizer(name: str, seed: int) -> PreTrainedTokenizerBase:
 
 
 def folder(name: str, seed: int, config: ModelConfig) -> Path:
-    """Where its files are, for what reads them itself.
-
-    Raises:
-        ValueError: it has none here.
-    """
+    """Where its files are, for what reads them itself; a ValueError if it has none here."""
     if name != BASE:
         return rows.model(name, seed)
     if config.path is None:
@@ -159,3 +170,32 @@ def folder(name: str, seed: int, config: ModelConfig) -> Path:
             f"Download it, and set model.path to the folder."
         )
     return Path(config.path)
+
+
+def attach(model: PreTrainedModel, config: LoraConfig, seed: int) -> Merge:
+    """Give `model`, in place, adapters to train, and return what merges them; none at rank 0.
+
+    A new head is trained whole. No dropout: old and new log-probs must come from one function.
+    """
+    if config.rank == 0:
+        return lambda *, going_on=False: model  # noqa: ARG005
+    from peft import LoraConfig as PeftConfig
+    from peft import get_peft_model
+
+    torch.manual_seed(seed)
+    wrapped = get_peft_model(
+        model,
+        PeftConfig(
+            r=config.rank,
+            lora_alpha=config.alpha,
+            lora_dropout=0.0,
+            target_modules="all-linear",
+            modules_to_save=[name for name in HEADS if hasattr(model, name)] or None,
+        ),
+    )
+
+    def merged(*, going_on: bool = False) -> PreTrainedModel:
+        adapted = copy.deepcopy(wrapped) if going_on else wrapped
+        return adapted.merge_and_unload()  # pyright: ignore[reportReturnType, reportCallIssue]
+
+    return merged

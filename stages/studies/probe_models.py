@@ -6,7 +6,7 @@ from pathlib import Path
 from stages.algorithms.selection.step_scores import KINDS
 from stages.engines import loading
 from stages.engines.loading import EngineName
-from stages.models import ensemble, model_tokenizer, process_scorer, prompting
+from stages.models import ensemble, model_tokenizer, process_head, prompting
 from stages.models.batch import Group, split_group
 from stages.models.device import ComputeConfig, setup
 from stages.models.process_head import Solution
@@ -105,7 +105,7 @@ def step_values(
 ) -> Iterator[ProbeValue]:
     """`probe_edits.recut_values` of a process row of `rewards` of a seed."""
     path = reward_file.model(DATA / "rewards" / process, seed)
-    model = process_scorer.load(path, compute, setup(compute))
+    model = process_head.load_scorer(path, compute, setup(compute))
     separator = model.model.config.step_separator
     (filler,) = prompting.ids([FILLER + separator], model_tokenizer.load(path))
 

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from stages.engines import loading
 from stages.engines.loading import EngineName
-from stages.models import process_scorer, size
+from stages.models import process_head, size
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig, setup
 from stages.models.start import ModelConfig
@@ -100,7 +100,7 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
     prompts = list(lines.read(TEST, Prompt))
     parts = step_search.chunks(prompts)
     path = DATA / f"rewards/{settings.process}/{seed}/model"
-    scorer = process_scorer.load(path, compute, setup(compute))
+    scorer = process_head.load_scorer(path, compute, setup(compute))
     ends = scorer.step_ends(len(models_start.tokenizer(settings.policy, seed)))
     sizes = (size.of_policy(settings.policy, seed, config.model)["body"],
              size.of_scorer(path)["body"])  # fmt: skip

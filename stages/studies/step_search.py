@@ -18,8 +18,7 @@ from pydantic import Field
 
 from stages.algorithms.selection.step_scores import KINDS, Kind
 from stages.loops.step import Step
-from stages.models.process_head import Solution
-from stages.models.process_scorer import ProcessScorer
+from stages.models.process_head import ProcessScorer, Solution
 from stages.params import Params
 from stages.records.problems import Prompt
 from stages.sampler import Sample, Sampler

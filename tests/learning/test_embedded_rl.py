@@ -12,7 +12,7 @@ from stages.loops.group_preset import GroupRlConfig
 from stages.loops.ppo_preset import PpoConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models import model_tokenizer, policy
-from stages.models.lora import LoraConfig
+from stages.models.start import LoraConfig
 from stages.rewards import composition, judged
 from stages.rewards.composition import Composition
 from stages.rewards.judged import Judged

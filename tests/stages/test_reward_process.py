@@ -10,7 +10,7 @@ from tiny_rollouts import OPTIM
 
 from stages import reward_process
 from stages import rows as table_rows
-from stages.models import policy, process_scorer
+from stages.models import policy, process_head
 from stages.models.model_tokenizer import train_tokenizer
 from stages.models.process_head import Solution
 from stages.models.start import TinyConfig, build_tiny
@@ -95,7 +95,7 @@ def test_it_learns_what_is_right_and_its_folder_alone_scores():
     assert metrics["heldout"]["solutions"] == 2, "those with labels"
     assert metrics["heldout"]["truth"]["balanced_accuracy"] == 1.0
     assert metrics["heldout"]["labels"]["auroc_within_problem"] == 1.0
-    scorer = process_scorer.load(reward_file.model(OUTPUT, SEED), compute(), CPU)
+    scorer = process_head.load_scorer(reward_file.model(OUTPUT, SEED), compute(), CPU)
     tokenizer = train_tokenizer(["3 + 4 = 7\n#### 7 sum?"], TINY["vocab_size"])
     steps = scorer.split(tokenizer("".join(RIGHT))["input_ids"])
     assert len(steps) == 2

@@ -5,9 +5,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
-from stages.models import lora, policy, size
+from stages.models import policy, size
+from stages.models import start as models_start
 from stages.models.batch import Group, micro_batches
-from stages.models.lora import LoraConfig
+from stages.models.start import LoraConfig
 
 PRODUCTS = {"mm", "addmm", "bmm"}
 
@@ -58,7 +59,7 @@ def test_a_shared_prompt_is_one_prompt():
 
 def test_frozen_matrices_have_no_gradient_of_their_own():
     model = load("llama")
-    lora.attach(model, LoraConfig(rank=2, alpha=4), 0)
+    models_start.attach(model, LoraConfig(rank=2, alpha=4), 0)
     found, passes = counted(model, GROUPS, backward=True)
     predicted = flops.trained(size.matrices(model), passes)
     # The first block's input is the embedding of frozen weights: q, k and v send nothing back.

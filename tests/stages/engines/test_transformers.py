@@ -1,3 +1,4 @@
+import math
 from itertools import chain
 
 import numpy as np
@@ -21,6 +22,7 @@ from stages.engines import transformers as engine
 from stages.engines.transformers import TransformersSampler, draw, fixed_point_cumulative
 from stages.models import model_tokenizer, policy
 from stages.models.batch import Group, collate
+from stages.sampler import NextToken
 from stages.seeding import derive
 
 NUM_PROMPTS, TEMPERATURE, LENGTH = 6, 0.7, 12
@@ -266,3 +268,45 @@ def test_a_completion_that_was_broken_off_has_no_ending():
             _ = one.ending
     whole = sample(load("llama"), [0])[0][0]
     assert whole.ending == whole.finish_reason
+
+
+READ = [[3, 4, 5], [6], [7, 8, 9, 10, 11, 12], [3, 4, 5, 6]]
+
+
+def reader(model, max_tokens: int = 4096) -> TransformersSampler:
+    return TransformersSampler(
+        model=model, eos_ids=frozenset([EOS]), pad_id=PAD, max_batch=8, max_tokens=max_tokens
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("max_tokens", [1, 8, 4096])
+def test_what_it_reads_is_the_model_s_own_distribution_whatever_the_batches(family, max_tokens):
+    model = load(family)
+    found = reader(model, max_tokens).next_logprobs(READ, [5, 2, 31])
+    for prompt, row in zip(READ, found, strict=True):
+        with torch.no_grad():
+            logprobs = model(torch.tensor([prompt])).logits[0, -1].log_softmax(-1)
+        assert row == pytest.approx(logprobs[[5, 2, 31]].tolist(), abs=1e-5)
+
+
+def test_all_tokens_together_have_probability_one():
+    model = load("llama")
+    (row,) = reader(model).next_logprobs([[3, 4]], range(VOCAB))
+    assert math.fsum(math.exp(value) for value in row) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_it_is_a_reader_and_leaves_the_model_as_it_was():
+    model = load("llama").train()
+    assert isinstance(reader(model), NextToken)
+    reader(model).next_logprobs([[3]], [1])
+    assert model.training
+    assert reader(model).next_logprobs([], [1]) == []
+
+
+def test_an_empty_prompt_and_one_without_positions_are_refused():
+    model = load("llama")
+    with pytest.raises(ValueError, match="empty"):
+        reader(model).next_logprobs([[]], [1])
+    with pytest.raises(ValueError, match=r"128 positions.*max_prompt_tokens"):
+        reader(model).next_logprobs([[3] * 129], [1])

@@ -6,10 +6,11 @@ from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 
 from stages.loops import checkpoints
 from stages.loops.step import Step
-from stages.models import lora, policy
 from stages.models import model_tokenizer as tokenizers
+from stages.models import policy
+from stages.models import start as models_start
 from stages.models.batch import Group, collate
-from stages.models.lora import LoraConfig
+from stages.models.start import LoraConfig
 
 TOKENIZER = tokenizers.train_tokenizer(["3 + 4 = 7"], 700)
 
@@ -53,7 +54,7 @@ def test_a_checkpoint_is_the_policy_after_its_step_and_training_goes_on_the_same
     finals, seen = [], {}
     for kept in ([], [1, 3]):
         model = load("llama")
-        merged = lora.attach(model, LoraConfig(rank=rank, alpha=8), 0)
+        merged = models_start.attach(model, LoraConfig(rank=rank, alpha=8), 0)
         folder = tmp_path / str(len(kept))
         steps = checkpoints.along(learn(model), 4, len(kept), merged, TOKENIZER, folder)
         for step in steps:

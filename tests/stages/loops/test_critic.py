@@ -7,7 +7,7 @@ from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from stages.loops import critic
 from stages.loops.critic import ValueConfig
 from stages.models import scalar_head
-from stages.models.lora import LoraConfig
+from stages.models.start import LoraConfig
 
 
 def save(path, seed):

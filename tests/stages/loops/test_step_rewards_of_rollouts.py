@@ -8,7 +8,7 @@ from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute
 from stages.loops import entry_reward
 from stages.loops.rollouts import Rollouts
 from stages.models import process_head
-from stages.models.process_scorer import ProcessScorer
+from stages.models.process_head import ProcessScorer
 from stages.records.problems import Prompt
 from stages.rewards.composition import Composition, compose
 from stages.sampler import Sample

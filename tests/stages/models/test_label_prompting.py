@@ -26,12 +26,12 @@ def words():
     return model_tokenizer.train_tokenizer(["Hi 2+2? It is 4"], 700)
 
 
-def encode(raw: RawPreference, words, max_tokens: int = 200) -> label_prompting.EncodedPairs:
+def encode(raw: RawPreference, words, max_tokens: int = 200) -> label_prompting.Encoded:
     return label_prompting.encode_pairs([raw], words, max_tokens=max_tokens)
 
 
 def test_without_a_template_the_prompt_is_the_plain_one_and_the_answers_follow_it(words):
-    ((raw, pair),) = encode(RAW, words).pairs
+    ((raw, pair),) = encode(RAW, words).rows
     assert raw is RAW
     assert (pair.prompt, pair.chosen, pair.rejected) == (RAW.plain_prompt, " It is 4", " 5")
     assert words.decode([*pair.prompt_ids, *pair.chosen_ids]) == (
@@ -43,7 +43,7 @@ def test_without_a_template_the_prompt_is_the_plain_one_and_the_answers_follow_i
 
 def test_with_a_template_the_turns_are_rendered_by_it(words):
     words.chat_template = TEMPLATE
-    ((_, pair),) = encode(RAW, words).pairs
+    ((_, pair),) = encode(RAW, words).rows
     assert pair.prompt == "<user>Hi<assistant>Hello<user>2+2?<assistant>"
     assert pair.chosen == "It is 4"
 
@@ -53,17 +53,17 @@ def test_pairs_of_one_prompt_share_an_id(words):
         [RAW, replace(RAW, chosen="4", line=2), replace(RAW, plain_prompt="Hi", line=3)],
         words,
         max_tokens=200,
-    ).pairs
+    ).rows
     assert first.id == second.id != other.id
 
 
 def test_what_is_too_long_is_left_out_whole_and_told_apart(words):
-    ((_, pair),) = encode(RAW, words).pairs
+    ((_, pair),) = encode(RAW, words).rows
     length = len(pair.prompt_ids) + len(pair.chosen_ids)
     assert len(pair.chosen_ids) > len(pair.rejected_ids)
-    assert encode(RAW, words, length).pairs == [(RAW, pair)]
+    assert encode(RAW, words, length).rows == [(RAW, pair)]
     short = encode(RAW, words, length - 1)
-    assert (short.pairs, short.rejected) == ([], [])
+    assert (short.rows, short.rejected) == ([], [])
     assert short.over_long[0][1] == (
         f"over-long pair: {length} tokens with its longer answer, at most {length - 1}"
     )
@@ -104,7 +104,7 @@ def step_prompting_words():
 
 def step_prompting_encode(
     step_prompting_words, *raws: RawSteps, max_tokens: int = 100
-) -> label_prompting.EncodedSteps:
+) -> label_prompting.Encoded:
     return label_prompting.encode_steps(
         raws, step_prompting_words, template="{question}\n", separator="\n\n", max_tokens=max_tokens
     )

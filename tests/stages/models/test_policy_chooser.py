@@ -1,4 +1,3 @@
-import math
 from dataclasses import replace
 
 import judge_checkpoint
@@ -11,9 +10,8 @@ from transformers import PreTrainedTokenizerFast
 
 from stages.engines import transformers
 from stages.models import model_tokenizer, policy, policy_chooser, prompting
-from stages.models.policy_chooser import TransformersNextToken, option_tokens
+from stages.models.policy_chooser import option_tokens
 from stages.rewards.feedback import prompts
-from stages.sampler import NextToken
 
 WORDS = [
     "<eos>",
@@ -62,46 +60,6 @@ def test_a_special_token_is_no_option():
         option_tokens(tokenizer, ("1", "2"))
 
 
-PROMPTS = [[3, 4, 5], [6], [7, 8, 9, 10, 11, 12], [3, 4, 5, 6]]
-
-
-def reader(model, max_tokens: int = 4096) -> TransformersNextToken:
-    return TransformersNextToken(model=model, pad_id=tiny_checkpoints.PAD, max_tokens=max_tokens)
-
-
-@pytest.mark.parametrize("family", tiny_checkpoints.FAMILIES)
-@pytest.mark.parametrize("max_tokens", [1, 8, 4096])
-def test_what_it_reads_is_the_model_s_own_distribution_whatever_the_batches(family, max_tokens):
-    model = tiny_checkpoints.load(family)
-    found = reader(model, max_tokens).next_logprobs(PROMPTS, [5, 2, 31])
-    for prompt, row in zip(PROMPTS, found, strict=True):
-        with torch.no_grad():
-            logprobs = model(torch.tensor([prompt])).logits[0, -1].log_softmax(-1)
-        assert row == pytest.approx(logprobs[[5, 2, 31]].tolist(), abs=1e-5)
-
-
-def test_all_tokens_together_have_probability_one():
-    model = tiny_checkpoints.load("llama")
-    (row,) = reader(model).next_logprobs([[3, 4]], range(tiny_checkpoints.VOCAB))
-    assert math.fsum(math.exp(value) for value in row) == pytest.approx(1.0, abs=1e-5)
-
-
-def test_it_is_a_reader_and_leaves_the_model_as_it_was():
-    model = tiny_checkpoints.load("llama").train()
-    assert isinstance(reader(model), NextToken)
-    reader(model).next_logprobs([[3]], [1])
-    assert model.training
-    assert reader(model).next_logprobs([], [1]) == []
-
-
-def test_an_empty_prompt_and_one_without_positions_are_refused():
-    model = tiny_checkpoints.load("llama")
-    with pytest.raises(ValueError, match="empty"):
-        reader(model).next_logprobs([[]], [1])
-    with pytest.raises(ValueError, match=r"128 positions.*max_prompt_tokens"):
-        reader(model).next_logprobs([[3] * 129], [1])
-
-
 MESSAGES = judge_checkpoint.MESSAGES
 
 
@@ -117,9 +75,10 @@ def tokenizer():
 
 
 def chooser(model, tokenizer, **changes):
+    engine = transformers.from_model(model, tokenizer, max_batch=8, max_tokens=1024)
     settings = {
-        "reader": TransformersNextToken(model=model, pad_id=0, max_tokens=1024),
-        "sampler": transformers.from_model(model, tokenizer, max_batch=8),
+        "reader": engine,
+        "sampler": engine,
         "tokenizer": tokenizer,
         "option_ids": option_tokens(tokenizer, ("1", "2")),
         "max_prompt_tokens": 240,

@@ -1,12 +1,15 @@
+from pathlib import Path
+
 import pytest
 import torch
 from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, checkpoint, compute, exact, random_ids
 from transformers import AutoModelForTokenClassification
 
-from stages.models import lora, model_tokenizer, policy, process_head
-from stages.models.batch import micro_batches
-from stages.models.lora import LoraConfig
+from stages.models import model_tokenizer, policy, process_head
+from stages.models import start as models_start
+from stages.models.batch import Group, micro_batches
 from stages.models.process_head import Solution
+from stages.models.start import LoraConfig
 
 STEP = 2
 
@@ -167,7 +170,7 @@ def test_a_solution_is_never_cut():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_under_lora_the_head_is_trained_whole_and_merged(family):
     model = process_head.from_policy(checkpoint(family), STEP, compute(), CPU)
-    merged = lora.attach(model, LoraConfig(rank=2, alpha=4), seed=0)
+    merged = models_start.attach(model, LoraConfig(rank=2, alpha=4), seed=0)
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
     assert any(".weight" in name and "lora" not in name for name in trained), trained
     solutions = make_solutions()
@@ -183,3 +186,57 @@ def test_under_lora_the_head_is_trained_whole_and_merged(family):
     again = process_head.step_scores(merged(), solutions, compute(), PAD)
     for own, other in zip(again, scores, strict=True):
         assert own == pytest.approx(other, rel=1e-4)
+
+
+WORD = "rewards/process/0/model"
+DATA = Path("data")
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """A process model of 32 tokens: the tokenizer's bytes beyond them are not used."""
+    monkeypatch.chdir(tmp_path)
+    model = process_head.from_policy(checkpoint("llama"), STEP, compute(), CPU, separator="*")
+    generator = torch.Generator().manual_seed(1)
+    for parameter in process_head.head(model).parameters():
+        torch.nn.init.normal_(parameter, generator=generator)
+    policy.save(model, model_tokenizer.train_tokenizer(["1"], 700), DATA / WORD)
+
+
+def sampled():
+    """`*` is token 12 of the embedded tokenizer: steps of 2, 1 and 2 tokens, and of 2."""
+    words = model_tokenizer.train_tokenizer(["1"], 700)
+    star = words.convert_tokens_to_ids("*")
+    assert isinstance(star, int)
+    assert star < 32
+    first = [13, star, star, 14, EOS]
+    return [
+        Group(prompt_ids=[5, 6], completions=[first, [13, EOS]], indices=[4, 7]),
+        Group(prompt_ids=[8], completions=[[15, 16, star, EOS]], indices=[1]),
+    ]
+
+
+@pytest.mark.usefixtures("written")
+def test_a_completion_is_split_into_steps_in_its_own_tokens():
+    found = process_head.load_scorer(DATA / WORD, compute(), CPU)
+    (first, second), (third,) = (group.completions for group in sampled())
+    star = first[1]
+    assert found.split(first) == [[13, star], [star], [14, EOS]]
+    assert found.split(second) == [[13, EOS]]
+    assert found.split(third) == [[15, 16, star, EOS]], "an end alone is no step"
+
+
+@pytest.mark.usefixtures("written")
+def test_the_scores_of_steps_come_in_the_order_of_the_solutions_whatever_shares_a_prompt():
+    model = process_head.load(DATA / WORD, compute(), CPU)
+    reader = process_head.load_scorer(DATA / WORD, compute(), CPU)
+    solutions = [
+        Solution(prompt_ids=group.prompt_ids, steps=reader.split(ids))
+        for group in sampled()
+        for ids in group.completions
+    ]
+    expected = [process_head.step_scores(model, [one], compute(), PAD)[0] for one in solutions]
+    found = reader(solutions)
+    assert [len(steps) for steps in found] == [3, 1, 1]
+    for own, alone in zip(found, expected, strict=True):
+        assert own == pytest.approx(alone, rel=1e-5)

@@ -2,9 +2,9 @@ import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 
-from stages.models import lora, scalar_head, size
-from stages.models.lora import LoraConfig
-from stages.models.start import ModelConfig, TinyConfig
+from stages.models import scalar_head, size
+from stages.models import start as models_start
+from stages.models.start import LoraConfig, ModelConfig, TinyConfig
 
 # 2 blocks of q 16x16, k and v 16x8, o 16x16, gate, up and down 16x32; an output of 32x16
 BLOCKS = 2 * (16 * 16 + 2 * 16 * 8 + 16 * 16 + 3 * 16 * 32)
@@ -21,7 +21,7 @@ def test_a_policy_counts_its_tied_matrix_once_as_memory_and_once_as_work():
 
 def test_adapters_are_matrices_too_and_the_rest_is_frozen():
     model = load("llama")
-    lora.attach(model, LoraConfig(rank=2, alpha=4), 0)
+    models_start.attach(model, LoraConfig(rank=2, alpha=4), 0)
     new = 2 * 2 * ((16 + 16) + 2 * (16 + 8) + (16 + 16) + 3 * (16 + 32))
     found = size.measure(model)
     assert (found["body"], found["trained_body"]) == (BLOCKS + new, new)
