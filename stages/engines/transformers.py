@@ -51,11 +51,7 @@ class TransformersSampler:
         max_new_tokens: int,
         break_after: frozenset[int] = frozenset(),
     ) -> list[list[Sample]]:
-        """See `stages.sampler.Sampler.sample`.
-
-        Raises:
-            ValueError: see `check`; or more tokens than the model has positions.
-        """
+        """See `stages.sampler.Sampler.sample`; refuses more tokens than the model has positions."""
         check(prompts, num_samples, temperature)
         self._check_length(prompts, max_new_tokens)
         was_training = self.model.training

@@ -63,11 +63,7 @@ def load(
 
 
 def folders(path: Path) -> list[Path]:
-    """Where the models of a reward model or of an ensemble are, by number: 2 before 10.
-
-    Raises:
-        ValueError: there is none, or something else is beside them.
-    """
+    """Where the models of a reward model or of an ensemble are, by number: 2 before 10."""
     if (path / CONFIG).is_file():
         return [path]
     found = sorted(path.iterdir()) if path.is_dir() else []

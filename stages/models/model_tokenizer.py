@@ -25,9 +25,6 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 
     The vocabulary is: pad, end-of-sequence and step tokens (the last for process rewards), the 256
     bytes, the numbers 0 to 199 with and without a leading space, then merges learned from `texts`.
-
-    Raises:
-        ValueError: `vocab_size` is smaller than the fixed part.
     """
     number_vocab, number_merges = _number_merges()
     learned = _learned_merges(texts, vocab_size - len(number_vocab) - 3)
@@ -94,11 +91,7 @@ def _learned_merges(texts: Iterable[str], vocab_size: int) -> list[tuple[str, st
 
 
 def load(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer at `path`, with a pad token; code that comes with it is never run.
-
-    Raises:
-        ValueError: there is none, or it has no end-of-sequence token.
-    """
+    """The tokenizer at `path`, with an end and a pad token; code beside it is never run."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             str(path), revision=revision or "main", trust_remote_code=False

@@ -27,10 +27,7 @@ def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) ->
     """For each option the ids of every token that reads as it, in ascending order.
 
     A token reads as an option when its decoded text, without spaces, brackets, stops and quotes
-    around it, equals the option. Special tokens never do.
-
-    Raises:
-        ValueError: an option that no token spells.
+    around it, equals the option. Special tokens never do. There has to be one for each.
     """
     special = set(tokenizer.all_special_ids)
     found: dict[str, list[int]] = {option: [] for option in options}

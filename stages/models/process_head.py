@@ -44,11 +44,7 @@ class Solution:
 
 
 def step_token_id(tokenizer: PreTrainedTokenizerBase, step_token: str) -> int:
-    """The id of the token that is to follow each step.
-
-    Raises:
-        ValueError: it is not in the tokenizer, not one special token, or has another use.
-    """
+    """The id of the token that is to follow each step: special, and without another use."""
     others = (tokenizer.eos_token, tokenizer.pad_token, tokenizer.bos_token, tokenizer.unk_token)
     taken = {str(token) for token in others}
     free = [str(token) for token in tokenizer.all_special_tokens if str(token) not in taken]
@@ -86,11 +82,7 @@ def from_policy(
 
 
 def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreTrainedModel:
-    """The process reward model at `path`.
-
-    Raises:
-        ValueError: other labels, or it does not say what follows a step and what ends it.
-    """
+    """The process reward model at `path`; a ValueError where `from_policy` did not make it."""
     model = policy.read_checkpoint(AutoModelForTokenClassification, path, new=frozenset())
     found = [getattr(model.config, key, None) for key in ("step_token_id", "step_separator")]
     if model.config.id2label != LABELS or not isinstance(found[0], int) or not found[1]:
@@ -114,8 +106,8 @@ def groups(
     """The solutions with these numbers, STEP after each step; those of a prompt share its copy.
 
     Raises:
-        ValueError: no step, an empty step, or more tokens than the model has positions:
-            nothing is cut, since a cut label would be lost without a word.
+        ValueError: no step, an empty step, or more tokens than the model has positions: nothing is
+            cut, since a cut label would be lost without a word.
     """
     members: dict[tuple[int, ...], list[int]] = {}
     for number in numbers:
@@ -175,11 +167,7 @@ def _own_positions(batch: Batch) -> Int[Tensor, "batch token"]:
 def step_scores(
     model: PreTrainedModel, solutions: Sequence[Solution], compute: ComputeConfig, pad_id: int
 ) -> list[list[float]]:
-    """P(right) of each step of each solution, in eval mode; nothing in `solutions` is changed.
-
-    Raises:
-        ValueError: as `groups`; a score that is not a finite number.
-    """
+    """P(right) of each step of each solution, in eval mode; a ValueError where one is no number."""
     model.eval()
     found: list[list[float]] = [[] for _ in solutions]
     parts = groups(solutions, range(len(solutions)), model, compute.row_tokens)
@@ -225,8 +213,7 @@ class ProcessScorer:
     def step_ends(self, num_tokens: int) -> frozenset[int]:
         """The tokens with the separator in their text, of the first `num_tokens` of the tokenizer.
 
-        Raises:
-            ValueError: there is none: then no single token says where a step ends.
+        A ValueError where there is none: then no single token says where a step ends.
         """
         separator = self.model.config.step_separator
         found = frozenset(one for one in range(num_tokens) if separator in self.decode([one]))

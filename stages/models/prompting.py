@@ -1,7 +1,7 @@
 """Render problems as prompts and demonstrations, in text and in tokens.
 
-Text is tokenised once, here. A prompt and its completion are tokenised apart, as they
-are when the model samples, so what is learned is what is generated.
+Text is tokenised once, here. A prompt and its completion are tokenised apart, as they are when the
+model samples, so what is learned is what is generated.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -127,11 +127,7 @@ def encode(
 def demonstrate(
     exchanges: Sequence[Exchange], tokenizer: PreTrainedTokenizerBase, max_prompt_tokens: int
 ) -> list[Demonstration]:
-    """Messages and replies of any task as demonstrations, in their order.
-
-    Raises:
-        ValueError: a message is longer than allowed.
-    """
+    """Messages and replies of any task as demonstrations; a ValueError where one is too long."""
     prompts = render([row.message for row in exchanges], tokenizer, PLACEHOLDER)
     replies = ids([row.reply for row in exchanges], tokenizer)
     rows = zip(exchanges, prompts, ids(prompts, tokenizer), replies, strict=True)

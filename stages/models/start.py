@@ -110,10 +110,8 @@ def load(
 ) -> PreTrainedModel:
     """The policy `name` of a seed, or the base model (`BASE`), which `config` describes.
 
-    Where that names no path, its weights are random from `weights_seed`.
-
-    Raises:
-        ValueError: there is no such seed: a model that knows nothing is of no use.
+    Where that names no path, its weights are random from `weights_seed`; without one it is refused:
+    a model that knows nothing is of no use.
     """
     if name != BASE:
         return policy.load(rows.model(name, seed), compute, device)
