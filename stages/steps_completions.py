@@ -6,7 +6,7 @@ r"""Steps of a policy's solutions, labelled by completing them.
 Splits some of the solutions of each problem of a pool into steps and has the policy `from` complete
 every prefix of steps K times. A step is labelled by how many of the completions reach the right
 answer: Wang et al., "Math-Shepherd" (2024), eq. 3 and 4, https://arxiv.org/abs/2312.08935;
-departures: `rewards/monte_carlo_labels`. Writes the labels, of problems to learn from
+departures: `rewards/step_solutions`. Writes the labels, of problems to learn from
 (`train.jsonl`) and of dev problems (`heldout.jsonl`, with their other solutions, unlabelled, to
 choose among), the counts behind them (`prefixes.jsonl`, of which both kinds of labels can be
 made), and how right they are at every K where the truth is known (`metrics.json`). With
@@ -32,7 +32,7 @@ from stages.records import lines, pools
 from stages.records.steps import PrefixCount
 from stages.report import step_label_quality
 from stages.report.step_label_quality import AuditConfig
-from stages.rewards import monte_carlo_labels, step_solutions
+from stages.rewards import step_solutions
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
@@ -76,11 +76,11 @@ def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     counts = list(count(config, row, parts, decode, run)) if preset.num_completions else None
     metrics: dict[str, Any] = {}
     for side, some in solutions.items():
-        labelled = monte_carlo_labels.labelled(some, counts, preset.label)
+        labelled = step_solutions.labelled(some, counts, preset.label)
         found = [one for one, _ in labelled]
         if side == "heldout":
             every = step_solutions.finished(problems[side], decode, preset.separator)
-            found += monte_carlo_labels.unlabelled(every, found)
+            found += step_solutions.unlabelled(every, found)
         lines.write(own / f"{side}.jsonl", found)
         cut = sum(one.finish_reason == "length" for _, pool in asked[side] for one in pool)
         metrics[side] = step_label_quality.summarise(labelled, preset.audit, num_cut=cut, seed=seed)

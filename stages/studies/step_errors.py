@@ -25,7 +25,7 @@ from stages.records import lines, pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.records.steps import StepLabels
-from stages.rewards import monte_carlo_labels, reward_file, step_solutions
+from stages.rewards import reward_file, step_solutions
 from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
@@ -95,7 +95,7 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
             problems = pools.by_problem(prompts, lines.read(samples, Completion))
             most, separator = settings.max_solutions_per_problem, model.config.step_separator
             chosen = step_solutions.choose_solutions(problems, decode, separator, most)
-            rows = [row for row, _ in monte_carlo_labels.known(chosen)]
+            rows = [row for row, _ in step_solutions.known(chosen)]
         else:
             source = training.per_seed(DATA / "steps" / word, run.seed)
             rows = list(lines.read(source / "heldout.jsonl", StepLabels))

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,8 +8,9 @@ from stages.models import model_tokenizer as tokenizers
 from stages.models.policy import decoder
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
+from stages.records.steps import PrefixCount
 from stages.rewards import answer_checker, step_solutions
-from stages.rewards.step_solutions import split_steps, step_truth
+from stages.rewards.step_solutions import Solution, split_steps, step_truth
 from stages.sources import word_problems
 from stages.sources.word_problems import Config
 
@@ -219,3 +222,66 @@ def test_without_a_generated_question_no_truth_is_known():
     prompt = Prompt(id="a", task="solve", question="3 + 6?", prompt="", prompt_ids=[1], answer="9")
     (solution,) = choose(pool(WRONG), prompt=prompt)
     assert (solution.true_labels, solution.correct) == (None, False)
+
+
+ASKED = Prompt(id="a", task="solve", question="", prompt="Q", prompt_ids=[9], answer="4")
+SOLUTION = Solution(
+    prompt=ASKED,
+    index=3,
+    step_ids=[[1, 2], [3], [4, 5]],
+    steps=["x", "y", "#### 4"],
+    correct=True,
+    true_labels=[True, False, False],
+)
+
+
+def count(ids, right, drawn=8):
+    return PrefixCount(
+        id="a",
+        prefix_ids=ids,
+        num_completions=drawn,
+        num_right=right,
+        low=0.0,
+        high=1.0,
+        generated_tokens=0,
+    )
+
+
+COUNTS = [count([1, 2, 3], 0), count([1, 2], 3), count([7], 8)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"), [("hard", [1.0, 0.0, 1.0]), ("soft", [0.375, 0.0, 1.0])]
+)
+def test_hard_is_any_soft_is_the_share_and_the_last_is_the_verdict(kind, labels):
+    ((row, counts),) = step_solutions.labelled([SOLUTION], COUNTS, kind)
+    assert row.labels == labels
+    assert row.num_completions == [8, 8, 0]
+    assert [count.num_right for count in counts] == [3, 0]
+    assert (row.source, row.index, row.correct) == ("math_shepherd", 3, True)
+    assert row.true_labels == [True, False, False]
+    assert row.step_ids == SOLUTION.step_ids
+
+
+def test_a_guess_needs_no_completion():
+    guess = dataclasses.replace(SOLUTION, step_ids=[[4]], steps=["#### 5"], correct=False)
+    ((row, counts),) = step_solutions.labelled([guess], [], "soft")
+    assert (row.labels, row.num_completions, counts) == ([0.0], [0], [])
+
+
+def test_of_another_problem_equal_tokens_are_another_prefix():
+    other = dataclasses.replace(SOLUTION, prompt=dataclasses.replace(ASKED, id="b"))
+    with pytest.raises(KeyError):
+        step_solutions.labelled([other], COUNTS, "hard")
+
+
+def test_the_known_truth():
+    ((row, _),) = step_solutions.known([SOLUTION])
+    assert row.labels == [1.0, 0.0, 0.0]
+    assert row.num_completions == [0, 0, 0]
+    assert row.source == "truth"
+
+
+def test_a_truth_that_is_not_known_is_refused():
+    with pytest.raises(ValueError, match="Set num_completions to 1"):
+        step_solutions.known([dataclasses.replace(SOLUTION, true_labels=None)])
