@@ -3,9 +3,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stages.sources.steps import catalogue, processbench
 
 from stages.records.steps import StepLabels
+from stages.sources import step_files
 from stages.studies import step_error_metrics
 from stages.studies.step_error_metrics import (
     KnownSteps,
@@ -99,8 +99,8 @@ BASELINE = {  # outcome known + middle step: error accuracy and F1, in per cent
 @pytest.mark.skipif(not FILES.is_dir(), reason="ProcessBench is not at ../shared/data/processbench")
 @pytest.mark.parametrize("subset", BASELINE)
 def test_trivial_baselines_on_processbench(subset):
-    form = processbench.Config(kind="processbench")
-    raws = [raw for one in catalogue.solutions(FILES / f"{subset}.json.gz", form) for raw in one]
+    form = step_files.ProcessBench(kind="processbench")
+    raws = [raw for one in step_files.solutions(FILES / f"{subset}.json.gz", form) for raw in one]
     rows = [
         row(len(raw.steps), raw.true_labels.index(False) if False in raw.true_labels else -1,
             raw.correct, raw.question)
