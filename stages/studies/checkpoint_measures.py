@@ -173,11 +173,7 @@ def _counted(prompt: Prompt, rows: Sequence[Completion]) -> dict[str, float]:
 
 
 def by_step(rows: Sequence[CheckpointResult]) -> dict[int, list[CheckpointResult]]:
-    """Step -> its rows, the same problems in the same order at every step.
-
-    Raises:
-        ValueError: there is no step 0, or the steps do not have the same problems.
-    """
+    """Step -> its rows, from 0 on, the same problems in the same order; else a ValueError."""
     found: dict[int, list[CheckpointResult]] = {}
     for row in rows:
         found.setdefault(row.step, []).append(row)

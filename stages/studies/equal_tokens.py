@@ -4,9 +4,8 @@
 
 Trains each policy with every seed again until it has spent a budget of generated and trained
 tokens. What it is made from and the baseline is not (pairs, reward models, policies it starts
-from) is paid first, in full for every policy that needs it. The unit is a problem under a seed;
-statistics: `token_verdict`. Each seed has copies of the run of its own, for what is left of the
-budget differs.
+from) is paid first, in full for every policy that needs it. Statistics: `token_verdict`. Each seed
+has copies of the run of its own, for what is left of the budget differs.
 """
 
 import itertools

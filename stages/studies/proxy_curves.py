@@ -229,12 +229,8 @@ def effect(
     if np.isfinite([first, second]).all():
         value, *drawn = (second - first).tolist()
         shift = named(value, *np.quantile(drawn, config.tails()))
-    return {
-        "name": single.name,
-        "n": single.places[-1],
-        "accuracy_at_end": end,
-        "peak_shift": shift,
-    }
+    n = single.places[-1]
+    return {"name": single.name, "n": n, "accuracy_at_end": end, "peak_shift": shift}
 
 
 def _peaks(curve: Curve, weights: Draws) -> Float[np.ndarray, " draw"]:

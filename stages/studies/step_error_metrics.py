@@ -66,11 +66,7 @@ def num_tokens(row: StepLabels) -> int:
 def known(
     rows: Sequence[StepLabels], where: str, *, max_tokens: int, leave_out_long: bool
 ) -> KnownSteps:
-    """The rows that a model can read; longer ones are left out and counted, or an error.
-
-    Raises:
-        ValueError: the truth of a row is not known, or a row is too long.
-    """
+    """The rows that a model can read; longer ones are left out and counted, or an error."""
     fitting = [row for row in rows if num_tokens(row) <= max_tokens]
     num_long = len(rows) - len(fitting)
     if num_long and not leave_out_long:

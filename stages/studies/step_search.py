@@ -50,7 +50,6 @@ class SearchConfig(Params):
     max_new_tokens: int = Field(gt=0)
     """Longest step; a longer one is cut, and its solution ends there."""
     temperature: float = Field(gt=0)
-    """Of sampling."""
     aggregate: Kind
     """How the scores of its steps become a solution's, see `selection/step_scores`."""
     decimals: int = Field(ge=3, le=9)

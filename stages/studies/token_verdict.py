@@ -34,11 +34,7 @@ Tables = dict[str, Float[np.ndarray, "seed problem"]]
 
 
 def table(results: Sequence[SeedResult]) -> Tables:
-    """One policy's rows as a table for each measure.
-
-    Raises:
-        ValueError: the seeds have not met the same problems, in the same order.
-    """
+    """One policy's rows as a table for each measure; a ValueError if the seeds' problems differ."""
     seeds = [list(rows) for _, rows in itertools.groupby(results, key=lambda row: row.seed)]
     ids = [[row.id for row in rows] for rows in seeds]
     if any(one != ids[0] for one in ids):
