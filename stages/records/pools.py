@@ -69,10 +69,9 @@ class Rollout:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProblemResult:
-    """One row of `data/evaluations/<policy>/<seed>/per_problem.jsonl`.
+    """What a policy did on a problem: `data/evaluations/<policy>/<seed>/per_problem.jsonl`.
 
-    Everything is expected over random draws from the problem's N samples, so the same problem under
-    two policies, seeds or ways to select can be compared as a pair.
+    All is expected over random draws from the problem's N samples, to be compared in pairs.
     """
 
     id: str
@@ -118,11 +117,7 @@ SIDES: tuple[Side, Side] = ("train", "heldout")
 
 
 def read(folder: Path, seed: int, side: Side) -> list[tuple[Prompt, list[Completion]]]:
-    """A seed's completions of the pool `folder`, each problem with its own.
-
-    Raises:
-        ValueError: the folder is no pool, or as `by_problem`.
-    """
+    """A seed's completions of the pool `folder`, as `by_problem` joins them."""
     path = folder / "pool.json"
     if not path.is_file():
         raise ValueError(
@@ -156,18 +151,17 @@ def by_problem(
             with different numbers of completions, or an index missing or twice.
     """
     pools: dict[str, list[Completion]] = defaultdict(list)
-    for completion in completions:
+    for completion in sorted(completions, key=lambda row: row.index):
         pools[completion.id].append(completion)
-    pairs = [(prompt, sorted(pools.pop(prompt.id, []), key=lambda row: row.index))
-             for prompt in prompts]  # fmt: skip
+    pairs = [(prompt, pools.pop(prompt.id, [])) for prompt in prompts]
     if pools:
         _refuse(f"completions of problem '{next(iter(pools))}', which is not among the prompts")
     if not pairs:
         _refuse("no prompt at all")
     num_samples = len(pairs[0][1])
     for prompt, pool in pairs:
-        if not pool or [row.index for row in pool] != list(range(num_samples)):
-            found = [row.index for row in pool]
+        found = [row.index for row in pool]
+        if not pool or found != list(range(num_samples)):
             _refuse(f"indices {found} at problem '{prompt.id}' (the first has {num_samples})")
     return pairs
 
@@ -206,8 +200,7 @@ def distinct(pool: Sequence[Completion]) -> tuple[list[Completion], list[int]]:
     """
     groups: dict[tuple[int, ...], int] = {}
     places = [groups.setdefault(tuple(row.completion_ids), len(groups)) for row in pool]
-    firsts = [pool[places.index(group)] for group in range(len(groups))]
-    return firsts, places
+    return [pool[places.index(group)] for group in range(len(groups))], places
 
 
 def _refuse(found: str) -> None:

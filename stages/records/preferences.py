@@ -1,4 +1,8 @@
-"""Rows of judgements: preferences, raw and in tokens, verdicts, revisions and outcomes."""
+"""Rows of judgements: preferences, raw and in tokens, verdicts, revisions and outcomes.
+
+`id` is the problem's; tokens are as sampled, the end of the sequence included: never made again
+from the text.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -36,12 +40,10 @@ class Preference:
     """A row of `data/pairs/<name>/<seed>/train.jsonl` and `heldout.jsonl`: chosen and rejected."""
 
     id: str
-    """The problem's id."""
     prompt: str
     prompt_ids: list[int]
     chosen: str
     chosen_ids: list[int]
-    """As sampled, the end-of-sequence token included: never tokenised again."""
     rejected: str
     rejected_ids: list[int]
     probability: float
@@ -56,12 +58,10 @@ class Judged:
     """One row of what unpaired preference learning reads."""
 
     id: str
-    """The problem's id."""
     prompt: str
     prompt_ids: list[int]
     completion: str
     completion_ids: list[int]
-    """As sampled, the end-of-sequence token included."""
     desirable: bool
     """Whether the completion should become more likely, or less."""
 
@@ -71,10 +71,8 @@ class Outcome:
     """What an outcome reward model learns from, or is tested on."""
 
     id: str
-    """The problem's id."""
     prompt_ids: list[int]
     completion_ids: list[int]
-    """As sampled, the end-of-sequence token included."""
     right: bool
     """Whether its final answer is right."""
     weight: float
@@ -88,7 +86,6 @@ class Verdict:
     split: str
     """`train` or `heldout`: the file that its preference is in, if it became one."""
     id: str
-    """The problem's id."""
     index_a: int
     """Index in the pool of completion A, which stands first in the first order."""
     index_b: int
@@ -116,7 +113,6 @@ class Revision:
     """One row of `data/pairs/<name>/<seed>/triples.jsonl`: one round on one answer."""
 
     id: str
-    """The problem's id."""
     index: int
     """The first answer's index in its pool."""
     split: str
@@ -133,5 +129,4 @@ class Revision:
     critique_finish: Literal["stop", "length"]
     revision: str
     revision_ids: list[int]
-    """As sampled, the end-of-sequence token included: never tokenised again."""
     revision_finish: Literal["stop", "length"]

@@ -37,8 +37,8 @@ class Bins(Params):
         return getattr(calibration, self.binning)
 
 
-class QualityConfig(Bins):
-    """How scores are tested."""
+class Intervals(Params):
+    """How sure a number is."""
 
     num_bootstrap: int = Field(ge=100)
     """Resamples of the problems for each interval."""
@@ -46,17 +46,17 @@ class QualityConfig(Bins):
     """Coverage of the intervals."""
 
 
-class EvaluationConfig(Params):
+class QualityConfig(Bins, Intervals):
+    """How scores are tested."""
+
+
+class EvaluationConfig(Intervals):
     """The same for every policy and every reward, so that their numbers can be compared."""
 
     ks: list[int] = Field(min_length=1)
     """Samples that a vote or a choice is among."""
     num_draws: int = Field(gt=0)
     """Random subsets that a vote by weight is averaged over."""
-    num_bootstrap: int = Field(ge=100)
-    """Resamples of the problems for each interval."""
-    confidence: float = Field(gt=0, lt=1)
-    """Coverage of the intervals."""
     decimals: int = Field(ge=3, le=9)
     """Digits kept of a score: those below are rounding, and would break ties at random."""
 

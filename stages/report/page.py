@@ -163,8 +163,13 @@ def html(
     title: str, picture: Image, verdict: Sequence[str], sections: Sequence[Section], plots: Path
 ) -> str:
     """The page, of plain texts; it begins with the picture. Images lie in the folder `plots`."""
+
+    def inline(file: str) -> str:
+        svg = base64.b64encode((plots / file).read_bytes()).decode("ascii")
+        return f"data:image/svg+xml;base64,{svg}"
+
     page = _environment(escape=True)
-    page.filters |= {"table": html_table, "inline": lambda file: data_uri(plots / file)}
+    page.filters |= {"table": html_table, "inline": inline}
     return page.from_string(PAGE).render(
         title=title, picture=picture, verdict=verdict, sections=sections, style=Markup(STYLE)
     )
@@ -194,11 +199,6 @@ def markdown_table(table: Rows) -> str:
     frame = pd.DataFrame(table).fillna("")
     rows = [list(frame.columns), ["---"] + ["---:"] * (len(frame.columns) - 1), *frame.values]
     return "\n".join(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)
-
-
-def data_uri(path: Path) -> str:
-    """An SVG file inside an attribute."""
-    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
 
 
 def _environment(*, escape: bool) -> jinja2.Environment:

@@ -79,8 +79,8 @@ def of_pairs(
         "tie_rate": mean((margins == 0.0).astype(np.float64)),
         "negative_log_likelihood": mean(likelihood, is_rate=False),
         "label_entropy": mean(entropy, is_rate=False),
-        "expected_calibration_error": calibration_error(
-            *calibration.preferred_side(margins, labels), problems, config, seed
+        "expected_calibration_error": _calibration_error(
+            calibration.preferred_side(margins, labels), problems, config, seed
         ),
         "length_matched_accuracy": accuracy(np.abs(longer) <= config.length_tolerance),
         "accuracy_by_length_difference": {
@@ -135,8 +135,8 @@ def of_outcomes(
         "accuracy": mean(0.5 + 0.5 * np.sign(scores) * np.sign(outcomes - 0.5)),
         "one_verdict_accuracy": max(right_share["value"], 1 - right_share["value"]),
         "negative_log_likelihood": mean(likelihood, is_rate=False),
-        "expected_calibration_error": calibration_error(
-            np.exp(-np.logaddexp(0.0, -scores)), outcomes, problems, config, seed
+        "expected_calibration_error": _calibration_error(
+            (np.exp(-np.logaddexp(0.0, -scores)), outcomes), problems, config, seed
         ),
     }
 
@@ -176,26 +176,23 @@ def over_problems(
     return _named(*(float(column[0]) for column in found))
 
 
-def calibration_error(
-    probabilities: Float[np.ndarray, " row"],
-    outcomes: Float[np.ndarray, " row"],
+def _calibration_error(
+    said: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
     problems: Int[np.ndarray, " row"],
     config: QualityConfig,
     seed: int,
 ) -> Interval:
-    """The expected calibration error; its interval draws problems too."""
-    return _named(
-        *calibration.expected_calibration_error(
-            probabilities,
-            outcomes,
-            problems,
-            num_bins=config.num_bins,
-            binning=config.binned_by(),
-            num_resamples=config.num_bootstrap,
-            confidence=config.confidence,
-            seed=seed,
-        )
+    """Of probabilities and outcomes."""
+    found = calibration.expected_calibration_error(
+        *said,
+        problems,
+        num_bins=config.num_bins,
+        binning=config.binned_by(),
+        num_resamples=config.num_bootstrap,
+        confidence=config.confidence,
+        seed=seed,
     )
+    return _named(*found)
 
 
 def _named(value: float, low: float, high: float) -> Interval:

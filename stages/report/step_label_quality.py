@@ -29,22 +29,18 @@ from jaxtyping import Float
 from pydantic import Field
 
 from stages.algorithms.statistics.intervals import bootstrap_ratios, problem_numbers
-from stages.params import Params
 from stages.records.steps import PrefixCount, StepLabels
+from stages.report.evaluation_config import Intervals
 
 DIGITS = 6
 RATIOS = ("precision", "recall", "agreement", "error_accuracy", "correct_accuracy")
 
 
-class AuditConfig(Params):
+class AuditConfig(Intervals):
     """How estimated labels are compared with the truth, where it is known."""
 
     thresholds: list[Annotated[float, Field(gt=0, le=1)]]
     """Shares of right completions from which on a soft label says "right"."""
-    num_bootstrap: int = Field(ge=100)
-    """Resamples of the problems for each interval."""
-    confidence: float = Field(gt=0, lt=1)
-    """Coverage of the intervals."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,8 +185,7 @@ def summarise(
     """The content of metrics.json; `audit` is empty where nothing was estimated or is known.
 
     Args:
-        rows: each solution with the counts of its prefixes, of which equal ones stand for the
-            same completions.
+        rows: each solution with the counts of its prefixes; equal ones are the same completions.
         config: how labels are audited.
         num_cut: completions of the problems' pools that were cut and therefore left out.
         seed: of the bootstrap.

@@ -54,14 +54,10 @@ def choose(
     """Problems by the rule of `RULE`, none twice; fewer where there are fewer.
 
     Disagreement is the smaller of the number of policies that are right and of those that are
-    wrong; ties, and the problems at random, are drawn by `seed`.
-
-    Args:
-        prompts: of the test problems.
-        greedy: of each policy, the baseline first, its greedy completion of each problem.
-        seed: of the draws.
+    wrong; ties, and the problems at random, are drawn by `seed`. The baseline is the first policy
+    of `greedy`.
     """
-    baseline, *others = greedy
+    baseline = next(iter(greedy))
     right = {
         name: [
             answer_checker.is_correct(row.completion, prompt.answer)
@@ -70,19 +66,17 @@ def choose(
         for name, rows in greedy.items()
     }
     order = sorted(range(len(prompts)), key=lambda at: derive(seed, "transcripts", prompts[at].id))
-    random, rest = order[:DRAWN], order[DRAWN:]
+    by_problem = [*zip(*right.values(), strict=True)]
 
     def disagreement(at: int) -> int:
-        num_right = sum(verdicts[at] for verdicts in right.values())
-        return min(num_right, len(right) - num_right)
+        return min(sum(by_problem[at]), len(right) - sum(by_problem[at]))
 
     # The sort is stable: ties stay in the order that was drawn.
-    most = sorted(rest, key=disagreement, reverse=True)
-    before = right[baseline]
-    gains = [at for at in most if not before[at] and any(right[one][at] for one in others)]
-    losses = [at for at in most if before[at] and not all(right[one][at] for one in others)]
+    most = sorted(order[DRAWN:], key=disagreement, reverse=True)
+    gains = [at for at in most if not right[baseline][at] and any(by_problem[at])]
+    losses = [at for at in most if right[baseline][at] and not all(by_problem[at])]
     chosen = [
-        *((at, "drawn at random") for at in random),
+        *((at, "drawn at random") for at in order[:DRAWN]),
         *((at, f"{baseline} wrong, another right") for at in gains[:DISAGREEING]),
         *((at, f"{baseline} right, another wrong") for at in losses[:DISAGREEING]),
     ]

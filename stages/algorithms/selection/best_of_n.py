@@ -115,9 +115,8 @@ def kl_plug_in(scores: Float[np.ndarray, " sample"], *, n: int) -> float:
     cannot tell apart, best-of-n does not change. p and q: `level_weights`.
 
     With replacement, since only so is q the best of n draws *from p*: it keeps below the bound,
-    whatever n, and below log N. The weights of best-of-n without replacement, which are unbiased
-    for a reward, are no such distribution: at n = N all is on one sample, and they would give log
-    N where the bound is log N - (N - 1)/N.
+    whatever n, and below log N. The weights of best-of-n without replacement, unbiased for a
+    reward, would at n = N give log N where the bound is log N - (N - 1)/N.
 
     Biased downwards, little where N is at least 4 n, as rewards need it too: N = 16 samples that
     all differ give 0.003 less than the bound at n = 4, and 0.04 less at n = 16; over pools of 16

@@ -89,28 +89,20 @@ def weighted_vote(
     probabilities.
 
     With answers (a, a, b), weights (0.2, 0.3, 0.6), a right, all three drawn: 0.5 < 0.6, so 0.
-
-    Args:
-        answers: of each sample, the number of its answer, or `UNREADABLE`.
-        weights: of each sample, not negative.
-        answer_is_right: for each number of an answer.
-        subsets: rows of sample numbers, none twice in a row.
+    `answers` are numbers, places in `answer_is_right`, or `UNREADABLE`.
     """
     assert (weights >= 0.0).all() and np.isfinite(weights).all(), "a weight is a number from 0 up"  # noqa: PT018
     if not len(answer_is_right):
         return 0.0
     votes = answers[:, None] == np.arange(len(answer_is_right))  # UNREADABLE equals none
-    sums = (votes * weights[:, None])[subsets].sum(axis=1)
     present = votes[subsets].any(axis=1)
-    sums = np.where(present, sums, -np.inf)
+    sums = np.where(present, (votes * weights[:, None])[subsets].sum(axis=1), -np.inf)
     top = sums.max(axis=1, keepdims=True)
     # Sums of the same weights in another order differ by rounding, and are a tie.
     winners = present & np.isclose(sums, top, rtol=1e-12, atol=0.0)
     num_winners = winners.sum(axis=1)
     right = (winners & answer_is_right).sum(axis=1)
-    return float(
-        np.divide(right, num_winners, where=num_winners > 0, out=np.zeros(len(top))).mean()
-    )
+    return float((right / np.maximum(num_winners, 1)).mean())
 
 
 def nested_subsets(

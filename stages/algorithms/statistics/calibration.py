@@ -112,9 +112,9 @@ def expected_calibration_error(
         problems: the number of each prediction's problem, from 0.
         num_bins: K.
         binning: `equal_mass` or `equal_width`.
-        num_resamples: of the problems.
-        confidence: coverage of the interval.
-        seed: of the resamples.
+        num_resamples: see `intervals`, also for the rest.
+        confidence: coverage.
+        seed: of the draws.
     """
     assert len(probabilities) > 0, "no predictions"
     bins = binning(probabilities, num_bins)

@@ -57,16 +57,9 @@ def found_intervals(
 ) -> dict[str, Interval]:
     """Error accuracy, correct accuracy and F1, each with a bootstrap interval over problems.
 
-    All solutions of a problem are drawn together. A draw without an erroneous or a correct
-    solution has no F1 and is left out. An accuracy of 0 or 1 has an interval of no width.
-
-    Args:
-        predicted: the step found in each solution, or -1.
-        first_errors: its first wrong step, or -1.
-        problems: the number of each solution's problem, from 0.
-        num_resamples: of the problems.
-        confidence: coverage of the intervals.
-        seed: of the draws.
+    `predicted` is the step found in each solution, or -1; solutions of a problem, all of one number
+    from 0, are drawn together. A draw without an erroneous or a correct solution has no F1 and is
+    left out. An accuracy of 0 or 1 has an interval of no width.
 
     Raises:
         ValueError: there is no erroneous, or no correct, solution.
@@ -160,11 +153,7 @@ def best_threshold(
     choose on other problems than those that are reported.
 
     With scores (0.9, 0.4) whose second step is wrong and (0.8, 0.6) which is correct, any
-    t in (0.4, 0.6] gets both: 0.5, F1 1.
-
-    Args:
-        scores: P(right) of each step of each solution, from 0 to 1.
-        first_errors: the first wrong step of each solution, or -1.
+    t in (0.4, 0.6] gets both: 0.5, F1 1. Scores are P(right) of each step.
 
     Raises:
         ValueError: there is no erroneous, or no correct, solution.
