@@ -53,11 +53,10 @@ def main() -> None:
         found: dict[str, dict[str, Any]] = {}
         for percent, name in names.items():
             copy.run(copies.of_row("rewards", name, row | {"preset": name}))
+            paths = {seed: f"rewards/{name}/{seed}/metrics.json" for seed in config.seeds}
             found[str(percent)] = {
-                str(seed): studies.read_json(copy.data / f"rewards/{name}/{seed}/metrics.json")[
-                    "heldout"
-                ]
-                for seed in config.seeds
+                str(seed): studies.read_json(copy.data / path)["heldout"]
+                for seed, path in paths.items()
             }
         study.write(found, render(found))
 
@@ -71,14 +70,14 @@ def render(found: Mapping[str, Mapping[str, Any]]) -> str:
         accuracies = [one["accuracy"] for one in own.values()]
         mean = sum(one["value"] for one in accuracies) / len(accuracies)
         rows.append([f"{percent} %", f"{100 * mean:.1f} %", *map(markdown.percent, accuracies)])
-    return "\n\n".join(
-        [
-            "# Wrong labels in the training of a reward model",
-            "Held-out pairs, labelled rightly, that a reward model gets right; in brackets "
-            "intervals over problems.",
-            markdown.table(header, rows) + "\n",
-        ]
-    )
+    return f"""\
+# Wrong labels in the training of a reward model
+
+Held-out pairs, labelled rightly, that a reward model gets right; in brackets intervals over \
+problems.
+
+{markdown.table(header, rows)}
+"""
 
 
 if __name__ == "__main__":

@@ -12,13 +12,26 @@ Computed from shapes, without torch: what is measured and what is not, stands be
 
 import argparse
 import sys
+from collections.abc import Mapping
 from typing import get_args
 
 from stages import params
-from stages.algorithms.memory.activations import Precision, fullest_decoding, largest_micro_batch
-from stages.algorithms.memory.prediction import Job, Method, residents
+from stages.algorithms.memory.activations import FLOAT
+from stages.algorithms.memory.prediction import GIB, Job, Method, fits, predict, residents
 from stages.params import PRESETS_PATH
-from stages.studies import memory_jobs, memory_report
+from stages.studies import markdown, memory_jobs
+
+FORMULAS = """\
+In memory all the time: weights 4 bytes a parameter (float32, whatever the precision of products)
+and AdamW's two moments, 8 bytes a trained parameter. In an update besides: gradients, 4 bytes a
+trained parameter, and activations (stages/algorithms/memory/activations.py: tensor by tensor).
+Sampling: keys and values, 2 x layers x completions x (prompt + new tokens) x key width x bytes of
+a number, and four grids of completions x vocabulary. The peak is what is always there and the
+largest phase, for completions as long as they may be. Measured on CPU against live tensor bytes
+(tests/stages/algorithms/memory): weights, gradients and moments exactly; what an update takes
+besides weights and moments within 6 per cent, with blocks recomputed 10, in bfloat16 as well 25;
+sampling within 25. Not measured: what a GPU's kernels, its driver and the allocator's gaps take
+besides; a tenth of the GPU is left to them, which is a guess."""
 
 
 def main() -> None:
@@ -36,42 +49,25 @@ def plan(words: argparse.Namespace) -> str:
         content, presets = params.read(), params.read(PRESETS_PATH)
         own = words.model is None
         model = memory_jobs.base(content["model"]) if own else memory_jobs.shape(words.model)
-        return memory_report.all_stages(memory_jobs.jobs(content, presets, model), words.gpu_gib)
+        return all_stages(memory_jobs.jobs(content, presets, model), words.gpu_gib)
     if words.model is None:
         raise ValueError("--method needs --model: a folder, a name, a size or widths")
-    return memory_report.one(job(words), words.gpu_gib)
+    return one_stage(job(words), words.gpu_gib)
 
 
 def job(words: argparse.Namespace) -> Job:
     """The stage that the flags describe."""
     online = words.method in ("ppo", "grpo")
-    per_prompt = {"sft": 1, "dpo": 2, "reward_model": 2}.get(words.method, int(words.samples))
-    lengths = words.prompt_tokens, words.completion_tokens
-    return Job(
-        shape=memory_jobs.shape(words.model),
-        residents=residents(
-            words.method,
-            scorer="reward_model" if online and words.reward_models else "none",
-            members=words.reward_models,
-            value=words.value,
-        ),
-        batch=largest_micro_batch(
-            *lengths,
-            per_prompt=per_prompt,
-            num_prompts=words.prompts,
-            max_tokens=words.max_tokens,
-            row_tokens=words.row_tokens,
-        ),
-        how=Precision(
-            width=2 if words.dtype == "bfloat16" else 4,
-            checkpointing=words.gradient_checkpointing,
-            rank=words.lora_rank,
-        ),
-        decoding=fullest_decoding(
-            *lengths, samples=words.samples, num_prompts=words.prompts, max_batch=words.max_batch
-        )
-        if online
-        else None,
+    scorer = "reward_model" if online and words.reward_models else "none"
+    return memory_jobs.job(
+        memory_jobs.shape(words.model),
+        residents(words.method, scorer=scorer, members=words.reward_models, value=words.value),
+        (words.prompt_tokens, words.completion_tokens),
+        per_prompt={"sft": 1, "dpo": 2, "reward_model": 2}.get(words.method, int(words.samples)),
+        num_prompts=words.prompts,
+        compute=vars(words) | {"pack_tokens": 0},
+        rank=words.lora_rank,
+        samples=online,
     )
 
 
@@ -93,6 +89,50 @@ def parser() -> argparse.ArgumentParser:
     for name, value in numbers.items():
         found.add_argument(f"--{name}", type=int, default=value)
     return found
+
+
+def one_stage(job: Job, gpu_gib: float) -> str:
+    """All numbers of one stage, whether it fits, and what always has to."""
+    found, batch = predict(job), job.batch
+    models = (
+        [role, f"{own['parameters']:,}", f"{own['trained']:,}",
+         *(gib(own[name]) for name in ("weights", "moments", "gradients"))]
+        for role, own in found.models.items()
+    )  # fmt: skip
+    phases = ([name, gib(size), gib(found.held + size)] for name, size in found.phases.items())
+    answer = "fits" if fits(found.peak(), gpu_gib) else "does not fit"
+    trained = FLOAT * sum(model["trained"] for model in found.models.values())
+    header = ["model", "parameters", "trained", "weights", "moments", "gradients in an update"]
+    parts = [
+        markdown.table(header, models),
+        f"Largest micro-batch: {batch.positions:,} positions, {batch.outputs:,} of them with "
+        f"logits, rows of {batch.row:,}; products in {8 * job.how.width} bits"
+        f"{', blocks recomputed' if job.how.checkpointing else ''}"
+        f"{f', adapters of rank {job.how.rank}' if job.how.rank else ''}.",
+        markdown.table(["phase", "besides weights and moments", "with them"], phases),
+        f"**Peak {gib(found.peak())}: {answer} in {gpu_gib:g} GiB.** Without any activation "
+        f"{gib(found.held + trained)}.",
+        FORMULAS,
+    ]
+    return "\n\n".join(parts)
+
+
+def all_stages(jobs: Mapping[str, Job], gpu_gib: float) -> str:
+    """A row for each stage of a plan."""
+    header = ["stage", "models", "weights and moments", "largest phase", "peak", "fits"]
+    rows = []
+    for name, job in jobs.items():
+        found = predict(job)
+        largest = max(found.phases, key=lambda phase: found.phases[phase])
+        phase = f"{largest}: {gib(found.phases[largest])}"
+        fit = "yes" if fits(found.peak(), gpu_gib) else "**no**"
+        rows.append([name, ", ".join(found.models), gib(found.held), phase, gib(found.peak()), fit])
+    return "\n\n".join([markdown.table(header, rows), f"Of a GPU of {gpu_gib:g} GiB.", FORMULAS])
+
+
+def gib(size: int) -> str:
+    """Bytes as GiB, or as MiB where that is not much."""
+    return f"{size / GIB:,.2f} GiB" if size >= GIB / 10 else f"{size / 2**20:,.1f} MiB"
 
 
 if __name__ == "__main__":

@@ -22,61 +22,86 @@ ONLINE: dict[str, Method] = {"ppo": "ppo", "grpo": "grpo"}
 Content = Mapping[str, Any]
 
 
+def job(
+    shape: Shape,
+    models: list[Resident],
+    longest: tuple[int, int],
+    *,
+    per_prompt: int,
+    num_prompts: int,
+    compute: Content,
+    rank: int,
+    samples: bool,
+) -> Job:
+    """A stage, all at its longest.
+
+    Args:
+        shape: of the base model.
+        models: what it holds.
+        longest: tokens of a prompt, and of a completion.
+        per_prompt: completions of a prompt in a batch.
+        num_prompts: in an optimizer step.
+        compute: numbers of that section.
+        rank: of the adapters.
+        samples: whether it draws the completions itself.
+    """
+    limits = {name: compute[name] for name in ("max_tokens", "row_tokens", "pack_tokens")}
+    return Job(
+        shape=shape,
+        residents=models,
+        batch=largest_micro_batch(
+            *longest, per_prompt=per_prompt, num_prompts=num_prompts, **limits
+        ),
+        how=Precision(
+            width=2 if compute["dtype"] == "bfloat16" else 4,
+            checkpointing=compute["gradient_checkpointing"],
+            rank=rank,
+        ),
+        decoding=fullest_decoding(
+            *longest, samples=per_prompt, num_prompts=num_prompts, max_batch=compute["max_batch"]
+        )
+        if samples
+        else None,
+    )
+
+
 def jobs(content: Content, presets: Content, shape: Shape) -> dict[str, Job]:
-    """Each row that trains, of the tables `policies` and `rewards` -> its job, all at its longest.
+    """Each row that trains, of the tables `policies` and `rewards` -> its job.
 
     Args:
         content: of params.yaml.
         presets: of presets.yaml.
         shape: of the base model.
     """
-    rows = {f"policies/{name}": row["train"] for name, row in content["policies"].items()}
-    rows |= {f"rewards/{name}": row["by"] for name, row in content["rewards"].items()}
-    found = {}
-    for word, kind in rows.items():
-        table, name = word.split("/")
-        row = content[table][name]
-        if kind in ONLINE:
-            found[word] = _online(content, presets, row, ONLINE[kind], shape)
-        elif kind in OFFLINE:
-            found[word] = _offline(content, presets, row, kind, shape)
+    data, found = content["data"], {}
+    shared = {"compute": content["compute"], "rank": content["lora"]["rank"]}
+    for table, by in (("policies", "train"), ("rewards", "by")):
+        for name, row in content[table].items():
+            kind = row[by]
+            if kind in ONLINE:
+                loop = content[kind]
+                found[f"{table}/{name}"] = job(
+                    shape,
+                    of_row(content, presets, row, ONLINE[kind]),
+                    (data["max_prompt_tokens"], loop["max_new_tokens"]),
+                    per_prompt=loop["group_size" if kind == "grpo" else "samples_per_prompt"],
+                    num_prompts=loop["prompts_per_step"],
+                    samples=True,
+                    **shared,
+                )
+            elif kind in OFFLINE:
+                method, per_prompt = OFFLINE[kind]
+                settings = content.get(kind) or presets[row["preset"]]
+                found[f"{table}/{name}"] = job(
+                    shape,
+                    residents(method),
+                    (data["max_prompt_tokens"], data["max_completion_tokens"]),
+                    per_prompt=per_prompt or content["sampling"]["preference"]["num_samples"],
+                    num_prompts=settings["batch_size"],
+                    samples=False,
+                    **shared,
+                )
     return found
-
-
-def _offline(content: Content, presets: Content, row: Content, kind: str, shape: Shape) -> Job:
-    method, per_prompt = OFFLINE[kind]
-    settings = content.get(kind) or presets[row["preset"]]
-    batch = largest_micro_batch(
-        content["data"]["max_prompt_tokens"],
-        content["data"]["max_completion_tokens"],
-        per_prompt=per_prompt or content["sampling"]["preference"]["num_samples"],
-        num_prompts=settings["batch_size"],
-        **_limits(content),
-    )
-    return Job(
-        shape=shape, residents=residents(method), batch=batch, how=precision(content), decoding=None
-    )
-
-
-def _online(content: Content, presets: Content, row: Content, method: Method, shape: Shape) -> Job:
-    loop = content[method]
-    sizes = {
-        "samples": loop["group_size" if method == "grpo" else "samples_per_prompt"],
-        "num_prompts": loop["prompts_per_step"],
-    }
-    longest = content["data"]["max_prompt_tokens"], loop["max_new_tokens"]
-    return Job(
-        shape=shape,
-        residents=of_row(content, presets, row, method),
-        batch=largest_micro_batch(
-            *longest,
-            per_prompt=sizes["samples"],
-            num_prompts=sizes["num_prompts"],
-            **_limits(content),
-        ),
-        how=precision(content),
-        decoding=fullest_decoding(*longest, **sizes, max_batch=content["compute"]["max_batch"]),
-    )
 
 
 def of_row(content: Content, presets: Content, row: Content, method: Method) -> list[Resident]:
@@ -101,21 +126,6 @@ def scorer(content: Content, presets: Content, reward: Content) -> tuple[Scorer,
     return ("policy", 1) if "judge" in kinds else ("none", 1)
 
 
-def precision(content: Content) -> Precision:
-    """What `compute` and `lora` say of it."""
-    compute = content["compute"]
-    return Precision(
-        width=2 if compute["dtype"] == "bfloat16" else 4,
-        checkpointing=compute["gradient_checkpointing"],
-        rank=content["lora"]["rank"],
-    )
-
-
-def _limits(content: Content) -> dict[str, int]:
-    names = ("max_tokens", "row_tokens", "pack_tokens")
-    return {name: content["compute"][name] for name in names}
-
-
 UNITS = {"M": 1e6, "B": 1e9}
 WIDTHS = ("hidden", "layers", "heads", "intermediate", "vocab")
 FURTHER = ("kv_heads", "head_dim", "tied")
@@ -134,42 +144,35 @@ def shape(word: str) -> Shape:
         return PUBLISHED[word.lower()]
     if size := re.fullmatch(r"(\d+(?:\.\d+)?)([MB])", word.upper()):
         return PUBLISHED[nearest_published(float(size[1]) * UNITS[size[2]])]
-    if "=" in word:
-        return from_widths(word)
-    raise ValueError(
-        f"--model: expected a folder with a config.json, one of {', '.join(PUBLISHED)}, a size as "
-        f"7B or 600M, or widths as hidden=512,layers=8,heads=8,intermediate=1408,vocab=4000; found "
-        f"{word!r}"
-    )
-
-
-def from_widths(word: str) -> Shape:
-    """Widths, of which kv_heads (as heads), head_dim and tied (1) may be left out."""
-    found: dict[str, str] = {}
-    for part in word.split(","):
-        name, _, value = part.partition("=")
-        found[name] = value
-    missing = set(WIDTHS) - found.keys()
+    if "=" not in word:
+        raise ValueError(
+            f"--model: expected a folder with a config.json, one of {', '.join(PUBLISHED)}, a size "
+            f"as 7B or 600M, or widths as hidden=512,layers=8,heads=8,intermediate=1408,vocab=4000;"
+            f" found {word!r}"
+        )
+    found = {name: value for name, _, value in (part.partition("=") for part in word.split(","))}
     unknown = found.keys() - {*WIDTHS, *FURTHER}
-    if missing or unknown or not all(value.isdecimal() for value in found.values()):
+    if (
+        set(WIDTHS) - found.keys()
+        or unknown
+        or not all(value.isdecimal() for value in found.values())
+    ):
         raise ValueError(
             f"--model: expected whole numbers for {', '.join(WIDTHS)} (and, where they differ, "
             f"{', '.join(FURTHER)}), found {word!r}"
         )
-    sizes = {name: int(value) for name, value in found.items()}
-    return Shape(
-        hidden=sizes["hidden"],
-        layers=sizes["layers"],
-        heads=sizes["heads"],
-        intermediate=sizes["intermediate"],
-        vocab=sizes["vocab"],
-        kv_heads=sizes.get("kv_heads", sizes["heads"]),
-        head_dim=sizes.get("head_dim", sizes["hidden"] // sizes["heads"]),
-        tied=bool(sizes.get("tied", 1)),
-    )
+    return _of_widths({name: int(value) for name, value in found.items()})
 
 
-def base(model: Mapping[str, Any]) -> Shape:
+def _of_widths(sizes: Mapping[str, int]) -> Shape:
+    """Of `WIDTHS`; keys are as many as heads, which divide the width, and the output is tied."""
+    heads = sizes["heads"]
+    others: dict[str, Any] = {"kv_heads": heads, "head_dim": sizes["hidden"] // heads} | dict(sizes)
+    tied = bool(others.pop("tied", 1))
+    return Shape(**others, tied=tied)
+
+
+def base(model: Content) -> Shape:
     """The base model of section `model`; its tokenizer may have fewer tokens than it asks for.
 
     Raises:
@@ -178,13 +181,5 @@ def base(model: Mapping[str, Any]) -> Shape:
     if model["path"] is not None:
         return shape(model["path"])
     tiny = model["tiny"]
-    return Shape(
-        hidden=tiny["hidden_size"],
-        layers=tiny["num_layers"],
-        heads=tiny["num_heads"],
-        kv_heads=tiny["num_heads"],
-        head_dim=tiny["hidden_size"] // tiny["num_heads"],
-        intermediate=tiny["intermediate_size"],
-        vocab=tiny["vocab_size"],
-        tied=True,
-    )
+    names = ("hidden_size", "num_layers", "num_heads", "intermediate_size", "vocab_size")
+    return _of_widths(dict(zip(WIDTHS, (tiny[name] for name in names), strict=True)))

@@ -7,28 +7,44 @@ steps and attacks a judge with them: a value for each probe, seed and problem. W
 `probe_catalogue`. The study `gate` compares them with the baseline's.
 """
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from stages.algorithms.selection.step_scores import KINDS
 from stages.engines import loading
 from stages.engines.loading import EngineName
+from stages.models import ensemble, model_tokenizer, process_head, prompting
 from stages.models import policy as models_policy
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig
+from stages.models.batch import Group, split_group
+from stages.models.device import ComputeConfig, setup
+from stages.models.process_head import Solution
 from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import lines, pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
+from stages.rewards import reward_file
+from stages.rewards.feedback import injections, judging
+from stages.rewards.feedback.prompts import OPTIONS
 from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
-from stages.studies import probe_catalogue, probe_models, probe_questions, probe_texts
+from stages.studies import probe_catalogue, probe_edits, probe_questions, probe_texts
 from stages.studies import study as studies
 from stages.studies.probe_catalogue import ProbeConfig, ProbeValue
 from stages.studies.probe_questions import Reply
+
+CACHE = Path(".pipe/judge-cache")
+"""Of an endpoint's answers; a policy has none."""
+CANDIDATES = 2
+"""Pairs judged for each that is attacked: ties and unanswered ones are not."""
+FILLER = "Next step:"
+"""A step without content; the separator follows it."""
+Problems = Sequence[tuple[Prompt, list[Completion]]]
 
 
 class Config(Params):
@@ -50,18 +66,17 @@ def main(name: str) -> None:
 
 def probe(config: Config, name: str, run: SeedRun, folder: Path) -> None:
     """Probe the policy of one seed."""
-    settings, found = config.probes, list(values(config, name, run))
+    found = list(values(config, name, run))
     lines.write(folder / "probes.jsonl", found)
     chat = models_start.tokenizer(name, run.seed).chat_template is not None
     run_probes = {one.probe for one in found}
-    not_run = probe_catalogue.reasons(run_probes, settings, has_chat_template=chat)
+    not_run = probe_catalogue.reasons(run_probes, config.probes, has_chat_template=chat)
     outputs.write_json(folder / "not_run.json", not_run)
 
 
 def values(config: Config, name: str, run: SeedRun) -> Iterator[ProbeValue]:
     """The values of all probes that can be run."""
-    settings, compute, seed = config.probes, config.compute, run.seed
-    samples = DATA / "samples" / name / str(seed)
+    settings, samples = config.probes, DATA / "samples" / name / str(run.seed)
     problems = pools.by_problem(
         lines.read(PROMPTS / "test.jsonl", Prompt), lines.read(samples / "test.jsonl", Completion)
     )
@@ -71,12 +86,11 @@ def values(config: Config, name: str, run: SeedRun) -> Iterator[ProbeValue]:
     test = [prompt for prompt, _ in first]
     yield from probe_texts.replied(replies(config, name, run, test, greedy))
     if settings.reward is not None:
-        yield from probe_models.length_values(first, settings.reward, seed, compute, settings)
+        yield from length_values(first, settings.reward, run.seed, config)
     if settings.process is not None:
-        yield from probe_models.step_values(first, settings.process, seed, compute, settings)
+        yield from step_values(first, settings.process, run.seed, config)
     if settings.judge is not None:
-        where = {"engine": config.engine, "model": config.model, "compute": compute}
-        yield from probe_models.attack(first, settings.judge, seed, settings.attack, **where)
+        yield from attack(first, settings.judge, run.seed, config)
 
 
 def replies(
@@ -98,6 +112,84 @@ def replies(
     plain = {row.id: row.completion for row in greedy}
     own = probe_questions.as_they_are(test, "plain")
     return [(one, plain[one.id]) for one in own] + otherwise
+
+
+def different(problems: Problems) -> Problems:
+    """Of each problem the different completions that ended by themselves, as they were drawn."""
+    return [
+        (prompt, pools.distinct([row for row in pool if row.finish_reason == "stop"])[0])
+        for prompt, pool in problems
+    ]
+
+
+def length_values(
+    problems: Problems, reward: str, seed: int, config: Config
+) -> Iterator[ProbeValue]:
+    """`probe_edits.padded_values` of a row of `rewards` of a seed."""
+    folder, compute = DATA / "rewards" / reward, config.compute
+    path, aggregate = reward_file.model(folder, seed), reward_file.read(folder).aggregate
+    score = ensemble.load_scorer(path, aggregate, compute, setup(compute))
+    tokenizer = model_tokenizer.load(ensemble.folders(path)[0])
+    end = model_tokenizer.eos_id(tokenizer)
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        return [[*ids, end] for ids in prompting.ids(texts, tokenizer)]
+
+    def scores(groups: Sequence[Group]) -> Sequence[float]:
+        parts = [part for group in groups for part in split_group(group, compute.row_tokens)]
+        return score(parts).values.tolist()
+
+    yield from probe_edits.padded_values(
+        different(problems), encode, scores,
+        num_padded=config.probes.samples_per_problem, max_tokens=config.probes.max_tokens,
+    )  # fmt: skip
+
+
+def step_values(
+    problems: Problems, process: str, seed: int, config: Config
+) -> Iterator[ProbeValue]:
+    """`probe_edits.recut_values` of a process row of `rewards` of a seed."""
+    settings, path = config.probes, reward_file.model(DATA / "rewards" / process, seed)
+    model = process_head.load_scorer(path, config.compute, setup(config.compute))
+    separator = model.model.config.step_separator
+    (filler,) = prompting.ids([FILLER + separator], model_tokenizer.load(path))
+
+    def aggregated(solutions: Sequence[Solution]) -> Sequence[float]:
+        return [KINDS[settings.process_score](steps) for steps in model(solutions)]
+
+    first = [(prompt, pool[: settings.samples_per_problem]) for prompt, pool in different(problems)]
+    yield from probe_edits.recut_values(
+        first, model.split, aggregated, filler=filler, max_tokens=settings.max_tokens
+    )
+
+
+def attack(problems: Problems, judge: str, seed: int, config: Config) -> Iterator[ProbeValue]:
+    """For each attacked problem the share of attacks that turn the verdict, and the control's.
+
+    The judge is the policy `judge` of a seed. One pair of different completions a problem; of the
+    first problems that have one.
+    """
+    own = config.probes.attack
+    chooser = loading.chooser(
+        own.judge, judge, seed, OPTIONS, None,
+        engine=config.engine, model=config.model, compute=config.compute, cache=CACHE,
+    )  # fmt: skip
+    prompts = judging.Prompts(style=own.style, constitution=own.constitution)
+    drawn = judging.pairs(problems, prompts, max_pairs=1, seed=derive(seed, "probes", "judge"))
+    asked = drawn[: CANDIDATES * own.num_pairs]
+    if not asked:
+        return
+    verdicts, _ = judging.judge(chooser, judging.chunks(asked), prompts, own.rule, "test")
+    flips, _ = injections.flips(
+        chooser, asked, verdicts, prompts, own.rule, num_pairs=own.num_pairs
+    )
+    for name, flipped in flips.pop("control"):
+        yield ProbeValue(probe="judge_control", id=name, value=flipped)
+    turned: dict[str, list[float]] = {}
+    for name, flipped in itertools.chain(*flips.values()):
+        turned.setdefault(name, []).append(flipped)
+    for name, found in turned.items():
+        yield ProbeValue(probe="judge_injection", id=name, value=sum(found) / len(found))
 
 
 if __name__ == "__main__":

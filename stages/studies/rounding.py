@@ -10,7 +10,7 @@ a difference smaller than the former would not be the same on another kind of ma
 instructions not pinned; one smaller than the latter would not be the same with another seed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +32,8 @@ from stages.studies.copies import Copy
 PINNED = "pinned"
 MEASURES = {"test": "mean accuracy of the samples", "test_greedy": "greedy accuracy"}
 """Files of a policy's samples -> what is told of them."""
+DEVIATIONS = ("between_roundings", "between_seeds")
+"""Along the axes of a `Table`."""
 Table = Float[np.ndarray, "rounding seed"]
 
 
@@ -64,26 +66,11 @@ def main() -> None:
             train(copy, plan, settings.policies, rounding)
             folders[rounding] = copy.data
         found = {
-            policy: {
-                measure: np.array(
-                    [
-                        [accuracy(data / f"samples/{policy}/{seed}/{measure}.jsonl")
-                         for seed in config.seeds]
-                        for data in folders.values()
-                    ]
-                )
-                for measure in MEASURES
-            }
+            policy: {measure: spread(table(folders.values(), config.seeds, policy, measure))
+                     for measure in MEASURES}
             for policy in settings.policies
         }  # fmt: skip
-        metrics = {
-            "roundings": list(folders),
-            "seeds": config.seeds,
-            "policies": {
-                policy: {name: spread(table) for name, table in own.items()}
-                for policy, own in found.items()
-            },
-        }
+        metrics = {"roundings": list(folders), "seeds": config.seeds, "policies": found}
         study.write(metrics, render(metrics))
 
 
@@ -95,13 +82,19 @@ def train(copy: Copy, plan: copies.Plan, policies: list[str], rounding: str) -> 
         copy.run(command, POSTTRAIN_ROUNDING=rounding)
 
 
+def table(folders: Iterable[Path], seeds: list[int], policy: str, measure: str) -> Table:
+    """The accuracy of a policy, a row for the data of each rounding."""
+    paths = [
+        [data / f"samples/{policy}/{seed}/{measure}.jsonl" for seed in seeds] for data in folders
+    ]
+    return np.array([[accuracy(path) for path in row] for row in paths])
+
+
 def accuracy(path: Path) -> float:
     """The share of right completions in a file of samples of the test problems."""
     answers = {row.id: row.answer for row in lines.read(PROMPTS / "test.jsonl", Prompt)}
-    right = [
-        answer_checker.is_correct(row.completion, answers[row.id])
-        for row in lines.read(path, Completion)
-    ]
+    rows = lines.read(path, Completion)
+    right = [answer_checker.is_correct(row.completion, answers[row.id]) for row in rows]
     return sum(right) / len(right)
 
 
@@ -111,12 +104,12 @@ def spread(table: Table) -> dict[str, Any]:
     Between roundings: the root of the mean over seeds of the variance (ddof 1) over roundings of
     one seed; between seeds likewise, with the two exchanged. None of a single one.
     """
-    deviations = {}
-    for name, axis in (("between_roundings", 0), ("between_seeds", 1)):
+    found: dict[str, Any] = {"accuracy": [markdown.rounded(row) for row in table]}
+    for axis, name in enumerate(DEVIATIONS):
         enough = table.shape[axis] > 1
-        variance = table.var(axis=axis, ddof=1).mean() if enough else np.nan
-        deviations[name] = markdown.rounded([variance**0.5])[0] if enough else None
-    return {"accuracy": [markdown.rounded(row) for row in table], **deviations}
+        deviation = table.var(axis=axis, ddof=1).mean() ** 0.5 if enough else np.nan
+        found[name] = markdown.rounded([deviation])[0] if enough else None
+    return found
 
 
 def render(metrics: Mapping[str, Any]) -> str:
@@ -130,11 +123,10 @@ def render(metrics: Mapping[str, Any]) -> str:
         header = ["policy", "between roundings", "between seeds", *metrics["roundings"]]
         rows = []
         for policy, own in metrics["policies"].items():
-            one = own[measure]
-            names = ("between_roundings", "between_seeds")
-            deviations = ["" if one[n] is None else f"{100 * one[n]:.2f}" for n in names]
-            cells = [", ".join(f"{100 * value:.1f}" for value in row) for row in one["accuracy"]]
-            rows.append([policy, *deviations, *cells])
+            widths = [own[measure][name] for name in DEVIATIONS]
+            cells = ["" if one is None else f"{100 * one:.2f}" for one in widths]
+            seeds = [[f"{100 * value:.1f}" for value in row] for row in own[measure]["accuracy"]]
+            rows.append([policy, *cells, *map(", ".join, seeds)])
         parts += [f"{told.capitalize()}:", markdown.table(header, rows)]
     return "\n\n".join(parts) + "\n"
 

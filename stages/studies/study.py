@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,7 +70,11 @@ class Study:
         """
         for seed in numbers:
             (self.rows / str(seed)).mkdir()
-        return seeds.side_by_side(partial(_of_seed, work, self.rows), numbers, self.run, gpu=gpu)
+
+        def of_seed(run: SeedRun) -> ResultT:
+            return work(run, self.rows / str(run.seed))
+
+        return seeds.side_by_side(of_seed, numbers, self.run, gpu=gpu)
 
     def write(self, metrics: dict[str, Any], report: str) -> None:
         """Write metrics.json and report.md."""
@@ -82,22 +85,22 @@ class Study:
 
 @contextmanager
 def start(name: str, *, rows: bool = True, plots: bool = True) -> Iterator[Study]:
-    """Run the study `name`, variant included; rows and plots take their place when it ends.
+    """Run `<study>` or `<study>@<variant>`; rows and plots take their place when it ends.
 
     Args:
-        name: `<study>`, or `<study>@<variant>`.
+        name: of it.
         rows: whether it writes any.
         plots: whether it draws any.
     """
-    folder = STUDIES / name.replace("@", "/")
+    paths = {"folder": STUDIES / name.replace("@", "/")}
     with ExitStack() as stack:
         run = stack.enter_context(runs.start(f"{FILE}:{name}"))
-        paths = [folder / "rows", folder / "plots"]
-        for number, wanted in enumerate((rows, plots)):
+        for word, wanted in (("rows", rows), ("plots", plots)):
+            paths[word] = paths["folder"] / word
             if wanted:
-                paths[number] = stack.enter_context(outputs.replace(paths[number]))
-                paths[number].mkdir()
-        yield Study(run=run, rows=paths[0], plots=paths[1], folder=folder)
+                paths[word] = stack.enter_context(outputs.replace(paths[word]))
+                paths[word].mkdir()
+        yield Study(run=run, **paths)
 
 
 def read_json(path: Path) -> Any:
@@ -109,7 +112,3 @@ def read_json(path: Path) -> Any:
     if not path.is_file():
         raise ValueError(f"expected {path}, which `dvc repro` writes: run the pipeline first")
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _of_seed(work: Callable[[SeedRun, Path], ResultT], rows: Path, run: SeedRun) -> ResultT:
-    return work(run, rows / str(run.seed))

@@ -130,8 +130,7 @@ def reading(shape: Shape, batch: MicroBatch, width: int, *, logits: bool) -> int
     positions x (2 hidden x 4 + b (hidden + 3 intermediate)) in a block's gated layer, or three
     times the logits of the counted positions, as many as are done at once; a mask besides.
     """
-    inner = 2 * shape.hidden * FLOAT + width * (shape.hidden + 3 * shape.intermediate)
-    largest = batch.positions * inner
+    largest = batch.positions * _gated_layer(shape, width)
     if width < FLOAT:
         largest += width * body_matrices(shape) // shape.layers
     if logits:
@@ -139,6 +138,10 @@ def reading(shape: Shape, batch: MicroBatch, width: int, *, logits: bool) -> int
         last = batch.outputs * shape.hidden + 3 * at_once * shape.vocab
         largest = max(largest, FLOAT * (last + batch.positions * shape.hidden))
     return largest + (batch.positions * batch.row * FLOAT if batch.shared else 0)
+
+
+def _gated_layer(shape: Shape, width: int) -> int:
+    return 2 * shape.hidden * FLOAT + width * (shape.hidden + 3 * shape.intermediate)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,13 +178,11 @@ def decoding_tensors(shape: Shape, batch: Decoding, width: int) -> int:
     """
     query, key = widths(shape)
     positions = -(-batch.rows // batch.samples) * batch.prompt
-    inner = 2 * shape.hidden * FLOAT + width * (shape.hidden + 3 * shape.intermediate)
     logits = 4 * batch.rows * shape.vocab * FLOAT
     length = batch.prompt + batch.new
     repeated = 2 * batch.rows * length * query * width if key < query else 0
-    return max(
-        positions * inner, logits, repeated, decoding_cache(shape, batch, width) // shape.layers
-    )
+    largest = positions * _gated_layer(shape, width), logits, repeated
+    return max(*largest, decoding_cache(shape, batch, width) // shape.layers)
 
 
 def largest_micro_batch(

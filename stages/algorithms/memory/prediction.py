@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stages.algorithms.memory import activations
-from stages.algorithms.memory.activations import Decoding, MicroBatch, Precision
+from stages.algorithms.memory.activations import FLOAT, Decoding, MicroBatch, Precision
 from stages.algorithms.memory.shape import Head, Shape, adapters, parameters
 
 Method = Literal["sft", "dpo", "reward_model", "process_reward", "ppo", "grpo"]
 Scorer = Literal["none", "reward_model", "process_model", "policy"]
 """What a reward asks: nothing of a model; reward or outcome models; a process model; a judge."""
-FLOAT = 4
+GIB = 2**30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,12 +25,9 @@ class Resident:
 
 
 def residents(
-    method: Method,
-    *,
-    scorer: Scorer = "none",
-    members: int = 1,
+    method: Method, *, scorer: Scorer = "none", members: int = 1,
     value: Literal["own", "shared"] = "own",
-) -> list[Resident]:
+) -> list[Resident]:  # fmt: skip
     """The models of a stage that trains.
 
     PPO (Ouyang et al. 2022, step 3): policy, reference, value and reward model. GRPO (Shao et al.
@@ -55,12 +52,10 @@ def residents(
     if method == "ppo":
         own: Head = "scalar" if value == "own" else "scalar_alone"
         found.append(Resident(role="value", head=own, trained=True))
-    heads: dict[Scorer, Head] = {
-        "reward_model": "scalar",
-        "process_model": "two_labels",
-        "policy": "language_model",
-    }
     if scorer != "none":
+        heads: dict[Scorer, Head] = {
+            "reward_model": "scalar", "process_model": "two_labels", "policy": "language_model",
+        }  # fmt: skip
         found.append(Resident(role="scorer", head=heads[scorer], trained=False, count=members))
     return found
 
@@ -75,25 +70,25 @@ def numbers(shape: Shape, model: Resident, rank: int) -> tuple[int, int]:
         return model.count * whole, 0
     if rank == 0 or model.head == "scalar_alone":
         return whole, whole
-    new = adapters(shape, rank)
     head = {"scalar": shape.hidden, "two_labels": 2 * shape.hidden + 2}.get(model.head, 0)
     # peft keeps the head that was there beside the one that it trains.
-    return whole + new + head, new + head
+    new = adapters(shape, rank) + head
+    return whole + new, new
 
 
 def states(shape: Shape, model: Resident, rank: int) -> dict[str, int]:
-    """Bytes of `weights`, `gradients` and `moments`, all in float32 whatever `compute.dtype`.
+    """`parameters`, those `trained`, and bytes of `weights`, `gradients` and `moments`.
 
-    Weights 4, gradients 4 and AdamW's two moments 8 bytes for each number that is trained
-    (Kingma and Ba 2015; `stages/optim`), 16 in all; 4 for each that is not. Rajbhandari et al.
-    2020, "ZeRO", https://arxiv.org/abs/1910.02054, section 3.1, count 16 too, but with weights
-    and gradients in 16 bits beside a copy in 32.
+    All are float32 whatever `compute.dtype`: weights 4, gradients 4 and AdamW's two moments 8 bytes
+    for each number that is trained (Kingma and Ba 2015; `stages/optim`), 16 in all; 4 for each that
+    is not. Rajbhandari et al. 2020, "ZeRO", https://arxiv.org/abs/1910.02054, section 3.1, count 16
+    too, but with weights and gradients in 16 bits beside a copy in 32.
     """
     every, trained = numbers(shape, model, rank)
-    return {"weights": FLOAT * every, "gradients": FLOAT * trained, "moments": 2 * FLOAT * trained}
-
-
-GIB = 2**30
+    return {
+        "parameters": every, "trained": trained, "weights": FLOAT * every,
+        "gradients": FLOAT * trained, "moments": 2 * FLOAT * trained,
+    }  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,11 +129,7 @@ def predict(job: Job) -> Prediction:
     can be. PPO's value model learns before its policy, so that its gradients are there as well.
     """
     shape, rank = job.shape, job.how.rank
-    models = {
-        model.role: dict(zip(("parameters", "trained"), numbers(shape, model, rank), strict=True))
-        | states(shape, model, rank)
-        for model in job.residents
-    }
+    models = {model.role: states(shape, model, rank) for model in job.residents}
     held = sum(model["weights"] + model["moments"] for model in models.values())
     phases: dict[str, int] = {}
     gradients = 0
@@ -152,9 +143,9 @@ def predict(job: Job) -> Prediction:
             taken = activations.reading(shape, job.batch, job.how.width, logits=logits)
             phases[f"reading by {model.role}"] = taken
     if job.decoding is not None:
-        cache = activations.decoding_cache(shape, job.decoding, job.how.width)
-        phases["sampling"] = cache + activations.decoding_tensors(
-            shape, job.decoding, job.how.width
+        sizes = shape, job.decoding, job.how.width
+        phases["sampling"] = activations.decoding_cache(*sizes) + activations.decoding_tensors(
+            *sizes
         )
     return Prediction(models=models, held=held, phases=phases)
 

@@ -15,7 +15,7 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 biases on queries, keys and values (Qwen2) or norms of queries and keys (Qwen3)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Shape:
     """Widths and counts; see `from_config` for transformers' names of them."""
 
@@ -61,13 +61,12 @@ def parameters(shape: Shape, head: Head) -> int:
     query, key = widths(shape)
     small = 2 * shape.hidden + shape.biases * (query + 2 * key) + shape.qk_norm * 2 * shape.head_dim
     body = shape.vocab * shape.hidden + body_matrices(shape) + shape.layers * small + shape.hidden
-    match head:
-        case "language_model":
-            return body + (0 if shape.tied else shape.vocab * shape.hidden)
-        case "scalar":
-            return body + shape.hidden
-        case "two_labels":
-            return body + 2 * shape.hidden + 2
+    heads: dict[Head, int] = {
+        "language_model": 0 if shape.tied else shape.vocab * shape.hidden,
+        "scalar": shape.hidden,
+        "two_labels": 2 * shape.hidden + 2,
+    }
+    return body + heads[head]
 
 
 def adapters(shape: Shape, rank: int) -> int:
@@ -105,36 +104,16 @@ def from_config(config: Mapping[str, Any]) -> Shape:
     )
 
 
+# hidden, layers, heads, kv_heads, head_dim, intermediate, vocab
 PUBLISHED = {
-    "qwen2.5-0.5b": Shape(
-        hidden=896, layers=24, heads=14, kv_heads=2, head_dim=64, intermediate=4864,
-        vocab=151936, tied=True, biases=True,
-    ),
-    "qwen3-0.6b": Shape(
-        hidden=1024, layers=28, heads=16, kv_heads=8, head_dim=128, intermediate=3072,
-        vocab=151936, tied=True, qk_norm=True,
-    ),
-    "qwen2.5-1.5b": Shape(
-        hidden=1536, layers=28, heads=12, kv_heads=2, head_dim=128, intermediate=8960,
-        vocab=151936, tied=True, biases=True,
-    ),
-    "qwen2.5-3b": Shape(
-        hidden=2048, layers=36, heads=16, kv_heads=2, head_dim=128, intermediate=11008,
-        vocab=151936, tied=True, biases=True,
-    ),
-    "qwen2.5-7b": Shape(
-        hidden=3584, layers=28, heads=28, kv_heads=4, head_dim=128, intermediate=18944,
-        vocab=152064, tied=False, biases=True,
-    ),
-    "llama-3.1-8b": Shape(
-        hidden=4096, layers=32, heads=32, kv_heads=8, head_dim=128, intermediate=14336,
-        vocab=128256, tied=False,
-    ),
-    "llama-3.1-70b": Shape(
-        hidden=8192, layers=80, heads=64, kv_heads=8, head_dim=128, intermediate=28672,
-        vocab=128256, tied=False,
-    ),
-}  # fmt: skip
+    "qwen2.5-0.5b": Shape(896, 24, 14, 2, 64, 4864, 151936, tied=True, biases=True),
+    "qwen3-0.6b": Shape(1024, 28, 16, 8, 128, 3072, 151936, tied=True, qk_norm=True),
+    "qwen2.5-1.5b": Shape(1536, 28, 12, 2, 128, 8960, 151936, tied=True, biases=True),
+    "qwen2.5-3b": Shape(2048, 36, 16, 2, 128, 11008, 151936, tied=True, biases=True),
+    "qwen2.5-7b": Shape(3584, 28, 28, 4, 128, 18944, 152064, tied=False, biases=True),
+    "llama-3.1-8b": Shape(4096, 32, 32, 8, 128, 14336, 128256, tied=False),
+    "llama-3.1-70b": Shape(8192, 80, 64, 8, 128, 28672, 128256, tied=False),
+}
 
 
 def nearest_published(num_parameters: float) -> str:
