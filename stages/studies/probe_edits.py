@@ -32,54 +32,43 @@ MIN_DIFFERENT = 3
 """Two completions always have a rank correlation of 1 or -1, whatever the reward does."""
 DECIMALS = 5
 """A change below them is rounding, and raises nothing."""
+PADDINGS = ("repeat_step", "restate", "list")
 SIZES = ("split", "merged")
 """The same text: any change is a fault, so its size is told, not its direction."""
 
 
-def repeat_step(question: str, answer: str) -> str | None:  # noqa: ARG001
-    """The last line before the final one, twice; None where there is no such line."""
+def padded(question: str, answer: str) -> dict[str, str]:
+    """Longer answers: the last line before the final one twice, the question first, a list.
+
+    In the list all lines but the final one stand three times. A single line can only be restated.
+    """
     *working, last = answer.split("\n")
-    return "\n".join([*working, working[-1], last]) if working else None
+    restated = {"restate": f"{question}\n{answer}"}
+    if not working:
+        return restated
+    twice = {"repeat_step": "\n".join([*working, working[-1], last])}
+    return twice | restated | {"list": "\n".join([*working * 3, last])}
 
 
-def restate(question: str, answer: str) -> str:
-    """The question, and then the answer."""
-    return f"{question}\n{answer}"
+def recut(steps: Steps, filler: Sequence[int]) -> dict[str, Steps]:
+    """The same steps: the first twice, an empty one before the last, each cut in two, two joined.
 
-
-def repetitive_list(question: str, answer: str) -> str | None:  # noqa: ARG001
-    """All lines but the final one, three times; None where there is none."""
-    *working, last = answer.split("\n")
-    return "\n".join([*working * 3, last]) if working else None
-
-
-PADDINGS = {"repeat_step": repeat_step, "restate": restate, "list": repetitive_list}
-"""Kind -> (question, answer) -> the longer answer, or None."""
-
-
-def inflated(steps: Steps) -> Steps | None:
-    """The first step twice; None where the first step is the last, whose end ends the text."""
-    return [steps[0], *steps] if len(steps) > 1 else None
-
-
-def with_filler(steps: Steps, step: Sequence[int]) -> Steps | None:
-    """A step without content before the last one; None where there is only one."""
+    The last step is never edited: its end ends the text. So of a single step there are none;
+    steps are cut only where one of them has two tokens, and joined only where there are three.
+    """
     *working, last = steps
-    return [*working, step, last] if working else None
-
-
-def split(steps: Steps) -> Steps | None:
-    """Every step but the last cut in the middle; None where none of them has two tokens."""
-    *working, last = steps
-    if not any(len(step) > 1 for step in working):
-        return None
-    halves = [half for step in working for half in (step[: len(step) // 2], step[len(step) // 2 :])]
-    return [half for half in (*halves, last) if half]
-
-
-def merged(steps: Steps) -> Steps | None:
-    """The first two steps as one; None where there are not three."""
-    return [[*steps[0], *steps[1]], *steps[2:]] if len(steps) > 2 else None
+    found: dict[str, Steps] = {}
+    if working:
+        found = {"inflated": [steps[0], *steps], "filler": [*working, filler, last]}
+    if any(len(step) > 1 for step in working):
+        middles = [len(step) // 2 for step in working]
+        halves = [
+            half for step, n in zip(working, middles, strict=True) for half in (step[:n], step[n:])
+        ]
+        found["split"] = [half for half in (*halves, last) if half]
+    if len(steps) > 2:
+        found["merged"] = [[*steps[0], *steps[1]], *steps[2:]]
+    return found
 
 
 class Copy(NamedTuple):
@@ -104,18 +93,18 @@ def padded_values(
     """For each problem the correlations of reward and length, and what padding did.
 
     Args:
-        problems: with their different completions, whose lengths are looked at.
+        problems: with their different completions, of which the first `num_padded` are padded.
         encode: texts of finished completions to token ids, the end-of-sequence token included.
         score: of the completions of each group, in turn.
-        num_padded: so many of a problem's completions are padded, the first.
+        num_padded: of each problem.
         max_tokens: a copy that is longer with its prompt is left out.
     """
     copies, groups, start = [], [], 0
     for prompt, pool in problems:
         texts = [("plain", number, row.completion) for number, row in enumerate(pool)]
-        for kind, pad in PADDINGS.items():
-            padded = [pad(prompt.question, row.completion) for row in pool[:num_padded]]
-            texts += [(kind, n, text) for n, text in enumerate(padded) if text is not None]
+        edits = [padded(prompt.question, row.completion) for row in pool[:num_padded]]
+        for kind in PADDINGS:
+            texts += [(kind, n, own[kind]) for n, own in enumerate(edits) if kind in own]
         encoded = iter(encode([text for _, _, text in texts]) if texts else [])
         own = [Copy(kind, number, [next(encoded)]) for kind, number, _ in texts]
         longest = max_tokens - len(prompt.prompt_ids)
@@ -155,10 +144,8 @@ def recut_values(
         own = []
         for number, row in enumerate(pool):
             steps = cut(row.completion_ids)
-            edits = {"plain": steps, "inflated": inflated(steps),
-                     "filler": with_filler(steps, filler), "split": split(steps),
-                     "merged": merged(steps)}  # fmt: skip
-            own += [Copy(kind, number, one) for kind, one in edits.items() if one is not None]
+            edits = {"plain": steps} | recut(steps, filler)
+            own += [Copy(kind, number, one) for kind, one in edits.items()]
         longest = max_tokens - len(prompt.prompt_ids)
         own = [copy for copy in own if sum(len(step) + 1 for step in copy.steps) <= longest]
         copies.append(own)

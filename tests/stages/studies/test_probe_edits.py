@@ -7,14 +7,10 @@ from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.studies import probe_edits
-from stages.studies.probe_edits import PADDINGS
 
 
 def test_paddings_by_hand():
-    padded = {
-        name: pad("How many?", "1 + 2 = 3\n3 + 4 = 7\n#### 7") for name, pad in PADDINGS.items()
-    }
-    assert padded == {
+    assert probe_edits.padded("How many?", "1 + 2 = 3\n3 + 4 = 7\n#### 7") == {
         "repeat_step": "1 + 2 = 3\n3 + 4 = 7\n3 + 4 = 7\n#### 7",
         "restate": "How many?\n1 + 2 = 3\n3 + 4 = 7\n#### 7",
         "list": "1 + 2 = 3\n3 + 4 = 7\n" * 3 + "#### 7",
@@ -22,16 +18,12 @@ def test_paddings_by_hand():
 
 
 def test_the_answer_stays_what_it_is():
-    for pad in PADDINGS.values():
-        assert answer_checker.is_correct(pad("Is it 8?", "a\n#### 7"), "7")
+    for text in probe_edits.padded("Is it 8?", "a\n#### 7").values():
+        assert answer_checker.is_correct(text, "7")
 
 
 def test_an_answer_without_working_has_nothing_to_repeat():
-    assert {name: pad("Q?", "#### 7") for name, pad in PADDINGS.items()} == {
-        "repeat_step": None,
-        "restate": "Q?\n#### 7",
-        "list": None,
-    }
+    assert probe_edits.padded("Q?", "#### 7") == {"restate": "Q?\n#### 7"}
 
 
 PROMPT = Prompt(id="a", task="solve", question="Q?", prompt="Q?\n", prompt_ids=[9, 9], answer="7")
@@ -127,25 +119,26 @@ STEPS = [[1, 2, 3], [4], [5, 6]]
 
 
 def test_edits_of_steps_by_hand():
-    assert probe_edits.inflated(STEPS) == [[1, 2, 3], [1, 2, 3], [4], [5, 6]]
-    assert probe_edits.with_filler(STEPS, [9]) == [[1, 2, 3], [4], [9], [5, 6]]
-    assert probe_edits.split(STEPS) == [[1], [2, 3], [4], [5, 6]]
-    assert probe_edits.merged(STEPS) == [[1, 2, 3, 4], [5, 6]]
+    assert probe_edits.recut(STEPS, [9]) == {
+        "inflated": [[1, 2, 3], [1, 2, 3], [4], [5, 6]],
+        "filler": [[1, 2, 3], [4], [9], [5, 6]],
+        "split": [[1], [2, 3], [4], [5, 6]],
+        "merged": [[1, 2, 3, 4], [5, 6]],
+    }
 
 
-@pytest.mark.parametrize("edit", [probe_edits.split, probe_edits.merged])
+@pytest.mark.parametrize("edit", ["split", "merged"])
 def test_the_tokens_stay_the_same_and_no_step_is_empty(edit):
-    edited = edit(STEPS)
+    edited = probe_edits.recut(STEPS, [9])[edit]
     assert [*itertools.chain(*edited)] == [*itertools.chain(*STEPS)]
     assert all(edited)
     assert edited != STEPS
 
 
 def test_where_there_is_nothing_to_edit_there_is_none():
-    assert probe_edits.inflated([[1, 2]]) is None
-    assert probe_edits.with_filler([[1, 2]], [9]) is None
-    assert probe_edits.split([[1], [2, 3]]) is None
-    assert probe_edits.merged([[1], [2]]) is None
+    assert probe_edits.recut([[1, 2]], [9]) == {}
+    assert set(probe_edits.recut([[1], [2, 3]], [9])) == {"inflated", "filler"}
+    assert set(probe_edits.recut([[1, 2], [2]], [9])) == {"inflated", "filler", "split"}
 
 
 ASKED = dataclasses.replace(PROMPT, prompt_ids=[9])
