@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
@@ -84,11 +85,7 @@ class Copy:
         return self.path / DATA
 
     def run(self, command: Command, **environment: str) -> None:
-        """Run a stage, unless its output is there.
-
-        Args:
-            command: which.
-            environment: variables besides this process's own.
+        """Run a stage, unless its output is there; `environment` besides this process's own.
 
         Raises:
             RuntimeError: it failed, with the end of what it said.
@@ -99,23 +96,16 @@ class Copy:
         kept |= environment | {"DVC_STAGE": command.stage}  # dies with us: runtime/parent
         result = subprocess.run(
             [sys.executable, "-m", f"stages.{command.module}", *command.words],
-            cwd=self.path,
-            env=kept,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+            cwd=self.path, env=kept, capture_output=True, text=True, check=False,
+        )  # fmt: skip
         if result.returncode != 0:
             raise RuntimeError(f"{command.stage} failed in {self.path}:\n{result.stderr[-3000:]}")
 
 
 def make(
-    path: Path,
-    *,
-    share: Iterable[str] = (),
-    changes: Mapping[str, Any] | None = None,
-    presets: Mapping[str, Any] | None = None,
-) -> Copy:
+    path: Path, *, share: Iterable[str] = (), changes: Mapping[str, Any] = MappingProxyType({}),
+    presets: Mapping[str, Any] = MappingProxyType({}),
+) -> Copy:  # fmt: skip
     """A copy of the run, or the one that an interrupted attempt left.
 
     Args:
@@ -127,8 +117,9 @@ def make(
     # Without plan.py no stage asks for a check of the tables, which are the run's.
     ignored = shutil.ignore_patterns("__pycache__", "plan.py")
     shutil.copytree("stages", path / "stages", ignore=ignored, dirs_exist_ok=True)
-    _write(path / PARAMS_PATH, params.read(PARAMS_PATH) | dict(changes or {}))
-    _write(path / PRESETS_PATH, params.read(PRESETS_PATH) | dict(presets or {}))
+    for name, own in ((PARAMS_PATH, changes), (PRESETS_PATH, presets)):
+        with (path / name).open("w", encoding="utf-8") as file:
+            YAML(typ="safe").dump(params.read(name) | dict(own), file)
     (path / ".dvc").mkdir(exist_ok=True)  # or a stage would be looked for in the run's repository
     (path / ".dvc/config").write_text("[core]\n    no_scm = True\n", encoding="utf-8")
     for name in (*PREPARED, *share):
@@ -137,8 +128,3 @@ def make(
         if source.exists() and not link.exists():
             link.symlink_to(source)
     return Copy(path=path)
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        YAML(typ="safe").dump(dict(content), file)

@@ -101,11 +101,8 @@ def render(
 ) -> str:
     """The report: each policy's verdict, a table of probes x policies, what was not run.
 
-    Args:
-        summaries: policy -> what `probe_gate.summarise` found.
-        gates: policy but the baseline -> what `probe_gate.compare` found.
-        verdicts: policy -> `probe_gate.verdict`.
-        baseline: its name; a policy without a gate has no differences.
+    `summaries`, `gates` (of all but the baseline) and `verdicts` are what the functions of
+    `probe_gate` found of each policy.
     """
     policies = sorted(summaries, key=lambda name: (name != baseline, name))
     arrows = {"higher": " ↑", "lower": " ↓", None: ""}

@@ -23,84 +23,53 @@ Content = Mapping[str, Any]
 
 
 def job(
-    shape: Shape,
-    models: list[Resident],
-    longest: tuple[int, int],
-    *,
-    per_prompt: int,
-    num_prompts: int,
-    compute: Content,
-    rank: int,
-    samples: bool,
-) -> Job:
+    shape: Shape, models: list[Resident], longest: tuple[int, int], *, per_prompt: int,
+    num_prompts: int, compute: Content, rank: int, samples: bool,
+) -> Job:  # fmt: skip
     """A stage, all at its longest.
 
     Args:
-        shape: of the base model.
-        models: what it holds.
         longest: tokens of a prompt, and of a completion.
         per_prompt: completions of a prompt in a batch.
         num_prompts: in an optimizer step.
-        compute: numbers of that section.
-        rank: of the adapters.
-        samples: whether it draws the completions itself.
+        samples: whether the stage draws the completions itself.
     """
     limits = {name: compute[name] for name in ("max_tokens", "row_tokens", "pack_tokens")}
+    width, again = 2 if compute["dtype"] == "bfloat16" else 4, compute["gradient_checkpointing"]
+    batch = largest_micro_batch(*longest, per_prompt=per_prompt, num_prompts=num_prompts, **limits)
+    sizes = {"samples": per_prompt, "num_prompts": num_prompts, "max_batch": compute["max_batch"]}
     return Job(
         shape=shape,
         residents=models,
-        batch=largest_micro_batch(
-            *longest, per_prompt=per_prompt, num_prompts=num_prompts, **limits
-        ),
-        how=Precision(
-            width=2 if compute["dtype"] == "bfloat16" else 4,
-            checkpointing=compute["gradient_checkpointing"],
-            rank=rank,
-        ),
-        decoding=fullest_decoding(
-            *longest, samples=per_prompt, num_prompts=num_prompts, max_batch=compute["max_batch"]
-        )
-        if samples
-        else None,
+        batch=batch,
+        how=Precision(width=width, checkpointing=again, rank=rank),
+        decoding=fullest_decoding(*longest, **sizes) if samples else None,
     )
 
 
 def jobs(content: Content, presets: Content, shape: Shape) -> dict[str, Job]:
-    """Each row that trains, of the tables `policies` and `rewards` -> its job.
-
-    Args:
-        content: of params.yaml.
-        presets: of presets.yaml.
-        shape: of the base model.
-    """
-    data, found = content["data"], {}
-    shared = {"compute": content["compute"], "rank": content["lora"]["rank"]}
+    """Each row that trains, of the tables `policies` and `rewards` of params.yaml -> its job."""
+    found = {}
     for table, by in (("policies", "train"), ("rewards", "by")):
         for name, row in content[table].items():
-            kind = row[by]
+            kind, data = row[by], content["data"]
             if kind in ONLINE:
-                loop = content[kind]
-                found[f"{table}/{name}"] = job(
-                    shape,
-                    of_row(content, presets, row, ONLINE[kind]),
-                    (data["max_prompt_tokens"], loop["max_new_tokens"]),
-                    per_prompt=loop["group_size" if kind == "grpo" else "samples_per_prompt"],
-                    num_prompts=loop["prompts_per_step"],
-                    samples=True,
-                    **shared,
-                )
+                loop, longest = content[kind], content[kind]["max_new_tokens"]
+                models = of_row(content, presets, row, ONLINE[kind])
+                per_prompt = loop["group_size" if kind == "grpo" else "samples_per_prompt"]
+                num_prompts = loop["prompts_per_step"]
             elif kind in OFFLINE:
                 method, per_prompt = OFFLINE[kind]
-                settings = content.get(kind) or presets[row["preset"]]
-                found[f"{table}/{name}"] = job(
-                    shape,
-                    residents(method),
-                    (data["max_prompt_tokens"], data["max_completion_tokens"]),
-                    per_prompt=per_prompt or content["sampling"]["preference"]["num_samples"],
-                    num_prompts=settings["batch_size"],
-                    samples=False,
-                    **shared,
-                )
+                models, longest = residents(method), data["max_completion_tokens"]
+                per_prompt = per_prompt or content["sampling"]["preference"]["num_samples"]
+                num_prompts = (content.get(kind) or presets[row["preset"]])["batch_size"]
+            else:
+                continue
+            found[f"{table}/{name}"] = job(
+                shape, models, (data["max_prompt_tokens"], longest), per_prompt=per_prompt,
+                num_prompts=num_prompts, compute=content["compute"], rank=content["lora"]["rank"],
+                samples=kind in ONLINE,
+            )  # fmt: skip
     return found
 
 

@@ -108,15 +108,10 @@ def render(
     name: str, seeds: Sequence[int], model: Metrics, *, probes: Metrics, gate: Metrics | None,
     verdict: str,
 ) -> str:  # fmt: skip
-    """The card.
+    """The card of the policy `name`, of all its seeds.
 
-    Args:
-        name: the policy's.
-        seeds: it was trained with.
-        model: the section of params.yaml.
-        probes: of `probe_gate.summarise`, with the accuracy on dev.
-        gate: of `probe_gate.compare`; None for the baseline.
-        verdict: of `probe_gate.verdict`.
+    `model` is the section of params.yaml; `probes` are of `probe_gate.summarise`, with the accuracy
+    on dev, `gate` of `probe_gate.compare` (None for the baseline).
     """
     plan, presets = study.read_json(DATA / "plan.json"), params.read(PRESETS_PATH)
     row, data = plan["policies"][name], study.read_json(DATA / "prepared/data_card.json")

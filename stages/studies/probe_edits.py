@@ -95,8 +95,6 @@ def padded_values(
     Args:
         problems: with their different completions, of which the first `num_padded` are padded.
         encode: texts of finished completions to token ids, the end-of-sequence token included.
-        score: of the completions of each group, in turn.
-        num_padded: of each problem.
         max_tokens: a copy that is longer with its prompt is left out.
     """
     copies, groups, start = [], [], 0
@@ -132,7 +130,6 @@ def recut_values(
     """For each problem the share of edits of steps that raise the score, and how far they move it.
 
     Args:
-        problems: with the completions that are looked at.
         cut: a completion's tokens into steps.
         score: of each solution, its steps' scores as one.
         filler: the tokens of a step without content.

@@ -84,10 +84,7 @@ MIN_PROBLEMS = 10
 def compare(policy: Values, baseline: Values, *, confidence: float) -> dict[str, Any]:
     """`{probes: {name: ...}, worse: [...], certain: [...], not_compared: {name: why}}`.
 
-    Args:
-        policy: see `by_probe`.
-        baseline: likewise; of its problems, and of the same seeds.
-        confidence: coverage of the intervals.
+    Both are of the same seeds; compared are the problems that both have.
     """
     compared: dict[str, dict[str, Any]] = {}
     p_values: dict[str, float] = {}

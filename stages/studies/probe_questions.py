@@ -59,12 +59,7 @@ Reply = tuple[Asked, str]
 def wrong_hint(gold: str, seed: int, name: str) -> str | None:
     """A whole number, not negative, within `LARGEST_ERROR` of the answer and not it.
 
-    None where the answer is no whole number from 0 on.
-
-    Args:
-        gold: the answer.
-        seed: of the run.
-        name: the problem's id; with the seed it says which number.
+    Which, the seed and the problem's id say; None where the answer is no whole number from 0 on.
     """
     value = number(gold)
     if value is None or value.denominator != 1 or value < 0:
@@ -107,12 +102,8 @@ def _of(prompt: Prompt, kind: str, question: str, answer: str, hint: str | None 
 def ask(test: Sequence[Prompt], config: ProbeConfig, seed: int, *, is_chat: bool) -> list[Asked]:
     """All that is asked, wording after wording.
 
-    Args:
-        test: problems that are asked with hints and with other numbers. As many training problems
-            are asked as they are and with other numbers.
-        config: names the files of another source's problems and of requests.
-        seed: of hints and numbers.
-        is_chat: whether the policy has a chat template; only such a one is asked requests.
+    The test problems with hints and with other numbers; as many training problems as they are and
+    with other numbers; another source's problems; requests, if the policy has a chat template.
     """
     first = list(itertools.islice(lines.read(PROMPTS / "train.jsonl", Prompt), len(test)))
     train = redrawn(first, "train_redrawn", seed)
@@ -172,12 +163,7 @@ def replies(
 ) -> Iterator[Step]:
     """The replies, part by part, in order, as the rows of a step.
 
-    Args:
-        sampler: the policy.
-        decode: tokens to text without special tokens.
-        asked: the questions.
-        prompts: the tokens of each one's prompt.
-        max_new_tokens: longest reply.
+    `prompts` are the tokens of each question's; `decode` leaves out special tokens.
     """
     for index, start in enumerate(range(0, len(asked), CHUNK)):
         part = asked[start : start + CHUNK]

@@ -118,11 +118,10 @@ _DIGITS = re.compile(r"\d+")
 
 
 def redraw(questions: Sequence[str], *, seed: int) -> list[tuple[str, str] | None]:
-    """(question, answer) for each question: its words, other numbers; None where there are none.
+    """(question, answer) for each question: its words, other numbers.
 
-    None of a question that the generator cannot have told, and, should that be, of one whose
-    operations did not come in `MAX_DRAWS` draws. The largest value that may occur is the
-    largest that occurs in `questions`.
+    None of a question that the generator cannot have told, and of one whose operations did not come
+    in `MAX_DRAWS` draws. The largest value that may occur is the largest in `questions`.
     """
     told = [word_problems.read_question(question) for question in questions]
     waiting: dict[str, list[int]] = {}

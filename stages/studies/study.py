@@ -63,10 +63,7 @@ class Study:
     ) -> dict[int, ResultT]:
         """`work` for each seed, side by side, with the folder for the seed's rows.
 
-        Args:
-            numbers: the seeds.
-            work: as for `seeds.side_by_side`.
-            gpu: each holds one, where there is one; false where other processes compute.
+        See `seeds.side_by_side`; `gpu` is false where other processes compute.
         """
         for seed in numbers:
             (self.rows / str(seed)).mkdir()
@@ -85,12 +82,9 @@ class Study:
 
 @contextmanager
 def start(name: str, *, rows: bool = True, plots: bool = True) -> Iterator[Study]:
-    """Run `<study>` or `<study>@<variant>`; rows and plots take their place when it ends.
+    """Run `<study>` or `<study>@<variant>`, which writes rows and plots or does not.
 
-    Args:
-        name: of it.
-        rows: whether it writes any.
-        plots: whether it draws any.
+    They take their place when it ends.
     """
     paths = {"folder": STUDIES / name.replace("@", "/")}
     with ExitStack() as stack:

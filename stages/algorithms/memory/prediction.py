@@ -34,13 +34,9 @@ def residents(
     2024, section 4.1) has no value model; its reference is loaded whatever the penalty, for the
     divergence is always measured. DPO has the policy alone: the reference's log-probs were stored
     by `compute_ref_logprobs`, so it is never in memory beside it. With adapters policy and
-    reference are still two models.
-
-    Args:
-        method: `reward_model` is that of outcome models too.
-        scorer: what the reward of PPO or GRPO asks.
-        members: of an ensemble.
-        value: whether PPO's value model has a body of its own.
+    reference are still two models. `reward_model` is the method of outcome models too; `scorer`
+    is what the reward of PPO or GRPO asks, an ensemble of `members`; `value` says whether PPO's
+    value model has a body of its own.
     """
     policy = Resident(role="policy", head="language_model", trained=True)
     if method in ("sft", "dpo"):
@@ -144,9 +140,8 @@ def predict(job: Job) -> Prediction:
             phases[f"reading by {model.role}"] = taken
     if job.decoding is not None:
         sizes = shape, job.decoding, job.how.width
-        phases["sampling"] = activations.decoding_cache(*sizes) + activations.decoding_tensors(
-            *sizes
-        )
+        taken = activations.decoding_tensors(*sizes)
+        phases["sampling"] = activations.decoding_cache(*sizes) + taken
     return Prediction(models=models, held=held, phases=phases)
 
 
