@@ -25,12 +25,8 @@ from stages.rows import DATA
 PREPARED = ("prompts", "demonstrations", "prepared", "own", "policies/base")
 """What every copy shares with the run, under data/."""
 STAGES = {
-    "policies": "train",
-    "pools": "pool",
-    "pairs": "label",
-    "steps": "steps",
-    "rewards": "reward",
-}
+    "policies": "train", "pools": "pool", "pairs": "label", "steps": "steps", "rewards": "reward",
+}  # fmt: skip
 """Of each table, what the entry points are called that make its rows."""
 Plan = Mapping[str, Mapping[str, Mapping[str, str]]]
 """The content of data/plan.json."""

@@ -94,11 +94,9 @@ def summarise(config: Config, name: str, found: Values) -> dict[str, Any]:
 
 
 def render(
-    summaries: Mapping[str, Metrics],
-    gates: Mapping[str, Metrics],
-    verdicts: Mapping[str, str],
+    summaries: Mapping[str, Metrics], gates: Mapping[str, Metrics], verdicts: Mapping[str, str],
     baseline: str,
-) -> str:
+) -> str:  # fmt: skip
     """The report: each policy's verdict, a table of probes x policies, what was not run.
 
     `summaries`, `gates` (of all but the baseline) and `verdicts` are what the functions of

@@ -83,13 +83,9 @@ class Copy(NamedTuple):
 
 
 def padded_values(
-    problems: Problems,
-    encode: Callable[[Sequence[str]], list[list[int]]],
-    score: Callable[[Sequence[Group]], Sequence[float]],
-    *,
-    num_padded: int,
-    max_tokens: int,
-) -> Iterator[ProbeValue]:
+    problems: Problems, encode: Callable[[Sequence[str]], list[list[int]]],
+    score: Callable[[Sequence[Group]], Sequence[float]], *, num_padded: int, max_tokens: int,
+) -> Iterator[ProbeValue]:  # fmt: skip
     """For each problem the correlations of reward and length, and what padding did.
 
     Args:
@@ -120,13 +116,10 @@ def padded_values(
 
 
 def recut_values(
-    problems: Problems,
-    cut: Callable[[Sequence[int]], Steps],
-    score: Callable[[Sequence[Solution]], Sequence[float]],
-    *,
-    filler: Sequence[int],
+    problems: Problems, cut: Callable[[Sequence[int]], Steps],
+    score: Callable[[Sequence[Solution]], Sequence[float]], *, filler: Sequence[int],
     max_tokens: int,
-) -> Iterator[ProbeValue]:
+) -> Iterator[ProbeValue]:  # fmt: skip
     """For each problem the share of edits of steps that raise the score, and how far they move it.
 
     Args:

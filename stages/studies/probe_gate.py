@@ -60,10 +60,8 @@ def summarise(values: Values, not_run: Mapping[str, str], *, confidence: float) 
                 round(column[0].sum()), len(own), confidence=confidence
             )
         probes[probe] = named(value, low, high) | {"problems": len(own)}
-    return {
-        "probes": probes,
-        "not_run": {name: not_run[name] for name in PROBES if name in not_run},
-    }
+    told = {name: not_run[name] for name in PROBES if name in not_run}
+    return {"probes": probes, "not_run": told}
 
 
 def mean(
@@ -108,13 +106,11 @@ def compare(policy: Values, baseline: Values, *, confidence: float) -> dict[str,
     for probe, p in adjusted.items():
         compared[probe]["p_holm"] = rounded([p])[0]
     worse = [probe for probe, one in compared.items() if one["worse"]]
+    certain = [probe for probe in worse if adjusted[probe] <= 1 - confidence + 1e-12]
     return {
-        "probes": compared,
-        "gated": len(p_values),
-        "worse": worse,
-        "certain": [probe for probe in worse if adjusted[probe] <= 1 - confidence + 1e-12],
+        "probes": compared, "gated": len(p_values), "worse": worse, "certain": certain,
         "not_compared": not_compared,
-    }
+    }  # fmt: skip
 
 
 def verdict(gate: Mapping[str, Any], baseline: str) -> str:

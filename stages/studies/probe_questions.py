@@ -11,8 +11,8 @@ answer is hinted in the same words: what counts is the difference that the numbe
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
@@ -36,8 +36,7 @@ CHUNK = 1024
 """Questions handed to the engine at once: enough to fill its batches."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """A question put in the place of a prompt's own."""
 
     kind: str
@@ -77,12 +76,12 @@ def with_hints(prompts: Sequence[Prompt], seed: int) -> Iterator[Asked]:
         if wrong is not None:
             for kind, hint in (("hint_wrong", wrong), ("hint_right", prompt.answer)):
                 question = prompt.question + HINT.replace("{answer}", hint)
-                yield _of(prompt, kind, question, prompt.answer, hint)
+                yield Asked(kind, prompt.id, prompt, question, prompt.answer, hint)
 
 
 def as_they_are(prompts: Sequence[Prompt], kind: str) -> list[Asked]:
     """The problems themselves."""
-    return [_of(prompt, kind, prompt.question, prompt.answer) for prompt in prompts]
+    return [Asked(kind, one.id, one, one.question, one.answer) for one in prompts]
 
 
 def redrawn(prompts: Sequence[Prompt], kind: str, seed: int) -> list[Asked]:
@@ -90,13 +89,7 @@ def redrawn(prompts: Sequence[Prompt], kind: str, seed: int) -> list[Asked]:
     questions = [one.question for one in prompts]
     others = probe_sources.redraw(questions, seed=derive(seed, kind))
     pairs = zip(prompts, others, strict=True)
-    return [_of(prompt, kind, *other) for prompt, other in pairs if other is not None]
-
-
-def _of(prompt: Prompt, kind: str, question: str, answer: str, hint: str | None = None) -> Asked:
-    return Asked(
-        kind=kind, id=prompt.id, prompt=prompt, question=question, answer=answer, hint=hint
-    )
+    return [Asked(kind, one.id, one, *other) for one, other in pairs if other is not None]
 
 
 def ask(test: Sequence[Prompt], config: ProbeConfig, seed: int, *, is_chat: bool) -> list[Asked]:
@@ -114,16 +107,11 @@ def ask(test: Sequence[Prompt], config: ProbeConfig, seed: int, *, is_chat: bool
         *train,
     ]
     if config.transfer is not None:
-        asked += [
-            Asked(kind="transfer", id=one.id, prompt=test[0], question=one.question,
-                  answer=one.answer)
-            for one in probe_sources.problems(Path(config.transfer), config.transfer_format)
-        ]  # fmt: skip
+        others = probe_sources.problems(Path(config.transfer), config.transfer_format)
+        asked += [Asked("transfer", one.id, test[0], one.question, one.answer) for one in others]
     if config.refusals is not None and is_chat:
-        asked += [
-            Asked(kind=REQUEST, id=one.id, prompt=test[0], question=one.text, answer=one.label)
-            for one in probe_sources.requests(Path(config.refusals))
-        ]
+        requests = probe_sources.requests(Path(config.refusals))
+        asked += [Asked(REQUEST, one.id, test[0], one.text, one.label) for one in requests]
     return asked
 
 
@@ -155,12 +143,9 @@ def _reworded(asked: Asked, specials: Sequence[str]) -> str:
 
 
 def replies(
-    sampler: Sampler,
-    decode: Callable[[Sequence[int]], str],
-    asked: Sequence[Asked],
-    prompts: Sequence[Sequence[int]],
-    max_new_tokens: int,
-) -> Iterator[Step]:
+    sampler: Sampler, decode: Callable[[Sequence[int]], str], asked: Sequence[Asked],
+    prompts: Sequence[Sequence[int]], max_new_tokens: int,
+) -> Iterator[Step]:  # fmt: skip
     """The replies, part by part, in order, as the rows of a step.
 
     `prompts` are the tokens of each question's; `decode` leaves out special tokens.
@@ -168,12 +153,9 @@ def replies(
     for index, start in enumerate(range(0, len(asked), CHUNK)):
         part = asked[start : start + CHUNK]
         drawn = sampler.sample(
-            prompts[start : start + CHUNK],
-            [0] * len(part),
-            num_samples=1,
-            temperature=0.0,
-            max_new_tokens=max_new_tokens,
-        )
+            prompts[start : start + CHUNK], [0] * len(part),
+            num_samples=1, temperature=0.0, max_new_tokens=max_new_tokens,
+        )  # fmt: skip
         rows = [(one, decode(sample.token_ids)) for one, (sample,) in zip(part, drawn, strict=True)]
         generated = sum(len(sample.token_ids) for (sample,) in drawn)
         yield Step(index=index, metrics={"tokens/generated": generated}, rows=rows)

@@ -5,10 +5,9 @@ import gzip
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -74,8 +73,7 @@ def _problem(fields: Mapping[str, Any], line: int, *, config: Config, file: str)
 LABELS = ("safe", "unsafe")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One row of the file."""
 
     id: str
@@ -105,7 +103,7 @@ def requests(path: Path) -> list[Request]:
                 f"{LABELS}, found id {name!r}, label {label!r} and {len(text)} characters. The "
                 f"columns are to be called id, prompt and label, as in XSTest."
             )
-        found[name] = Request(id=f"xstest-{name}", text=text, label=label)
+        found[name] = Request(f"xstest-{name}", text, label)
     if not found:
         raise ValueError(f"{path}: expected requests, found none.")
     return list(found.values())

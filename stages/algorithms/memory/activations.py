@@ -186,15 +186,9 @@ def decoding_tensors(shape: Shape, batch: Decoding, width: int) -> int:
 
 
 def largest_micro_batch(
-    prompt: int,
-    completion: int,
-    *,
-    per_prompt: int,
-    num_prompts: int,
-    max_tokens: int,
-    row_tokens: int,
-    pack_tokens: int = 0,
-) -> MicroBatch:
+    prompt: int, completion: int, *, per_prompt: int, num_prompts: int, max_tokens: int,
+    row_tokens: int, pack_tokens: int,
+) -> MicroBatch:  # fmt: skip
     """The most that `models/batch.micro_batches` puts together, everything as long as it may be.
 
     Args:
@@ -208,12 +202,9 @@ def largest_micro_batch(
     packed = max(1, min(pack_tokens, max_tokens) // group)
     rows = max(1, max_tokens // (packed * group))
     rows = min(rows, -(-num_prompts * per_prompt // (together * packed)))
-    return MicroBatch(
-        positions=rows * packed * group,
-        row=packed * group,
-        outputs=rows * packed * together * completion,
-        shared=together * packed > 1,
-    )
+    shared, outputs = together * packed > 1, rows * packed * together * completion
+    row = packed * group
+    return MicroBatch(positions=rows * row, row=row, outputs=outputs, shared=shared)
 
 
 def fullest_decoding(
