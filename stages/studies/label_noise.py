@@ -53,11 +53,9 @@ def main() -> None:
         found: dict[str, dict[str, Any]] = {}
         for percent, name in names.items():
             copy.run(copies.of_row("rewards", name, row | {"preset": name}))
-            paths = {seed: f"rewards/{name}/{seed}/metrics.json" for seed in config.seeds}
-            found[str(percent)] = {
-                str(seed): studies.read_json(copy.data / path)["heldout"]
-                for seed, path in paths.items()
-            }
+            for seed in config.seeds:
+                metrics = studies.read_json(copy.data / f"rewards/{name}/{seed}/metrics.json")
+                found.setdefault(str(percent), {})[str(seed)] = metrics["heldout"]
         study.write(found, render(found))
 
 

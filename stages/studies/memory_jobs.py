@@ -120,12 +120,8 @@ def shape(word: str) -> Shape:
             f" found {word!r}"
         )
     found = {name: value for name, _, value in (part.partition("=") for part in word.split(","))}
-    unknown = found.keys() - {*WIDTHS, *FURTHER}
-    if (
-        set(WIDTHS) - found.keys()
-        or unknown
-        or not all(value.isdecimal() for value in found.values())
-    ):
+    whole = all(value.isdecimal() for value in found.values())
+    if not whole or set(WIDTHS) - found.keys() or found.keys() - {*WIDTHS, *FURTHER}:
         raise ValueError(
             f"--model: expected whole numbers for {', '.join(WIDTHS)} (and, where they differ, "
             f"{', '.join(FURTHER)}), found {word!r}"

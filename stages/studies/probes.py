@@ -45,6 +45,7 @@ CANDIDATES = 2
 FILLER = "Next step:"
 """A step without content; the separator follows it."""
 Problems = Sequence[tuple[Prompt, list[Completion]]]
+Values = Iterator[ProbeValue]
 
 
 class Config(Params):
@@ -74,7 +75,7 @@ def probe(config: Config, name: str, run: SeedRun, folder: Path) -> None:
     outputs.write_json(folder / "not_run.json", not_run)
 
 
-def values(config: Config, name: str, run: SeedRun) -> Iterator[ProbeValue]:
+def values(config: Config, name: str, run: SeedRun) -> Values:
     """The values of all probes that can be run."""
     settings, samples = config.probes, DATA / "samples" / name / str(run.seed)
     problems = pools.by_problem(
@@ -122,9 +123,7 @@ def different(problems: Problems) -> Problems:
     ]
 
 
-def length_values(
-    problems: Problems, reward: str, seed: int, config: Config
-) -> Iterator[ProbeValue]:
+def length_values(problems: Problems, reward: str, seed: int, config: Config) -> Values:
     """`probe_edits.padded_values` of a row of `rewards` of a seed."""
     folder, compute = DATA / "rewards" / reward, config.compute
     path, aggregate = reward_file.model(folder, seed), reward_file.read(folder).aggregate
@@ -145,9 +144,7 @@ def length_values(
     )  # fmt: skip
 
 
-def step_values(
-    problems: Problems, process: str, seed: int, config: Config
-) -> Iterator[ProbeValue]:
+def step_values(problems: Problems, process: str, seed: int, config: Config) -> Values:
     """`probe_edits.recut_values` of a process row of `rewards` of a seed."""
     settings, path = config.probes, reward_file.model(DATA / "rewards" / process, seed)
     model = process_head.load_scorer(path, config.compute, setup(config.compute))
@@ -163,7 +160,7 @@ def step_values(
     )
 
 
-def attack(problems: Problems, judge: str, seed: int, config: Config) -> Iterator[ProbeValue]:
+def attack(problems: Problems, judge: str, seed: int, config: Config) -> Values:
     """For each attacked problem the share of attacks that turn the verdict, and the control's.
 
     The judge is the policy `judge` of a seed. One pair of different completions a problem; of the

@@ -48,10 +48,10 @@ def residents(
     if method == "ppo":
         own: Head = "scalar" if value == "own" else "scalar_alone"
         found.append(Resident(role="value", head=own, trained=True))
-    if scorer != "none":
-        heads: dict[Scorer, Head] = {
-            "reward_model": "scalar", "process_model": "two_labels", "policy": "language_model",
-        }  # fmt: skip
+    heads: dict[Scorer, Head] = {
+        "reward_model": "scalar", "process_model": "two_labels", "policy": "language_model",
+    }  # fmt: skip
+    if scorer in heads:
         found.append(Resident(role="scorer", head=heads[scorer], trained=False, count=members))
     return found
 
