@@ -12,7 +12,7 @@ from typing import Any
 import pydantic
 
 from stages import tables
-from stages.loops import group_preset, ppo_preset
+from stages.loops import group_rl, ppo
 from stages.params import PRESET, PRESETS_PATH
 from stages.rewards import reward_file
 from stages.rewards.composition import Composition
@@ -31,7 +31,7 @@ NO_BASE = (
     "model.path is null, and a random model knows nothing: name a model.path, or a policy of "
     "`train: sft`, as the preset 'pretraining' makes one"
 )
-REWARD_CHECKS = {"grpo": group_preset.check_reward, "ppo": ppo_preset.check_reward}
+REWARD_CHECKS = {"grpo": group_rl.check_reward, "ppo": ppo.check_reward}
 """`train` of a row -> what refuses a reward for its sizes and preset."""
 
 Content = Mapping[str, Any]

@@ -17,9 +17,9 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages import params
 from stages.engines import transformers as engine
 from stages.loops import epochs, group_rl, group_sampling
-from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
+from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
 from stages.loops.rollouts import Actor, Rollouts, Task
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.optim import OptimConfig

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from stages import params, rows
-from stages.loops import epochs, outcome, work
-from stages.loops.outcome import OutcomeConfig
+from stages.loops import epochs, reward, work
+from stages.loops.reward import OutcomeConfig
 from stages.models import model_tokenizer, policy, scalar_head, size
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig, setup
@@ -83,11 +83,11 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     model = scalar_head.from_policy(start, pad_id, compute, device)
     merged = models_start.attach(model, config.lora, seed)
     schedule = epochs.batches(len(problems), preset.num_epochs, preset.batch_size, seed)
-    steps = outcome.train(model, problems, schedule, preset, compute, pad_id)
+    steps = reward.train_outcomes(model, problems, schedule, preset, compute, pad_id)
     history = [step.metrics for step in run.track(steps, total=len(schedule))]
-    scores = outcome.score(model, heldout, compute, pad_id)
+    scores = reward.score_outcomes(model, heldout, compute, pad_id)
     metrics: dict[str, Any] = {
-        **work.learned(history, size.measure(model)),
+        **work.learned(history, {"reward": size.measure(model)}),
         "problems": len(problems),
         "completions": sum(map(len, problems)),
         "heldout": reward_quality.of_outcomes(

@@ -100,7 +100,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     quality = config.evaluation.quality(preset.quality)
     seed = derive(run.seed, "reward_preference", "bootstrap")
     metrics: dict[str, Any] = {
-        **work.learned(history, sizes[-1]),
+        **work.learned(history, {"reward": sizes[-1]}),
         "pairs": len(pairs),
         "heldout": reward_quality.of_pairs(heldout, found.numpy(), quality, seed),
     }

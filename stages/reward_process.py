@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import Field
 
 from stages import params, rows
-from stages.loops import process_reward, process_summary, step_targets, training, work
+from stages.loops import process_reward, process_summary, training, work
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.models import model_tokenizer, policy, process_head, size
 from stages.models import start as models_start
@@ -82,10 +82,10 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     schedule = process_reward.schedule(labelled, preset, seed)
     steps = process_reward.train(model, labelled, schedule, preset, compute, pad_id)
     history = [step.metrics for step in run.track(steps, total=len(schedule))]
-    scores = process_head.step_scores(model, step_targets.solutions(heldout), compute, pad_id)
+    scores = process_head.step_scores(model, process_reward.solutions(heldout), compute, pad_id)
     choice, accuracy = pool_scores.choose_aggregation(heldout, scores)
     metrics: dict[str, Any] = {
-        **work.learned(history, size.measure(model)),
+        **work.learned(history, {"reward": size.measure(model)}),
         "solutions": len(labelled),
         "heldout": process_summary.summary(heldout, scores, preset.targets),
         "accuracy": accuracy,

@@ -24,8 +24,8 @@ from typing import Any
 from stages import params, rows
 from stages.engines.loading import SamplingConfig
 from stages.loops import step_labels
-from stages.loops.step import Step
 from stages.loops.step_labels import Decode, Parts, StepLabelsConfig
+from stages.loops.work import Step
 from stages.models import policy, size
 from stages.models import start as models_start
 from stages.records import lines, pools

@@ -63,19 +63,12 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
     learning = preference_run.learn(
         model, pairs, config.preset, settings, compute, seed, model_tokenizer.pad_id(tokenizer)
     )
-    history = training.take(
-        learning.steps,
-        learning.num_steps,
-        settings.num_checkpoints,
-        merged,
-        tokenizer,
-        folders,
-        run,
-    )
+    number, kept = learning.num_steps, settings.num_checkpoints
+    history = training.take(learning.steps, number, kept, merged, tokenizer, folders, run)
     done = [step.metrics for step in history]
     metrics = {
         "pairs": len(pairs),
-        "steps": learning.num_steps,
+        "steps": number,
         **preference_run.summarise(done),
         "work": work.summary([learning.reference_work, *done], {"policy": size.measure(model)}),
     }

@@ -16,8 +16,8 @@ from pydantic import model_validator
 
 from stages import params, rows
 from stages.engines import transformers as engine
-from stages.loops import epochs, group_preset, group_rl, group_sampling, rl_run, training
-from stages.loops.group_preset import GroupRlConfig, GroupRlPreset
+from stages.loops import epochs, group_rl, group_sampling, rl_run, training
+from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig
 from stages.models.start import LoraConfig, ModelConfig
@@ -41,7 +41,7 @@ class Config(Params):
 
     @model_validator(mode="after")
     def _the_preset_fits_the_sizes(self) -> "Config":
-        group_preset.check(self.grpo, self.preset)
+        group_rl.check(self.grpo, self.preset)
         return self
 
 
@@ -50,7 +50,7 @@ def main(*words: str) -> None:
     row = rows.parse(words)
     with runs.start(f"train@{row.name}") as run:
         config = params.load(Config, row.preset)
-        group_preset.check_reward(config.grpo, config.preset, reward_file.read(row.source))
+        group_rl.check_reward(config.grpo, config.preset, reward_file.read(row.source))
         with training.outputs_of(row.name) as folders:
             seeds.side_by_side(partial(train, config, row, folders), config.seeds, run, gpu=True)
 
@@ -61,13 +61,9 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
     seed, longest = derive(run.seed, "train_grpo"), settings.max_new_tokens
     start = rl_run.begin(row, run.seed, config.model, compute, engine.from_model, longest)
     merged = models_start.attach(start.actor.policy, config.lora, seed)
-    schedule = epochs.prompt_batches(
-        len(start.task.prompts),
-        settings.num_steps,
-        group_sampling.num_prompts(preset.sampling, settings.prompts_per_step),
-        seed,
-        preset.token_budget,
-    )
+    needed = group_sampling.num_prompts(preset.sampling, settings.prompts_per_step)
+    num_steps, budget = settings.num_steps, preset.token_budget
+    schedule = epochs.prompt_batches(len(start.task.prompts), num_steps, needed, seed, budget)
     steps = group_rl.train(start.actor, start.task, schedule, settings, preset, compute, seed)
     number = settings.num_checkpoints
     return rl_run.finish(start, steps, schedule, number, merged, row, folders, run)

@@ -16,8 +16,8 @@ from pydantic import model_validator
 
 from stages import params, rows
 from stages.engines import transformers as engine
-from stages.loops import critic, epochs, ppo, ppo_preset, rl_run, training
-from stages.loops.ppo_preset import PpoConfig, PpoPreset
+from stages.loops import critic, epochs, ppo, rl_loop, rl_run, training
+from stages.loops.ppo import PpoConfig, PpoPreset
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig
 from stages.models.start import LoraConfig, ModelConfig
@@ -41,7 +41,7 @@ class Config(Params):
 
     @model_validator(mode="after")
     def _the_preset_fits_the_sizes(self) -> "Config":
-        ppo_preset.check(self.ppo, self.preset)
+        rl_loop.check(self.ppo, self.preset)
         return self
 
 
@@ -50,7 +50,7 @@ def main(*words: str) -> None:
     row = rows.parse(words)
     with runs.start(f"train@{row.name}") as run:
         config = params.load(Config, row.preset)
-        ppo_preset.check_reward(config.ppo, config.preset, reward_file.read(row.source))
+        ppo.check_reward(config.ppo, config.preset, reward_file.read(row.source))
         with training.outputs_of(row.name) as folders:
             seeds.side_by_side(partial(train, config, row, folders), config.seeds, run, gpu=True)
 
@@ -67,13 +67,8 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
         preset.value, trained, source, reward_model, pad_id, compute, config.lora, seed
     )
     merged = models_start.attach(trained, config.lora, seed)
-    schedule = epochs.prompt_batches(
-        len(start.task.prompts),
-        settings.num_steps,
-        settings.prompts_per_step,
-        seed,
-        preset.token_budget,
-    )
+    num_steps, needed, budget = settings.num_steps, settings.prompts_per_step, preset.token_budget
+    schedule = epochs.prompt_batches(len(start.task.prompts), num_steps, needed, seed, budget)
     steps = ppo.train(start.actor, value, start.task, schedule, settings, preset, compute, seed)
     number = settings.num_checkpoints
     return rl_run.finish(start, steps, schedule, number, merged, row, folders, run, value)

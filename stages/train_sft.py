@@ -76,9 +76,7 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
     history = list(run.track(steps, total=len(schedule)))
     last = [step.metrics["loss/nll"] for step in history[-max(1, len(history) // 20) :]]
     metrics = {
-        "generated_tokens": 0,
-        "trained_tokens": sum(int(step.metrics["tokens/trained"]) for step in history),
-        "work": work.summary([step.metrics for step in history], {"policy": size.measure(model)}),
+        **work.learned([step.metrics for step in history], {"policy": size.measure(model)}),
         "demonstrations": len(examples),
         "final_loss": sum(last) / len(last),
     }

@@ -6,7 +6,7 @@ import presets
 from hypothesis import strategies as st
 
 from stages.choice import OneOf
-from stages.loops.kl_penalty import KlPenalty
+from stages.loops.divergence import KlPenalty
 from stages.loops.objective import Aggregation, Correction, ObjectiveConfig, Surrogate
 
 FIXED = 0.3

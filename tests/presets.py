@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from stages import params
-from stages.loops.group_preset import GroupRlPreset
-from stages.loops.ppo_preset import PpoPreset
+from stages.loops.group_rl import GroupRlPreset
+from stages.loops.ppo import PpoPreset
 from stages.loops.preference import PreferencePreset
 from stages.rewards.reward_file import RewardFile
 

@@ -16,14 +16,14 @@ from stages.algorithms.memory.prediction import Job, Prediction, predict, reside
 from stages.algorithms.memory.shape import Shape
 from stages.engines.transformers import TransformersSampler
 from stages.loops import group_rl, ppo, preference, reward, sft
-from stages.loops.entry_reward import of_model
-from stages.loops.group_preset import GroupRlConfig
-from stages.loops.ppo_preset import PpoConfig
+from stages.loops.group_rl import GroupRlConfig
+from stages.loops.ppo import PpoConfig
 from stages.loops.preference import PreferenceConfig
 from stages.loops.reward import RewardConfig
+from stages.loops.rl_run import of_model
 from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models import policy
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig

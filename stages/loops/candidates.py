@@ -9,7 +9,7 @@ from pydantic import Field
 
 from stages import rows
 from stages.loops import work
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models.size import Size
 from stages.params import Params
 from stages.records import lines
@@ -23,6 +23,8 @@ from stages.seeding import derive
 # Problems handed to the engine at once: large enough to fill its batches, small enough
 # for progress to be seen.
 CHUNK = 128
+Decode = Callable[[Sequence[int]], str]
+"""Tokens to text without special tokens."""
 
 
 class CandidatesConfig(Params):
@@ -66,7 +68,7 @@ def longest(pools: Iterable[Pool]) -> int:
 def write(
     pools: Mapping[str, Pool],
     sampler: Sampler,
-    decode: Callable[[Sequence[int]], str],
+    decode: Decode,
     size: Size,
     folder: Path,
     run: SeedRun,
@@ -90,16 +92,13 @@ def write(
 
 def sample(
     sampler: Sampler,
-    decode: Callable[[Sequence[int]], str],
+    decode: Decode,
     parts: Sequence[Sequence[Prompt]],
     pool: Pool,
     seed: int,
     name: str,
 ) -> Iterator[Step]:
-    """For each part of the pool's problems its completions, as the rows of a step.
-
-    A problem's stream depends on `seed`, the pool's `stream` and its id: not on the part it is in.
-    """
+    """For each part of the pool's problems its completions, as the rows of a step."""
     for index, prompts in enumerate(parts):
         drawn = draw(sampler, decode, prompts, pool, seed)
         passes = work.sampled(
@@ -109,13 +108,12 @@ def sample(
 
 
 def draw(
-    sampler: Sampler,
-    decode: Callable[[Sequence[int]], str],
-    prompts: Sequence[Prompt],
-    pool: Pool,
-    seed: int,
+    sampler: Sampler, decode: Decode, prompts: Sequence[Prompt], pool: Pool, seed: int
 ) -> list[Completion]:
-    """`num_samples` completions of each prompt, or the greedy one, prompt-major."""
+    """`num_samples` completions of each prompt, or the greedy one, prompt-major.
+
+    A problem's random stream depends on `seed`, the pool's `stream` and its id.
+    """
     config = pool.config
     seeds = [derive(seed, "sample", pool.stream, prompt.id) for prompt in prompts]
     drawn = sampler.sample(

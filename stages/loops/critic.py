@@ -1,21 +1,19 @@
 """PPO's value model: where it starts, and its part of an optimizer step."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
-from jaxtyping import Float
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from stages.algorithms.aggregation import token_mean
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
+from stages.loops.objective import Part
 from stages.models import ensemble, scalar_head
 from stages.models import start as models_start
-from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
 from stages.models.start import LoraConfig
 from stages.optim import OptimConfig, adamw, update
@@ -61,10 +59,8 @@ def load(
         policy: whose trunk it may share.
         start: the folder that the policy was loaded from, asked for where it starts from that.
         reward: the folder of the reward model or ensemble, which it may start from.
-        pad_id: see `scalar_head.from_policy`.
-        compute: its precision.
-        adapters: attached to a trunk of its own.
-        seed: of the adapters.
+        pad_id, compute: see `scalar_head.from_policy`.
+        adapters, seed: of a trunk of its own.
     """
     if config.trunk == "shared":
         return scalar_head.SharedValue(policy)
@@ -78,15 +74,6 @@ def load(
     return value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ValuePart:
-    """A micro-batch for the value model; grids are laid out as `batch.mask`."""
-
-    batch: Batch
-    old_values: Float[Tensor, "batch token"]
-    returns: Float[Tensor, "batch token"]
-
-
 class Critic:
     """A value model and its optimizer."""
 
@@ -95,16 +82,13 @@ class Critic:
         self.model, self.config, self._optim = model.train(), config, optim
         self._optimizer = adamw(model, optim)
 
-    def add_gradient(self, parts: Sequence[ValuePart], num_tokens: int) -> float:
+    def add_gradient(self, parts: Sequence[Part], num_tokens: int) -> float:
         """Add the gradient of coef times the mean value loss; returns the mean."""
-        total = 0.0
+        total, clip = 0.0, torch.inf if self.config.clip is None else self.config.clip
         for part in parts:
-            losses = clipped_value_loss(
-                scalar_head.values(self.model, part.batch),
-                part.old_values,
-                part.returns,
-                clip=torch.inf if self.config.clip is None else self.config.clip,
-            )
+            assert part.old_values is not None and part.returns is not None  # noqa: PT018
+            values = scalar_head.values(self.model, part.batch)
+            losses = clipped_value_loss(values, part.old_values, part.returns, clip=clip)
             loss = token_mean(losses, part.batch.mask, num_tokens=num_tokens)
             (self.config.coef * loss).backward()
             total += loss.item()

@@ -5,8 +5,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic import Field
 
+from stages.optim import OptimConfig
+from stages.params import Params
 from stages.seeding import derive
+
+
+class EpochsConfig(Params):
+    """How often and how fast rows are learned from; each loop says what a row is."""
+
+    num_epochs: int = Field(gt=0)
+    """Passes over the rows; of a reward model, more than a few overfit."""
+    batch_size: int = Field(gt=0)
+    """Rows in an optimizer step."""
+    optim: OptimConfig
 
 
 def batches(num_rows: int, num_epochs: int, batch_size: int, seed: int) -> list[list[int]]:
@@ -21,16 +34,10 @@ def batches(num_rows: int, num_epochs: int, batch_size: int, seed: int) -> list[
 def batches_within(
     lengths: Sequence[int], token_budget: int, batch_size: int, seed: int
 ) -> list[list[int]]:
-    """The beginning of as many epochs of `batches` as it takes to spend the budget.
+    """As many steps of `batches` as it takes to spend the budget; the one that does is the last.
 
-    The step that reaches the budget is the last. All is known before the first, so the learning
-    rate's schedule ends with the budget.
-
-    Args:
-        lengths: tokens of each row that go through a backward pass; not all 0.
-        token_budget: at least 1.
-        batch_size: rows in a step.
-        seed: of the shuffles; the steps are those of `batches`.
+    All is known before the first, so the learning rate's schedule ends with the budget.
+    `lengths`: tokens of each row that go through a backward pass; not all 0.
     """
     assert token_budget > 0 and any(lengths), (token_budget, len(lengths))  # noqa: PT018
     steps, spent = [], 0
@@ -60,9 +67,6 @@ def endless(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
 
     No row is twice in a batch: at the end of a pass the rows that are left fill a batch
     with the first others of the next pass.
-
-    Raises:
-        ValueError: fewer rows than a batch needs.
     """
     if num_rows < batch_size:
         raise ValueError(
@@ -105,10 +109,7 @@ def prompt_batches(
     """`num_steps` batches of prompts; with a budget, as many as it takes, the same at first."""
     if token_budget is None:
         return draws(num_prompts, num_steps, batch_size, seed)
-    return Budgeted(
-        batches=endless(num_prompts, batch_size, seed),
-        tokens=token_budget,
-    )
+    return Budgeted(batches=endless(num_prompts, batch_size, seed), tokens=token_budget)
 
 
 def length(schedule: Schedule) -> int | None:
@@ -121,12 +122,11 @@ class Pace:
     """How far a run has come: what its learning rate follows, and what ends it.
 
     Of a list of S steps, S are planned and taken. With a budget, S is not known beforehand, since
-    completions change their length: the rate then follows the share of the budget that is spent in
-    place of the share of the steps. After step i, from 0, with `spent` tokens,
+    completions change their length: after step i, from 0, with `spent` tokens, it is
 
         S = (i + 1) budget / spent
 
-    steps like those so far spend the budget, so (i + 1) / S is that share: a warm-up of 5 % lasts
+    so the rate follows (i + 1) / S, the share of the budget that is spent: a warm-up of 5 % lasts
     for 5 % of the tokens, and a rate that falls to 0 gets there as the last are spent.
     """
 

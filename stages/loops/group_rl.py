@@ -9,21 +9,103 @@ from functools import partial
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor
 
 from stages.algorithms.length_and_repetition import soft_overlong
 from stages.loops import advantages, divergence, rl_loop
 from stages.loops import rollouts as rollout_batch
-from stages.loops.advantages import Scored
+from stages.loops.advantages import ALONE, Advantage, Scored
 from stages.loops.epochs import Schedule
-from stages.loops.group_preset import GroupRlConfig, GroupRlPreset, check
-from stages.loops.group_sampling import Shaped
-from stages.loops.minibatches import partition, split
-from stages.loops.rl_loop import Experience
+from stages.loops.group_sampling import Sampling, Shaped
+from stages.loops.policy_gradient import Experience, partition, split
+from stages.loops.rl_loop import RlConfig, RlPreset
 from stages.loops.rollouts import Actor, Rollouts, Task
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models.device import ComputeConfig
+from stages.params import Params
+from stages.rewards.reward_file import RewardFile
 from stages.seeding import derive
+
+
+class Overlong(Params):
+    """DAPO's soft punishment of completions that come near the length limit."""
+
+    buffer: int = Field(gt=0)
+    """Tokens before the limit over which the punishment grows."""
+    penalty: float = Field(gt=0)
+    """Subtracted from the reward of a completion at the limit."""
+
+
+class GroupRlConfig(RlConfig):
+    """Sizes and rates, the same for every preset."""
+
+    group_size: int = Field(gt=0)
+    """Completions of each prompt."""
+
+
+class GroupRlPreset(RlPreset):
+    """Whose variant it is: every choice in which the methods of this family differ."""
+
+    advantage: Advantage
+    sampling: Sampling
+    overlong: Overlong | None
+
+
+def check(config: GroupRlConfig, preset: GroupRlPreset) -> None:
+    """Refuse sizes that the preset cannot work with, before anything is computed."""
+    rl_loop.check(config, preset)
+    kind, first = preset.advantage.kind, preset.sampling.own.get("first", 1)
+    if config.group_size < 2 and kind not in ALONE:
+        raise ValueError(
+            f"group_size is {config.group_size}; advantage {kind} compares the completions of a "
+            f"prompt with each other: at least 2"
+        )
+    if preset.overlong is not None and preset.overlong.buffer > config.max_new_tokens:
+        raise ValueError(
+            f"overlong.buffer {preset.overlong.buffer} is more than max_new_tokens "
+            f"{config.max_new_tokens}: it is the last stretch before that limit"
+        )
+    if config.group_size % first:
+        raise ValueError(
+            f"sampling.first {first} does not divide group_size {config.group_size}: groups grow "
+            f"by `first` completions at a time"
+        )
+
+
+def check_reward(config: GroupRlConfig, preset: GroupRlPreset, reward: RewardFile) -> None:
+    """Refuse a reward that the preset makes nothing of.
+
+    Raises:
+        ValueError: values normalised over a step's completions would be normalised again, or over
+            others than are learned from; a longer `buffer` than completions; completions without
+            siblings before a judge; nothing that could judge steps.
+    """
+    parts, kind = reward.composition, preset.advantage.kind
+    parts.check_lengths(config.max_new_tokens)
+    parts.check_group_size(config.group_size, "group_size")
+    if parts.needs_judge() and kind == "greedy_baseline":
+        raise ValueError(
+            "a reward with a component of kind judge compares the completions of a prompt with "
+            "each other, and greedy_baseline has one rewarded by itself: take another advantage"
+        )
+    if kind == "step_zscore" and reward.model != "process":
+        raise ValueError(
+            f"advantage step_zscore compares rewards of steps: expected a reward with a process "
+            f"model, found one of kind {reward.kind} whose model is {reward.model}"
+        )
+    whole = preset.sampling.kind == "fixed" and preset.truncation.kind != "exclude"
+    if parts.compares() and not (whole and kind != "greedy_baseline"):
+        raise ValueError(
+            "a reward with normalised components compares the completions of a step, all of which "
+            "must be drawn together: it needs a preset with sampling fixed, truncation penalise or "
+            "mask, and another advantage than greedy_baseline"
+        )
+    if parts.combine.kind == "normalise" and kind != "group_centred":
+        raise ValueError(
+            "a reward with combine: normalise is an advantage already (GDPO): it needs a preset "
+            "with advantage group_centred, which leaves it as it is; dr_grpo is one"
+        )
 
 
 def train(
@@ -66,23 +148,22 @@ def gather(
 
     A completion whose advantage is 0 costs nothing, where nothing else gives it a gradient.
     """
+    sample = partial(
+        rollout_batch.collect,
+        actor.sampler,
+        actor.decode,
+        step=step,
+        seed=seed,
+        max_new_tokens=config.max_new_tokens,
+    )
 
-    def collect(numbers: Sequence[int], group_size: int, part: int) -> Rollouts:
-        return rollout_batch.collect(
-            actor.sampler,
-            actor.decode,
-            [task.prompts[i] for i in numbers],
-            step=step,
-            seed=seed,
-            group_size=group_size,
-            temperature=config.temperature,
-            max_new_tokens=config.max_new_tokens,
-            part=part,
-        )
+    def draw(numbers: Sequence[int], group_size: int, part: int) -> Rollouts:
+        prompts = [task.prompts[i] for i in numbers]
+        return sample(prompts, group_size=group_size, temperature=config.temperature, part=part)
 
     judge = partial(shape, task, config, preset)
     collected = preset.sampling(
-        draw=collect,
+        draw=draw,
         judge=judge,
         chosen=chosen,
         prompts_per_step=config.prompts_per_step,
@@ -105,16 +186,7 @@ def gather(
         penalties = divergence.penalties(preset.kl, kl_coef, drawn, ref_logprobs)
 
     def greedy_rewards() -> Float[Tensor, " batch"]:
-        greedy = rollout_batch.collect(
-            actor.sampler,
-            actor.decode,
-            drawn.prompts,
-            step=step,
-            seed=seed,
-            group_size=1,
-            temperature=0.0,
-            max_new_tokens=config.max_new_tokens,
-        )
+        greedy = sample(drawn.prompts, group_size=1, temperature=0.0)
         metrics["tokens/generated"] += int(greedy.mask().sum())
         shaped_greedy = judge(greedy)
         for name, count in rollout_batch.work_done(greedy, shaped_greedy.judged).items():
@@ -139,22 +211,21 @@ def gather(
     learned = used & preset.truncation(truncated=drawn.truncated()).in_loss
     prompts = groups[used].unique().tolist()
     order = partition(len(prompts), preset.num_minibatches, derive(seed, "minibatches", step))
-    minibatches = split(
-        drawn,
-        used=used,
-        learned=learned,
-        computed=learned if preset.dense() else learned & moved,
-        parts=[[prompts[i] for i in numbers] for numbers in order],
-        max_length=config.max_new_tokens,
-        compute=compute,
-        pad_id=actor.pad_id,
-        device=actor.policy.device,
-    )
     return Experience(
         rollouts=drawn,
         rewards=shaped.rewards(),
         correct=correct,
-        minibatches=minibatches,
+        minibatches=split(
+            drawn,
+            used=used,
+            learned=learned,
+            computed=learned if preset.dense() else learned & moved,
+            parts=[[prompts[i] for i in numbers] for numbers in order],
+            max_length=config.max_new_tokens,
+            compute=compute,
+            pad_id=actor.pad_id,
+            device=actor.policy.device,
+        ),
         advantages=found,
         ref_logprobs=ref_logprobs,
         metrics=metrics,

@@ -63,9 +63,7 @@ def join_shaped(batches: Sequence[Shaped]) -> Shaped:
 
 def fixed(draw: Draw, judge: Judge, chosen: Sequence[int], group_size: int) -> Collected:
     """One call of the sampler, `group_size` completions of each prompt; every one is used."""
-    drawn = draw(chosen, group_size, 0)
-    used = torch.ones(len(drawn.samples), dtype=torch.bool)
-    return Collected(rollouts=drawn, shaped=judge(drawn), used=used, num_rounds=1)
+    return adaptive(draw, judge, chosen, group_size, first=group_size)
 
 
 def dynamic(
@@ -87,7 +85,7 @@ def dynamic(
     """
     parts: list[Rollouts] = []
     shaped: list[Shaped] = []
-    used: list[Bool[Tensor, " _"]] = []
+    used: list[Tensor] = []
     missing = prompts_per_step
     for start in range(0, min(len(chosen), max_rounds * prompts_per_step), prompts_per_step):
         drawn = draw(chosen[start : start + prompts_per_step], group_size, 0)
@@ -101,12 +99,8 @@ def dynamic(
         missing -= int(used[-1].sum()) // group_size
         if missing == 0:
             break
-    return Collected(
-        rollouts=rollouts.join(parts),
-        shaped=join_shaped(shaped),
-        used=torch.cat(used),
-        num_rounds=len(parts),
-    )
+    drawn, found = rollouts.join(parts), join_shaped(shaped)
+    return Collected(rollouts=drawn, shaped=found, used=torch.cat(used), num_rounds=len(parts))
 
 
 def adaptive(
@@ -121,23 +115,17 @@ def adaptive(
     shaped = judge(drawn)
     num_rounds = 1
     while num_rounds < group_size // first:
-        silent = without_signal(
-            shaped.rewards(), torch.tensor(drawn.groups), counted=shaped.in_baseline
-        )
-        places = sorted({drawn.groups[i] for i in silent.nonzero()[:, 0].tolist()})
-        wanted = [chosen[place] for place in places]
+        groups = torch.tensor(drawn.groups)
+        silent = without_signal(shaped.rewards(), groups, counted=shaped.in_baseline)
+        wanted = [chosen[place] for place in groups[silent].unique().tolist()]
         if not wanted:
             break
         more = draw(wanted, first, num_rounds)
         shaped = join_shaped([shaped, judge(more)])
         drawn = rollouts.join([drawn, more])
         num_rounds += 1
-    return Collected(
-        rollouts=drawn,
-        shaped=shaped,
-        used=torch.ones(len(drawn.samples), dtype=torch.bool),
-        num_rounds=num_rounds,
-    )
+    used = torch.ones(len(drawn.samples), dtype=torch.bool)
+    return Collected(rollouts=drawn, shaped=shaped, used=used, num_rounds=num_rounds)
 
 
 Sampling = Annotated[
@@ -153,17 +141,3 @@ Sampling = Annotated[
 def num_prompts(sampling: Choice, prompts_per_step: int) -> int:
     """Prompts that a step may need."""
     return prompts_per_step * sampling.own.get("max_rounds", 1)
-
-
-def check(sampling: Choice, group_size: int) -> None:
-    """Refuse groups that cannot grow to their size.
-
-    Raises:
-        ValueError: `first` does not divide `group_size`.
-    """
-    first = sampling.own.get("first", 1)
-    if group_size % first:
-        raise ValueError(
-            f"sampling.first {first} does not divide group_size {group_size}: groups grow by "
-            f"`first` completions at a time"
-        )

@@ -1,7 +1,7 @@
 """Training on single completions, each desirable or not: KTO."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,7 +13,7 @@ from stages.choice import Choice
 from stages.loops import ref_logprobs, work
 from stages.loops.preference import PreferenceConfig
 from stages.loops.ref_logprobs import frozen_sums, sequence_logprobs
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models.batch import Group, micro_batches
 from stages.models.device import ComputeConfig
 from stages.optim import adamw, update
@@ -23,12 +23,9 @@ from stages.records.preferences import Judged, Preference
 def judged_rows(pairs: Iterable[Preference]) -> list[Judged]:
     """Each distinct chosen completion, desirable, and each distinct rejected one, undesirable.
 
-    In order of appearance. A completion that is in several pairs is one row; one that is
-    chosen in a pair and rejected in another (a ranking of more than two gives such) is a row
-    of either verdict.
-
-    Raises:
-        ValueError: a pair whose label is not sure: KTO's rows are desirable or not.
+    In order of appearance. A completion of several pairs is one row; one that is chosen in a pair
+    and rejected in another (a ranking of more than two gives such) is a row of either verdict.
+    A pair whose label is not sure is refused: KTO's rows are desirable or not.
     """
     found: dict[tuple[str, tuple[int, ...], bool], Judged] = {}
     for pair in pairs:
@@ -53,8 +50,7 @@ def judged_rows(pairs: Iterable[Preference]) -> list[Judged]:
     return list(found.values())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KtoReference:
+class KtoReference(NamedTuple):
     """The frozen reference's log-probs of everything that the loop computes the policy's of."""
 
     matched: Float[Tensor, " row"]
@@ -70,11 +66,7 @@ def reference(
     compute: ComputeConfig,
     pad_id: int,
 ) -> KtoReference:
-    """By `model`, before its first step.
-
-    The schedule is known beforehand, and with it every mismatched pair: the reference need
-    not be in memory while training.
-    """
+    """By `model`, before its first step: the schedule tells every mismatched pair beforehand."""
     steps = [mismatched_groups(rows, numbers) for numbers in schedule]
     return KtoReference(
         matched=ref_logprobs.compute(model, ref_logprobs.of_judged(rows), compute, pad_id),
@@ -85,11 +77,9 @@ def reference(
 def mismatched_groups(rows: Sequence[Judged], numbers: Sequence[int]) -> list[Group]:
     """Each row's prompt with the completion of the row after it in the step, in rotation.
 
-    Two neighbours of one problem are no mismatch and are left out; so a step of one row has
-    none.
+    Neighbours of one problem are no mismatch and are left out; so a step of one row has none.
     """
-    rotated = [*numbers[1:], *numbers[:1]]
-    pairs = zip(numbers, rotated, strict=True)
+    pairs = zip(numbers, [*numbers[1:], *numbers[:1]], strict=True)
     return single_groups(rows, [(i, j) for i, j in pairs if rows[i].id != rows[j].id])
 
 
@@ -114,9 +104,8 @@ def train(
     """One step for each list of row numbers in `schedule`; `model` is changed in place.
 
     Loss: mean of `loss` over the step's rows. Its reference point is of the whole optimizer
-    step and is computed before the first backward pass, so that no split into micro-batches
-    changes it. In the metrics, `chosen` are the desirable rows and `rejected` the others; a
-    step without rows of a kind has no metric of it.
+    step, computed before the first backward pass. In the metrics, `chosen` are the desirable rows
+    and `rejected` the others; a step without rows of a kind has no metric of it.
     """
     model.train()
     optimizer = adamw(model, config.optim)

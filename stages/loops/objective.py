@@ -13,7 +13,7 @@ from stages.algorithms import aggregation
 from stages.algorithms.aggregation import masked_sum
 from stages.algorithms.losses import importance_ratios, surrogates
 from stages.choice import Choice, OneOf
-from stages.loops.kl_penalty import Coefficient, FullKlInLoss, KlInLoss, KlPenalty
+from stages.loops.divergence import Coefficient, FullKlInLoss, Grid, KlInLoss, KlPenalty
 from stages.models.batch import Batch
 from stages.params import Params
 
@@ -54,7 +54,7 @@ Aggregation = Annotated[
 """How the tokens' losses become one number: what a token and a completion weigh."""
 
 
-def uncorrected(old_logprobs: Float[Tensor, "batch token"]) -> Float[Tensor, "batch token"]:
+def uncorrected(old_logprobs: Grid) -> Grid:
     """Every token weighs 1; the gap is measured all the same, and a large one stops the run."""
     return torch.ones_like(old_logprobs)
 
@@ -123,22 +123,25 @@ class Part:
     """A micro-batch to learn from; every grid is laid out as `batch.mask`."""
 
     batch: Batch
-    old_logprobs: Float[Tensor, "batch token"] | None
-    """None: the only update of a rollout batch, where old and new are the same."""
-    ref_logprobs: Float[Tensor, "batch token"] | None
-    """None: without a reference."""
-    sampler_logprobs: Float[Tensor, "batch token"]
-    advantages: Float[Tensor, "batch token"]
     correct: Bool[Tensor, " batch"]
+    advantages: Grid
+    sampler_logprobs: Grid
+    old_logprobs: Grid | None
+    """None: the only update of a rollout batch, where old and new are the same."""
+    ref_logprobs: Grid | None = None
+    """None: without a reference."""
+    old_values: Grid | None = None
+    """With a value model, what it said before its update; and what it is to say."""
+    returns: Grid | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class New:
     """The trained model's log-probs of a micro-batch; the gradient flows through these."""
 
-    logprobs: Float[Tensor, "batch token"]
-    entropies: Float[Tensor, "batch token"]
-    full_kl: Float[Tensor, "batch token"] | None
+    logprobs: Grid
+    entropies: Grid
+    full_kl: Grid | None
     """The exact divergence from the reference, where the loss has it."""
 
 
@@ -152,23 +155,21 @@ class Weights:
     @staticmethod
     def start(config: ObjectiveConfig) -> "Weights":
         """The first ones."""
-        old_kl = 0.0 if config.old_kl is None else config.old_kl.initial
+        old_kl = config.old_kl.initial if config.old_kl else 0.0
         return Weights(kl=config.kl.coef.initial, old_kl=old_kl)
 
     def after(
         self, config: ObjectiveConfig, metrics: Mapping[str, float], num_samples: int
     ) -> "Weights":
         """The next ones, from what a rollout batch measured; a missing measurement changes none."""
-        kl_coef, old_kl = self.kl, self.old_kl
-        if "kl/sequence" in metrics:
-            kl_coef = config.kl.coef.control(
-                coef=self.kl, measured=metrics["kl/sequence"], num_samples=num_samples
-            )
-        if config.old_kl is not None and "kl/old_after" in metrics:
-            old_kl = config.old_kl.control(
-                coef=self.old_kl, measured=metrics["kl/old_after"], num_samples=num_samples
-            )
-        return Weights(kl=kl_coef, old_kl=old_kl)
+
+        def follow(coef: float, by: Coefficient | None, name: str) -> float:
+            if by is None or name not in metrics:
+                return coef
+            return by.control(coef=coef, measured=metrics[name], num_samples=num_samples)
+
+        kl_coef = follow(self.kl, config.kl.coef, "kl/sequence")
+        return Weights(kl=kl_coef, old_kl=follow(self.old_kl, config.old_kl, "kl/old_after"))
 
 
 def part_loss(
@@ -185,8 +186,7 @@ def part_loss(
         loss = aggregation of [correction * surrogate + kl.coef * divergence - entropy_coef * H]
                + positive_nll_coef * token mean over right completions of - log p
 
-    `counts` and `num_positive`, the tokens of right completions, are of the whole step: the
-    sum over any split into micro-batches is the same.
+    `counts` and `num_positive`, the tokens of right completions, are of the whole step.
     """
     mask = part.batch.mask
     old = new.logprobs.detach() if part.old_logprobs is None else part.old_logprobs
@@ -203,8 +203,7 @@ def part_loss(
     losses = correction * losses
     if isinstance(config.kl, KlInLoss):
         assert part.ref_logprobs is not None
-        divergence = config.kl(new.logprobs, old, part.ref_logprobs, mask)
-        losses = losses + weights.kl * divergence
+        losses = losses + weights.kl * config.kl(new.logprobs, old, part.ref_logprobs, mask)
     if new.full_kl is not None:
         losses = losses + weights.kl * new.full_kl
     if config.entropy_coef > 0:

@@ -1,21 +1,140 @@
-"""The gradient of one optimizer step of the policy, and the passes that a rollout batch takes."""
+"""The completions of a rollout batch as mini-batches, and the policy's gradient of each."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms import kl
 from stages.algorithms.aggregation import masked_sum
 from stages.loops import rollouts as rollout_batch
-from stages.loops import work
-from stages.loops.divergence import check_on_policy
-from stages.loops.kl_penalty import FullKlInLoss
+from stages.loops.divergence import FullKlInLoss, check_on_policy, frozen_logprobs
 from stages.loops.objective import Counts, New, ObjectiveConfig, Part, Weights, part_loss
 from stages.loops.rollouts import Rollouts
 from stages.models import policy as policy_model
-from stages.models.batch import Batch
+from stages.models.batch import Batch, micro_batches
 from stages.models.device import ComputeConfig
+
+Grid = Float[Tensor, "completion longest"]
+"""Laid out as `Rollouts.mask()`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Minibatch:
+    """The completions of one optimizer step."""
+
+    batches: list[Batch]
+    """Of the completions that have a gradient."""
+    counts: Counts
+    """Of all that the step is a mean over, those without a gradient included."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Experience:
+    """One rollout batch, all of it frozen."""
+
+    rollouts: Rollouts
+    rewards: Float[Tensor, " batch"]
+    correct: list[bool]
+    minibatches: list[Minibatch]
+    advantages: Grid
+    """Of the tokens that are learned from; 0 elsewhere."""
+    ref_logprobs: Grid | None
+    """None: without a reference."""
+    metrics: dict[str, int | float]
+    values: Grid | None = None
+    """With a value model, what it foresaw before each token; and what it learns to foresee."""
+    returns: Grid | None = None
+
+
+def partition(num_prompts: int, num_minibatches: int, seed: int) -> list[list[int]]:
+    """Prompt numbers of each mini-batch, shuffled; a prompt's completions stay together."""
+    order = np.random.default_rng(seed).permutation(num_prompts)
+    return [part.tolist() for part in np.array_split(order, num_minibatches)]
+
+
+def split(
+    drawn: Rollouts,
+    *,
+    used: Bool[Tensor, " batch"],
+    learned: Bool[Tensor, " batch"],
+    computed: Bool[Tensor, " batch"],
+    parts: Sequence[Sequence[int]],
+    max_length: int,
+    compute: ComputeConfig,
+    pad_id: int,
+    device: torch.device,
+) -> list[Minibatch]:
+    """One mini-batch for each list of prompt numbers in `parts`.
+
+    Args:
+        drawn: all completions of the rollout batch.
+        used: which of them the step is a mean over.
+        learned: of those, the ones whose tokens count.
+        computed: of those, the ones with a gradient: only these reach the model.
+        parts: see `partition`.
+        max_length: longest completion that could have been sampled.
+        compute, pad_id, device: see `micro_batches`.
+    """
+    lengths, prompt_of = drawn.mask().sum(1), torch.tensor(drawn.groups)
+    minibatches = []
+    for numbers in parts:
+        inside = torch.isin(prompt_of, torch.tensor(numbers, dtype=torch.long))
+        groups = rollout_batch.batch_groups(drawn, inside & computed, compute.row_tokens)
+        counts = Counts(
+            num_tokens=int(lengths[inside & learned].sum()),
+            num_sequences=int((inside & used).sum()),
+            max_length=max_length,
+        )
+        batches = list(micro_batches(groups, compute, pad_id, device))
+        minibatches.append(Minibatch(batches=batches, counts=counts))
+    return minibatches
+
+
+def make_parts(
+    policy: PreTrainedModel, gathered: Experience, *, temperature: float, reuse: bool
+) -> list[list[Part]]:
+    """The micro-batches of each mini-batch.
+
+    Old log-probs are those of the very micro-batches trained on, in eval mode, so that the
+    first ratio is exactly 1. Without `reuse` (one update in all) they are the new ones.
+    """
+    right = torch.tensor(gathered.correct)
+    grids = {
+        "advantages": gathered.advantages,
+        "sampler_logprobs": gathered.rollouts.sampler_logprobs(),
+        "ref_logprobs": gathered.ref_logprobs,
+        "old_values": gathered.values,
+        "returns": gathered.returns,
+    }
+
+    def part(batch: Batch, old_logprobs: Grid | None) -> Part:
+        device, width = batch.mask.device, batch.mask.shape[1]
+        rows = {
+            name: grid[batch.indices, :width].to(device)
+            for name, grid in grids.items()
+            if grid is not None
+        }
+        correct = right[batch.indices].to(device)
+        return Part(batch=batch, old_logprobs=old_logprobs, correct=correct, **rows)
+
+    return [
+        [
+            part(batch, old)
+            for batch, old in zip(
+                minibatch.batches,
+                frozen_logprobs(policy, minibatch.batches, temperature=temperature)
+                if reuse
+                else [None] * len(minibatch.batches),
+                strict=True,
+            )
+        ]
+        for minibatch in gathered.minibatches
+    ]
 
 
 def accumulate(
@@ -66,59 +185,31 @@ def _forward(
     config: ObjectiveConfig,
     temperature: float,
 ) -> New:
-    states = policy_model.states(policy, batch)
+    states, full_kl = policy_model.states(policy, batch), None
+    entropic = config.entropy_coef > 0
     logprobs, entropies = policy_model.state_logprobs(
-        policy,
-        states,
-        batch,
-        temperature=temperature,
-        entropy_gradient=config.entropy_coef > 0,
+        policy, states, batch, temperature=temperature, entropy_gradient=entropic
     )
-    full_kl = None
     if isinstance(config.kl, FullKlInLoss):
         assert reference is not None
         full_kl = policy_model.state_kl(policy, states, reference, batch, temperature=temperature)
     return New(logprobs=logprobs, entropies=entropies, full_kl=full_kl)
 
 
-def passes(
-    parts: Sequence[Sequence[Part]],
-    drawn: Rollouts,
-    compute: ComputeConfig,
-    objective: ObjectiveConfig,
-    *,
-    num_epochs: int,
-    learns: bool = True,
-    reuse: bool,
-    has_reference: bool = True,
-    has_value: bool = False,
-) -> dict[str, int]:
-    """Passes of policy, reference and value model over judged completions (see `work`).
+def from_old(
+    policy: PreTrainedModel, minibatches: Sequence[Sequence[Part]], *, temperature: float
+) -> float:
+    """KL(old || policy) a token, after the last update, on the tokens learned from.
 
-    Args:
-        parts: of each mini-batch, its micro-batches.
-        drawn: all completions; the reference reads every one of them.
-        compute: says which completions share a prompt.
-        objective: says whether the policy is read once more, for its divergence from the old one,
-            and the reference beside it, for the exact divergence.
-        num_epochs: passes over the mini-batches.
-        learns: False while only the value model does.
-        reuse: the old log-probs were computed by a pass of their own.
-        has_reference: there is one.
-        has_value: there is a value model, which reads and learns from all of `parts`.
+    Estimated without bias under the old policy, which drew them: exp(d) - 1 - d with
+    d = log policy - log old. The coefficient `old_kl` follows it (Schulman et al. 2017,
+    section 4, measure it after the updates too). One forward pass more.
     """
-    batches = [part.batch for minibatch in parts for part in minibatch]
-    num_frozen = int(reuse) + int(learns and objective.old_kl is not None)
-    found = work.of_batches("policy", "read", batches, times=num_frozen)
-    found |= work.of_batches("policy", "trained", batches, times=num_epochs * learns)
-    if has_value:
-        found |= work.of_batches("value", "read", batches, logits=False)
-        found |= work.of_batches("value", "trained", batches, times=num_epochs, logits=False)
-    if has_reference:
-        positions = rollout_batch.num_positions(drawn, compute.row_tokens)
-        outputs = sum(len(sample.token_ids) for sample in drawn.samples)
-        if learns and isinstance(objective.kl, FullKlInLoss):
-            positions += num_epochs * sum(batch.num_tokens for batch in batches)
-            outputs += num_epochs * sum(int(batch.mask.sum()) for batch in batches)
-        found |= work.passed("reference", "read", positions=positions, outputs=outputs)
-    return found
+    parts = [part for minibatch in minibatches for part in minibatch]
+    news = frozen_logprobs(policy, [part.batch for part in parts], temperature=temperature)
+    total, num_tokens = 0.0, 0
+    for part, new in zip(parts, news, strict=True):
+        assert part.old_logprobs is not None, "the old log-probs were not kept"
+        total += masked_sum(kl.k3(part.old_logprobs, new), part.batch.mask).item()
+        num_tokens += int(part.batch.mask.sum())
+    return total / max(1, num_tokens)

@@ -2,25 +2,91 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Float
+from pydantic import Field
 from torch import Tensor, nn
 
 from stages.algorithms.aggregation import masked_mean, masked_whiten
-from stages.algorithms.token_advantages import gae
+from stages.algorithms.token_advantages import gae, length_adaptive_lambda
+from stages.choice import Choice, OneOf
 from stages.loops import divergence, rl_loop
 from stages.loops import rollouts as rollout_batch
-from stages.loops.critic import Critic, ValuePart
+from stages.loops.advantages import token_rewards
+from stages.loops.critic import Critic, ValueConfig
 from stages.loops.epochs import Schedule
-from stages.loops.minibatches import Minibatch, partition, rows_of, split
-from stages.loops.ppo_preset import PpoConfig, PpoPreset, check
-from stages.loops.rl_loop import Experience
+from stages.loops.policy_gradient import Experience, Minibatch, partition, split
+from stages.loops.rl_loop import RlConfig, RlPreset
 from stages.loops.rollouts import Actor, Task
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models import scalar_head
 from stages.models.device import ComputeConfig
+from stages.optim import OptimConfig
+from stages.rewards.reward_file import RewardFile
 from stages.seeding import derive
+
+Grid = Float[Tensor, "batch token"]
+
+
+def fixed(*, value: float) -> float:
+    """One lambda for every completion. 1: return minus value; 0: the one-step residual."""
+    return value
+
+
+Lambda = Annotated[
+    Choice,
+    OneOf(
+        {"fixed": fixed, "length_adaptive": length_adaptive_lambda},
+        given=("lengths",),
+        bounds={"value": Field(ge=0, le=1), "alpha": Field(gt=0)},
+        number="fixed",
+    ),
+]
+"""Lambda of generalised advantage estimation: a number, or longer for longer completions."""
+
+
+class PpoConfig(RlConfig):
+    """Sizes and rates, the same for every preset."""
+
+    samples_per_prompt: int = Field(gt=0)
+    """Completions of each prompt; 1 in the paper, more share the reading of the prompt."""
+    value_optim: OptimConfig
+
+
+class PpoPreset(RlPreset):
+    """Whose variant it is."""
+
+    gamma: float = Field(gt=0, le=1)
+    """Discount per token."""
+    lam: Lambda
+    """For the policy's advantages."""
+    value_lam: float = Field(ge=0, le=1)
+    """Lambda of the returns that the value model learns; VAPO: 1."""
+    whiten_eps: float | None = Field(gt=0)
+    """Added to the variance when advantages are whitened over the batch; null: they are not."""
+    value: ValueConfig
+
+
+def check_reward(config: PpoConfig, preset: PpoPreset, reward: RewardFile) -> None:
+    """Refuse a reward that the preset makes nothing of."""
+    parts = reward.composition
+    parts.check_lengths(config.max_new_tokens)
+    parts.check_group_size(config.samples_per_prompt, "samples_per_prompt")
+    if parts.combine.kind == "normalise":
+        raise ValueError("the value model is PPO's baseline: its reward needs combine: {kind: sum}")
+    if "group" in parts.compares() and config.samples_per_prompt == 1:
+        raise ValueError(
+            "samples_per_prompt is 1; a component with normalise group compares the completions of "
+            "a prompt with each other: at least 2, or normalise batch"
+        )
+    if preset.value.init == "reward_model" and reward.model != "reward":
+        raise ValueError(
+            f"value.init is reward_model: expected a reward whose model scores completions, found "
+            f"one of kind {reward.kind} whose model is {reward.model}. Take a preset with "
+            f"value.init policy, such as ppo_process, or another reward."
+        )
 
 
 def train(
@@ -41,7 +107,7 @@ def train(
     Raises:
         ValueError: more mini-batches than prompts; no reference; or see `rl_loop.train`.
     """
-    check(config, preset)
+    rl_loop.check(config, preset)
     if actor.reference is None:
         raise ValueError("PPO measures the divergence from a reference: give one")
     collect = partial(gather, actor, value, task, config, preset, compute, seed)
@@ -69,8 +135,7 @@ def gather(
         A    = GAE(r, V; gamma, lam), whitened over the tokens learned from
         R    = V + GAE(r, V; gamma, value_lam)
 
-    k_t is the estimate of the divergence where it is part of the reward. The micro-batches
-    made here are those trained on, so the first ratio is exactly 1.
+    k_t is the estimate of the divergence where it is part of the reward.
     """
     assert actor.reference is not None
     drawn = rollout_batch.collect(
@@ -104,16 +169,15 @@ def gather(
         device=actor.policy.device,
     )
     values = _values(value, minibatches, mask)
-    token_rewards = -divergence.penalties(preset.kl, kl_coef, drawn, ref_logprobs)
+    penalties = divergence.penalties(preset.kl, kl_coef, drawn, ref_logprobs)
+    paid = token_rewards(end_rewards, judged.step_rewards, penalties, mask)
     rewards = end_rewards
     if judged.step_rewards is not None:
         rewards = end_rewards + judged.step_rewards.sum(1)
-        token_rewards += judged.step_rewards
-    token_rewards.scatter_add_(1, mask.sum(1, keepdim=True) - 1, end_rewards[:, None])
     mask = mask & learned[:, None]
     gamma, lam = preset.gamma, preset.lam(lengths=mask.sum(1))
-    advantages, _ = gae(token_rewards, values, mask, gamma=gamma, lam=lam)
-    _, returns = gae(token_rewards, values, mask, gamma=gamma, lam=preset.value_lam)
+    advantages, _ = gae(paid, values, mask, gamma=gamma, lam=lam)
+    _, returns = gae(paid, values, mask, gamma=gamma, lam=preset.value_lam)
     if preset.whiten_eps is not None:
         advantages = masked_whiten(advantages, mask, eps=preset.whiten_eps)
     return Experience(
@@ -123,17 +187,8 @@ def gather(
         minibatches=minibatches,
         advantages=advantages,
         ref_logprobs=ref_logprobs,
-        value_parts=[
-            [
-                ValuePart(
-                    batch=batch,
-                    old_values=rows_of(values, batch),
-                    returns=rows_of(returns, batch),
-                )
-                for batch in minibatch.batches
-            ]
-            for minibatch in minibatches
-        ],
+        values=values,
+        returns=returns,
         metrics={
             **rollout_batch.statistics(drawn, rewards, correct, judged),
             **divergence.from_reference(drawn, ref_logprobs),
@@ -144,24 +199,19 @@ def gather(
 
 def _values(
     value: nn.Module, minibatches: Sequence[Minibatch], mask: Bool[Tensor, "batch token"]
-) -> Float[Tensor, "batch token"]:
+) -> Grid:
     """The value before each token, in eval mode; 0 where nothing is computed."""
     was_training = value.training
     value.eval()
     grid = torch.zeros(mask.shape)
-    for minibatch in minibatches:
-        for batch in minibatch.batches:
-            found = scalar_head.values(value, batch).cpu()
-            grid[batch.indices, : found.shape[1]] = found
+    for batch in (batch for minibatch in minibatches for batch in minibatch.batches):
+        found = scalar_head.values(value, batch).cpu()
+        grid[batch.indices, : found.shape[1]] = found
     value.train(was_training)
     return grid
 
 
-def explained_variance(
-    returns: Float[Tensor, "batch token"],
-    values: Float[Tensor, "batch token"],
-    mask: Bool[Tensor, "batch token"],
-) -> float:
+def explained_variance(returns: Grid, values: Grid, mask: Bool[Tensor, "batch token"]) -> float:
     """1 - Var(return - V) / Var(return): 1 for a perfect value model, 0 for a constant one.
 
     0 where the returns do not vary: there is nothing to explain.

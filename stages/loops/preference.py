@@ -12,39 +12,38 @@ from transformers import PreTrainedModel
 from stages.algorithms.losses import preference_losses, reference_free_losses
 from stages.choice import Choice, OneOf
 from stages.loops import work
-from stages.loops.checkpoints import Kept
+from stages.loops.epochs import EpochsConfig
 from stages.loops.ref_logprobs import sequence_logprobs
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models.batch import Batch, Group, micro_batches
 from stages.models.device import ComputeConfig
-from stages.optim import OptimConfig, adamw, update
+from stages.optim import adamw, update
 from stages.params import Params
 from stages.records.preferences import Preference
 
 
 class PairLogprobs(NamedTuple):
-    """Log-probabilities of both completions of some pairs, summed over their tokens."""
+    """Log-probabilities of both completions of some pairs, summed over their tokens.
+
+    `ref`: of the frozen reference; else of the policy, with gradient. Lengths are in tokens, the
+    end-of-sequence token included.
+    """
 
     chosen_logprobs: Float[Tensor, " pair"]
-    """Of the policy, with gradient."""
     rejected_logprobs: Float[Tensor, " pair"]
     chosen_ref_logprobs: Float[Tensor, " pair"]
-    """Of the frozen reference."""
     rejected_ref_logprobs: Float[Tensor, " pair"]
     chosen_lengths: Int[Tensor, " pair"]
-    """Tokens of the completion, the end-of-sequence token included."""
     rejected_lengths: Int[Tensor, " pair"]
 
     def turned(self) -> "PairLogprobs":
         """The other way round."""
-        chosen, rejected, chosen_ref, rejected_ref, chosen_lengths, rejected_lengths = self
-        return PairLogprobs(
-            rejected, chosen, rejected_ref, chosen_ref, rejected_lengths, chosen_lengths
-        )
+        return PairLogprobs(*(self[field] for field in (1, 0, 3, 2, 5, 4)))
 
 
 PairLosses = tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]
 """Losses and margins."""
+GIVEN_TO_KTO = ("logprobs", "ref_logprobs", "desirable", "reference_point")
 KTO = "kto"
 """The kind that learns from single completions, each desirable or not: loops/kto."""
 PreferenceLoss = Annotated[
@@ -61,35 +60,21 @@ PreferenceLoss = Annotated[
             "cpo": reference_free_losses.cpo_loss,
             KTO: preference_losses.kto_loss,
         },
-        given=(
-            *PairLogprobs._fields,
-            "logprobs",
-            "ref_logprobs",
-            "desirable",
-            "reference_point",
-        ),
+        given=[*PairLogprobs._fields, *GIVEN_TO_KTO],
         bounds={
-            "beta": Field(gt=0),
-            "label_smoothing": Field(ge=0, lt=0.5),
-            "flip_rate": Field(ge=0, lt=0.5),
-            "gamma": Field(ge=0),
-            "lam": Field(ge=0),
-            "alpha": Field(ge=0),
-            "desirable_weight": Field(gt=0),
-            "undesirable_weight": Field(gt=0),
+            **dict.fromkeys(("beta", "desirable_weight", "undesirable_weight"), Field(gt=0)),
+            **dict.fromkeys(("label_smoothing", "flip_rate"), Field(ge=0, lt=0.5)),
+            **dict.fromkeys(("gamma", "lam", "alpha"), Field(ge=0)),
         },
     ),
 ]
 
 
-class PreferenceConfig(Kept):
-    """How long and how fast preferences are learned, whatever the loss."""
+class PreferenceConfig(EpochsConfig):
+    """The same for every loss. A row is a pair; of KTO, a single completion."""
 
-    num_epochs: int = Field(gt=0)
-    """Passes over the pairs (of KTO, over the single completions)."""
-    batch_size: int = Field(gt=0)
-    """Pairs (of KTO, single completions) in an optimizer step."""
-    optim: OptimConfig
+    num_checkpoints: int = Field(ge=0)
+    """Policies kept along the way, evenly spaced, each as large as the policy; 0: none."""
 
 
 class PreferencePreset(Params):
@@ -130,10 +115,7 @@ def train(
         num_tokens = num_positions = 0
         for batch in micro_batches(pair_groups(pairs, chosen), compute, pad_id, model.device):
             logprobs = pair_logprobs(model, batch, ref_logprobs)
-            labels = [pairs[i // 2].probability for i in batch.indices[::2]]
-            losses, margins = expected_loss(
-                loss, logprobs, torch.tensor(labels, device=model.device)
-            )
+            losses, margins = expected_loss(loss, logprobs, pair_labels(pairs, batch))
             (losses.sum() / len(chosen)).backward()
             for name, values in {
                 "loss/preference": losses,
@@ -147,10 +129,12 @@ def train(
                 sums[name] = sums.get(name, 0.0) + values.detach().sum().item()
             num_tokens += int(batch.mask.sum())
             num_positions += batch.num_tokens
-        metrics = {name: value / len(chosen) for name, value in sums.items()}
-        metrics["tokens/trained"] = num_tokens
-        metrics |= work.passed("policy", "trained", positions=num_positions, outputs=num_tokens)
-        metrics.update(update(optimizer, config.optim, index, len(schedule)))
+        metrics = {
+            **{name: value / len(chosen) for name, value in sums.items()},
+            "tokens/trained": num_tokens,
+            **work.passed("policy", "trained", positions=num_positions, outputs=num_tokens),
+            **update(optimizer, config.optim, index, len(schedule)),
+        }
         yield Step(index=index, metrics=metrics)
 
 
@@ -164,6 +148,12 @@ def pair_groups(pairs: Sequence[Preference], numbers: Sequence[int]) -> list[Gro
         )
         for i in numbers
     ]
+
+
+def pair_labels(pairs: Sequence[Preference], batch: Batch) -> Float[Tensor, " pair"]:
+    """P(chosen is better) of the batch's pairs, on its device."""
+    labels = [pairs[i // 2].probability for i in batch.indices[::2]]
+    return torch.tensor(labels, device=batch.mask.device)
 
 
 def pair_logprobs(
@@ -185,14 +175,9 @@ def expected_loss(
 
         p loss(chosen, rejected) + (1 - p) loss(rejected, chosen)
 
-    With DPO's loss this is conservative DPO with a label smoothing of its own, 1 - p, for each
-    pair (Mitchell, "A note on DPO with noisy preferences", 2023). A sure pair, p = 1, has
-    exactly the loss and the margin of `loss`.
-
-    Args:
-        loss: of sure pairs.
-        pairs: log-probabilities; they get the gradient.
-        probabilities: p, that `chosen` is the better one.
+    `probabilities`: p, that `chosen` is the better one. With DPO's loss this is conservative DPO
+    with a label smoothing of its own, 1 - p, for each pair (Mitchell, "A note on DPO with noisy
+    preferences", 2023). A sure pair, p = 1, has exactly the loss and the margin of `loss`.
     """
     losses, margins = loss(**pairs._asdict())
     if bool((probabilities == 1).all()):

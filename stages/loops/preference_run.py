@@ -7,15 +7,13 @@ Razin et al., "Unintentional Unalignment: Likelihood Displacement in Direct Pref
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import PreTrainedModel
 
-from stages.loops import epochs, kto, preference, ref_logprobs
-from stages.loops.kto import judged_rows
+from stages.loops import epochs, kto, preference, ref_logprobs, work
 from stages.loops.preference import KTO, PreferenceConfig, PreferencePreset
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models.device import ComputeConfig
 from stages.records.preferences import Preference
 
@@ -32,8 +30,7 @@ LEAST_FALL = 0.1
 LATE_SHARE = 0.1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Learning:
+class Learning(NamedTuple):
     """A run of preference learning, its reference's log-probs computed, no step taken yet."""
 
     num_steps: int
@@ -51,19 +48,10 @@ def learn(
     seed: int,
     pad_id: int,
 ) -> Learning:
-    """The steps; `model`, which at its start is the reference, is changed in place by them.
-
-    Args:
-        model: the policy.
-        pairs: what is learned from.
-        preset: the method.
-        config: sizes and rates.
-        compute, pad_id: see `micro_batches`.
-        seed: of the order.
-    """
+    """The steps, in an order by `seed`; `model`, at its start the reference, is changed by them."""
     loss = preset.loss
     if loss.kind == KTO:
-        rows = judged_rows(pairs)
+        rows = kto.judged_rows(pairs)
         wanted = ref_logprobs.of_judged(rows)
         lengths = [len(row.completion_ids) for row in rows]
         schedule = _schedule(lengths, config, preset.token_budget, seed)
@@ -75,11 +63,7 @@ def learn(
         schedule = _schedule(lengths, config, preset.token_budget, seed)
         ref = ref_logprobs.compute(model, wanted, compute, pad_id).view(-1, 2)
         steps = preference.train(model, pairs, ref, schedule, loss, config, compute, pad_id)
-    return Learning(
-        num_steps=len(schedule),
-        steps=steps,
-        reference_work=ref_logprobs.passes(wanted, compute),
-    )
+    return Learning(len(schedule), steps, ref_logprobs.passes(wanted, compute))
 
 
 def _schedule(
@@ -91,18 +75,18 @@ def _schedule(
 
 
 def summarise(history: Sequence[Mapping[str, int | float]]) -> dict[str, Any]:
-    """The numbers of `metrics.json`; `final` ones are means over the last tenth of the steps.
+    """The numbers of `metrics.json`, from the metrics of every step.
 
-    Args:
-        history: the metrics of every step of `preference.train` or `kto.train`.
+    `final` ones are means over the last tenth of the steps. Log-ratios are measured from the
+    reference, where training starts, so at 0 nothing has changed.
     """
+    ends = [late_mean(history, f"log_ratios/{side}") for side in ("chosen", "rejected")]
     return {
-        "generated_tokens": 0,
-        "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
+        **work.tokens(history),
         "final_margin_accuracy": late_mean(history, "margin/accuracy"),
-        "final_chosen_log_ratio": late_mean(history, "log_ratios/chosen"),
-        "final_rejected_log_ratio": late_mean(history, "log_ratios/rejected"),
-        "both_logprobs_fell": both_fell(history),
+        "final_chosen_log_ratio": ends[0],
+        "final_rejected_log_ratio": ends[1],
+        "both_logprobs_fell": all(end is not None and end <= -LEAST_FALL for end in ends),
     }
 
 
@@ -111,16 +95,3 @@ def late_mean(history: Sequence[Mapping[str, float]], name: str) -> float | None
     values = [metrics[name] for metrics in history if name in metrics]
     late = values[-max(1, round(LATE_SHARE * len(values))) :]
     return sum(late) / len(late) if late else None
-
-
-def both_fell(history: Sequence[Mapping[str, float]]) -> bool:
-    """Whether both log-ratios are at least `LEAST_FALL` below 0 in the last tenth of the steps.
-
-    A log-ratio is measured from the reference, where training starts, so at 0 nothing has
-    changed.
-
-    Args:
-        history: the metrics of every step, with `log_ratios/chosen` and `log_ratios/rejected`.
-    """
-    ends = [late_mean(history, f"log_ratios/{side}") for side in ("chosen", "rejected")]
-    return all(end is not None and end <= -LEAST_FALL for end in ends)

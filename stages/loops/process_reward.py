@@ -1,7 +1,8 @@
 """Training a process reward model on labelled steps."""
 
+import math
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float
@@ -10,34 +11,86 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses.reward_and_value_losses import balanced_weights, soft_step_label_loss
-from stages.loops import epochs, step_targets, work
-from stages.loops.step import Step
-from stages.loops.step_targets import Targets
+from stages.loops import epochs, work
+from stages.loops.epochs import EpochsConfig
+from stages.loops.work import Step
 from stages.models import process_head
 from stages.models.batch import Batch, micro_batches
 from stages.models.device import ComputeConfig
-from stages.optim import OptimConfig, adamw, update
+from stages.models.process_head import Solution
+from stages.optim import adamw, update
 from stages.params import Params
 from stages.records.steps import StepLabels
 
 Goals = Sequence[Sequence[float | None]]
-"""Of each solution, the target of each step."""
+"""Of each solution, the target of each step; None: none."""
 
 
-class ProcessRewardConfig(Params):
-    """The process reward model's loop."""
+class HardTargets(Params):
+    """1 where the label is above the threshold, else 0."""
+
+    kind: Literal["hard"]
+    threshold: float = Field(ge=0, lt=1)
+    """0: right as soon as one continuation was (Wang et al., "Math-Shepherd" (2024), eq. 3)."""
+
+    def of(self, label: float) -> float:
+        """The target of a label."""
+        return float(label > self.threshold)
+
+
+class SoftTargets(Params):
+    """The label itself: the share of continuations that were right (Wang et al. 2024, eq. 4)."""
+
+    kind: Literal["soft"]
+
+    def of(self, label: float) -> float:
+        """The target of a label: never cut to 0 or 1."""
+        return label
+
+
+Targets = Annotated[HardTargets | SoftTargets, Field(discriminator="kind")]
+
+
+class ProcessRewardConfig(EpochsConfig):
+    """The process reward model's loop. A row is a problem with all its solutions, read once."""
 
     targets: Targets
     class_balance: Literal["none", "balanced"]
     """`balanced`: right and wrong steps weigh the same in total; the scores are then no longer
     the probability that a step is right, but 1/2 is a better threshold where one is rare."""
     up_to_first_error: bool
-    """Learn nothing from the steps after a solution's first error (Lightman et al. 2023)."""
-    num_epochs: int = Field(gt=0)
-    """Passes over the solutions."""
-    batch_size: int = Field(gt=0)
-    """Problems in an optimizer step, each with all its solutions: they share its reading."""
-    optim: OptimConfig
+    """Learn nothing from the steps after the first whose target is below 1/2 (Lightman et al.,
+    "Let's Verify Step by Step" (2023), section 2.4)."""
+
+
+def check(row: StepLabels) -> None:
+    """Refuse labels that are not one a step, or not in [0, 1]."""
+    where = f"solution {row.index} of problem {row.id} ({row.source})"
+    if not len(row.steps) == len(row.step_ids) == len(row.labels):
+        raise ValueError(
+            f"{where}: expected one text, one list of tokens and one label for each step, found "
+            f"{len(row.steps)}, {len(row.step_ids)} and {len(row.labels)}: rerun what wrote it"
+        )
+    for label in row.labels:
+        if label is not None and not (math.isfinite(label) and 0 <= label <= 1):
+            raise ValueError(
+                f"{where}: expected labels from 0 to 1 or null, found {label}: map the source's "
+                f"scale (such as -1, 0, 1) to the probability that the step is right"
+            )
+
+
+def targets(row: StepLabels, kind: Targets, *, up_to_first_error: bool) -> list[float | None]:
+    """The target of each step of a solution; see `ProcessRewardConfig`."""
+    check(row)
+    found = [None if label is None else kind.of(label) for label in row.labels]
+    wrong = (i for i, target in enumerate(found) if target is not None and target < 0.5)
+    end = next(wrong, len(found)) + 1 if up_to_first_error else len(found)
+    return [*found[:end], *[None] * (len(found) - end)]
+
+
+def solutions(rows: Sequence[StepLabels]) -> list[Solution]:
+    """The rows as the model reads them."""
+    return [Solution(prompt_ids=row.prompt_ids, steps=row.step_ids) for row in rows]
 
 
 def schedule(rows: Sequence[StepLabels], config: ProcessRewardConfig, seed: int) -> list[list[int]]:
@@ -62,23 +115,21 @@ def train(
 
         loss = mean over the labelled steps of the optimizer step of  soft_step_label_loss
 
-    A hard target is the soft one 0 or 1. The mean is over all labelled steps of the optimizer
-    step, so no split into micro-batches changes it.
+    A hard target is the soft one 0 or 1.
 
     Raises:
         ValueError: labels that do not fit their steps, a solution longer than the model, or an
             optimizer step without any label.
     """
     goals = [
-        step_targets.targets(row, config.targets, up_to_first_error=config.up_to_first_error)
-        for row in rows
+        targets(row, config.targets, up_to_first_error=config.up_to_first_error) for row in rows
     ]
     weights = (1.0, 1.0)
     if config.class_balance == "balanced":
         weights = balanced_weights(_labelled(goals, range(len(goals))))
-    solutions = step_targets.solutions(rows)
+    read = solutions(rows)
     # A solution that does not fit is refused before anything is learned.
-    process_head.groups(solutions, range(len(rows)), model, compute.row_tokens)
+    process_head.groups(read, range(len(rows)), model, compute.row_tokens)
     model.train()
     optimizer = adamw(model, config.optim)
     for index, chosen in enumerate(schedule):
@@ -91,10 +142,10 @@ def train(
             )
         # The others would only be read.
         used = [i for i in chosen if any(target is not None for target in goals[i])]
-        parts = process_head.groups(solutions, used, model, compute.row_tokens)
+        parts = process_head.groups(read, used, model, compute.row_tokens)
         loss_sum, num_right, num_tokens, num_positions = 0.0, 0, 0, 0
         for batch in micro_batches(parts, compute, pad_id, model.device):
-            logits = process_head.step_logits(model, batch, _labelled_ends(solutions, goals, batch))
+            logits = process_head.step_logits(model, batch, _labelled_ends(read, goals, batch))
             wanted = _labelled(goals, batch.indices).to(logits.device)
             losses = soft_step_label_loss(logits, wanted, weights=weights)
             (losses.sum() / num_labels).backward()
@@ -118,17 +169,9 @@ def _labelled(goals: Goals, numbers: Sequence[int]) -> Float[Tensor, " step"]:
     return torch.tensor([t for i in numbers for t in goals[i] if t is not None]).float()
 
 
-def _labelled_ends(
-    solutions: Sequence[process_head.Solution], goals: Goals, batch: Batch
-) -> list[list[int]]:
+def _labelled_ends(read: Sequence[Solution], goals: Goals, batch: Batch) -> list[list[int]]:
     """Where the labelled steps of the batch's solutions end, in their order."""
-    return [
-        [
-            end
-            for end, target in zip(
-                process_head.step_ends(solutions[i].steps), goals[i], strict=True
-            )
-            if target is not None
-        ]
-        for i in batch.indices
+    ends = [
+        zip(process_head.step_ends(read[i].steps), goals[i], strict=True) for i in batch.indices
     ]
+    return [[end for end, target in own if target is not None] for own in ends]

@@ -1,7 +1,6 @@
 """How well a process reward model judges the steps of solutions that it has not seen."""
 
 from collections.abc import Sequence
-from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +10,8 @@ from stages.algorithms.statistics.score_quality import (
     balanced_accuracy,
     negative_log_likelihood,
 )
-from stages.loops import step_targets
-from stages.loops.step_targets import Targets
+from stages.loops import process_reward
+from stages.loops.process_reward import Targets
 from stages.records.steps import StepLabels
 
 THRESHOLD = 0.5
@@ -25,7 +24,6 @@ class Judgement(NamedTuple):
     score: float
     label: float
     """The target that the score is the probability of."""
-    is_right: bool
 
 
 def summary(
@@ -41,26 +39,29 @@ def summary(
         ValueError: a row whose labels do not fit its steps.
     """
     for row in rows:
-        step_targets.check(row)
-    has_labels = [any(label is not None for label in row.labels) for row in rows]
-    rows, scores = list(compress(rows, has_labels)), list(compress(scores, has_labels))
-    labels = [
-        Judgement(row.id, score, kind.of(label), kind.of(label) >= THRESHOLD)
+        process_reward.check(row)
+    found = [
+        (row, own)
         for row, own in zip(rows, scores, strict=True)
+        if any(label is not None for label in row.labels)
+    ]
+    labels = [
+        Judgement(row.id, score, kind.of(label))
+        for row, own in found
         for score, label in zip(own, row.labels, strict=True)
         if label is not None
     ]
     truth = [
-        Judgement(row.id, score, float(right), right)
-        for row, own in zip(rows, scores, strict=True)
+        Judgement(row.id, score, float(right))
+        for row, own in found
         if row.true_labels is not None
         for score, right in zip(own, row.true_labels, strict=True)
     ]
     return {
-        "solutions": len(rows),
+        "solutions": len(found),
         "labels": agreement(labels),
         "truth": agreement(truth),
-        "lowest_is_last": lowest_is_last(scores),
+        "lowest_is_last": lowest_is_last([own for _, own in found]),
     }
 
 
@@ -69,13 +70,13 @@ def agreement(steps: Sequence[Judgement]) -> dict[str, float | int | None]:
 
     `auroc` is over all steps, as one threshold sees them; `auroc_within_problem` the mean over
     the problems that have right and wrong steps, which no difference in difficulty can raise.
-    None: there are no steps, or only right or only wrong ones.
+    None: there are only right or only wrong steps.
     """
+    if not steps:
+        return {"steps": 0}
     scores = np.array([step.score for step in steps])
     labels = np.array([step.label for step in steps])
-    is_right = np.array([step.is_right for step in steps], dtype=bool)
-    if not len(steps):
-        return {"steps": 0}
+    is_right = labels >= THRESHOLD
     of_problem: dict[str, list[int]] = {}
     for number, step in enumerate(steps):
         of_problem.setdefault(step.problem, []).append(number)

@@ -20,10 +20,52 @@ Wanted = Sequence[tuple[str, list[int], list[int]]]
 """Completions: the problem's id, its prompt's token ids, and those of the completion."""
 
 
-def sequence_logprobs(model: PreTrainedModel, batch: Batch) -> Float[Tensor, " batch"]:
-    """log p of each whole completion."""
-    logprobs, _ = completion_logprobs(model, batch, temperature=1.0)
-    return logprobs.sum(1)
+def of_pairs(pairs: Iterable[Preference]) -> Wanted:
+    """Of every pair the chosen completion, then the rejected one."""
+    return [
+        (pair.id, pair.prompt_ids, ids)
+        for pair in pairs
+        for ids in (pair.chosen_ids, pair.rejected_ids)
+    ]
+
+
+def of_judged(rows: Iterable[Judged]) -> Wanted:
+    """Of every row its completion."""
+    return [(row.id, row.prompt_ids, row.completion_ids) for row in rows]
+
+
+def compute(
+    model: PreTrainedModel, wanted: Wanted, config: ComputeConfig, pad_id: int
+) -> Float[Tensor, " wanted"]:
+    """log p of each completion; one that is wanted several times is read once."""
+    groups, numbers = problem_groups(wanted, config.row_tokens)
+    return frozen_sums(model, groups, config, pad_id)[numbers]
+
+
+def passes(wanted: Wanted, config: ComputeConfig) -> dict[str, int]:
+    """The passes of `compute` by the policy as it starts, as metrics (see `work`)."""
+    return frozen_work("policy", problem_groups(wanted, config.row_tokens)[0])
+
+
+def problem_groups(wanted: Wanted, row_tokens: int) -> tuple[list[Group], list[int]]:
+    """The distinct completions of each problem, numbered, in groups that fit a row.
+
+    Also returns the number of each wanted one.
+    """
+    problems: dict[str, tuple[list[int], dict[tuple[int, ...], int]]] = {}
+    for name, prompt_ids, ids in wanted:
+        _, places = problems.setdefault(name, (prompt_ids, {}))
+        places.setdefault(tuple(ids), len(places))
+    groups: list[Group] = []
+    first: dict[str, int] = {}
+    start = 0
+    for name, (prompt_ids, places) in problems.items():
+        first[name] = start
+        numbers = range(start, start + len(places))
+        group = Group(prompt_ids=prompt_ids, completions=[*map(list, places)], indices=numbers)
+        groups += split_group(group, row_tokens)
+        start += len(places)
+    return groups, [first[name] + problems[name][1][tuple(ids)] for name, _, ids in wanted]
 
 
 @torch.no_grad()
@@ -45,59 +87,11 @@ def frozen_sums(
 
 def frozen_work(model: str, groups: Sequence[Group]) -> dict[str, int]:
     """The passes of `frozen_sums` over groups that fit their rows, as metrics (see `work`)."""
-    return work.passed(
-        model,
-        "read",
-        positions=sum(group.length() for group in groups),
-        outputs=sum(len(ids) for group in groups for ids in group.completions),
-    )
+    positions = sum(group.length() for group in groups)
+    outputs = sum(len(ids) for group in groups for ids in group.completions)
+    return work.passed(model, "read", positions=positions, outputs=outputs)
 
 
-def of_pairs(pairs: Iterable[Preference]) -> Wanted:
-    """Of every pair the chosen completion, then the rejected one."""
-    return [
-        (pair.id, pair.prompt_ids, ids)
-        for pair in pairs
-        for ids in (pair.chosen_ids, pair.rejected_ids)
-    ]
-
-
-def of_judged(rows: Iterable[Judged]) -> Wanted:
-    """Of every row its completion."""
-    return [(row.id, row.prompt_ids, row.completion_ids) for row in rows]
-
-
-def problem_groups(wanted: Wanted, row_tokens: int) -> tuple[list[Group], list[int]]:
-    """The distinct completions of each problem in groups that fit a row.
-
-    Returns:
-        the groups, whose `indices` number the distinct completions, and the number of each wanted
-        one.
-    """
-    problems: dict[str, tuple[list[int], dict[tuple[int, ...], int]]] = {}
-    for name, prompt_ids, ids in wanted:
-        _, places = problems.setdefault(name, (prompt_ids, {}))
-        places.setdefault(tuple(ids), len(places))
-    groups: list[Group] = []
-    first: dict[str, int] = {}
-    start = 0
-    for name, (prompt_ids, places) in problems.items():
-        first[name] = start
-        numbers = range(start, start + len(places))
-        group = Group(prompt_ids=prompt_ids, completions=[*map(list, places)], indices=numbers)
-        groups += split_group(group, row_tokens)
-        start += len(places)
-    return groups, [first[name] + problems[name][1][tuple(ids)] for name, _, ids in wanted]
-
-
-def compute(
-    model: PreTrainedModel, wanted: Wanted, config: ComputeConfig, pad_id: int
-) -> Float[Tensor, " wanted"]:
-    """log p of each completion; one that is wanted several times is read once."""
-    groups, numbers = problem_groups(wanted, config.row_tokens)
-    return frozen_sums(model, groups, config, pad_id)[numbers]
-
-
-def passes(wanted: Wanted, config: ComputeConfig) -> dict[str, int]:
-    """The passes of `compute` by the policy as it starts, as metrics (see `work`)."""
-    return frozen_work("policy", problem_groups(wanted, config.row_tokens)[0])
+def sequence_logprobs(model: PreTrainedModel, batch: Batch) -> Float[Tensor, " batch"]:
+    """log p of each whole completion."""
+    return completion_logprobs(model, batch, temperature=1.0)[0].sum(1)

@@ -13,10 +13,10 @@ from typing import Literal
 from pydantic import Field
 
 from stages.loops import work
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.params import Params
 from stages.records.preferences import Revision
-from stages.rewards.feedback.principles import CONSTITUTIONS, Principle
+from stages.rewards.feedback.principles import CONSTITUTIONS
 from stages.rewards.feedback.prompts import (
     REVISION_VERSIONS,
     Style,
@@ -58,51 +58,40 @@ def rounds(
 ) -> Iterator[Step]:
     """One step for each round; its rows are the revisions, in the order of `answers`.
 
-    Principle and samples of an answer in a round depend on `seed`, `split`, the problem's id,
-    the answer's index and the round. An answer whose request is too long has no row in that
-    round and none later.
+    Principle and samples of an answer in a round depend on `seed`, `split` (the answers' file), the
+    problem's id, the answer's index and the round. An answer whose request is too long has no row
+    in that round and none later.
 
     Args:
         sampler: the model that criticises and revises.
         decode: tokens to text without special tokens.
         encode: messages to the tokens of prompts.
-        answers: what is revised first.
-        config: how.
-        seed: of the stage.
-        split: names the answers' file, and a stream of its own.
+        answers, config, seed, split: what is revised first, and how.
     """
+    style, constitution = config.style, CONSTITUTIONS[config.constitution]
+    questions = [answer.prompt.question for answer in answers]
     texts = {i: answer.completion.completion for i, answer in enumerate(answers)}
     for number in range(1, config.num_rounds + 1):
         names = {
             i: (split, answers[i].prompt.id, answers[i].completion.index, number) for i in texts
         }
-        principles = {i: _draw(config, derive(seed, "principle", *names[i])) for i in texts}
-        critiques, num_critique_positions = _ask(
-            sampler,
-            encode,
-            {
-                i: critique_message(config.style, answers[i].prompt.question, text, principles[i])
-                for i, text in texts.items()
-            },
-            {i: derive(seed, "critique", *names[i]) for i in texts},
-            config,
-        )
-        revisions, num_revision_positions = _ask(
-            sampler,
-            encode,
-            {
-                i: revision_message(
-                    config.style,
-                    answers[i].prompt.question,
-                    texts[i],
-                    decode(sample.token_ids),
-                    principles[i],
-                )
-                for i, sample in critiques.items()
-            },
-            {i: derive(seed, "revision", *names[i]) for i in critiques},
-            config,
-        )
+        principles = {
+            i: random.Random(derive(seed, "principle", *names[i])).choice(constitution)
+            for i in texts
+        }
+        requests = {
+            i: critique_message(style, questions[i], text, principles[i])
+            for i, text in texts.items()
+        }
+        seeds = {i: derive(seed, "critique", *names[i]) for i in texts}
+        critiques, num_read = _ask(sampler, encode, requests, seeds, config)
+        criticised = {i: decode(sample.token_ids) for i, sample in critiques.items()}
+        requests = {
+            i: revision_message(style, questions[i], texts[i], critique, principles[i])
+            for i, critique in criticised.items()
+        }
+        seeds = {i: derive(seed, "revision", *names[i]) for i in critiques}
+        revisions, num_read_again = _ask(sampler, encode, requests, seeds, config)
         rows = [
             Revision(
                 id=answers[i].prompt.id,
@@ -110,9 +99,9 @@ def rounds(
                 split=split,
                 round=number,
                 principle=principles[i].name,
-                version=REVISION_VERSIONS[config.style],
+                version=REVISION_VERSIONS[style],
                 original=texts[i],
-                critique=decode(critiques[i].token_ids),
+                critique=criticised[i],
                 critique_ids=critiques[i].token_ids,
                 critique_finish=critiques[i].ending,
                 revision=decode(revision.token_ids),
@@ -124,22 +113,14 @@ def rounds(
         texts = {i: row.revision for i, row in zip(revisions, rows, strict=True)}
         drawn = [*critiques.values(), *revisions.values()]
         generated = sum(len(sample.token_ids) for sample in drawn)
+        positions = num_read + num_read_again
         metrics: dict[str, int | float] = {
             "answers/revised": len(rows),
             "answers/changed": sum(row.revision != row.original for row in rows),
             "tokens/generated": generated,
-            **work.passed(
-                "policy",
-                "sampled",
-                positions=num_critique_positions + num_revision_positions,
-                outputs=generated,
-            ),
+            **work.passed("policy", "sampled", positions=positions, outputs=generated),
         }
         yield Step(index=number - 1, metrics=metrics, rows=rows)
-
-
-def _draw(config: RevisionConfig, seed: int) -> Principle:
-    return random.Random(seed).choice(CONSTITUTIONS[config.constitution])
 
 
 def _ask(

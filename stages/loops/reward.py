@@ -1,4 +1,4 @@
-"""Training a reward model on preference pairs."""
+"""Training reward models on preference pairs, or on completions known to be right or wrong."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,30 +8,34 @@ from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss
+from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss, outcome_label_loss
 from stages.loops import work
-from stages.loops.preference import pair_groups
-from stages.loops.step import Step
-from stages.models.batch import micro_batches
+from stages.loops.epochs import EpochsConfig
+from stages.loops.preference import pair_groups, pair_labels
+from stages.loops.work import Step
+from stages.models.batch import Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
 from stages.models.scalar_head import rewards
-from stages.optim import OptimConfig, adamw, update
-from stages.params import Params
-from stages.records.preferences import Preference
+from stages.optim import adamw, update
+from stages.records.preferences import Outcome, Preference
 
 
-class RewardConfig(Params):
-    """The reward model's loop."""
+class RewardConfig(EpochsConfig):
+    """A reward model's loop. A row is a pair."""
 
-    num_epochs: int = Field(gt=0)
-    """Passes over the pairs; more than a few overfit."""
-    batch_size: int = Field(gt=0)
-    """Pairs in an optimizer step."""
     centring: float = Field(ge=0)
     """Weight of (r_chosen + r_rejected)^2, which keeps the scale's zero in place; usually 0.01."""
     margin: float = Field(ge=0)
     """How far apart the rewards of a certain pair are asked to be, as in Llama 2; 0: no margin."""
-    optim: OptimConfig
+
+
+class OutcomeConfig(EpochsConfig):
+    """An outcome reward model's data and loop. A row is a problem with all of its completions."""
+
+    max_per_problem: int = Field(ge=2)
+    """At most so many completions of one problem, right and wrong as evenly as can be."""
+    one_class_weight: float = Field(ge=0, le=1)
+    """Of a problem whose completions are all right or all wrong; 0: left out. One with both: 1."""
 
 
 def train(
@@ -55,16 +59,13 @@ def train(
         num_tokens = num_positions = 0
         for batch in micro_batches(pair_groups(pairs, chosen), compute, pad_id, model.device):
             scores = rewards(model, batch).view(-1, 2)
-            labels = [pairs[i // 2].probability for i in batch.indices[::2]]
-            probabilities = torch.tensor(labels, device=scores.device)
-            losses = bradley_terry_loss(
-                scores[:, 0], scores[:, 1], probabilities, margin=config.margin
-            )
+            labels = pair_labels(pairs, batch)
+            losses = bradley_terry_loss(scores[:, 0], scores[:, 1], labels, margin=config.margin)
             losses = losses + config.centring * scores.sum(1) ** 2
             (losses.sum() / len(chosen)).backward()
             loss_sum += losses.sum().item()
             # Of a pair labelled below 0.5 the rejected one is to be preferred.
-            gaps = (scores[:, 0] - scores[:, 1]) * torch.sign(probabilities - 0.5)
+            gaps = (scores[:, 0] - scores[:, 1]) * torch.sign(labels - 0.5)
             accuracy_sum += (gaps > 0).sum().item()
             margin_sum += gaps.sum().item()
             num_tokens += int(batch.mask.sum())
@@ -80,14 +81,92 @@ def train(
         yield Step(index=index, metrics=metrics)
 
 
-@torch.no_grad()
 def score_pairs(
     model: PreTrainedModel, pairs: Sequence[Preference], compute: ComputeConfig, pad_id: int
 ) -> Float[Tensor, "pair 2"]:
     """Rewards of the chosen (first) and rejected completion of every pair, in eval mode."""
-    model.eval()
-    scores = torch.zeros(2 * len(pairs))
     groups = pair_groups(pairs, range(len(pairs)))
+    return scores_of(model, groups, compute, pad_id).view(-1, 2)
+
+
+def train_outcomes(
+    model: PreTrainedModel,
+    problems: Sequence[Sequence[Outcome]],
+    schedule: Sequence[Sequence[int]],
+    config: OutcomeConfig,
+    compute: ComputeConfig,
+    pad_id: int,
+) -> Iterator[Step]:
+    """One step for each list of problem numbers in `schedule`; `model` is changed in place.
+
+    loss = Σ weight outcome_label / Σ weight, both over all completions of the step
+    """
+    model.train()
+    optimizer = adamw(model, config.optim)
+    for index, numbers in enumerate(schedule):
+        rows = [row for number in numbers for row in problems[number]]
+        weights = torch.tensor([row.weight for row in rows])
+        labels = torch.tensor([float(row.right) for row in rows])
+        total = float(weights.sum())
+        losses, probabilities = torch.zeros(2, len(rows))
+        groups = problem_groups([problems[number] for number in numbers], compute.row_tokens)
+        num_tokens = num_positions = 0
+        for batch in micro_batches(groups, compute, pad_id, model.device):
+            scores = rewards(model, batch)
+            some = outcome_label_loss(scores, labels[batch.indices].to(scores))
+            ((some * weights[batch.indices].to(scores)).sum() / total).backward()
+            losses[batch.indices] = some.detach().float().cpu()
+            probabilities[batch.indices] = scores.detach().sigmoid().float().cpu()
+            num_tokens += int(batch.mask.sum())
+            num_positions += batch.num_tokens
+        # 1 where the likelier verdict is the true one, 1/2 where neither is likelier.
+        right = 0.5 + 0.5 * torch.sign(probabilities - 0.5) * torch.sign(labels - 0.5)
+        metrics = {
+            "loss/outcome": float(weights @ losses) / total,
+            "outcomes/accuracy": float(weights @ right) / total,
+            "outcomes/probability": float(weights @ probabilities) / total,
+            "tokens/trained": num_tokens,
+            **work.passed("reward", "trained", positions=num_positions),
+            **update(optimizer, config.optim, index, len(schedule)),
+        }
+        yield Step(index=index, metrics=metrics)
+
+
+def score_outcomes(
+    model: PreTrainedModel,
+    problems: Sequence[Sequence[Outcome]],
+    compute: ComputeConfig,
+    pad_id: int,
+) -> Float[Tensor, " completion"]:
+    """The logit of P(right) of every completion, in the order of the problems, in eval mode.
+
+    P(right) as learned: had right and wrong been equally likely (`rewards/balanced_outcomes`).
+    """
+    return scores_of(model, problem_groups(problems, compute.row_tokens), compute, pad_id)
+
+
+def problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> list[Group]:
+    """Each problem's completions, numbered in reading order, in groups that fit a row."""
+    parts: list[Group] = []
+    start = 0
+    for rows in problems:
+        group = Group(
+            prompt_ids=rows[0].prompt_ids,
+            completions=[row.completion_ids for row in rows],
+            indices=range(start, start + len(rows)),
+        )
+        parts += split_group(group, row_tokens)
+        start += len(rows)
+    return parts
+
+
+@torch.no_grad()
+def scores_of(
+    model: PreTrainedModel, groups: Sequence[Group], compute: ComputeConfig, pad_id: int
+) -> Float[Tensor, " completion"]:
+    """The reward of every completion of the groups, in eval mode, at its number in `indices`."""
+    model.eval()
+    scores = torch.zeros(sum(len(group.completions) for group in groups))
     for batch in micro_batches(groups, compute, pad_id, model.device):
-        scores[batch.indices] = rewards(model, batch).cpu()
-    return scores.view(-1, 2)
+        scores[batch.indices] = rewards(model, batch).float().cpu()
+    return scores

@@ -133,37 +133,32 @@ def join(parts: Sequence[Rollouts]) -> Rollouts:
     )
 
 
-def batch_groups(rollouts: Rollouts, keep: Bool[Tensor, " batch"], row_tokens: int) -> list[Group]:
-    """The kept completions, those of a prompt together, in groups that fit a row."""
+def batch_groups(
+    rollouts: Rollouts, keep: Bool[Tensor, " batch"] | None, row_tokens: int
+) -> list[Group]:
+    """The kept completions (None: all), those of a prompt together, in groups that fit a row."""
     members: dict[int, list[int]] = {}
     for index, place in enumerate(rollouts.groups):
-        if keep[index]:
+        if keep is None or keep[index]:
             members.setdefault(place, []).append(index)
-    return [
-        part
-        for place, indices in sorted(members.items())
-        for part in split_group(
-            Group(
-                prompt_ids=rollouts.prompts[place].prompt_ids,
-                completions=[rollouts.samples[i].token_ids for i in indices],
-                indices=indices,
-            ),
-            row_tokens,
-        )
-    ]
+    groups: list[Group] = []
+    for place, indices in sorted(members.items()):
+        prompt_ids = rollouts.prompts[place].prompt_ids
+        completions = [rollouts.samples[i].token_ids for i in indices]
+        group = Group(prompt_ids=prompt_ids, completions=completions, indices=indices)
+        groups += split_group(group, row_tokens)
+    return groups
 
 
 def num_positions(rollouts: Rollouts, row_tokens: int) -> int:
     """Tokens that a model reads which reads every completion, shared prompts counted once."""
-    every = torch.ones(len(rollouts.samples), dtype=torch.bool)
-    return sum(group.length() for group in batch_groups(rollouts, every, row_tokens))
+    return sum(group.length() for group in batch_groups(rollouts, None, row_tokens))
 
 
 def check_some_ended(rollouts: Rollouts, num_cut_steps: int) -> int:
     """How many steps in a row, this one included, had no completion that ended.
 
-    Raises:
-        ValueError: `MAX_CUT_STEPS` in a row; one may be chance where steps are small.
+    `MAX_CUT_STEPS` in a row are refused; one may be chance where steps are small.
     """
     num_cut_steps = num_cut_steps + 1 if rollouts.truncated().all() else 0
     if num_cut_steps == MAX_CUT_STEPS:
@@ -175,11 +170,7 @@ def check_some_ended(rollouts: Rollouts, num_cut_steps: int) -> int:
 
 
 def check_sampler(gap: float) -> None:
-    """Stop when the sampler's log-probs are not the trainer's.
-
-    Raises:
-        ValueError: the mean absolute difference of a step is too large.
-    """
+    """Stop when the mean absolute difference of sampler's and trainer's log-probs is too large."""
     if gap > MAX_LOGPROB_GAP:
         raise ValueError(
             f"the sampler's log-probs differ from the trainer's by {gap:.3f} a token in the mean "
@@ -229,10 +220,7 @@ def work_done(rollouts: Rollouts, judged: Judged) -> dict[str, int]:
 
     The prompt of a group that grew over several calls of the sampler is counted once.
     """
-    return {
-        **work.scored(judged.metrics, len(rollouts.samples)),
-        **work.sampled(
-            [prompt.prompt_ids for prompt in rollouts.prompts],
-            [sample.token_ids for sample in rollouts.samples],
-        ),
-    }
+    prompts = [prompt.prompt_ids for prompt in rollouts.prompts]
+    completions = [sample.token_ids for sample in rollouts.samples]
+    scored = work.scored(judged.metrics, len(completions))
+    return scored | work.sampled(prompts, completions)

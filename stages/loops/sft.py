@@ -9,24 +9,19 @@ from transformers import PreTrainedModel
 
 from stages.algorithms.aggregation import token_mean
 from stages.loops import work
-from stages.loops.step import Step
+from stages.loops.epochs import EpochsConfig
+from stages.loops.work import Step
 from stages.models.batch import Group, micro_batches
 from stages.models.device import ComputeConfig
 from stages.models.policy import completion_logprobs
-from stages.optim import OptimConfig, adamw, update
+from stages.optim import adamw, update
 from stages.params import Params
 from stages.records.problems import Demonstration
 from stages.seeding import derive
 
 
-class SftConfig(Params):
-    """Sizes and rates, the same for every preset that says nothing else."""
-
-    num_epochs: int = Field(gt=0)
-    """Passes over the demonstrations."""
-    batch_size: int = Field(gt=0)
-    """Demonstrations in an optimizer step."""
-    optim: OptimConfig
+class SftConfig(EpochsConfig):
+    """The same for every preset that says nothing else. A row is a demonstration."""
 
 
 class SftPreset(Params):
@@ -39,18 +34,16 @@ class SftPreset(Params):
     num_demonstrations: int | None = Field(gt=0)
     """Learn from so many of them, drawn once; null: from all."""
     tasks: list[str] | None = Field(min_length=1)
-    """Learn from the demonstrations of these tasks only (solve, judge, critique, revise); null:
-    of all."""
+    """Learn from demonstrations of these tasks (solve, judge, critique, revise); null: of all."""
     learn_prompt: bool
     """Whether the prompt is learned too: plain language modelling of documents."""
 
     def over(self, config: SftConfig) -> SftConfig:
         """The sizes and rates, with what this preset has in their place."""
-        optim = config.optim
-        if self.learning_rate is not None:
-            optim = optim.model_copy(update={"learning_rate": self.learning_rate})
-        epochs = config.num_epochs if self.num_epochs is None else self.num_epochs
-        return config.model_copy(update={"num_epochs": epochs, "optim": optim})
+        rate = self.learning_rate or config.optim.learning_rate
+        optim = config.optim.model_copy(update={"learning_rate": rate})
+        num_epochs = self.num_epochs or config.num_epochs
+        return config.model_copy(update={"num_epochs": num_epochs, "optim": optim})
 
 
 def choose(rows: Sequence[Demonstration], preset: SftPreset, seed: int) -> Sequence[Demonstration]:
@@ -93,11 +86,9 @@ def train(
     compute: ComputeConfig,
     pad_id: int,
 ) -> Iterator[Step]:
-    """One step for each list of row numbers in `schedule` (see `epochs.batches`).
+    """One step for each list of row numbers in `schedule`; `model` is changed in place.
 
-        loss = mean of - log p over the step's completion tokens
-
-    What stands in `prompt_ids` is read and not learned. `model` is changed in place.
+    loss = mean of - log p over the step's completion tokens
     """
     model.train()
     optimizer = adamw(model, config.optim)

@@ -1,12 +1,10 @@
 """Completions of solutions that were broken off after a step, and how many come out right.
 
-Prefixes of one problem that are equal token by token are completed once, and their count is
-shared: the completions are draws from one distribution, so each label is what completions of
-its own would have made it, and equal prefixes have equal labels. Nothing else is shared, as
-it would not be exact: prefixes of the same text in other tokens, or of the same value by other
-lines, lead the policy to other continuations; and the rest of the solution itself is a
-completion too, but not a fresh one: solutions are chosen by how they ended, and a label would
-agree with the answer of the very solution that it judges.
+Prefixes of one problem that are equal token by token are completed once, and share their count:
+the completions are draws from one distribution. Nothing else is shared, as it would not be exact:
+prefixes of the same text in other tokens, or of the same value by other lines, lead the policy to
+other continuations; and the rest of the solution itself is no fresh completion: solutions are
+chosen by how they ended, and a label would agree with the very solution that it judges.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +15,7 @@ from pydantic import Field
 
 from stages.algorithms.statistics import intervals
 from stages.loops import work
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models.size import Size
 from stages.params import Params
 from stages.records import lines
@@ -66,18 +64,11 @@ def chunks(prefixes: Iterable[Prefix]) -> Parts:
 
 
 def count(
-    sampler: Sampler,
-    decode: Decode,
-    parts: Parts,
-    config: StepLabelsConfig,
-    seed: int,
-    *,
-    start: int,
+    sampler: Sampler, decode: Decode, parts: Parts, config: StepLabelsConfig, seed: int, start: int
 ) -> Iterator[Step]:
     """For each part from `start` on, the counts of its prefixes, as the rows of a step.
 
-    A prefix's random stream depends on `seed`, its problem's id and its tokens alone: not on
-    the part it is in, nor on which solutions begin with it.
+    A prefix's random stream depends on `seed`, its problem's id and its tokens alone.
     """
     for index, prefixes in enumerate(parts[start:], start=start):
         drawn = sampler.sample(
@@ -122,21 +113,13 @@ def done(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, A
     """`generated_tokens`, `trained_tokens` and `work` of a metrics.json.
 
     A prompt with its prefix is read once; `work` is empty where nothing was completed.
-
-    Args:
-        parts: the prefixes that were completed.
-        counts: what became of them.
-        size: of the policy that completed them.
     """
     generated = sum(row.generated_tokens for row in counts)
-    told: dict[str, Any] = {"generated_tokens": generated, "trained_tokens": 0, "work": {}}
-    if not counts:
-        return told
     read = sum(len(prompt.prompt_ids) + len(ids) for part in parts for prompt, ids in part)
-    drawn = sum(row.num_completions for row in counts)
-    positions = read + generated - drawn
+    positions = read + generated - sum(row.num_completions for row in counts)
     passes = work.passed("policy", "sampled", positions=positions, outputs=generated)
-    return told | {"work": work.summary([passes], {"policy": size})}
+    done = work.summary([passes], {"policy": size}) if counts else {}
+    return {"generated_tokens": generated, "trained_tokens": 0, "work": done}
 
 
 def _count(prefix: Prefix, samples: Sequence[Sample], decode: Decode) -> PrefixCount:

@@ -3,7 +3,11 @@
 data/policies/<policy>/model/<seed>/       the policy, as transformers saves it
 data/policies/<policy>/training/<seed>/    metrics.json, history.jsonl (a row a step: its
                                            metrics), and where there are any rollouts.jsonl and
-                                           checkpoints/
+                                           checkpoints/step-<number>/
+
+Checkpoints show what a run did on its way (accuracy on dev, divergence, what it was paid for), and
+which of its policies to keep. The policy after the last step is the run's own output, so it is
+none of them.
 """
 
 import json
@@ -15,8 +19,7 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.loops import checkpoints
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models import policy
 from stages.models.start import Merge
 from stages.records import lines
@@ -26,6 +29,7 @@ from stages.runtime.seeds import SeedRun
 
 TIMES = "time/"
 """Prefix of metrics that a second run would not repeat: they stand in the journal alone."""
+CHECKPOINT = "step-"
 
 
 class Folders(NamedTuple):
@@ -63,10 +67,57 @@ def take(
     folders: Folders,
     run: SeedRun,
 ) -> list[Step]:
-    """Every step of a training loop, tracked, with checkpoints along the way (`checkpoints`)."""
-    path = folders.training / str(run.seed) / "checkpoints"
-    kept = checkpoints.along(steps, total, num_checkpoints, merged, tokenizer, path)
-    return list(run.track(kept, total=total))
+    """Every step, tracked; after the `spaced` ones the model is saved before anything else happens.
+
+    Args:
+        steps: of a training loop, which changes the model as it is asked for the next.
+        total: how many there will be; None where a budget of tokens decides: none is saved.
+        num_checkpoints: how many are saved.
+        merged: gives the model to be saved, and leaves the one that is trained as it is.
+        tokenizer: saved with each.
+        folders, run: where.
+    """
+    kept = spaced(total or 0, num_checkpoints)
+    folder = folders.training / str(run.seed) / "checkpoints"
+    folder.mkdir(parents=True)
+    history = []
+    for step in run.track(steps, total=total):
+        if step.index + 1 in kept:
+            path = folder / f"{CHECKPOINT}{step.index + 1:04d}"
+            policy.save(merged(going_on=True), tokenizer, path)
+        history.append(step)
+    return history
+
+
+def spaced(num_steps: int, num_checkpoints: int) -> list[int]:
+    """After which steps, counted from 1, a checkpoint is written: evenly spaced, without the last.
+
+        round(i * num_steps / (num_checkpoints + 1)),   i = 1 .. num_checkpoints
+
+    Of a run shorter than that, every step but the last. 32 steps and 3 checkpoints: 8, 16, 24.
+    """
+    # Whole numbers: half a step is rounded up, never to the nearest even one.
+    parts = 2 * (num_checkpoints + 1)
+    found = {(2 * i * num_steps + parts // 2) // parts for i in range(1, num_checkpoints + 1)}
+    return sorted(step for step in found if 0 < step < num_steps)
+
+
+def read_checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """The checkpoints that `take` wrote, by the number of their step.
+
+    Raises:
+        ValueError: something else lies there.
+    """
+    found = []
+    for path in folder.iterdir():
+        number = path.name.removeprefix(CHECKPOINT)
+        if not path.name.startswith(CHECKPOINT) or not number.isdecimal():
+            raise ValueError(
+                f"expected folders named {CHECKPOINT}<number> in {folder}, found '{path.name}'. "
+                f"Rerun the stage that trained this policy, which writes them alone."
+            )
+        found.append((int(number), path))
+    return sorted(found)
 
 
 def write(

@@ -1,4 +1,4 @@
-"""What each model did: the tokens that it sampled, read and was trained on, for a table of costs.
+"""What a training loop yields, and what each model did in it, for a table of costs.
 
 A loop counts passes in the metrics of its steps, under `work/<model>/<pass>/<positions or
 outputs>` (see `flops.Passes`); the passes are `sampled` (tokens generated, with the prompts they
@@ -8,11 +8,24 @@ not on how micro-batches are made.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from stages.models.batch import Batch
 
 PREFIX = "work/"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One optimizer step, or one rollout batch of a reinforcement-learning loop."""
+
+    index: int
+    """From 0."""
+    metrics: dict[str, int | float]
+    """Numbers of this step, named `family/name`."""
+    rows: Sequence[Any] = ()
+    """Records the step produced, such as rollouts."""
 
 
 def passed(model: str, kind: str, *, positions: int, outputs: int = 0) -> dict[str, int]:
@@ -29,16 +42,12 @@ def passed(model: str, kind: str, *, positions: int, outputs: int = 0) -> dict[s
 
 
 def of_batches(
-    model: str, kind: str, batches: Iterable[Batch], *, times: int = 1, logits: bool = True
+    model: str, kind: str, batches: Sequence[Batch], *, times: int = 1, logits: bool = True
 ) -> dict[str, int]:
     """`passed`, of the real tokens of micro-batches that the model saw `times` times."""
-    seen = list(batches)
-    return passed(
-        model,
-        kind,
-        positions=times * sum(batch.num_tokens for batch in seen),
-        outputs=times * sum(int(batch.mask.sum()) for batch in seen) if logits else 0,
-    )
+    positions = times * sum(batch.num_tokens for batch in batches)
+    outputs = times * sum(int(batch.mask.sum()) for batch in batches) if logits else 0
+    return passed(model, kind, positions=positions, outputs=outputs)
 
 
 def sampled(
@@ -57,14 +66,20 @@ def scored(per_completion: Mapping[str, float], num_completions: int) -> dict[st
     return passed("scorer", "read", positions=round(sum(found) * num_completions)) if found else {}
 
 
+def tokens(history: Sequence[Mapping[str, int | float]]) -> dict[str, int]:
+    """`generated_tokens`, and `trained_tokens` each time they went through a backward pass."""
+    return {
+        f"{kind}_tokens": sum(int(metrics.get(f"tokens/{kind}", 0)) for metrics in history)
+        for kind in ("generated", "trained")
+    }
+
+
 def summary(
     steps: Iterable[Mapping[str, int | float]], sizes: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, Any]]:
     """`work` of a metrics.json: of each model its size, and its passes over all steps.
 
-    Args:
-        steps: the metrics of every step.
-        sizes: of every model that was in memory (`models/size`), whether it did anything or not.
+    `sizes`: of every model that was in memory (`models/size`), whether it did anything or not.
     """
     found: dict[str, dict[str, Any]] = {model: dict(size) for model, size in sizes.items()}
     for metrics in steps:
@@ -77,14 +92,10 @@ def summary(
 
 
 def learned(
-    history: Sequence[Mapping[str, int | float]], size: Mapping[str, int]
+    history: Sequence[Mapping[str, int | float]], sizes: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
-    """`generated_tokens`, `trained_tokens` and `work` of a reward model's metrics.json."""
-    return {
-        "generated_tokens": 0,
-        "trained_tokens": sum(int(metrics["tokens/trained"]) for metrics in history),
-        "work": summary(history, {"reward": size}),
-    }
+    """`tokens` and `work` of the metrics.json of a trained model; see `summary`."""
+    return {**tokens(history), "work": summary(history, sizes)}
 
 
 def judged(tokens: Mapping[str, int], size: Mapping[str, int] | None) -> dict[str, Any]:
@@ -94,14 +105,12 @@ def judged(tokens: Mapping[str, int], size: Mapping[str, int] | None) -> dict[st
 
     Args:
         tokens: `read_tokens` and `generated_tokens` (`sampler.tokens`).
-        size: of the policy that judges; None: an endpoint, whose work is empty, for nobody tells
-            its size.
+        size: of the policy that judges; None: an endpoint, whose size nobody tells: no work.
     """
     told: dict[str, Any] = {name: tokens[name] for name in ("read_tokens", "generated_tokens")}
     if size is None:
         return told | {"work": {}}
-    generated = tokens["generated_tokens"]
-    passes = passed(
-        "policy", "sampled", positions=tokens["read_tokens"] + generated, outputs=generated
-    )
+    positions = tokens["read_tokens"] + tokens["generated_tokens"]
+    outputs = tokens["generated_tokens"]
+    passes = passed("policy", "sampled", positions=positions, outputs=outputs)
     return told | {"work": summary([passes], {"policy": size})}

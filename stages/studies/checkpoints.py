@@ -20,8 +20,8 @@ from pydantic import Field
 from stages import rows
 from stages.engines import transformers
 from stages.loops import candidates
-from stages.loops import checkpoints as kept
 from stages.loops.candidates import CandidatesConfig, Pool
+from stages.loops.training import read_checkpoints
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
@@ -115,7 +115,7 @@ def policies(name: str, start: Path, seed: int) -> Iterator[tuple[int, Path]]:
     """(steps taken, folder) of the start, of each checkpoint and of what the run wrote."""
     training = DATA / "policies" / name / "training" / str(seed)
     yield 0, start
-    yield from kept.numbered(training / "checkpoints")
+    yield from read_checkpoints(training / "checkpoints")
     history = (training / "history.jsonl").read_text(encoding="utf-8")
     yield history.count("\n"), rows.model(name, seed)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models import prompting
 from stages.records import lines
 from stages.records.problems import Prompt

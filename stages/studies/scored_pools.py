@@ -11,7 +11,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages.algorithms.selection.best_of_n import LEAST_POOL, best_of_n, kl_plug_in
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig, Pool
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models import policy
 from stages.models.batch import Group, split_group
 from stages.records import pools

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from stages.algorithms.statistics.error_detection import best_threshold, first_below
-from stages.loops import process_summary, step_targets, training
+from stages.loops import process_reward, process_summary, training
 from stages.models import model_tokenizer, policy, process_head
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
@@ -109,7 +109,7 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
     dev, test = solutions(settings.dev, "dev"), solutions(settings.test, "test")
     step_error_metrics.check_apart(dev, test)
     dev_scores, scores = (
-        process_head.step_scores(model, step_targets.solutions(one.rows), compute, pad_id)
+        process_head.step_scores(model, process_reward.solutions(one.rows), compute, pad_id)
         for one in run.track([dev, test])
     )
     step_error_metrics.check_scores(dev.rows, dev_scores)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import Field
 
 from stages.algorithms.selection.step_scores import KINDS, Kind
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models.process_head import ProcessScorer, Solution
 from stages.params import Params
 from stages.records.problems import Prompt

@@ -121,9 +121,13 @@ def test_tests_mirror_the_sources() -> None:
         "tests/stages/test_presets.py",  # of presets.yaml
         "tests/stages/test_train_rl.py",  # of train_ppo and train_grpo, which share most
         "tests/stages/loops/test_ppo_experience.py",  # of one side of loops/ppo
-        "tests/stages/loops/test_step_rewards_of_rollouts.py",  # of one side of entry_reward
+        "tests/stages/loops/test_step_rewards_of_rollouts.py",  # of one side of loops/rl_run
         "tests/stages/loops/test_reward_of_rollouts.py",  # of the other
         "tests/stages/loops/test_preference_losses.py",  # of choices in loops/preference
+        "tests/stages/loops/test_group_rl_checks.py",  # of one side of loops/group_rl
+        "tests/stages/loops/test_kl_penalty.py",  # of one side of loops/divergence
+        "tests/stages/loops/test_outcome.py",  # of one side of loops/reward
+        "tests/stages/loops/test_step_targets.py",  # of one side of loops/process_reward
         "tests/stages/studies/test_model_words.py",  # of studies' words for models
         "tests/stages/studies/test_studies_run.py",  # of all studies in one repository
     }

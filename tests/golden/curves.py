@@ -28,7 +28,6 @@ from stages.loops import (
     epochs,
     group_rl,
     kto,
-    outcome,
     ppo,
     preference,
     ref_logprobs,
@@ -36,14 +35,13 @@ from stages.loops import (
     rollouts,
     sft,
 )
-from stages.loops.group_preset import GroupRlConfig
-from stages.loops.outcome import OutcomeConfig
-from stages.loops.ppo_preset import PpoConfig
+from stages.loops.group_rl import GroupRlConfig
+from stages.loops.ppo import PpoConfig
 from stages.loops.preference import PreferenceConfig
-from stages.loops.reward import RewardConfig
+from stages.loops.reward import OutcomeConfig, RewardConfig
 from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.models import device, scalar_head
 from stages.records.preferences import Outcome
 from stages.rewards.judged import Judged
@@ -96,7 +94,7 @@ def outcomes() -> Iterator[Step]:
     ]  # fmt: skip
     model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
-    yield from outcome.train(model, problems, schedule, config, COMPUTE, PAD)
+    yield from reward.train_outcomes(model, problems, schedule, config, COMPUTE, PAD)
 
 
 def preferences() -> Iterator[Step]:

@@ -7,9 +7,9 @@ from answers import NOTHING
 from learning.conftest import MAX_NEW_TOKENS, REWARD, REWARD_MODEL, SEED, SFT, Embedded, gain
 
 from stages.engines import transformers as engine
-from stages.loops import critic, entry_reward, epochs, group_rl, group_sampling, ppo
-from stages.loops.group_preset import GroupRlConfig
-from stages.loops.ppo_preset import PpoConfig
+from stages.loops import critic, epochs, group_rl, group_sampling, ppo, rl_run
+from stages.loops.group_rl import GroupRlConfig
+from stages.loops.ppo import PpoConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models import model_tokenizer, policy
 from stages.models.start import LoraConfig
@@ -37,7 +37,7 @@ def rule(drawn):
 
 @pytest.fixture(scope="module")
 def learned_reward(embedded: Embedded):
-    return entry_reward.load(REWARD, SEED, actor(embedded), embedded.compute, MAX_NEW_TOKENS)
+    return rl_run.load_reward(REWARD, SEED, actor(embedded), embedded.compute, MAX_NEW_TOKENS)
 
 
 @pytest.fixture(scope="module")

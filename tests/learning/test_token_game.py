@@ -7,8 +7,8 @@ from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import OPTIM, decode, even_share, make_prompts, make_sampler
 
 from stages.loops import epochs, group_rl, group_sampling, ppo, rollouts
-from stages.loops.group_preset import GroupRlConfig
-from stages.loops.ppo_preset import PpoConfig
+from stages.loops.group_rl import GroupRlConfig
+from stages.loops.ppo import PpoConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models import scalar_head
 from stages.rewards.judged import Judged

@@ -33,7 +33,7 @@ from tiny_rollouts import OPTIM, decode, make_demonstrations, make_prompts, make
 
 from stages.algorithms.aggregation import token_mean
 from stages.loops import divergence, group_rl, rollouts
-from stages.loops.group_preset import GroupRlConfig
+from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models import policy, scalar_head
 from stages.models.batch import Group, collate, micro_batches

@@ -17,10 +17,9 @@ from random_rollouts import NEW, OLD, REFERENCE, TEMPERATURE, Drawn, rollouts
 from tiny_checkpoints import CPU, PAD, compute
 from tiny_rollouts import OPTIM
 
-from stages.loops.critic import Critic, ValueConfig, ValuePart
-from stages.loops.minibatches import Minibatch, make_parts, rows_of, split
-from stages.loops.objective import Weights
-from stages.loops.policy_gradient import accumulate
+from stages.loops.critic import Critic, ValueConfig
+from stages.loops.objective import Part, Weights
+from stages.loops.policy_gradient import Experience, Minibatch, accumulate, make_parts, split
 from stages.optim import OptimConfig
 
 # The checks of types within our code pick the items of a list at random.
@@ -57,22 +56,28 @@ def divide(drawn: Drawn, computed=None, **limits) -> Minibatch:
     return minibatch
 
 
+def make(drawn: Drawn, minibatch: Minibatch, *, reuse: bool) -> list[Part]:
+    gathered = Experience(
+        rollouts=drawn.rollouts,
+        rewards=torch.zeros(len(drawn.correct)),
+        correct=drawn.correct,
+        minibatches=[minibatch],
+        advantages=drawn.advantages,
+        ref_logprobs=drawn.ref_logprobs() if reuse else None,
+        values=drawn.old_values,
+        returns=drawn.advantages,
+        metrics={},
+    )
+    (parts,) = make_parts(OLD, gathered, temperature=TEMPERATURE, reuse=reuse)
+    return parts
+
+
 def policy_gradient(drawn: Drawn, objective, computed=None, **limits) -> torch.Tensor:
     minibatch = divide(drawn, computed, **limits)
-    (parts,) = make_parts(
-        OLD,
-        [minibatch],
-        rollouts=drawn.rollouts,
-        advantages=drawn.advantages,
-        ref_logprobs=drawn.ref_logprobs(),
-        correct=drawn.correct,
-        temperature=TEMPERATURE,
-        reuse=True,
-    )
     accumulate(
         NEW,
         REFERENCE,
-        parts,
+        make(drawn, minibatch, reuse=True),
         objective,
         minibatch.counts,
         Weights(kl=0.3, old_kl=0.7),
@@ -84,17 +89,9 @@ def policy_gradient(drawn: Drawn, objective, computed=None, **limits) -> torch.T
 
 def value_gradient(drawn: Drawn, **limits) -> torch.Tensor:
     minibatch = divide(drawn, **limits)
-    parts = [
-        ValuePart(
-            batch=batch,
-            old_values=rows_of(drawn.old_values, batch),
-            returns=rows_of(drawn.advantages, batch),
-        )
-        for batch in minibatch.batches
-    ]
     config = ValueConfig(init="reward_model", trunk="own", clip=0.5, coef=1.0, warmup_steps=0)
     critic = Critic(VALUE, config, OptimConfig(**OPTIM))
-    critic.add_gradient(parts, minibatch.counts.num_tokens)
+    critic.add_gradient(make(drawn, minibatch, reuse=False), minibatch.counts.num_tokens)
     return take_gradient(VALUE)
 
 

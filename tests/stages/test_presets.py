@@ -10,8 +10,8 @@ from typing import Any
 import presets
 import pytest
 
-from stages.loops.group_preset import GroupRlPreset
-from stages.loops.ppo_preset import PpoPreset
+from stages.loops.group_rl import GroupRlPreset
+from stages.loops.ppo import PpoPreset
 from stages.loops.preference import PreferencePreset
 from stages.loops.sft import SftPreset
 

@@ -6,7 +6,7 @@ from tiny_rollouts import OPTIM, decode, even_share, make_prompts, make_sampler
 
 from stages.loops import group_rl
 from stages.loops.divergence import check_on_policy, frozen_logprobs
-from stages.loops.group_preset import GroupRlConfig
+from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models.batch import Group, micro_batches
 from stages.models.policy import completion_logprobs

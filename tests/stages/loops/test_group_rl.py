@@ -14,7 +14,7 @@ from tiny_rollouts import (
 )
 
 from stages.loops import epochs, group_rl, rl_loop, rollouts
-from stages.loops.group_preset import GroupRlConfig
+from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, Task
 from stages.rewards.judged import Judged
 

@@ -1,7 +1,6 @@
 """A sampler of numbers: prompt p's completions are worth what a table says."""
 
 import presets
-import pytest
 import torch
 
 from stages.loops import group_sampling
@@ -99,9 +98,3 @@ def test_groups_without_signal_grow_until_they_have_one_or_are_full():
     assert [found.rollouts.numbers[i] for i in range(14) if found.rollouts.groups[i] == 1] == [
         0, 1, 2, 3, 4, 5
     ]  # fmt: skip
-
-
-def test_a_group_grows_in_whole_steps():
-    choice = presets.choice(Sampling, {"kind": "adaptive", "first": 3})
-    with pytest.raises(ValueError, match=r"first 3 does not divide group_size 4"):
-        group_sampling.check(choice, 4)

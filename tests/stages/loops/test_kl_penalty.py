@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from stages.loops.kl_penalty import KlInLoss
+from stages.loops.divergence import KlInLoss
 
 FIXED = 0.1
 every_penalty = pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import torch
 from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, checkpoint, compute, random_ids
 from tiny_rollouts import OPTIM, assert_same_gradients, watch_gradients, weights
 
-from stages.loops import epochs, outcome
-from stages.loops.outcome import OutcomeConfig
+from stages.loops import epochs, reward
+from stages.loops.reward import OutcomeConfig
 from stages.models import scalar_head
 from stages.records.preferences import Outcome
 
@@ -52,7 +52,9 @@ def train(model, schedule, settings=None, *, problems=PROBLEMS):
     config = OutcomeConfig(
         max_per_problem=4, one_class_weight=0.0, num_epochs=1, batch_size=6, optim=OPTIM
     )
-    return list(outcome.train(model, problems, schedule, config, settings or compute(), PAD))
+    return list(
+        reward.train_outcomes(model, problems, schedule, config, settings or compute(), PAD)
+    )
 
 
 def test_from_a_zero_head_the_loss_is_log_2():
@@ -65,7 +67,7 @@ def test_from_a_zero_head_the_loss_is_log_2():
 
 def test_the_loss_is_the_weighted_cross_entropy_of_the_scores():
     model = load(head=0.5)
-    scores = outcome.score(model, PROBLEMS, compute(), PAD)
+    scores = reward.score_outcomes(model, PROBLEMS, compute(), PAD)
     rows = [row for problem in PROBLEMS for row in problem]
     losses = [
         math.log1p(math.exp(-score if row.right else score))
@@ -78,7 +80,7 @@ def test_the_loss_is_the_weighted_cross_entropy_of_the_scores():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_gradient_does_not_depend_on_micro_batches_rows_or_order(family, monkeypatch):
-    seen = watch_gradients(monkeypatch, outcome)
+    seen = watch_gradients(monkeypatch, reward)
     for row_tokens, pack_tokens in ((64, 0), (0, 0), (14, 0), (64, 60)):
         for max_tokens in (4096, 30):
             settings = compute(
@@ -92,9 +94,9 @@ def test_the_gradient_does_not_depend_on_micro_batches_rows_or_order(family, mon
 
 def test_scores_are_in_the_order_of_the_completions_however_they_are_batched():
     model = load(head=0.5)
-    together = outcome.score(model, PROBLEMS, compute(), PAD)
+    together = reward.score_outcomes(model, PROBLEMS, compute(), PAD)
     alone = torch.cat([
-        outcome.score(model, [[row]], compute(max_tokens=1), PAD)
+        reward.score_outcomes(model, [[row]], compute(max_tokens=1), PAD)
         for problem in PROBLEMS for row in problem
     ])  # fmt: skip
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
@@ -105,7 +107,7 @@ def test_even_tokens_are_told_from_odd_ones_in_completions_never_seen():
     model = load()
     train(model, epochs.batches(32, 15, 8, seed=0), problems=problems[:32])
     rows = [row for problem in problems[32:] for row in problem]
-    scores = outcome.score(model, problems[32:], compute(), PAD)
+    scores = reward.score_outcomes(model, problems[32:], compute(), PAD)
     right = torch.tensor([row.right for row in rows])
     assert ((scores > 0) == right).float().mean().item() >= 0.9
 

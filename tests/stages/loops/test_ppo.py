@@ -14,8 +14,8 @@ from tiny_rollouts import (
     weights,
 )
 
-from stages.loops import critic, entry_reward, epochs, minibatches, ppo, rl_loop, rollouts
-from stages.loops.ppo_preset import PpoConfig, check_reward
+from stages.loops import critic, epochs, policy_gradient, ppo, rl_loop, rl_run, rollouts
+from stages.loops.ppo import PpoConfig, check_reward
 from stages.loops.rollouts import Actor, Task
 from stages.models import scalar_head
 
@@ -70,7 +70,7 @@ def train(
     )
     task = Task(
         prompts=PROMPTS,
-        reward=lambda drawn: entry_reward.of_model(alone(models.reward), drawn, settings, PAD),
+        reward=lambda drawn: rl_run.of_model(alone(models.reward), drawn, settings, PAD),
         correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
     )
     kl = {**IN_REWARD, "coef": kl_coef}
@@ -120,13 +120,13 @@ def test_the_first_step_is_on_policy_and_later_ones_are_clipped():
 
 
 def test_mini_batches_are_a_random_partition_of_the_prompts():
-    parts = minibatches.partition(10, 4, seed=0)
+    parts = policy_gradient.partition(10, 4, seed=0)
     assert sorted(len(part) for part in parts) == [2, 2, 3, 3]
     order = [number for part in parts for number in part]
     assert sorted(order) == list(range(10))
     assert order != list(range(10)), "shuffled"
-    assert parts == minibatches.partition(10, 4, seed=0)
-    assert parts != minibatches.partition(10, 4, seed=1)
+    assert parts == policy_gradient.partition(10, 4, seed=0)
+    assert parts != policy_gradient.partition(10, 4, seed=1)
 
 
 def test_each_mini_batch_is_an_optimizer_step(monkeypatch):

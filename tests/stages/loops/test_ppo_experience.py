@@ -5,9 +5,8 @@ from tiny_checkpoints import CPU, PAD, checkpoint, compute, load, plain_logprobs
 from tiny_rollouts import OPTIM, alone, decode, make_prompts, make_sampler
 
 from stages.algorithms.token_advantages import gae
-from stages.loops import entry_reward
-from stages.loops.ppo import gather
-from stages.loops.ppo_preset import PpoConfig
+from stages.loops import rl_run
+from stages.loops.ppo import PpoConfig, gather
 from stages.loops.rollouts import Actor, Task
 from stages.models import scalar_head
 from stages.rewards.judged import Judged
@@ -56,7 +55,7 @@ def run(num_minibatches=1, truncation=None, whiten_eps=1e-8, step_rewards=None, 
     task = Task(
         prompts=PROMPTS,
         reward=lambda drawn: Judged(
-            totals=entry_reward.scores(alone(reward), drawn, settings, PAD).values.tolist(),
+            totals=rl_run.scores(alone(reward), drawn, settings, PAD).values.tolist(),
             step_rewards=step_rewards and step_rewards(drawn),
             step_ends=step_rewards and step_rewards(drawn) != 0,
         ),
@@ -70,16 +69,6 @@ def rows(found, name):
     """The values at the tokens of each completion."""
     mask = found.rollouts.mask()
     return [row[counts] for row, counts in zip(getattr(found, name), mask, strict=True)]
-
-
-def value_rows(found, name):
-    """The values of each completion, whatever micro-batch it was in."""
-    rows = {}
-    for part in (part for parts in found.value_parts for part in parts):
-        values = getattr(part, name)
-        for index, row, mask in zip(part.batch.indices, values, part.batch.mask, strict=True):
-            rows[index] = row[mask]
-    return [rows[index] for index in sorted(rows)]
 
 
 @torch.no_grad()
@@ -115,7 +104,7 @@ def test_it_is_what_the_definitions_give_completion_by_completion():
     for row, (_, advantages, _) in zip(rows(found, "advantages"), expected, strict=True):
         whitened = (advantages - flat.mean()) / flat.std(correction=0)
         torch.testing.assert_close(row, whitened, rtol=1e-3, atol=1e-4)
-    for row, (_, _, returns) in zip(value_rows(found, "returns"), expected, strict=True):
+    for row, (_, _, returns) in zip(rows(found, "returns"), expected, strict=True):
         torch.testing.assert_close(row, returns, rtol=1e-3, atol=1e-4)
 
 
@@ -142,13 +131,13 @@ def test_step_rewards_are_paid_at_their_tokens():
     assert (found.advantages - without.advantages).abs().max() > 0.5
 
 
-@pytest.mark.parametrize("name", ["old_values", "returns"])
+@pytest.mark.parametrize("name", ["values", "returns"])
 @pytest.mark.parametrize("changes", [{"max_tokens": 20, "row_tokens": 0}, {"pack_tokens": 80}])
 def test_micro_batches_rows_and_mini_batches_change_nothing(name, changes):
     _, expected = run()
     _, found = run(num_minibatches=3, **changes)
     torch.testing.assert_close(found.advantages, expected.advantages, rtol=1e-3, atol=1e-4)
-    for row, other in zip(value_rows(found, name), value_rows(expected, name), strict=True):
+    for row, other in zip(rows(found, name), rows(expected, name), strict=True):
         torch.testing.assert_close(row, other, rtol=1e-3, atol=1e-4)
 
 
@@ -170,8 +159,7 @@ def test_cut_completions_may_be_left_out_of_everything():
 
 def test_nothing_carries_a_gradient():
     _, found = run(num_minibatches=2)
-    part = found.value_parts[0][0]
-    tensors = (part.old_values, part.returns, found.advantages, found.rewards, found.ref_logprobs)
+    tensors = (found.values, found.returns, found.advantages, found.rewards, found.ref_logprobs)
     assert not any(tensor.requires_grad for tensor in tensors)
 
 

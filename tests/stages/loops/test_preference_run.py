@@ -1,6 +1,6 @@
 import pytest
 
-from stages.loops.preference_run import BOTH_FELL, both_fell, late_mean, summarise
+from stages.loops.preference_run import BOTH_FELL, late_mean, summarise
 
 
 def step(chosen, rejected, tokens):
@@ -34,6 +34,10 @@ def test_a_side_that_no_step_had_is_none():
     found = summarise([{"log_ratios/chosen": -1.0, "margin/accuracy": 1.0, "tokens/trained": 2}])
     assert found["final_rejected_log_ratio"] is None
     assert found["both_logprobs_fell"] is False
+
+
+def both_fell(steps):
+    return summarise(steps)["both_logprobs_fell"]
 
 
 def history(chosen, rejected):

@@ -3,8 +3,8 @@ import math
 
 import pytest
 
+from stages.loops.process_reward import HardTargets, SoftTargets
 from stages.loops.process_summary import lowest_is_last, summary
-from stages.loops.step_targets import HardTargets, SoftTargets
 from stages.records.steps import StepLabels
 
 

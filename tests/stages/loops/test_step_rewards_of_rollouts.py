@@ -5,7 +5,7 @@ import torch
 from answers import NOTHING
 from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute
 
-from stages.loops import entry_reward
+from stages.loops import rl_run
 from stages.loops.rollouts import Rollouts
 from stages.models import process_head
 from stages.models.process_head import ProcessScorer
@@ -55,7 +55,7 @@ def drawn(order=(0, 1, 2)):
 
 def test_each_step_is_paid_its_score_at_its_last_token_and_nothing_else_is_paid():
     scorer = make_scorer()
-    judged = entry_reward.of_steps(scorer, drawn())
+    judged = rl_run.of_steps(scorer, drawn())
     assert judged.totals == [0.0, 0.0, 0.0]
     assert judged.step_rewards is not None
     assert judged.step_ends is not None
@@ -85,13 +85,13 @@ def test_a_score_that_is_no_number_is_no_reward_of_zero(credit):
         "normalise": {"kind": "none"},
     }
     reward = Composition.model_validate({"components": {"p": config}, "combine": {"kind": "sum"}})
-    available = replace(NOTHING, scorer=lambda: entry_reward.of_steps(scorer, drawn()))
+    available = replace(NOTHING, scorer=lambda: rl_run.of_steps(scorer, drawn()))
     with pytest.raises(ValueError, match=r"component 'p' .*solution \d: expected finite scores"):
         compose(reward, drawn(), available)
 
 
 def test_what_is_logged_is_the_mean_over_completions():
-    judged = entry_reward.of_steps(make_scorer(), drawn())
+    judged = rl_run.of_steps(make_scorer(), drawn())
     assert judged.step_rewards is not None
     scores = [judged.step_rewards[i][ends].tolist() for i, ends in enumerate(ENDS)]
     assert judged.metrics == {
@@ -104,8 +104,8 @@ def test_what_is_logged_is_the_mean_over_completions():
 
 
 def test_the_order_of_completions_does_not_matter():
-    first = entry_reward.of_steps(make_scorer(), drawn())
-    other = entry_reward.of_steps(make_scorer(), drawn((2, 0, 1)))
+    first = rl_run.of_steps(make_scorer(), drawn())
+    other = rl_run.of_steps(make_scorer(), drawn((2, 0, 1)))
     assert first.step_rewards is not None
     assert other.step_rewards is not None
     torch.testing.assert_close(other.step_rewards, first.step_rewards[[2, 0, 1]])

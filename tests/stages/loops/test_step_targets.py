@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from stages.loops.step_targets import HardTargets, SoftTargets, targets
+from stages.loops.process_reward import HardTargets, SoftTargets, targets
 from stages.records.steps import StepLabels
 
 ROW = StepLabels(

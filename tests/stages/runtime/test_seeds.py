@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.loops.step import Step
+from stages.loops.work import Step
 from stages.runtime import runs, seeds
 
 

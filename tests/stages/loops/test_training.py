@@ -4,13 +4,15 @@ import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 
-from stages.loops import checkpoints
-from stages.loops.step import Step
+from stages.loops import training
+from stages.loops.work import Step
 from stages.models import model_tokenizer as tokenizers
 from stages.models import policy
 from stages.models import start as models_start
 from stages.models.batch import Group, collate
 from stages.models.start import LoraConfig
+from stages.runtime.journal import Journal
+from stages.runtime.seeds import SeedRun
 
 TOKENIZER = tokenizers.train_tokenizer(["3 + 4 = 7"], 700)
 
@@ -28,11 +30,11 @@ TOKENIZER = tokenizers.train_tokenizer(["3 + 4 = 7"], 700)
     ],
 )
 def test_steps_are_evenly_spaced_and_never_the_last(num_steps, number, expected):
-    assert checkpoints.spaced(num_steps, number) == expected
+    assert training.spaced(num_steps, number) == expected
 
 
-def learn(model):
-    """Four steps, each of which changes the weights."""
+def learn(model, seen):
+    """Four steps, each of which changes the weights; `seen` are the logits after each."""
     groups = [Group(prompt_ids=[3, 4], completions=[[5, 6], [7]], indices=[0, 1])]
     batch = collate(groups, 64, PAD, CPU)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -41,6 +43,7 @@ def learn(model):
         (-policy.completion_logprobs(model, batch, temperature=1.0)[0].sum()).backward()
         optimizer.step()
         optimizer.zero_grad()
+        seen[index + 1] = logits(model)
         yield Step(index=index, metrics={})
 
 
@@ -55,15 +58,16 @@ def test_a_checkpoint_is_the_policy_after_its_step_and_training_goes_on_the_same
     for kept in ([], [1, 3]):
         model = load("llama")
         merged = models_start.attach(model, LoraConfig(rank=rank, alpha=8), 0)
-        folder = tmp_path / str(len(kept))
-        steps = checkpoints.along(learn(model), 4, len(kept), merged, TOKENIZER, folder)
-        for step in steps:
-            seen[step.index + 1] = logits(model)
+        folders = training.Folders(tmp_path / "model", tmp_path)
+        with Journal(tmp_path / "journal.jsonl") as journal:
+            run = SeedRun(seed=len(kept), folder=tmp_path, journal=journal, say=lambda *_: None)
+            training.take(learn(model, seen), 4, len(kept), merged, TOKENIZER, folders, run)
+        folder = tmp_path / str(len(kept)) / "checkpoints"
         finals.append(dict(merged().state_dict()))
-        assert [step for step, _ in checkpoints.numbered(folder)] == kept
+        assert [step for step, _ in training.read_checkpoints(folder)] == kept
     for name, weight in finals[0].items():
         assert torch.equal(weight, finals[1][name]), name
-    for step, path in checkpoints.numbered(tmp_path / "2"):
+    for step, path in training.read_checkpoints(tmp_path / "2/checkpoints"):
         assert path.name == f"step-{step:04d}"
         again = logits(policy.load(path, compute(), CPU))
         torch.testing.assert_close(again, seen[step], rtol=1e-4, atol=1e-4)
@@ -74,10 +78,10 @@ def test_something_else_in_the_folder_is_refused(tmp_path):
     (tmp_path / "step-0004").mkdir()
     (tmp_path / "step-last").mkdir()
     with pytest.raises(ValueError, match="found 'step-last'"):
-        checkpoints.numbered(tmp_path)
+        training.read_checkpoints(tmp_path)
 
 
 def test_of_many_steps_the_order_is_that_of_the_numbers(tmp_path):
     for step in (12000, 400, 9000):
         (tmp_path / f"step-{step:04d}").mkdir()
-    assert [step for step, _ in checkpoints.numbered(tmp_path)] == [400, 9000, 12000]
+    assert [step for step, _ in training.read_checkpoints(tmp_path)] == [400, 9000, 12000]

@@ -2,7 +2,7 @@ import presets
 import pytest
 from tiny_rollouts import OPTIM
 
-from stages.loops.group_preset import GroupRlConfig, check, check_reward
+from stages.loops.group_rl import GroupRlConfig, check, check_reward
 
 SIZES = {
     "num_steps": 1,

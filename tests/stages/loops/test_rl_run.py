@@ -8,8 +8,8 @@ from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import OPTIM, alone, decode, make_prompts, make_sampler, weights
 
 from stages.engines import transformers
-from stages.loops import entry_reward, group_rl, rollouts
-from stages.loops.group_preset import GroupRlConfig
+from stages.loops import group_rl, rl_run, rollouts
+from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.policy_chooser import option_tokens
@@ -57,10 +57,10 @@ def test_the_scorer_of_the_seed_is_asked_about_the_completions_at_hand(actor, dr
     model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU)
     torch.nn.init.normal_(model.score.weight, generator=torch.Generator().manual_seed(0))
     model.save_pretrained(tmp_path / "3/model")
-    scores = entry_reward.scores(alone(model), drawn, compute(), PAD).values.tolist()
+    scores = rl_run.scores(alone(model), drawn, compute(), PAD).values.tolist()
     assert len(set(scores)) > 1
     write(tmp_path, ("scorer", "answer"), model="reward")
-    found = entry_reward.load(tmp_path, 3, actor, compute(), 6)(drawn)
+    found = rl_run.load_reward(tmp_path, 3, actor, compute(), 6)(drawn)
     assert found.totals == pytest.approx([2 * score for score in scores], rel=1e-5)
     assert found.parts["scorer"] == pytest.approx(scores, rel=1e-5)
     assert found.parts["answer"] == [0.0] * 6
@@ -71,9 +71,9 @@ def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(acto
     for seed in range(3):
         model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
         model.save_pretrained(tmp_path / f"0/model/{seed}")
-        scores.append(entry_reward.scores(alone(model), drawn, compute(), PAD).values)
+        scores.append(rl_run.scores(alone(model), drawn, compute(), PAD).values)
     write(tmp_path, ["scorer"], model="reward", aggregate="min")
-    found = entry_reward.load(tmp_path, 0, actor, compute(), 6)(drawn)
+    found = rl_run.load_reward(tmp_path, 0, actor, compute(), 6)(drawn)
     lowest = torch.stack(scores).amin(0)
     assert found.totals == pytest.approx((2 * lowest).tolist(), rel=1e-5)
     disagreement = torch.stack(scores).std(0, correction=0).mean().item()
@@ -83,7 +83,7 @@ def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(acto
 def test_ones_own_function_is_loaded_by_its_file(actor, drawn, tmp_path, monkeypatch):
     monkeypatch.setattr(reward_file, "load_own", lambda word: lambda prompt, text: float(len(word)))
     write(tmp_path, ["own"], own="brevity")
-    assert entry_reward.load(tmp_path, 0, actor, compute(), 6)(drawn).totals == [14.0] * 6
+    assert rl_run.load_reward(tmp_path, 0, actor, compute(), 6)(drawn).totals == [14.0] * 6
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_reward_without_what_it_asks_is_refused(kind, told, tmp_path):
 
 def test_a_folder_that_is_no_reward_is_refused(actor, tmp_path):
     with pytest.raises(ValueError, match=r"expected a reward in .*, found no reward\.json"):
-        entry_reward.load(tmp_path, 0, actor, compute(), 6)
+        rl_run.load_reward(tmp_path, 0, actor, compute(), 6)
 
 
 JUDGE = {"style": "short", "constitution": "none", "min_option_mass": 0.5}
@@ -122,7 +122,7 @@ def judging(tmp_path):
         pad_id=model_tokenizer.pad_id(tokenizer),
     )
     write(tmp_path, ["judge"], model="policy", **JUDGE)
-    reward = entry_reward.load(tmp_path, 0, actor, compute(), 6)
+    reward = rl_run.load_reward(tmp_path, 0, actor, compute(), 6)
     question = judge_checkpoint.QUESTION
     prompts = [
         Prompt(
