@@ -22,6 +22,7 @@ from typing import Any
 from stages import configs, params, tables
 from stages.configs import DVC_YAML
 from stages.params import PARAMS_PATH, PRESETS_PATH
+from stages.rewards.pool_scores import WITHOUT_A_REWARD
 from stages.rows import DATA, TABLES
 from stages.runtime import outputs, preflight, process
 from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables
@@ -66,8 +67,10 @@ def check(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
 
 
 def wrong_claims(content: dict[str, Any], rows: Tables) -> Iterator[str]:
-    """A baseline that is no policy; seeds that are none, or not each once."""
+    """A baseline that is no policy, a reward whose name is taken, seeds not each once."""
     baseline, seeds = content.get("baseline"), content.get("seeds")
+    for name in rows[REWARDS].keys() & set(WITHOUT_A_REWARD):
+        yield f"rewards.{name}: a way to choose that needs no reward has this name; take another"
     if baseline not in rows[POLICIES]:
         yield f"baseline: no row makes it{tables.meant(str(baseline), rows[POLICIES])}"
     if not isinstance(seeds, list) or not seeds or not all(type(one) is int for one in seeds):

@@ -68,7 +68,10 @@ class RewardFile(Params):
                 f"{' or '.join(sorted(wanted))}, found {self.model}"
             )
         if "process" in parts.kinds() and self.model != "process":
-            raise ValueError(f"components of kind process ask a model process, found {self.model}")
+            raise ValueError(
+                f"a component of kind process asks for scores of steps: expected model process, "
+                f"found {self.model}. Name a reward made by steps: `on: rewards/<process>`."
+            )
         if parts.needs_own() and self.own is None:
             raise ValueError(
                 "a component of kind own calls a function of yours: name its file, as `on: own/..`"

@@ -102,7 +102,9 @@ def _steps(label: Mapping[str, Any], config: Config) -> Iterator[tuple[Step, lis
             )
         seen = [_rated(one, number, config) for one in entry.get("completions") or []]
         chosen, written = entry.get("chosen_completion"), entry.get("human_completion")
-        is_chosen = isinstance(chosen, int)
+        is_chosen = chosen is not None
+        if is_chosen and type(chosen) is not int:
+            raise RejectedError(f"wrong type: step {number} chose {chosen!r:.60}, no number")
         if is_chosen and not 0 <= chosen < len(seen):
             raise RejectedError(
                 f"no completion: step {number} has {len(seen)}, and {chosen} was chosen"

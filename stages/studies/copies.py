@@ -89,7 +89,7 @@ class Copy:
         if (self.data / command.output).exists():
             return
         kept = {key: value for key, value in os.environ.items() if not key.startswith("DVC_")}
-        kept |= environment | {"DVC_STAGE": command.stage}  # dies with us: runtime/parent
+        kept |= environment | {"DVC_STAGE": command.stage}  # dies with us: runtime/process
         result = subprocess.run(
             [sys.executable, "-m", f"stages.{command.module}", *command.words],
             cwd=self.path, env=kept, capture_output=True, text=True, check=False,

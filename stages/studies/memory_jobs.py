@@ -120,7 +120,7 @@ def shape(word: str) -> Shape:
             f" found {word!r}"
         )
     found = {name: value for name, _, value in (part.partition("=") for part in word.split(","))}
-    whole = all(value.isdecimal() for value in found.values())
+    whole = all(value.isdecimal() for value in found.values()) and int(found.get("heads", 0)) > 0
     if not whole or set(WIDTHS) - found.keys() or found.keys() - {*WIDTHS, *FURTHER}:
         raise ValueError(
             f"--model: expected whole numbers for {', '.join(WIDTHS)} (and, where they differ, "

@@ -18,9 +18,9 @@ ENTRY_POINTS = sorted(
 )
 MAX_LINES = 250
 MAX_ENTRY_POINT_LINES = 80
-MAX_FILES = {"stages": 281, "flows": 10}
-MAX_LINES_IN_ALL = 33_450
-"""Of stages/. Both may only fall: 260 files and 27,000 lines are wanted."""
+MAX_FILES = {"stages": 220, "flows": 10}
+MAX_LINES_IN_ALL = 28_850
+"""Of stages/. Both may only fall: 27,000 lines are wanted."""
 FORBIDDEN_NAMES = {
     "utils", "util", "common", "base", "helpers", "helper", "misc", "core", "tools", "lib",
 }  # fmt: skip

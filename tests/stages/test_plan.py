@@ -100,6 +100,8 @@ def test_a_policy_is_one_line(problems):
          "rewards.rule: components of kind process: expected `on: rewards/<name>`, found `on: pro"),
         (row("rewards", "rule", on="own/brevity"),
          "rewards.rule: components of kind answer, final_line: expected `on: prompts`, found"),
+        (row("rewards", "longest", by="rule", preset="rule", from_="base", on="prompts"),
+         "rewards.longest: a way to choose that needs no reward has this name; take another"),
         (row("policies", "dapo", train="gpro"),
          "policies.dapo.train: there is no stages/train_gpro.py; did you mean 'grpo'?"),
         (row("policies", "dapo", train=3), "policies.dapo.train: expected a word, found 3"),

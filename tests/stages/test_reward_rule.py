@@ -57,7 +57,7 @@ def test_a_model_that_scores_is_that_of_another_reward_with_its_aggregate():
     found = run("rule_model", on="rewards/other")
     assert (found.kind, found.model, found.aggregate) == ("rule", "reward", minimum)
     assert (OUTPUT / "5/model/1/config.json").read_text() == "5 1"
-    with pytest.raises(ValueError, match="kind process ask a model process, found reward"):
+    with pytest.raises(ValueError, match="expected model process, found reward"):
         run("process_sum", on="rewards/other")
 
 

@@ -88,6 +88,7 @@ def test_a_solution_is_finished_where_it_states_an_answer():
     [
         ([step(1, chosen=1)], "no completion"),
         ([step(1, chosen=-1)], "no completion"),
+        ([step(1, chosen=True)], "wrong type"),
         ([step(2)], "no rating"),
         ([step(True)], "no rating"),
         ([step([1])], "no rating"),

@@ -15,7 +15,16 @@ def test_a_model_is_a_folder_a_name_a_size_or_widths():
     assert (found.kv_heads, found.head_dim, found.tied) == (4, 64, True)
 
 
-@pytest.mark.parametrize("word", ["no-such", "hidden=1", WIDTHS + ",depth=3", WIDTHS + "x"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "no-such",
+        "hidden=1",
+        WIDTHS.replace("heads=8", "heads=0", 1),
+        WIDTHS + ",depth=3",
+        WIDTHS + "x",
+    ],
+)
 def test_another_word_is_refused_with_what_is_expected(word):
     with pytest.raises(ValueError, match="--model: expected"):
         memory_jobs.shape(word)
