@@ -35,7 +35,8 @@ def test_its_own_reward_rewards():
     exec(compile(own_reward()[1], "README.md", "exec"), namespace)
     asked = {"id": "1", "task": "solve", "question": "1 + 1?", "prompt": "1 + 1?\n", "answer": "2"}
     prompt = Prompt(prompt_ids=[1], **asked)
-    assert [namespace["reward"](prompt, text) for text in ("Thanks! #### 2", "#### 2")] == [1, 0]
+    texts = "#### 2", "1 + 1 = 2\n#### 2", ""
+    assert [namespace["reward"](prompt, text) for text in texts] == [1, 0.5, 1]
 
 
 def test_its_rows_preset_and_recipe_can_be_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -58,7 +59,7 @@ def test_its_rows_preset_and_recipe_can_be_planned(tmp_path: Path, monkeypatch: 
     (preset,) = [block for block in blocks("yaml") if "<<:" in block]
     with Path("stages/presets.yaml").open("a", encoding="utf-8") as file:
         file.write(preset)
-    content["policies"]["wide"] = content["policies"]["grpo"] | {"preset": preset.split(":")[0]}
+    content["policies"]["own"] = content["policies"]["grpo"] | {"preset": preset.split(":")[0]}
     with Path("params.yaml").open("w", encoding="utf-8") as file:
         YAML(typ="safe").dump(content, file)
 
