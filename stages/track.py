@@ -1,12 +1,12 @@
 """Show in MLflow what dvc.lock holds, and tell how it went.
 
 Reads dvc.lock, `data/runs/` and `data/report/`; writes `data/tracked/manifest.json`, the result
-hash of each stage (deterministic: it does not depend on MLflow). MLflow is a view of the run
-records, one run for each executed stage and one for the whole, brought up to date whenever
-`python -m stages.track` runs, as the last stage of `dvc repro` or by hand; a second call adds
-nothing. When the store cannot be reached, the call says so and succeeds: nothing is lost, the next
-call adds what is missing. Prints at its end how long each stage took, the verdict, and where the
-report is.
+hash of each stage that has a run record (deterministic: it does not depend on MLflow). MLflow is a
+view of the run records, one run for each executed stage and one for the whole, brought up to date
+whenever `python -m stages.track` runs, as the last stage of `dvc repro` or by hand; a second call
+adds nothing. When the store cannot be reached, the call says so and succeeds: nothing is lost, the
+next call adds what is missing. Prints at its end how long each stage took, the verdict, and where
+the report is.
 
 Environment: MLFLOW_TRACKING_URI (default: mlflow.db in the repository), MLFLOW_EXPERIMENT_NAME,
 POSTTRAIN_TRACK_WEIGHTS=1 to copy checkpoints into MLflow too.
@@ -60,8 +60,12 @@ def main() -> None:
 
 
 def write_manifest(entries: list[lockfile.Entry]) -> None:
-    """Write manifest.json, unless it is right already."""
-    results = {entry.stage: entry.result_hash for entry in entries}
+    """Write manifest.json, unless it is right already.
+
+    Of the stages with a run record: those records are what this stage depends on, so it runs again
+    when one of them ran. `plan` and `trace_code` have none; what they say is in the others' inputs.
+    """
+    results = {entry.stage: entry.result_hash for entry in entries if entry.run_folder}
     text = json.dumps(results, indent=1, sort_keys=True) + "\n"
     if not MANIFEST.exists() or MANIFEST.read_text(encoding="utf-8") != text:
         with outputs.replace(MANIFEST.parent) as temporary:

@@ -3,11 +3,15 @@
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import mlflow
 import pytest
 from mlflow.entities import ViewType
+
+from stages import track
+from stages.tracking import lockfile
 
 STAGES = {
     "train@sft",
@@ -186,6 +190,16 @@ def test_without_its_output_a_call_by_hand_writes_the_same_manifest(tracked):
     assert "0 runs added" in tracked.repo.run("python", "-m", "stages.track")
     assert manifest.read_bytes() == before
     assert tracked.state() == state
+
+
+def test_a_stage_without_a_run_record_does_not_change_the_manifest(tracked, monkeypatch):
+    # `track` does not depend on what such a stage reads, so it would not run again.
+    monkeypatch.chdir(tracked.repo.path)
+    entries = lockfile.read()
+    of_code = replace(entries[0], stage="trace_code", outs=[], result_hash="of another README")
+    before = Path("data/tracked/manifest.json").read_bytes()
+    track.write_manifest([*entries, of_code])
+    assert Path("data/tracked/manifest.json").read_bytes() == before
 
 
 def test_a_run_that_an_outage_left_half_way_is_completed_without_duplicates(tracked):
