@@ -11,9 +11,15 @@ from tiny_rollouts import OPTIM, decode
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
 from stages.algorithms.ensemble import mean
-from stages.algorithms.memory.activations import Decoding, MicroBatch, Precision
-from stages.algorithms.memory.prediction import Job, Prediction, predict, residents
-from stages.algorithms.memory.shape import Shape
+from stages.algorithms.memory.prediction import (
+    Decoding,
+    Job,
+    MicroBatch,
+    Precision,
+    Prediction,
+    predict,
+)
+from stages.algorithms.memory.shape import Shape, residents
 from stages.engines.transformers import TransformersSampler
 from stages.loops import group_rl, ppo, preference, reward, sft
 from stages.loops.group_rl import GroupRlConfig

@@ -1,12 +1,16 @@
-"""The shape of a transformer of Llama's kind, how many numbers it is made of, and published ones.
+"""Models that training holds in memory: their shapes, of how many numbers and bytes they are.
 
-The published shapes are as their config.json tells them, to plan for by name or size.
+The shapes are of transformers of Llama's kind. The published ones are as their config.json tells
+them, to plan for by name or size.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+FLOAT = 4
+"""Bytes of float32, in which weights, gradients, moments, norms and log-probs are."""
 Head = Literal["language_model", "scalar", "two_labels", "scalar_alone"]
 """What a model ends in: the output matrix; one number (reward, value); right and wrong (process
 model); `scalar_alone` is a value head on another model's body."""
@@ -104,6 +108,15 @@ def from_config(config: Mapping[str, Any]) -> Shape:
     )
 
 
+def of_widths(
+    *, hidden: int, layers: int, heads: int, intermediate: int, vocab: int,
+    kv_heads: int | None = None, head_dim: int | None = None, tied: int = 1,
+) -> Shape:  # fmt: skip
+    """Where nothing else is said, keys are as many as heads, and heads divide the width."""
+    keys, head_dim = kv_heads or heads, head_dim or hidden // heads
+    return Shape(hidden, layers, heads, keys, head_dim, intermediate, vocab, tied=bool(tied))
+
+
 # hidden, layers, heads, kv_heads, head_dim, intermediate, vocab
 PUBLISHED = {
     "qwen2.5-0.5b": Shape(896, 24, 14, 2, 64, 4864, 151936, tied=True, biases=True),
@@ -118,9 +131,73 @@ PUBLISHED = {
 
 def nearest_published(num_parameters: float) -> str:
     """The name of the published language model whose size is nearest, as a ratio."""
+    sizes = {name: parameters(shape, "language_model") for name, shape in PUBLISHED.items()}
+    return min(sizes, key=lambda name: abs(math.log(sizes[name] / num_parameters)))
 
-    def ratio(name: str) -> float:
-        size = parameters(PUBLISHED[name], "language_model")
-        return max(size, num_parameters) / min(size, num_parameters)
 
-    return min(PUBLISHED, key=ratio)
+Method = Literal["sft", "dpo", "reward_model", "process_reward", "ppo", "grpo"]
+"""`reward_model` is the method of outcome models too."""
+Scorer = Literal["none", "reward_model", "process_model", "policy"]
+"""What a reward asks: nothing of a model; reward or outcome models; a process model; a judge."""
+HEADS: dict[Scorer, Head] = {
+    "reward_model": "scalar", "process_model": "two_labels", "policy": "language_model",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resident:
+    """A model in memory."""
+
+    role: Literal["policy", "reference", "value", "scorer", "reward"]
+    head: Head
+    trained: bool
+    count: int = 1
+    """Models of this kind: the members of an ensemble."""
+
+
+def residents(
+    method: Method, *, scorer: Scorer = "none", members: int = 1,
+    value: Literal["own", "shared"] = "own",
+) -> list[Resident]:  # fmt: skip
+    """The models of a stage that trains.
+
+    PPO (Ouyang et al. 2022, step 3): policy, reference, value and reward model. GRPO (Shao et al.
+    2024, section 4.1) has no value model; its reference is loaded whatever the penalty, for the
+    divergence is always measured. DPO has the policy alone: the reference's log-probs were stored
+    by `compute_ref_logprobs`. With adapters policy and reference are still two models. `scorer` is
+    what the reward of PPO or GRPO asks, an ensemble of `members`; `value` says whether PPO's value
+    model has a body of its own.
+    """
+    if method in ("reward_model", "process_reward"):
+        head: Head = "scalar" if method == "reward_model" else "two_labels"
+        return [Resident(role="reward", head=head, trained=True)]
+    found = [Resident(role="policy", head="language_model", trained=True)]
+    if method in ("ppo", "grpo"):
+        found.append(Resident(role="reference", head="language_model", trained=False))
+    if method == "ppo":
+        own: Head = "scalar" if value == "own" else "scalar_alone"
+        found.append(Resident(role="value", head=own, trained=True))
+    if scorer in HEADS:
+        found.append(Resident(role="scorer", head=HEADS[scorer], trained=False, count=members))
+    return found
+
+
+def states(shape: Shape, model: Resident, rank: int) -> dict[str, int]:
+    """`parameters`, those `trained`, and bytes of `weights`, `gradients` and `moments`.
+
+    With adapters of `rank` a trained body is frozen, and trained are they and a new head. All
+    numbers are float32 whatever `compute.dtype`: weights 4 bytes, gradients 4 and AdamW's two
+    moments 8 for each that is trained (Kingma and Ba 2015; `stages/optim`), 16 in all; 4 for each
+    that is not. Rajbhandari et al. 2020, "ZeRO", https://arxiv.org/abs/1910.02054, section 3.1,
+    count 16 too, but with weights and gradients in 16 bits beside a copy in 32.
+    """
+    every = model.count * parameters(shape, model.head)
+    trained = every if model.trained else 0
+    if model.trained and rank > 0 and model.head != "scalar_alone":
+        head = {"scalar": shape.hidden, "two_labels": 2 * shape.hidden + 2}.get(model.head, 0)
+        trained = adapters(shape, rank) + head
+        every += trained  # peft keeps the head that was there beside the one that it trains
+    return {
+        "parameters": every, "trained": trained, "weights": FLOAT * every,
+        "gradients": FLOAT * trained, "moments": 2 * FLOAT * trained,
+    }  # fmt: skip

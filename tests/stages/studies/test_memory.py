@@ -5,7 +5,7 @@ from pathlib import Path
 from stages import params
 from stages.algorithms.memory.shape import parameters
 from stages.params import PRESETS_PATH
-from stages.studies import memory, memory_jobs
+from stages.studies import memory
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -43,7 +43,7 @@ def test_what_each_choice_saves():
 
 def test_every_row_that_trains_has_a_job():
     content, presets = (params.read(REPOSITORY / path) for path in ("params.yaml", PRESETS_PATH))
-    found = memory_jobs.jobs(content, presets, memory_jobs.base(content["model"]))
+    found = memory.jobs(content, presets, memory.base(content["model"]))
     expected = {f"policies/{name}" for name in content["policies"]}
     expected |= {f"rewards/{n}" for n, row in content["rewards"].items() if row["by"] != "rule"}
     assert found.keys() == expected

@@ -11,8 +11,7 @@ from tiny_checkpoints import COMPUTE, CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import OPTIM, make_prompts
 
 from stages import params, train_grpo, train_ppo
-from stages.algorithms.memory.prediction import numbers
-from stages.algorithms.memory.shape import from_config
+from stages.algorithms.memory.shape import from_config, states
 from stages.loops import rollouts
 from stages.models import model_tokenizer, scalar_head
 from stages.models import policy as checkpoints
@@ -21,7 +20,7 @@ from stages.records import lines
 from stages.rewards import reward_file
 from stages.rewards.reward_file import RewardFile
 from stages.rows import DATA, PROMPTS, model
-from stages.studies import memory_jobs
+from stages.studies import memory
 
 SHAPE = from_config(load("llama").config.to_dict())
 PRESETS = params.read(ROOT / PRESETS_PATH)
@@ -97,12 +96,13 @@ def test_a_job_lists_the_models_that_the_entry_point_loads(
     module.main("tried", *words)
 
     presets = PRESETS | {preset: chosen, "several": PRESETS["bradley_terry"] | {"members": 2}}
-    expected = memory_jobs.of_row(content | {"rewards": ROWS}, presets, row, method)
+    expected = memory.of_row(content | {"rewards": ROWS}, presets, row)
     assert len(loaded) == sum(one.count for one in expected)
     # The parameters that the entry point itself wrote down, and those in memory, adapters included.
     text = (DATA / "policies/tried/training/0/metrics.json").read_text(encoding="utf-8")
     done = json.loads(text)["work"]
-    told = {one.role: numbers(SHAPE, one, rank) for one in expected}
+    sizes = {one.role: states(SHAPE, one, rank) for one in expected}
+    told = {role: (own["parameters"], own["trained"]) for role, own in sizes.items()}
     assert {role: (one["parameters"], one["trained_parameters"]) for role, one in done.items()} == (
         told
     )

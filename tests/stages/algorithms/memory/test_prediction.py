@@ -5,8 +5,8 @@ from live_memory import LiveMemory
 from step_memory import BIGGER, COMPLETION, EMBEDDED, PROMPT, SAMPLES, Measured, build, prompt
 from tiny_checkpoints import PAD, compute
 
-from stages.algorithms.memory import activations, prediction
-from stages.algorithms.memory.activations import Decoding
+from stages.algorithms.memory import prediction
+from stages.algorithms.memory.prediction import Decoding
 from stages.engines.transformers import TransformersSampler
 
 METHODS = ("sft", "dpo", "reward_model", "grpo", "ppo")
@@ -86,10 +86,7 @@ def test_what_sampling_takes(shape):
             max_new_tokens=COMPLETION,
         )
     batch = Decoding(rows=rows, samples=SAMPLES, prompt=PROMPT, new=COMPLETION)
-    predicted = activations.decoding_cache(shape, batch, 4) + activations.decoding_tensors(
-        shape, batch, 4
-    )
-    assert predicted == pytest.approx(live.peak - before, rel=0.25)
+    assert prediction.decoding(shape, batch, 4) == pytest.approx(live.peak - before, rel=0.25)
 
 
 def test_a_tenth_of_the_gpu_is_left_free():
