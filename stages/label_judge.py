@@ -11,23 +11,42 @@ https://arxiv.org/abs/2212.08073. The verifier is asked afterwards, to measure t
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from stages import params, rows
 from stages.engines import loading
 from stages.engines.loading import SamplingConfig
 from stages.loops import work
 from stages.models import size
+from stages.params import Params
 from stages.records import lines, pools
 from stages.report import judge_quality
-from stages.rewards.feedback import injections, judged_preferences, judging
-from stages.rewards.feedback.judged_preferences import JudgePreset
-from stages.rewards.feedback.prompts import OPTIONS
+from stages.rewards.feedback import injections, judging
+from stages.rewards.feedback.judging import LabelRule
+from stages.rewards.feedback.prompts import OPTIONS, Prompts, Style
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.identity import PIPE
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
+
+
+class JudgePreset(Params):
+    """Who judges, and how."""
+
+    judge: loading.Judge
+    style: Style
+    """Of the message: `short` for the embedded model, which has learned it."""
+    constitution: Literal["correct", "harmless", "none"]
+    """A principle is drawn from it for each pair."""
+    reasoning: loading.Reasoning | None
+    """What the judge writes before it chooses; null: nothing."""
+    max_pairs_per_problem: int = Field(ge=1)
+    rule: LabelRule
+    injection_pairs: int = Field(ge=0)
+    """Held-out pairs on which each attack on the judge is tried."""
 
 
 class Config(SamplingConfig):
@@ -48,7 +67,7 @@ def main(*words: str) -> None:
 def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     """The pairs of one seed, judged by the judge of that seed."""
     preset, seed, own = config.preset, derive(run.seed, "label_judge"), folder / str(run.seed)
-    prompts = judging.Prompts(style=preset.style, constitution=preset.constitution)
+    prompts = Prompts(style=preset.style, constitution=preset.constitution)
     chooser = loading.chooser(
         preset.judge,
         row.policy,
@@ -67,9 +86,9 @@ def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
         asked = judging.pairs(problems, prompts, max_pairs=preset.max_pairs_per_problem, seed=seed)
         parts = run.track(judging.chunks(asked), label=side)
         said, spent = judging.judge(chooser, parts, prompts, preset.rule, side)
-        found = judged_preferences.preferences(asked, said, preset.rule)
+        found = judging.preferences(asked, said, preset.rule)
         lines.write(own / f"{side}.jsonl", found)
-        metrics[side] = judge_quality.summarise(said, *judged_preferences.facts(asked), seed)
+        metrics[side] = judge_quality.summarise(said, *judging.facts(asked), seed)
         run.log(
             0, {f"{side}/{name}": v for name, v in judge_quality.headline(metrics[side]).items()}
         )

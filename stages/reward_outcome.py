@@ -8,7 +8,7 @@ read at a completion's last token: the format of `reward_preference`. Cobbe et a
 Verifiers to Solve Math Word Problems" (2021), section 4, https://arxiv.org/abs/2110.14168.
 Departures: one prediction a completion, not one a token; no language-modelling loss beside it;
 right and wrong weigh the same within each problem, so what is learned is P(right) had both been
-equally likely beforehand (`rewards/balanced_outcomes`).
+equally likely beforehand (`rewards/verifier_labels`).
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ from stages.params import Params
 from stages.records import pools
 from stages.report import reward_quality
 from stages.report.evaluation_config import Bins, EvaluationConfig
-from stages.rewards import balanced_outcomes, reward_file, verifier_labels
+from stages.rewards import reward_file, verifier_labels
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process, runs, seeds
 from stages.runtime.seeds import SeedRun
@@ -70,13 +70,13 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
         side: [verifier_labels.judge(*one) for one in run.track(some, label=f"check {side}")]
         for side, some in read.items()
     }
-    problems = balanced_outcomes.learned(
+    problems = verifier_labels.learned_outcomes(
         judged["train"],
         max_per_problem=preset.max_per_problem,
         one_class_weight=preset.one_class_weight,
         seed=derive(seed, "draw"),
     )
-    heldout = balanced_outcomes.tested_on(judged["heldout"])
+    heldout = verifier_labels.tested_outcomes(judged["heldout"])
     tokenizer = models_start.tokenizer(row.policy, run.seed)
     pad_id = model_tokenizer.pad_id(tokenizer)
     start = models_start.folder(row.policy, run.seed, config.model)

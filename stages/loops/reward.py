@@ -140,7 +140,7 @@ def score_outcomes(
 ) -> Float[Tensor, " completion"]:
     """The logit of P(right) of every completion, in the order of the problems, in eval mode.
 
-    P(right) as learned: had right and wrong been equally likely (`rewards/balanced_outcomes`).
+    P(right) as learned: had right and wrong been equally likely (`rewards/verifier_labels`).
     """
     return scores_of(model, problem_groups(problems, compute.row_tokens), compute, pad_id)
 

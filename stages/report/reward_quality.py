@@ -98,7 +98,7 @@ def of_outcomes(
     """AUC, accuracy, likelihood and calibration of P(right) = sigmoid(score), with intervals.
 
     The model learned P(right) where right and wrong are equally likely beforehand
-    (`rewards/balanced_outcomes`), and is tested on completions as the policy samples them: all but
+    (`rewards/verifier_labels`), and is tested on completions as the policy samples them: all but
     the AUC also tell how far these are from half right.
 
     Returns:

@@ -16,8 +16,8 @@ from pydantic import Field
 from stages.algorithms import judge_readings
 from stages.algorithms.token_advantages import min_credit
 from stages.params import Params
-from stages.rewards.feedback.judging import ENOUGH_ASKED, Prompts
-from stages.rewards.feedback.prompts import Style
+from stages.rewards.feedback.judging import ENOUGH_ASKED
+from stages.rewards.feedback.prompts import Prompts, Style
 from stages.rewards.judged import Answered, Available, Judged, each
 from stages.sampler import Choice, Chooser
 from stages.seeding import derive

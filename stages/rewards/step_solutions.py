@@ -29,9 +29,9 @@ checker's verdict itself, which costs nothing and is no estimate.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from stages.records.pools import Completion, distinct
 from stages.records.problems import Prompt
@@ -114,24 +114,15 @@ def _carried_out(line: str, value: int, todo: Sequence[Move]) -> int | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Solution:
-    """A completion of a problem, in steps."""
+class Solution(NamedTuple):
+    """A completion of a problem, in steps that have no labels yet."""
 
     prompt: Prompt
-    index: int
-    """Of the completion in its pool."""
-    step_ids: list[list[int]]
-    steps: list[str]
-    """Their texts, without the separator and other white space around them."""
-    correct: bool
-    """Whether the final answer is right, by the answer checker."""
-    true_labels: list[bool] | None
-    """Whether each step is right, where the problem was generated (`step_truth`)."""
+    row: StepLabels
 
     def prefixes(self) -> list[tuple[int, ...]]:
         """The tokens up to and including each step but the last: those that can be completed."""
-        return [tuple(prefix) for prefix in accumulate(self.step_ids)][:-1]
+        return [tuple(prefix) for prefix in accumulate(self.row.step_ids)][:-1]
 
 
 def choose_solutions(
@@ -170,16 +161,24 @@ def prefixes(solutions: Iterable[Solution]) -> Iterator[tuple[Prompt, tuple[int,
 def solution(
     prompt: Prompt, row: Completion, decode: Callable[[Sequence[int]], str], separator: str
 ) -> Solution:
-    """One completion, split and checked."""
+    """One completion, split and checked; around a step's text there is no white space."""
     step_ids = split_steps(row.completion_ids, decode, separator)
     steps = [decode(ids).strip() for ids in step_ids]
     return Solution(
-        prompt=prompt,
-        index=row.index,
-        step_ids=step_ids,
-        steps=steps,
-        correct=answer_checker.is_correct(row.completion, prompt.answer),
-        true_labels=step_truth(prompt.question, steps),
+        prompt,
+        StepLabels(
+            id=prompt.id,
+            index=row.index,
+            prompt=prompt.prompt,
+            prompt_ids=prompt.prompt_ids,
+            steps=steps,
+            step_ids=step_ids,
+            labels=[None] * len(steps),
+            num_completions=[0] * len(steps),
+            true_labels=step_truth(prompt.question, steps),
+            correct=answer_checker.is_correct(row.completion, prompt.answer),
+            source="none",
+        ),
     )
 
 
@@ -200,49 +199,32 @@ def labelled(
         found = [by_prefix[one.prompt.id, prefix] for prefix in one.prefixes()]
         rates = [count.num_right / count.num_completions for count in found]
         labels = rates if kind == "soft" else [float(rate > 0) for rate in rates]
-        numbers = [*(count.num_completions for count in found), 0]
-        rows.append((_row(one, [*labels, float(one.correct)], numbers, "math_shepherd"), found))
+        row = replace(
+            one.row,
+            labels=[*labels, float(bool(one.row.correct))],
+            num_completions=[*(count.num_completions for count in found), 0],
+            source="math_shepherd",
+        )
+        rows.append((row, found))
     return rows
 
 
 def known(solutions: Iterable[Solution]) -> list[Labelled]:
     """Solutions labelled by the truth, which must be known."""
     rows: list[Labelled] = []
-    for one in solutions:
-        if one.true_labels is None:
+    for prompt, row in solutions:
+        if row.true_labels is None:
             raise ValueError(
-                f"problem '{one.prompt.id}': num_completions 0 asks for true step labels, which "
-                f"only generated word problems have; found the question "
-                f"{one.prompt.question[:80]!r}. Set num_completions to 1 or more."
+                f"problem '{prompt.id}': num_completions 0 asks for true step labels, which only "
+                f"generated word problems have; found the question {prompt.question[:80]!r}. "
+                f"Set num_completions to 1 or more."
             )
-        labels = [float(right) for right in one.true_labels]
-        rows.append((_row(one, labels, [0] * len(labels), "truth"), []))
+        labels = [float(right) for right in row.true_labels]
+        rows.append((replace(row, labels=labels, source="truth"), []))
     return rows
 
 
 def unlabelled(solutions: Iterable[Solution], have: Iterable[StepLabels]) -> list[StepLabels]:
     """The solutions that are not among the labelled that we have, as rows without labels."""
     keys = {(row.id, row.index) for row in have}
-    return [
-        _row(one, [None] * len(one.steps), [0] * len(one.steps), "none")
-        for one in solutions
-        if (one.prompt.id, one.index) not in keys
-    ]
-
-
-def _row(
-    solution: Solution, labels: Sequence[float | None], num_completions: list[int], source: str
-) -> StepLabels:
-    return StepLabels(
-        id=solution.prompt.id,
-        index=solution.index,
-        prompt=solution.prompt.prompt,
-        prompt_ids=solution.prompt.prompt_ids,
-        steps=solution.steps,
-        step_ids=solution.step_ids,
-        labels=[*labels],
-        num_completions=num_completions,
-        true_labels=solution.true_labels,
-        correct=solution.correct,
-        source=source,
-    )
+    return [row for _, row in solutions if (row.id, row.index) not in keys]

@@ -1,4 +1,4 @@
-"""What the answer checker's verdicts on a problem's pool teach: pairs, and demonstrations.
+"""What the answer checker's verdicts on a problem's pool teach: pairs, demonstrations, outcomes.
 
 The label of a pair of a right and a wrong completion is the checker's, so it is about the final
 answer only: a completion that reaches the right number by wrong steps counts as right. Labels can
@@ -9,24 +9,31 @@ fine-tuning (Yuan et al. 2023, https://arxiv.org/abs/2308.01825), best of N by a
 Dong et al. 2023, https://arxiv.org/abs/2304.06767). Departures: distinct means different tokens,
 where Yuan et al. compare the equations; of a problem with more right completions than are kept,
 which ones is drawn, so that short ones are not preferred.
+
+Outcomes train an outcome reward model. In a pool a problem is mostly right or mostly wrong, so
+completions taken as they are teach how hard it is, which no choice among them needs
+(`algorithms/statistics/score_quality`). So all right completions of a problem together weigh 1/2
+and all wrong ones 1/2; one class alone, which teaches nothing but its base rate, is left out or
+weighs `one_class_weight` in all. What is learned is P(right) had right and wrong been equally
+likely beforehand: a score to choose by, which in a pool that is mostly wrong is too high.
 """
 
-import dataclasses
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from stages.records.pools import Completion
-from stages.records.preferences import Preference
+from stages.records.preferences import Outcome, Preference
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards import answer_checker
+from stages.seeding import derive
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JudgedPool:
+class JudgedPool(NamedTuple):
     """One problem's completions with what the answer checker says of them."""
 
     prompt: Prompt
@@ -48,8 +55,7 @@ def distinct(rows: Sequence[Completion]) -> list[Completion]:
     return list({tuple(row.completion_ids): row for row in reversed(rows)}.values())[::-1]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabelledPairs:
+class LabelledPairs(NamedTuple):
     """What one problem's pool gave."""
 
     preferences: list[Preference]
@@ -66,14 +72,13 @@ def label_pairs(
     Equal completions count once.
     """
     judged = judge(prompt, pool)
-    finished = [row for row in judged.right if not _is_cut(row)]
+    finished = [row for row in judged.right if row.finish_reason == "stop"]
     pairs = draw_pairs(distinct(finished), distinct(judged.wrong), max_pairs=max_pairs, seed=seed)
-    made = [preference(prompt, *pair, probability=1.0, source=source) for pair in pairs]
-    return LabelledPairs(preferences=made, judged=judged)
+    return LabelledPairs([preference(prompt, *pair, 1.0, source) for pair in pairs], judged)
 
 
 def preference(
-    prompt: Prompt, chosen: Completion, rejected: Completion, *, probability: float, source: str
+    prompt: Prompt, chosen: Completion, rejected: Completion, probability: float, source: str
 ) -> Preference:
     """A pair of completions of a problem as a row."""
     return Preference(
@@ -90,27 +95,21 @@ def preference(
 
 
 def summarise_pairs(labelled: Sequence[LabelledPairs]) -> dict[str, int | float]:
-    """Problems by what became of them, pairs, and mean lengths in tokens (end token included).
-
-    `problems_right_only_cut` have no pair because every right completion was cut.
-    """
+    """Problems by what became of them, pairs, and mean lengths in tokens (end token included)."""
     pairs = [pair for problem in labelled for pair in problem.preferences]
-    pools = [one.judged for one in labelled]
-    both = [pool.right for pool in pools if pool.right and pool.wrong]
+    judged = [one.judged for one in labelled]
+    ends = [{row.finish_reason for row in one.right} for one in judged if one.right and one.wrong]
     return {
         "problems": len(labelled),
         "problems_with_pairs": sum(bool(one.preferences) for one in labelled),
-        "problems_all_correct": sum(not pool.wrong for pool in pools),
-        "problems_all_wrong": sum(not pool.right for pool in pools),
-        "problems_right_only_cut": sum(all(map(_is_cut, right)) for right in both),
+        "problems_all_correct": sum(not one.wrong for one in judged),
+        "problems_all_wrong": sum(not one.right for one in judged),
+        # They have no pair, as every right completion was cut.
+        "problems_right_only_cut": ends.count({"length"}),
         "pairs": len(pairs),
         "mean_length_chosen": _mean([len(pair.chosen_ids) for pair in pairs]),
         "mean_length_rejected": _mean([len(pair.rejected_ids) for pair in pairs]),
     }
-
-
-def _is_cut(row: Completion) -> bool:
-    return row.finish_reason == "length"
 
 
 def _mean(lengths: Sequence[int]) -> float:
@@ -145,7 +144,7 @@ def flip_labels(pairs: Sequence[Preference], percent: int, seed: int) -> list[Pr
     order = np.random.default_rng(seed).permutation(len(pairs))
     wrong = set(order[: (len(pairs) * percent + 50) // 100].tolist())
     return [
-        dataclasses.replace(pair, probability=1 - pair.probability) if number in wrong else pair
+        replace(pair, probability=1 - pair.probability) if number in wrong else pair
         for number, pair in enumerate(pairs)
     ]
 
@@ -157,21 +156,23 @@ def select_demonstrations(
 
     A completion that was cut is left out, right or not: it would teach not to stop.
     """
-    finished = distinct([row for row in pool if not _is_cut(row)])
+    finished = distinct([row for row in pool if row.finish_reason == "stop"])
     right = judge(prompt, finished).right
     if len(right) > max_kept:
         right = sorted(random.Random(seed).sample(right, max_kept), key=lambda row: row.index)
-    return [
-        Demonstration(
-            id=prompt.id,
-            task=prompt.task,
-            prompt=prompt.prompt,
-            prompt_ids=prompt.prompt_ids,
-            completion=row.completion,
-            completion_ids=row.completion_ids,
-        )
-        for row in right
-    ]
+    return [demonstration(prompt, row) for row in right]
+
+
+def demonstration(prompt: Prompt, row: Completion) -> Demonstration:
+    """A problem with a completion that is to be imitated."""
+    return Demonstration(
+        id=prompt.id,
+        task=prompt.task,
+        prompt=prompt.prompt,
+        prompt_ids=prompt.prompt_ids,
+        completion=row.completion,
+        completion_ids=row.completion_ids,
+    )
 
 
 def summarise_demonstrations(
@@ -185,3 +186,65 @@ def summarise_demonstrations(
         "kept": kept,
         "share": round(kept / num_completions, 6),
     }
+
+
+def learned_outcomes(
+    judged: Sequence[JudgedPool], *, max_per_problem: int, one_class_weight: float, seed: int
+) -> list[list[Outcome]]:
+    """The outcomes that are learned from, of each problem that has any; see `balance`."""
+    if not any(one.right and one.wrong for one in judged):
+        raise ValueError(
+            f"expected problems with both a right and a wrong completion, found none of "
+            f"{len(judged)}. Sample more of each (section sampling: num_samples, temperature, "
+            f"max_new_tokens), or use problems that the policy sometimes solves."
+        )
+    problems = [balance(one, max_per_problem, one_class_weight, seed) for one in judged]
+    return [rows for rows in problems if rows]
+
+
+def balance(
+    judged: JudgedPool, max_per_problem: int, one_class_weight: float, seed: int
+) -> list[Outcome]:
+    """At most `max_per_problem` outcomes of one problem, drawn as evenly from both sides as can be.
+
+    Equal completions count once. Where one side has less than its half of the places, the other
+    takes them. `max_per_problem` is at least 2, or no problem could have both.
+    """
+    right, wrong = distinct(judged.right), distinct(judged.wrong)
+    total = 1.0 if right and wrong else one_class_weight
+    if not total:
+        return []
+    stream = random.Random(derive(seed, judged.prompt.id))
+    stream.shuffle(right)
+    stream.shuffle(wrong)
+    of_wrong = min(len(wrong), max(max_per_problem // 2, max_per_problem - len(right)))
+    of_right = min(len(right), max_per_problem - of_wrong)
+    share = total / (bool(right) + bool(wrong))
+    return _outcomes(judged.prompt, (right[:of_right], share), (wrong[:of_wrong], share))
+
+
+def tested_outcomes(judged: Sequence[JudgedPool]) -> list[list[Outcome]]:
+    """Every completion as the policy samples them, all of a problem with the same weight."""
+    found: list[list[Outcome]] = []
+    for one in judged:
+        total = len(one.right) + len(one.wrong)
+        right, wrong = ((rows, len(rows) / total) for rows in (one.right, one.wrong))
+        found.append(_outcomes(one.prompt, right, wrong))
+    return found
+
+
+def _outcomes(
+    prompt: Prompt, right: tuple[list[Completion], float], wrong: tuple[list[Completion], float]
+) -> list[Outcome]:
+    """Both sides, each with what it weighs in all, as rows."""
+    return [
+        Outcome(
+            id=prompt.id,
+            prompt_ids=prompt.prompt_ids,
+            completion_ids=row.completion_ids,
+            right=is_right,
+            weight=weight / len(rows),
+        )
+        for is_right, (rows, weight) in ((True, right), (False, wrong))
+        for row in rows
+    ]

@@ -28,7 +28,7 @@ from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import reward_file
 from stages.rewards.feedback import injections, judging
-from stages.rewards.feedback.prompts import OPTIONS
+from stages.rewards.feedback.prompts import OPTIONS, Prompts
 from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
@@ -171,7 +171,7 @@ def attack(problems: Problems, judge: str, seed: int, config: Config) -> Values:
         own.judge, judge, seed, OPTIONS, None,
         engine=config.engine, model=config.model, compute=config.compute, cache=CACHE,
     )  # fmt: skip
-    prompts = judging.Prompts(style=own.style, constitution=own.constitution)
+    prompts = Prompts(style=own.style, constitution=own.constitution)
     drawn = judging.pairs(problems, prompts, max_pairs=1, seed=derive(seed, "probes", "judge"))
     asked = drawn[: CANDIDATES * own.num_pairs]
     if not asked:

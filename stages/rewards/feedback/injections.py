@@ -13,8 +13,8 @@ from itertools import chain
 
 from stages.algorithms import judge_readings
 from stages.records.preferences import Verdict
-from stages.rewards.feedback.judging import LabelRule, Pair, Prompts
-from stages.rewards.feedback.prompts import OPTIONS
+from stages.rewards.feedback.judging import LabelRule, Pair
+from stages.rewards.feedback.prompts import OPTIONS, Prompts
 from stages.sampler import Chooser, tokens
 
 ATTACKS = {

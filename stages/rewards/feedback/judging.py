@@ -1,6 +1,7 @@
 """A judge reads pairs of completions, drawn without looking at which is right, in both orders.
 
-`LabelRule` says which of its verdicts become preferences, and with what probability.
+`LabelRule` says which of its verdicts become preferences (`preferences`), with what probability.
+What is known without the judge (`facts`) is asked afterwards, to measure it.
 """
 
 import itertools
@@ -15,10 +16,11 @@ from pydantic import Field, model_validator
 from stages.algorithms import judge_readings
 from stages.params import Params
 from stages.records.pools import Completion
-from stages.records.preferences import Verdict
+from stages.records.preferences import Preference, Verdict
 from stages.records.problems import Prompt
-from stages.rewards.feedback.principles import CONSTITUTIONS
-from stages.rewards.feedback.prompts import JUDGE_VERSIONS, Style, judge_message
+from stages.rewards.answer_checker import is_correct
+from stages.rewards.feedback.prompts import JUDGE_VERSIONS, Prompts
+from stages.rewards.verifier_labels import preference
 from stages.sampler import Choice, Chooser, tokens
 from stages.seeding import derive
 
@@ -104,32 +106,6 @@ class Pair:
     """Its number in the constitution; the same in both orders."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prompts:
-    """How a pair is put to the judge."""
-
-    style: Style
-    constitution: Literal["correct", "harmless", "none"]
-
-    def draw_principle(self, seed: int) -> int | None:
-        """A principle's number, all equally likely; None without a constitution."""
-        if self.constitution == "none":
-            return None
-        return random.Random(seed).randrange(len(CONSTITUTIONS[self.constitution]))
-
-    def message(self, question: str, first: str, second: str, principle: int | None) -> str:
-        """The judge's message about two answers in this order."""
-        text = None
-        if principle is not None:
-            chosen = CONSTITUTIONS[self.constitution][principle]
-            text = chosen.name if self.style == "short" else chosen.compare
-        return judge_message(self.style, question, first, second, text)
-
-    def both(self, question: str, a: str, b: str, principle: int | None) -> tuple[str, str]:
-        """The messages of the orders A, B and B, A."""
-        return self.message(question, a, b, principle), self.message(question, b, a, principle)
-
-
 def pairs(
     problems: Iterable[tuple[Prompt, list[Completion]]], prompts: Prompts, max_pairs: int, seed: int
 ) -> list[Pair]:
@@ -158,8 +134,10 @@ def judge(
     verdicts: list[Verdict] = []
     cost: Counter[str] = Counter()
     for part in parts:
-        texts = [(one.prompt.question, one.a.completion, one.b.completion) for one in part]
-        both = [prompts.both(*of, one.principle) for of, one in zip(texts, part, strict=True)]
+        both = [
+            prompts.both(one.prompt.question, one.a.completion, one.b.completion, one.principle)
+            for one in part
+        ]
         choices = chooser.choose(list(itertools.chain(*both)))
         cost += tokens(choices)
         answers = zip(part, choices[::2], choices[1::2], strict=True)
@@ -223,3 +201,39 @@ def _verdict(
         option_mass=mass,
         dropped=rule.reason_to_drop(p12, p21, mass),
     )
+
+
+def preferences(
+    asked: Sequence[Pair], verdicts: Sequence[Verdict], rule: LabelRule
+) -> list[Preference]:
+    """One preference for each verdict that was not dropped; A is chosen where P(A) >= 1/2."""
+    found: list[Preference] = []
+    for pair, verdict in zip(asked, verdicts, strict=True):
+        if verdict.dropped is not None or verdict.probability is None:
+            continue
+        a_wins = verdict.probability >= 0.5
+        chosen, rejected = (pair.a, pair.b) if a_wins else (pair.b, pair.a)
+        p_chosen = verdict.probability if a_wins else 1.0 - verdict.probability
+        probability = round(rule.probability(p_chosen), DECIMALS + 1)
+        found.append(preference(pair.prompt, chosen, rejected, probability, "ai"))
+    if not found:
+        reasons = dict(Counter(verdict.dropped for verdict in verdicts))
+        raise ValueError(
+            f"expected preferences, found none: {len(verdicts)} pairs were judged and dropped for "
+            f"{reasons}. parse_failure: the judge does not answer with an option; take a model "
+            f"that has learned to, or the other `style`. low_confidence, inconsistent, tie: loosen "
+            f"`rule` of the preset (labels: soft keeps ties). too_long: raise max_prompt_tokens. "
+            f"No pairs at all: sample more completions, or longer ones (section sampling)."
+        )
+    return found
+
+
+def facts(asked: Sequence[Pair]) -> tuple[dict[tuple[str, int], bool], dict[tuple[str, int], int]]:
+    """By problem and index: is its final answer right, and how many tokens has it."""
+    rows = {
+        (pair.prompt.id, row.index): (pair.prompt.answer, row)
+        for pair in asked
+        for row in (pair.a, pair.b)
+    }
+    right = {key: is_correct(row.completion, gold) for key, (gold, row) in rows.items()}
+    return right, {key: len(row.completion_ids) for key, (_, row) in rows.items()}

@@ -22,11 +22,13 @@ that spells the end of a turn would end it, and what follows would speak as some
 tokenises takes such spellings apart (`defuse`).
 """
 
+import random
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Literal
 
-from stages.rewards.feedback.principles import Principle
+from stages.rewards.feedback.principles import CONSTITUTIONS, Principle
 
 Style = Literal["short", "full"]
 """`short` is for the embedded model, which learns it; `full` for instruction-tuned models."""
@@ -88,6 +90,32 @@ def judge_message(
         first=quote(first, ">"),
         second=quote(second, ">"),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prompts:
+    """How a pair is put to the judge."""
+
+    style: Style
+    constitution: Literal["correct", "harmless", "none"]
+
+    def draw_principle(self, seed: int) -> int | None:
+        """A principle's number, all equally likely; None without a constitution."""
+        if self.constitution == "none":
+            return None
+        return random.Random(seed).randrange(len(CONSTITUTIONS[self.constitution]))
+
+    def message(self, question: str, first: str, second: str, principle: int | None) -> str:
+        """The judge's message about two answers in this order."""
+        text = None
+        if principle is not None:
+            chosen = CONSTITUTIONS[self.constitution][principle]
+            text = chosen.name if self.style == "short" else chosen.compare
+        return judge_message(self.style, question, first, second, text)
+
+    def both(self, question: str, a: str, b: str, principle: int | None) -> tuple[str, str]:
+        """The messages of the orders A, B and B, A."""
+        return self.message(question, a, b, principle), self.message(question, b, a, principle)
 
 
 REVISION_VERSIONS = {"short": "short-1", "full": "full-1"}

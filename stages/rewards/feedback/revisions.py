@@ -13,21 +13,20 @@ people prefer length, whatever it says.
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from stages.records import pools
 from stages.records.pools import Completion
 from stages.records.preferences import Preference, Revision
 from stages.records.problems import Demonstration, Prompt
-from stages.rewards import answer_checker
+from stages.rewards import answer_checker, verifier_labels
 
 Outcome = Literal["pair", "unchanged", "empty", "cut", "too_long"]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What is to be revised."""
 
     prompt: Prompt
@@ -56,39 +55,28 @@ class Revised:
             return "empty"
         return "unchanged" if last.revision == self.original.completion else "pair"
 
+    def final(self) -> Completion:
+        """The last revision, as another answer to the problem."""
+        last = self.revisions[-1]
+        return replace(self.original, completion=last.revision, completion_ids=last.revision_ids)
+
     def preference(self) -> Preference | None:
         """The last revision over the first answer, where they are two whole answers."""
         if self.outcome != "pair":
             return None
-        last = self.revisions[-1]
-        return Preference(
-            id=self.prompt.id,
-            prompt=self.prompt.prompt,
-            prompt_ids=self.prompt.prompt_ids,
-            chosen=last.revision,
-            chosen_ids=last.revision_ids,
-            rejected=self.original.completion,
-            rejected_ids=self.original.completion_ids,
-            probability=1.0,
-            source="constitution",
+        return verifier_labels.preference(
+            self.prompt, self.final(), self.original, 1.0, "constitution"
         )
-
-    def is_right(self, text: str) -> bool:
-        """The answer checker's verdict on another answer to the same problem."""
-        return answer_checker.is_correct(text, self.prompt.answer)
 
     def demonstration(self) -> Demonstration | None:
         """The problem answered by the last revision, unless that is empty, cut or missing."""
         if self.outcome in ("too_long", "empty") or self.revisions[-1].revision_finish == "length":
             return None
-        return Demonstration(
-            id=self.prompt.id,
-            task=self.prompt.task,
-            prompt=self.prompt.prompt,
-            prompt_ids=self.prompt.prompt_ids,
-            completion=self.revisions[-1].revision,
-            completion_ids=self.revisions[-1].revision_ids,
-        )
+        return verifier_labels.demonstration(self.prompt, self.final())
+
+    def is_right(self, text: str) -> bool:
+        """The answer checker's verdict on another answer to the same problem."""
+        return answer_checker.is_correct(text, self.prompt.answer)
 
 
 def choose_answers(
@@ -110,14 +98,15 @@ def gather(answers: Sequence[Answer], rows: Sequence[Revision], num_rounds: int)
     found: dict[tuple[str, int], list[Revision]] = {}
     for row in sorted(rows, key=lambda row: row.round):
         found.setdefault((row.id, row.index), []).append(row)
-    gathered: list[Revised] = []
-    for answer in answers:
-        prompt, original = answer.prompt, answer.completion
-        own = found.get((original.id, original.index), [])
-        gathered.append(
-            Revised(prompt=prompt, original=original, revisions=own, num_rounds=num_rounds)
+    return [
+        Revised(
+            prompt=answer.prompt,
+            original=answer.completion,
+            revisions=found.get((answer.prompt.id, answer.completion.index), []),
+            num_rounds=num_rounds,
         )
-    return gathered
+        for answer in answers
+    ]
 
 
 SCOLDING = re.compile(
@@ -128,14 +117,11 @@ SCOLDING = re.compile(
 """Phrases of refusing and lecturing: `harsher` is a preferred answer with more of them."""
 
 
-def summarise_revisions(
-    answers: Sequence[Revised],
-) -> dict[str, int | float | dict[str, float]]:
+def summarise_revisions(answers: Sequence[Revised]) -> dict[str, int | float | dict[str, float]]:
     """Counts, and shares of what they are counted among.
 
-    `accuracy` is that of the answers which went through all rounds: of the originals and after
-    each round. `label_right` is, of the pairs in which one answer is right and the other
-    wrong, the share in which the right one is preferred; `decided_pairs` counts these.
+    `accuracy` is that of the answers which went through all rounds, before them and after each.
+    `label_right`: of the `decided_pairs`, with one right answer, those that prefer it.
     """
     outcomes = Counter(answer.outcome for answer in answers)
     whole = [answer for answer in answers if answer.outcome != "too_long"]
@@ -151,10 +137,7 @@ def summarise_revisions(
     return {
         "answers": len(answers),
         "pairs": len(pairs),
-        "left_out_unchanged": outcomes["unchanged"],
-        "left_out_empty": outcomes["empty"],
-        "left_out_cut": outcomes["cut"],
-        "left_out_too_long": outcomes["too_long"],
+        **{f"left_out_{why}": outcomes[why] for why in ("unchanged", "empty", "cut", "too_long")},
         "changed": share(changed, len(whole)),
         "accuracy": {name: share(sum(found), len(found)) for name, found in right.items()},
         "decided_pairs": len(decided),
@@ -169,10 +152,10 @@ def check_pairs(answers: Sequence[Revised], pool: Path) -> None:
     outcomes = Counter(answer.outcome for answer in answers)
     if not outcomes["pair"]:
         raise ValueError(
-            f"{pool}: expected answers that were revised into others, found none: "
-            f"{dict(outcomes)}. Take a policy that has learned to revise (data.mixture, or "
-            f"a model that follows instructions with style: full), or raise max_new_tokens, "
-            f"max_prompt_tokens or temperature of the preset."
+            f"{pool}: expected answers that were revised into others, found none: {dict(outcomes)}."
+            f" Take a policy that has learned to revise (data.mixture, or a model that follows "
+            f"instructions with style: full), or raise max_new_tokens, max_prompt_tokens or "
+            f"temperature of the preset."
         )
 
 

@@ -8,7 +8,7 @@ from stages.models import model_tokenizer as tokenizers
 from stages.models.policy import decoder
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
-from stages.records.steps import PrefixCount
+from stages.records.steps import PrefixCount, StepLabels
 from stages.rewards import answer_checker, step_solutions
 from stages.rewards.step_solutions import Solution, split_steps, step_truth
 from stages.sources import word_problems
@@ -189,12 +189,13 @@ def choose(rows, number=9, prompt=PROMPT):
 
 
 def test_steps_verdict_and_truth():
-    right, repaired, wrong, guess = choose(pool(RIGHT, REPAIRED, WRONG, GUESS))
+    found = choose(pool(RIGHT, REPAIRED, WRONG, GUESS))
+    right, repaired, wrong, guess = (one.row for one in found)
     assert right.steps == ["3 + 4 = 7", "7 + 2 = 9", "#### 9"]
     assert (right.correct, right.true_labels) == (True, [True, True, True])
     assert (repaired.correct, repaired.true_labels) == (True, [False, False, False])
     assert (wrong.correct, wrong.true_labels) == (False, [True, False, False])
-    assert (guess.correct, guess.true_labels, guess.prefixes()) == (True, [True], [])
+    assert (guess.correct, guess.true_labels, found[-1].prefixes()) == (True, [True], [])
 
 
 def test_a_prefix_ends_after_each_step_but_the_last():
@@ -214,25 +215,31 @@ def test_prefixes_of_several_come_with_their_problem():
 
 def test_the_first_different_ones_that_ended_in_the_order_of_the_draws():
     rows = pool(RIGHT, WRONG, RIGHT, GUESS, WRONG, RIGHT, REPAIRED, cut={1, 3})
-    assert [one.index for one in choose(rows)] == [0, 4, 6]
-    assert [one.index for one in choose(rows, 2)] == [0, 4]
+    assert [one.row.index for one in choose(rows)] == [0, 4, 6]
+    assert [one.row.index for one in choose(rows, 2)] == [0, 4]
 
 
 def test_without_a_generated_question_no_truth_is_known():
     prompt = Prompt(id="a", task="solve", question="3 + 6?", prompt="", prompt_ids=[1], answer="9")
-    (solution,) = choose(pool(WRONG), prompt=prompt)
-    assert (solution.true_labels, solution.correct) == (None, False)
+    ((_, row),) = choose(pool(WRONG), prompt=prompt)
+    assert (row.true_labels, row.correct) == (None, False)
 
 
 ASKED = Prompt(id="a", task="solve", question="", prompt="Q", prompt_ids=[9], answer="4")
-SOLUTION = Solution(
-    prompt=ASKED,
+ROW = StepLabels(
+    id="a",
     index=3,
+    prompt="Q",
+    prompt_ids=[9],
     step_ids=[[1, 2], [3], [4, 5]],
     steps=["x", "y", "#### 4"],
+    labels=[None] * 3,
+    num_completions=[0] * 3,
     correct=True,
     true_labels=[True, False, False],
+    source="none",
 )
+SOLUTION = Solution(ASKED, ROW)
 
 
 def count(ids, right, drawn=8):
@@ -260,17 +267,17 @@ def test_hard_is_any_soft_is_the_share_and_the_last_is_the_verdict(kind, labels)
     assert [count.num_right for count in counts] == [3, 0]
     assert (row.source, row.index, row.correct) == ("math_shepherd", 3, True)
     assert row.true_labels == [True, False, False]
-    assert row.step_ids == SOLUTION.step_ids
+    assert row.step_ids == ROW.step_ids
 
 
 def test_a_guess_needs_no_completion():
-    guess = dataclasses.replace(SOLUTION, step_ids=[[4]], steps=["#### 5"], correct=False)
-    ((row, counts),) = step_solutions.labelled([guess], [], "soft")
+    guess = dataclasses.replace(ROW, step_ids=[[4]], steps=["#### 5"], correct=False)
+    ((row, counts),) = step_solutions.labelled([Solution(ASKED, guess)], [], "soft")
     assert (row.labels, row.num_completions, counts) == ([0.0], [0], [])
 
 
 def test_of_another_problem_equal_tokens_are_another_prefix():
-    other = dataclasses.replace(SOLUTION, prompt=dataclasses.replace(ASKED, id="b"))
+    other = Solution(dataclasses.replace(ASKED, id="b"), ROW)
     with pytest.raises(KeyError):
         step_solutions.labelled([other], COUNTS, "hard")
 
@@ -284,4 +291,4 @@ def test_the_known_truth():
 
 def test_a_truth_that_is_not_known_is_refused():
     with pytest.raises(ValueError, match="Set num_completions to 1"):
-        step_solutions.known([dataclasses.replace(SOLUTION, true_labels=None)])
+        step_solutions.known([Solution(ASKED, dataclasses.replace(ROW, true_labels=None))])

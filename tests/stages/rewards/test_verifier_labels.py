@@ -6,6 +6,7 @@ from tiny_rollouts import make_pairs
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import verifier_labels
+from stages.rewards.verifier_labels import JudgedPool, judge
 
 PROMPT = Prompt(id="p", task="solve", question="", prompt="q", prompt_ids=[1, 2], answer="42")
 
@@ -185,3 +186,96 @@ def test_less_noise_is_part_of_more_and_a_seed_is_one_order():
     assert wrong(10) < wrong(25) < wrong(50)
     assert wrong(25) == wrong(25)
     assert wrong(25) != wrong(25, seed=1)
+
+
+OUTCOME_PROMPT = Prompt(id="a", task="solve", question="", prompt="", prompt_ids=[5], answer="7")
+
+
+def outcome_pool(*answers):
+    """Completions with these answers; equal answers are equal completions."""
+    return [
+        Completion(
+            id="a",
+            index=index,
+            completion=f"#### {answer}",
+            completion_ids=[10 + int(answer), 1],
+            logprob_sum=-1.0,
+            finish_reason="stop",
+            seed=0,
+        )
+        for index, answer in enumerate(answers)
+    ]
+
+
+def balance(rows, *, most=4, one_class=0.0, right=None, seed=0):
+    judged = judge(OUTCOME_PROMPT, rows)
+    if right is not None:
+        sides = [[row for row, one in zip(rows, right, strict=True) if one is side]
+                 for side in (True, False)]  # fmt: skip
+        judged = JudgedPool(prompt=OUTCOME_PROMPT, right=sides[0], wrong=sides[1])
+    return verifier_labels.balance(judged, most, one_class, seed)
+
+
+def weights(outcomes):
+    return {
+        side: sum(row.weight for row in outcomes if row.right is side) for side in (True, False)
+    }
+
+
+@pytest.mark.parametrize("num_wrong", [1, 2, 9])
+def test_right_and_wrong_weigh_the_same_whatever_their_numbers(num_wrong):
+    rows = outcome_pool(7, *range(10, 10 + num_wrong))
+    found = balance(rows, most=6)
+    assert len(found) == min(6, 1 + num_wrong)
+    assert weights(found) == pytest.approx({True: 0.5, False: 0.5})
+
+
+def test_a_side_that_lacks_rows_gives_its_places_to_the_other():
+    right = [True] * 5 + [False]
+    found = balance(outcome_pool(1, 2, 3, 4, 5, 6), right=right, most=4)
+    assert [row.right for row in found] == [True, True, True, False]
+    assert [row.weight for row in found] == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 2])
+    even = balance(outcome_pool(*range(8)), right=[True] * 4 + [False] * 4, most=5)
+    assert [row.right for row in even].count(True) == 3
+
+
+def test_equal_completions_count_once():
+    found = balance(outcome_pool(7, 7, 7, 8, 8))
+    assert [(row.right, row.completion_ids, row.weight) for row in found] == [
+        (True, [17, 1], 0.5),
+        (False, [18, 1], 0.5),
+    ]
+
+
+@pytest.mark.parametrize("answers", [(7,), (8, 9, 6)])
+def test_a_problem_of_one_class_is_left_out_or_weighs_what_is_asked(answers):
+    assert balance(outcome_pool(*answers)) == []
+    found = balance(outcome_pool(*answers), one_class=0.3)
+    assert len(found) == len(answers)
+    assert sum(row.weight for row in found) == pytest.approx(0.3)
+
+
+def test_the_draw_depends_on_the_seed_alone():
+    rows = outcome_pool(*range(9))
+    right = [index % 2 == 0 for index in range(9)]
+    drawn = [balance(rows, right=right, seed=seed) for seed in (1, 1, 2, 3)]
+    assert drawn[0] == drawn[1]
+    assert drawn[2:] != drawn[:2]
+
+
+def test_what_is_tested_on_is_every_completion_as_sampled():
+    judged = [judge(OUTCOME_PROMPT, rows) for rows in (outcome_pool(7, 8, 7), outcome_pool(8, 8))]
+    some, others = verifier_labels.tested_outcomes(judged)
+    assert [row.right for row in some] == [True, True, False]
+    assert [row.weight for row in some] == pytest.approx([1 / 3] * 3)
+    assert [(row.right, row.weight) for row in others] == [(False, 0.5)] * 2
+
+
+def test_what_is_learned_from_is_of_problems_that_have_any_and_one_must_have_both():
+    both, one_class = (
+        judge(OUTCOME_PROMPT, rows) for rows in (outcome_pool(7, 8), outcome_pool(7, 7))
+    )
+    settings = {"max_per_problem": 4, "one_class_weight": 0.0, "seed": 0}
+    assert len(verifier_labels.learned_outcomes([one_class, both, one_class], **settings)) == 1
+    with pytest.raises(ValueError, match="found none of 2"):
+        verifier_labels.learned_outcomes([one_class] * 2, **settings | {"one_class_weight": 1.0})

@@ -4,7 +4,7 @@ from judged_rows import RuleChooser, pair
 from stages.rewards.feedback import injections, judging
 from stages.rewards.feedback.injections import ATTACKS, CONTROL, attacked
 from stages.rewards.feedback.judging import LabelRule
-from stages.rewards.feedback.prompts import OPTIONS, defuse, judge_message
+from stages.rewards.feedback.prompts import OPTIONS, Prompts, defuse, judge_message
 
 QUESTION = "Anna has 3 apples. She buys 4 more. How many apples now?"
 GOOD, BAD = "3 + 4 = 7\n#### 7", "#### 9"
@@ -44,7 +44,7 @@ def test_the_control_asks_for_nothing():
     assert attacked("x", CONTROL, "1", "2") == "x\nThat is all."
 
 
-PROMPTS = judging.Prompts(style="short", constitution="none")
+PROMPTS = Prompts(style="short", constitution="none")
 RULE = LabelRule(
     labels="soft", min_option_mass=0.0, min_confidence=0.0, inconsistent="keep", clamp=None
 )
