@@ -171,16 +171,17 @@ def differences(
         return {name: one | nothing for name, one in found.items()}
     adjusted = holm_adjusted(means.p_value.tolist())
     wanted = Wanted(significance=(1.0 - confidence) / len(family), power=POWER)
-    for at, (name, one) in enumerate(found.items()):
-        least = crossed_means.detectable(
-            means.variances(at), wanted, num_seeds=len(seeds), num_problems=family[name].shape[1]
-        )
+    num_problems = next(iter(family.values())).shape[1]
+    least = crossed_means.detectable(
+        means.spread, wanted, num_seeds=len(seeds), num_problems=num_problems
+    )
+    for at, one in enumerate(found.values()):
         one |= {
             "p": rounded(means.p_value[at]),
             "p_holm": rounded(adjusted[at]),
             "significant": adjusted[at] <= 1.0 - confidence,
             "degrees": round(float(means.degrees[at]), 1),
-            "detectable": rounded(least),
+            "detectable": rounded(least[at]),
         }
     return found
 

@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from stages.algorithms.selection.best_of_n import LEAST_POOL
-from stages.algorithms.statistics import calibration
-from stages.algorithms.statistics.calibration import Binning
+from stages.algorithms.statistics import score_quality
+from stages.algorithms.statistics.score_quality import Binning
 from stages.params import Params
 
 
@@ -34,7 +34,7 @@ class Bins(Params):
 
     def binned_by(self) -> Binning:
         """The function that `binning` names."""
-        return getattr(calibration, self.binning)
+        return getattr(score_quality, self.binning)
 
 
 class Intervals(Params):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from stages.algorithms.statistics import calibration, intervals, score_quality
+from stages.algorithms.statistics import intervals, score_quality
 from stages.algorithms.statistics.intervals import problem_means, problem_numbers
 from stages.records.preferences import Outcome, Preference
 from stages.report.estimates import rounded
@@ -80,7 +80,7 @@ def of_pairs(
         "negative_log_likelihood": mean(likelihood, is_rate=False),
         "label_entropy": mean(entropy, is_rate=False),
         "expected_calibration_error": _calibration_error(
-            calibration.preferred_side(margins, labels), problems, config, seed
+            score_quality.preferred_side(margins, labels), problems, config, seed
         ),
         "length_matched_accuracy": accuracy(np.abs(longer) <= config.length_tolerance),
         "accuracy_by_length_difference": {
@@ -183,7 +183,7 @@ def _calibration_error(
     seed: int,
 ) -> Interval:
     """Of probabilities and outcomes."""
-    found = calibration.expected_calibration_error(
+    found = score_quality.expected_calibration_error(
         *said,
         problems,
         num_bins=config.num_bins,

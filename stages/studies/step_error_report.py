@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stages.algorithms.statistics.calibration import equal_mass, reliability_bins
 from stages.algorithms.statistics.error_detection import NO_ERROR
+from stages.algorithms.statistics.score_quality import equal_mass, reliability_bins
 from stages.report import plots
 from stages.studies import markdown
 from stages.studies.step_error_metrics import StepPrediction, up_to_first_error

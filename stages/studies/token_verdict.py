@@ -129,11 +129,11 @@ def _design(
     number does; absent where the difference is resolved, or exactly 0.
     """
     num_seeds, num_problems = shape
-    known, effect = mean.variances(), float(mean.value[0])
+    known, effect = mean.spread, float(mean.value[0])
     least = crossed_means.detectable(known, wanted, num_seeds=num_seeds, num_problems=num_problems)
     found: dict[str, Any] = {
-        "seed_deviation": None if known.seed is None else rounded(known.seed**0.5),
-        "detectable": rounded(least),
+        "seed_deviation": None if num_seeds == 1 else rounded(known.seed[0] ** 0.5),
+        "detectable": rounded(least[0]),
     }
     if resolved or effect == 0.0:
         return found

@@ -83,36 +83,17 @@ def kl_bound(n: int) -> float:
     return math.log(n) - (n - 1) / n
 
 
-def level_weights(
-    scores: Float[np.ndarray, " sample"], *, n: int
-) -> tuple[Float[np.ndarray, " level"], Float[np.ndarray, " level"]]:
-    """How often one draw, and the best of n, has each score that occurs; rising scores.
-
-    The draws are with replacement from the pool, which stands for the policy: F being the share
-    of samples up to a score,
-
-        p(s) = F(s) - F(below s),    q(s) = F(s)^n - F(below s)^n
-
-    Completions of one score share its q as they share its p: which of the tied draws is taken
-    is left to chance. `scores` are of a pool of N completions of one problem, repeated ones
-    included; n may be larger than N.
-    """
-    assert n >= 1, n
-    assert len(scores), "an empty pool"
-    assert np.isfinite(scores).all(), "scores must be finite"
-    _, counts = np.unique(scores, return_counts=True)
-    reached = np.cumsum(counts) / len(scores)
-    return counts / len(scores), np.diff(reached**n, prepend=0.0)
-
-
 def kl_plug_in(scores: Float[np.ndarray, " sample"], *, n: int) -> float:
     """KL(best-of-n || policy) of one problem, with the pool in the policy's place.
 
         sum over scores s of q(s) log(q(s) / p(s))
+        p(s) = F(s) - F(below s),    q(s) = F(s)^n - F(below s)^n
 
-    The atoms are the distinct completions with their shares of the pool. A completion's q / p is
-    that of its score, so that the sum over completions is this sum over scores: what the scorer
-    cannot tell apart, best-of-n does not change. p and q: `level_weights`.
+    F(s) is the share of samples up to a score s, p how often one draw has it, and q how often the
+    best of n draws with replacement has it. `scores` are of a pool of N completions, repeated
+    ones included; n may be larger than N. Completions of one score share its q as they share its p
+    (which of the tied draws is taken is left to chance), so that the sum over completions is this
+    sum over scores: what the scorer cannot tell apart, best-of-n does not change.
 
     With replacement, since only so is q the best of n draws *from p*: it keeps below the bound,
     whatever n, and below log N. The weights of best-of-n without replacement, unbiased for a
@@ -124,7 +105,12 @@ def kl_plug_in(scores: Float[np.ndarray, " sample"], *, n: int) -> float:
 
     With scores (1, 2) and n = 2: q = (1/4, 3/4), so (1/4) log(1/2) + (3/4) log(3/2) = 0.131.
     """
-    p, q = level_weights(scores, n=n)
+    assert n >= 1, n
+    assert len(scores), "an empty pool"
+    assert np.isfinite(scores).all(), "scores must be finite"
+    _, counts = np.unique(scores, return_counts=True)
+    p = counts / len(scores)
+    q = np.diff((np.cumsum(counts) / len(scores)) ** n, prepend=0.0)
     seen = q > 0.0  # F^n may be too small for a float
     return max(0.0, float((q[seen] * np.log(q[seen] / p[seen])).sum()))
 

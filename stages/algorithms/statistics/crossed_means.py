@@ -5,9 +5,7 @@ How small a difference an experiment could see and how large it must be: `detect
 section 5), by the t distribution: the power of a test is taken to be that of a shifted t.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -20,26 +18,20 @@ MOST = 10**9
 
 
 class Spread(NamedTuple):
-    """Where the differences between the cells of a table of seeds and problems come from."""
+    """Where the differences between the cells of a table of seeds and problems come from.
+
+    It is what another experiment is planned by.
+    """
 
     seed: Columns
-    """Variance of what a training seed adds on every problem; NaN of a single seed."""
+    """Variance of what a training seed adds on every problem; NaN of a single seed, which says
+    nothing of others."""
     problem: Columns
     """Variance of what a problem adds under every seed; of a single seed, of all there is."""
     rest: Columns
     """Variance of what is left in a cell, the chance of its samples included; 0 of one seed."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Variances:
-    """The `Spread` of one column."""
-
-    seed: float | None
-    """None: a single seed was trained, and of others nothing is known."""
-    problem: float
-    rest: float
-    pooled: bool
-    """As in `CrossedMeans`; it is then expected again."""
+    pooled: Bool[np.ndarray, " column"]
+    """Whether the seeds differ so little that they have the rest's degrees of freedom."""
 
 
 class CrossedMeans(NamedTuple):
@@ -54,15 +46,7 @@ class CrossedMeans(NamedTuple):
     p_value: Columns
     """Two-sided, of a true mean of 0: the interval leaves 0 out where it is at most
     1 - confidence."""
-    pooled: Bool[np.ndarray, " column"]
-    """Whether the seeds differ so little that they have the rest's degrees of freedom."""
     spread: Spread
-
-    def variances(self, column: int = 0) -> Variances:
-        """What an experiment is planned by."""
-        seed, problem, rest = (float(of_columns[column]) for of_columns in self.spread)
-        known = None if math.isnan(seed) else seed
-        return Variances(seed=known, problem=problem, rest=rest, pooled=bool(self.pooled[column]))
 
 
 def estimate(
@@ -112,8 +96,8 @@ def estimate(
     problem = num_seeds * np.square(by_problem - mean).sum(axis=0) / (num_problems - 1)
     if num_seeds == 1:
         variance, degrees = problem / num_problems, np.full_like(problem, num_problems - 1)
-        pooled = np.zeros(problem.shape, dtype=np.bool_)
-        spread = Spread(np.full_like(problem, np.nan), problem, np.zeros_like(problem))
+        nothing = np.zeros_like(problem)
+        spread = Spread(nothing + np.nan, problem, nothing, pooled=nothing > 0.0)
     else:
         seed = num_problems * np.square(by_seed - mean).sum(axis=0) / (num_seeds - 1)
         rest_degrees = (num_seeds - 1) * (num_problems - 1)
@@ -125,6 +109,7 @@ def estimate(
             np.maximum(seed - rest, 0.0) / num_problems,
             np.maximum(problem - rest, 0.0) / num_seeds,
             rest,
+            pooled,
         )
     error = np.sqrt(variance)
     half = special.stdtrit(degrees, 1.0 - (1.0 - confidence) / 2.0) * error
@@ -132,7 +117,7 @@ def estimate(
         np.abs(mean), error, out=np.where(mean == 0.0, 0.0, np.inf), where=error > 0.0
     )
     p_value = 2.0 * special.stdtr(degrees, -ratio)
-    return CrossedMeans(mean, mean - half, mean + half, error, degrees, p_value, pooled, spread)
+    return CrossedMeans(mean, mean - half, mean + half, error, degrees, p_value, spread)
 
 
 def _satterthwaite(
@@ -174,8 +159,7 @@ def holm_adjusted(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What a test is asked for."""
 
     significance: float
@@ -185,7 +169,7 @@ class Wanted:
     """Probability that it sees the difference, for example 0.8."""
 
 
-def detectable(spread: Variances, wanted: Wanted, *, num_seeds: int, num_problems: int) -> float:
+def detectable(spread: Spread, wanted: Wanted, *, num_seeds: int, num_problems: int) -> Columns:
     """The smallest true mean difference that S seeds and P problems show.
 
         (t_{1 - significance/2} + t_{power}) sqrt(v_seed / S + v_problem / P + v_rest / (S P))
@@ -198,44 +182,42 @@ def detectable(spread: Variances, wanted: Wanted, *, num_seeds: int, num_problem
     """
     assert 0.0 < wanted.significance < 1.0, wanted
     assert 0.0 < wanted.power < 1.0, wanted
-    if spread.seed is None:
-        assert num_seeds == 1, "of other seeds nothing is known"
-        variance, degrees = (spread.problem + spread.rest) / num_problems, float(num_problems - 1)
+    assert np.isnan(spread.seed).all() == (num_seeds == 1), "plan with seeds as they were estimated"
+    if num_seeds == 1:
+        variance = (spread.problem + spread.rest) / num_problems
+        degrees = np.full_like(variance, num_problems - 1)
     else:
-        assert num_seeds > 1, "the spread of several seeds was estimated: plan with several"
-        columns = _satterthwaite(
-            np.array([spread.rest + num_problems * spread.seed]),
-            np.array([spread.rest + num_seeds * spread.problem]),
-            np.array([spread.rest]),
-            np.array([spread.pooled and num_seeds > 2]),
+        variance, degrees = _satterthwaite(
+            spread.rest + num_problems * spread.seed,
+            spread.rest + num_seeds * spread.problem,
+            spread.rest,
+            spread.pooled & (num_seeds > 2),
             (num_seeds, num_problems),
         )
-        variance, degrees = (float(column[0]) for column in columns)
-    chances = np.array([1.0 - wanted.significance / 2.0, wanted.power])
-    return float(special.stdtrit(degrees, chances).sum()) * math.sqrt(variance)
+    seen = special.stdtrit(degrees, 1.0 - wanted.significance / 2.0)
+    return (seen + special.stdtrit(degrees, wanted.power)) * np.sqrt(variance)
 
 
-def problems_needed(
-    spread: Variances, effect: float, wanted: Wanted, *, num_seeds: int
-) -> int | None:
-    """How many such problems show a true mean difference of `effect`; None: no number does."""
+def problems_needed(spread: Spread, effect: float, wanted: Wanted, *, num_seeds: int) -> int | None:
+    """How many such problems show a mean difference of `effect` in the spread's one column.
+
+    None: no number does.
+    """
     return _fewest(
         lambda p: detectable(spread, wanted, num_seeds=num_seeds, num_problems=p), effect
     )
 
 
-def seeds_needed(
-    spread: Variances, effect: float, wanted: Wanted, *, num_problems: int
-) -> int | None:
+def seeds_needed(spread: Spread, effect: float, wanted: Wanted, *, num_problems: int) -> int | None:
     """How many such seeds do; None: no number does, or one seed says nothing of others."""
-    if spread.seed is None:
+    if np.isnan(spread.seed).all():
         return None
     return _fewest(
         lambda s: detectable(spread, wanted, num_seeds=s, num_problems=num_problems), effect
     )
 
 
-def _fewest(detectable_with: Callable[[int], float], effect: float) -> int | None:
+def _fewest(detectable_with: Callable[[int], Columns], effect: float) -> int | None:
     """The smallest number from 2 on whose detectable difference is at most `effect`."""
     assert effect != 0.0, "an effect of 0 cannot be detected"
     low, high = 1, 2

@@ -64,12 +64,9 @@ def found_intervals(
     Raises:
         ValueError: there is no erroneous, or no correct, solution.
     """
-    sums = _sums(predicted, first_errors, problems)
-    value = _scores(sums.sum(axis=0)[None])[0]
-    drawn = _drawn(sums, num_resamples, seed)
+    scores = _scores(predicted, first_errors, problems, num_resamples, seed)
     return {
-        name: _interval(float(value[column]), drawn[:, column], confidence)
-        for column, name in enumerate(NAMES)
+        name: _interval(column, confidence) for name, column in zip(NAMES, scores.T, strict=True)
     }
 
 
@@ -84,18 +81,18 @@ def f1_difference(
     seed: int,
 ) -> Interval:
     """F1 of `predicted` minus F1 of `other` on the same solutions, paired: the same draws."""
-    both = [_sums(one, first_errors, problems) for one in (predicted, other)]
-    value = [_scores(sums.sum(axis=0)[None])[0, 2] for sums in both]
-    drawn = [_drawn(sums, num_resamples, seed)[:, 2] for sums in both]
-    return _interval(float(value[0] - value[1]), drawn[0] - drawn[1], confidence)
+    both = [_scores(one, first_errors, problems, num_resamples, seed) for one in (predicted, other)]
+    return _interval((both[0] - both[1])[:, 2], confidence)
 
 
-def _sums(
+def _scores(
     predicted: Int[np.ndarray, " solution"],
     first_errors: Int[np.ndarray, " solution"],
     problems: Int[np.ndarray, " solution"],
-) -> Float[np.ndarray, "problem 4"]:
-    """Of each problem: erroneous ones found, erroneous ones, correct ones found, correct ones."""
+    num_resamples: int,
+    seed: int,
+) -> Float[np.ndarray, "draw 3"]:
+    """`NAMES` of all solutions, then of each resample; NaN where it has none of a kind."""
     erroneous = first_errors != NO_ERROR
     if erroneous.all() or not erroneous.any():
         raise ValueError(
@@ -103,29 +100,20 @@ def _sums(
             f"{len(erroneous)}: an F1 needs both. Use more solutions."
         )
     found = predicted == first_errors
-    columns = np.stack([found & erroneous, erroneous, found & ~erroneous, ~erroneous], axis=1)
+    columns = np.stack([found & erroneous, found & ~erroneous, erroneous, ~erroneous], axis=1)
     sums = np.zeros((int(problems.max()) + 1, 4))
     np.add.at(sums, problems, columns.astype(np.float64))
-    return sums
+    once = np.ones(len(sums))
+    totals = np.stack(
+        [times @ sums for times in (once, *resamples(len(sums), num_resamples, seed))]
+    )
+    kinds = totals[:, 2:]
+    rates = np.divide(totals[:, :2], kinds, out=np.full(kinds.shape, np.nan), where=kinds > 0)
+    return np.column_stack([rates, harmonic_mean(*rates.T)])
 
 
-def _drawn(
-    sums: Float[np.ndarray, "problem 4"], num_resamples: int, seed: int
-) -> Float[np.ndarray, "resample 3"]:
-    draws = resamples(len(sums), num_resamples, seed)
-    return _scores(np.stack([counts @ sums for counts in draws]))
-
-
-def _scores(totals: Float[np.ndarray, "case 4"]) -> Float[np.ndarray, "case 3"]:
-    """`NAMES` of each case; NaN without erroneous, or without correct, solutions."""
-    kinds = totals[:, 1::2]
-    rates = np.divide(totals[:, ::2], kinds, out=np.full(kinds.shape, np.nan), where=kinds > 0)
-    return np.stack([rates[:, 0], rates[:, 1], harmonic_mean(rates[:, 0], rates[:, 1])], axis=1)
-
-
-def _interval(value: float, drawn: Float[np.ndarray, " resample"], confidence: float) -> Interval:
-    low, high = percentiles(drawn, confidence)
-    return Interval(value, float(low), float(high))
+def _interval(scores: Float[np.ndarray, " draw"], confidence: float) -> Interval:
+    return Interval(float(scores[0]), *percentiles(scores[1:], confidence).tolist())
 
 
 class ChosenThreshold(NamedTuple):

@@ -77,10 +77,9 @@ def peak_reward(
     """
     alpha, beta = coefficients[..., 0], coefficients[..., 1]
     distance = peak_distance(coefficients, form)
-    if form == "logarithmic":
-        with np.errstate(invalid="ignore"):
-            return np.where(np.isinf(distance), np.inf, beta * distance)
-    return np.where(np.isinf(distance), np.inf, alpha * distance / 2.0)
+    slope = beta if form == "logarithmic" else alpha / 2.0
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isinf(distance), np.inf, slope * distance)
 
 
 def _columns(

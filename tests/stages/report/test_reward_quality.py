@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tiny_rollouts import make_pairs
 
-from stages.algorithms.statistics import calibration
+from stages.algorithms.statistics import score_quality
 from stages.records.preferences import Outcome
 from stages.report import reward_quality
 from stages.report.evaluation_config import QualityConfig
@@ -211,6 +211,6 @@ def test_edges_that_do_not_rise_are_refused_before_anything_is_trained(edges):
 
 
 def test_the_word_names_the_binning():
-    assert FOUR.binned_by() is calibration.equal_mass
+    assert FOUR.binned_by() is score_quality.equal_mass
     wide = QualityConfig(**SETTINGS | {"binning": "equal_width"})
-    assert wide.binned_by() is calibration.equal_width
+    assert wide.binned_by() is score_quality.equal_width

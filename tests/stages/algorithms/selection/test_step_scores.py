@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from stages.algorithms.selection.step_scores import last, lowest, mean, product, survivors
+from stages.algorithms.selection.step_scores import KINDS, survivors
 
+last, lowest, product, mean = (KINDS[kind] for kind in ("last", "min", "product", "mean"))
 SCORES = [0.9, 0.2, 0.5]
 
 

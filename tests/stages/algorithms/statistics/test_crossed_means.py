@@ -4,7 +4,7 @@ import synthetic_pools
 
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import (
-    Variances,
+    Spread,
     Wanted,
     detectable,
     estimate,
@@ -119,8 +119,8 @@ def test_the_variances_are_found_again_on_average():
 
 
 WANTED = Wanted(significance=0.05, power=0.8)
-ONE = Variances(seed=None, problem=0.16, rest=0.0, pooled=False)
-SEVERAL = Variances(seed=0.0004, problem=0.01, rest=0.05, pooled=False)
+ONE = Spread(*np.array([[np.nan], [0.16], [0.0]]), pooled=np.array([False]))
+SEVERAL = Spread(*np.array([[0.0004], [0.01], [0.05]]), pooled=np.array([False]))
 
 
 def test_of_one_seed_it_is_the_paired_t_test():
@@ -168,9 +168,9 @@ def test_an_experiment_is_planned_as_it_is_estimated(offset):
     values = stream.normal(0, 1, (3, 50)) + stream.normal(0, 1, (1, 50))
     values = values - values.mean(axis=1, keepdims=True) + offset * np.arange(3)[:, None]
     found = estimate(values[..., None], confidence=0.95)
-    assert found.pooled[0] == (offset == 0.0)
+    assert found.spread.pooled[0] == (offset == 0.0)
     half = Wanted(significance=0.05, power=0.5)  # its quantile is 0
-    planned = detectable(found.variances(), half, num_seeds=3, num_problems=50)
+    planned = detectable(found.spread, half, num_seeds=3, num_problems=50)
     assert planned == pytest.approx(float(found.high[0] - found.value[0]))
 
 
