@@ -5,10 +5,9 @@
 Reads JSON lines with a chosen and a rejected answer to one prompt, as text, as chat, or as
 transcripts (HH-RLHF, Bai et al. 2022, https://arxiv.org/abs/2204.05862), and the tokenizer of the
 policy `from`; writes pairs in tokens for training and held out (the same for every seed, so in no
-seed's folder), and every row that is left out, with its line and the reason. Which side a pair is
-on depends on how its conversation opens (the text before the first answer) and on nothing else: one
-prompt is never on both sides, and neither are two turns of one conversation. Rows that are too long
-are left out whole and counted apart.
+seed's folder), and every row that is left out, with its line and the reason. The side of a pair
+depends on the opening of its conversation (the text before the first answer) alone, so neither a
+prompt nor two turns of one conversation are on both sides.
 """
 
 from typing import Any
@@ -24,26 +23,18 @@ from stages.records.problems import BadRow
 from stages.rows import DATA
 from stages.runtime import outputs, process, runs
 from stages.sources import preference_files, quarantine
+from stages.sources.quarantine import FileLimits
 
 
-class PeoplePreset(Params):
+class PeoplePreset(FileLimits):
     """What a file is like, and what is taken of it."""
 
     format: preference_files.Format
     """text: three columns of text; chat: lists of messages; transcript: HH-RLHF's form."""
     columns: preference_files.Columns
     """What the file calls its columns."""
-    licence: str
-    """Under which licence the data may be used; recorded with the parameters."""
     heldout_share: float = Field(gt=0, lt=1)
     """Share of the conversations that reward models are tested on."""
-    max_tokens: int = Field(gt=0)
-    """Pairs that are longer, prompt and longer answer together, are left out; not more than the
-    model has positions."""
-    max_bad_share: float = Field(ge=0, lt=1)
-    """Largest share of rows that cannot be used; above it the file is refused."""
-    max_long_share: float = Field(ge=0, lt=1)
-    """Largest share of rows that are too long; above it the file is refused."""
 
 
 class Config(Params):
@@ -67,18 +58,15 @@ def main(*words: str) -> None:
         encoded = label_prompting.encode_pairs(raws, tokenizer, max_tokens=preset.max_tokens)
         bad += preference_files.bad_rows(path.name, encoded.rejected)
         over_long = preference_files.bad_rows(path.name, encoded.over_long)
-        for limit, left_out in {"max_bad_share": bad, "max_long_share": over_long}.items():
-            share, place = getattr(preset, limit), f"{row.preset}.{limit}"
-            quarantine.check_share(left_out, len(found), max_share=share, limit=place)
+        left_out = preset.left_out(row.preset, bad, over_long, len(found))
         sides = preference_files.split(encoded.rows, preset.heldout_share)
         metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
-        metrics["quarantined"] = quarantine.count_by_kind([*bad, *over_long])
+        metrics["quarantined"] = quarantine.count_by_kind(left_out)
         with outputs.replace(DATA / "pairs" / row.name) as folder:
             for side, pairs in sides.items():
                 metrics[side] = preference_files.describe(pairs)
                 run.log(0, {f"{side}/{key}": value for key, value in metrics[side].items()})
                 lines.write(folder / f"{side}.jsonl", pairs)
-            left_out = sorted([*bad, *over_long], key=lambda one: one.line)
             lines.write(folder / "quarantine.jsonl", left_out)
             outputs.write_json(folder / "metrics.json", metrics)
 

@@ -16,13 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from stages import params, rows
-from stages.loops import epochs, reward, work
+from stages.loops import epochs, reward, training, work
 from stages.loops.reward import OutcomeConfig
 from stages.models import model_tokenizer, policy, scalar_head, size
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig, setup
-from stages.models.start import LoraConfig, ModelConfig
-from stages.params import Params
+from stages.models.device import setup
 from stages.records import pools
 from stages.report import reward_quality
 from stages.report.evaluation_config import Bins, EvaluationConfig
@@ -39,13 +37,9 @@ class OutcomePreset(OutcomeConfig):
     quality: Bins
 
 
-class Config(Params):
+class Config(training.TrainingConfig):
     """What reward_outcome reads of params.yaml, and its preset."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    lora: LoraConfig
     evaluation: EvaluationConfig
     preset: OutcomePreset
 

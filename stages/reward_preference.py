@@ -22,9 +22,7 @@ from stages.loops import epochs, reward, training, work
 from stages.loops.reward import RewardConfig
 from stages.models import model_tokenizer, policy, scalar_head, size
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig, setup
-from stages.models.start import LoraConfig, ModelConfig
-from stages.params import Params
+from stages.models.device import setup
 from stages.records import lines
 from stages.records.preferences import Preference
 from stages.report import reward_quality
@@ -49,13 +47,9 @@ class PreferencePreset(RewardConfig):
     quality: Bins
 
 
-class Config(Params):
+class Config(training.TrainingConfig):
     """What reward_preference reads of params.yaml, and its preset."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    lora: LoraConfig
     evaluation: EvaluationConfig
     preset: PreferencePreset
 

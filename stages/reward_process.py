@@ -18,13 +18,11 @@ from typing import Any
 from pydantic import Field
 
 from stages import params, rows
-from stages.loops import process_reward, process_summary, training, work
+from stages.loops import process_reward, training, work
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.models import model_tokenizer, policy, process_head, size
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig, setup
-from stages.models.start import LoraConfig, ModelConfig
-from stages.params import Params
+from stages.models.device import setup
 from stages.records.steps import read_training_steps
 from stages.rewards import pool_scores, reward_file
 from stages.rows import DATA, Row
@@ -42,13 +40,9 @@ class ProcessPreset(ProcessRewardConfig):
     """What ended the steps of the training rows; sampled completions are split by it."""
 
 
-class Config(Params):
+class Config(training.TrainingConfig):
     """What reward_process reads of params.yaml, and its preset."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    lora: LoraConfig
     preset: ProcessPreset
 
 
@@ -87,7 +81,7 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     metrics: dict[str, Any] = {
         **work.learned(history, {"reward": size.measure(model)}),
         "solutions": len(labelled),
-        "heldout": process_summary.summary(heldout, scores, preset.targets),
+        "heldout": process_reward.summary(heldout, scores, preset.targets),
         "accuracy": accuracy,
     }
     policy.save(merged(), tokenizer, own / "model")

@@ -5,11 +5,10 @@
 Reads PRM800K (Lightman et al. 2023), Math-Shepherd (Wang et al. 2024), MATH-APS (Luo et al.
 2024) or ProcessBench (Zheng et al. 2024), and the tokenizer of the policy `from`; writes solutions
 tokenised step by step with their labels, to learn from and held out (the same for every seed, so in
-no seed's folder), and every row that is left out, with its line and the reason. Which side a
-solution is on depends on its prompt alone. What a label means in each format, and what is done with
-neutral ratings, alternatives and steps after an error, is stated in sources/step_files, prm800k and
-math_aps. Solutions that are too long are left out whole and counted apart. ProcessBench is held out
-whole.
+no seed's folder), and every row that is left out, with its line and the reason. The side of a
+solution depends on its prompt alone; ProcessBench is held out whole. What a label means in each
+format, and what becomes of neutral ratings, alternatives and steps after an error: sources/
+step_files, prm800k and math_aps.
 """
 
 from typing import Any
@@ -25,28 +24,19 @@ from stages.records.problems import BadRow
 from stages.rows import DATA
 from stages.runtime import outputs, process, runs
 from stages.sources import quarantine, step_files
+from stages.sources.quarantine import FileLimits
 
 
-class StepFilePreset(Params):
+class StepFilePreset(FileLimits):
     """What a file is like, and what is taken of it."""
 
     format: step_files.Format
-    """The format; `kind` says which."""
-    licence: str
-    """Under which licence the data may be used; recorded with the parameters."""
     prompt_template: str = Field(pattern=r"\{question\}")
     """As data.prompt_template."""
     separator: str = Field(min_length=1)
     """What stands behind a step, as the process model's preset splits on."""
     heldout_share: float = Field(ge=0, le=1)
     """Share of the problems that process models are tested on; of a test set all."""
-    max_tokens: int = Field(gt=0)
-    """Solutions that are longer, with prompt and step tokens, are left out; not more than the
-    model has positions."""
-    max_bad_share: float = Field(ge=0, lt=1)
-    """Largest share of rows and solutions that cannot be used; above it the file is refused."""
-    max_long_share: float = Field(ge=0, lt=1)
-    """Largest share of solutions that are too long; above it the file is refused."""
 
 
 class Config(Params):
@@ -65,7 +55,7 @@ def main(*words: str) -> None:
         found = list(step_files.solutions(path, preset.format))
         bad = [one for one in found if isinstance(one, BadRow)]
         raws = [raw for one in found if not isinstance(one, BadRow) for raw in one]
-        num_rows = len(raws) + len(bad)
+        num_read = len(raws) + len(bad)
         encoded = label_prompting.encode_steps(
             raws,
             # That of every seed is the same.
@@ -76,18 +66,15 @@ def main(*words: str) -> None:
         )
         bad += step_files.bad_rows(path.name, encoded.rejected)
         over_long = step_files.bad_rows(path.name, encoded.over_long)
-        for limit, left_out in {"max_bad_share": bad, "max_long_share": over_long}.items():
-            share, place = getattr(preset, limit), f"{row.preset}.{limit}"
-            quarantine.check_share(left_out, num_rows, max_share=share, limit=place)
+        left_out = preset.left_out(row.preset, bad, over_long, num_read)
         metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
-        metrics["quarantined"] = quarantine.count_by_kind([*bad, *over_long])
+        metrics["quarantined"] = quarantine.count_by_kind(left_out)
         metrics |= step_files.describe(encoded.rows)
         run.log(0, {f"solutions/{key}": value for key, value in metrics["solutions"].items()})
         with outputs.replace(DATA / "steps" / row.name) as folder:
             for side, own in step_files.split(encoded.rows, preset.heldout_share).items():
                 metrics[side] = len(own)
                 lines.write(folder / f"{side}.jsonl", own)
-            left_out = sorted([*bad, *over_long], key=lambda one: one.line)
             lines.write(folder / "quarantine.jsonl", left_out)
             outputs.write_json(folder / "metrics.json", metrics)
 

@@ -9,17 +9,19 @@ is iterative DPO (Xu et al. 2023, https://arxiv.org/abs/2312.16682).
 """
 
 import logging
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from transformers import PreTrainedModel
+
 from stages import params, rows
-from stages.loops import preference_run, training, work
-from stages.loops.preference import PreferenceConfig, PreferencePreset
+from stages.loops import epochs, kto, preference, ref_logprobs, training, work
+from stages.loops.preference import KTO, PreferenceConfig, PreferencePreset
+from stages.loops.work import Step
 from stages.models import model_tokenizer, size
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig, setup
-from stages.models.start import LoraConfig, ModelConfig
-from stages.params import Params
+from stages.models.device import setup
 from stages.records import lines
 from stages.records.preferences import Preference
 from stages.rows import Row
@@ -30,13 +32,9 @@ from stages.seeding import derive
 logger = logging.getLogger(__name__)
 
 
-class Config(Params):
+class Config(training.TrainingConfig):
     """What train_dpo reads of params.yaml, and its preset."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    lora: LoraConfig
     dpo: PreferenceConfig
     preset: PreferencePreset
 
@@ -52,30 +50,57 @@ def main(*words: str) -> None:
 
 def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
-    settings, compute = config.dpo, config.compute
-    device, seed = setup(compute), derive(run.seed, "train_dpo")
+    device, seed = setup(config.compute), derive(run.seed, "train_dpo")
     tokenizer = models_start.tokenizer(row.policy, run.seed)
-    model = models_start.load(row.policy, run.seed, config.model, compute, device)
+    model = models_start.load(row.policy, run.seed, config.model, config.compute, device)
     path = training.per_seed(row.source, run.seed) / "train.jsonl"
     pairs = list(lines.read(path, Preference))
     # Adapters start as no change, so the model with them is still the reference.
     merged = models_start.attach(model, config.lora, seed)
-    learning = preference_run.learn(
-        model, pairs, config.preset, settings, compute, seed, model_tokenizer.pad_id(tokenizer)
-    )
-    number, kept = learning.num_steps, settings.num_checkpoints
-    history = training.take(learning.steps, number, kept, merged, tokenizer, folders, run)
+    pad_id = model_tokenizer.pad_id(tokenizer)
+    number, steps, reference_work = learn(config, model, pairs, seed, pad_id)
+    kept = config.dpo.num_checkpoints
+    history = training.take(steps, number, kept, merged, tokenizer, folders, run)
     done = [step.metrics for step in history]
     metrics = {
         "pairs": len(pairs),
         "steps": number,
-        **preference_run.summarise(done),
-        "work": work.summary([learning.reference_work, *done], {"policy": size.measure(model)}),
+        **preference.summarise(done),
+        "work": work.summary([reference_work, *done], {"policy": size.measure(model)}),
     }
     if metrics["both_logprobs_fell"]:
-        logger.warning(preference_run.BOTH_FELL, metrics)
+        logger.warning(preference.BOTH_FELL, metrics)
     training.write(folders, run.seed, merged(), tokenizer, history, metrics)
     return metrics
+
+
+def learn(
+    config: Config, model: PreTrainedModel, pairs: list[Preference], seed: int, pad_id: int
+) -> tuple[int, Iterator[Step], dict[str, int]]:
+    """The number of steps, the steps of the loop that the loss needs, and the reference's `work`.
+
+    The reference is `model` as it is; its log-probs are computed here, and no step is taken yet.
+    """
+    sizes, compute = config.dpo, config.compute
+    loss, budget = config.preset.loss, config.preset.token_budget
+
+    def schedule(lengths: list[int]) -> list[list[int]]:
+        if budget is None:
+            return epochs.batches(len(lengths), sizes.num_epochs, sizes.batch_size, seed)
+        return epochs.batches_within(lengths, budget, sizes.batch_size, seed)
+
+    if loss.kind == KTO:
+        rows = kto.judged_rows(pairs)
+        wanted = ref_logprobs.of_judged(rows)
+        batches = schedule([len(row.completion_ids) for row in rows])
+        ref = kto.reference(model, rows, batches, compute, pad_id)
+        steps = kto.train(model, rows, ref, batches, loss, sizes, compute, pad_id)
+    else:
+        wanted = ref_logprobs.of_pairs(pairs)
+        batches = schedule([len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs])
+        ref = ref_logprobs.compute(model, wanted, compute, pad_id).view(-1, 2)
+        steps = preference.train(model, pairs, ref, batches, loss, sizes, compute, pad_id)
+    return len(batches), steps, ref_logprobs.passes(wanted, compute)
 
 
 if __name__ == "__main__":

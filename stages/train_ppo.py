@@ -19,9 +19,6 @@ from stages.engines import transformers as engine
 from stages.loops import critic, epochs, ppo, rl_loop, rl_run, training
 from stages.loops.ppo import PpoConfig, PpoPreset
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig
-from stages.models.start import LoraConfig, ModelConfig
-from stages.params import Params
 from stages.rewards import reward_file
 from stages.rows import Row
 from stages.runtime import process, runs, seeds
@@ -29,13 +26,9 @@ from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
 
-class Config(Params):
+class Config(training.TrainingConfig):
     """What train_ppo reads of params.yaml, and its preset."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    lora: LoraConfig
     ppo: PpoConfig
     preset: PpoPreset
 

@@ -19,9 +19,7 @@ from stages.loops import epochs, sft, training, work
 from stages.loops.sft import SftConfig, SftPreset
 from stages.models import model_tokenizer, size
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig, setup
-from stages.models.start import LoraConfig, ModelConfig
-from stages.params import Params
+from stages.models.device import setup
 from stages.records import lines
 from stages.records.problems import Demonstration
 from stages.rows import Row
@@ -30,13 +28,9 @@ from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
 
-class Config(Params):
+class Config(training.TrainingConfig):
     """What train_sft reads of params.yaml, and its preset."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    lora: LoraConfig
     sft: SftConfig
     preset: SftPreset
 

@@ -1,6 +1,12 @@
-"""Training on preference pairs without sampling: DPO and its relatives."""
+"""Training on preference pairs without sampling: DPO and its relatives.
 
-from collections.abc import Iterator, Sequence
+At the end of a run a few numbers warn of likelihood displacement. A loss of margins is content when
+both completions become less likely, the rejected one faster: probability then goes to completions
+of neither kind. Razin et al., "Unintentional Unalignment: Likelihood Displacement in Direct
+Preference Optimization" (2024), https://arxiv.org/abs/2410.08847
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -23,10 +29,9 @@ from stages.records.preferences import Preference
 
 
 class PairLogprobs(NamedTuple):
-    """Log-probabilities of both completions of some pairs, summed over their tokens.
+    """log p of both whole completions of some pairs; lengths in tokens, the last one included.
 
-    `ref`: of the frozen reference; else of the policy, with gradient. Lengths are in tokens, the
-    end-of-sequence token included.
+    `ref`: of the frozen reference; else of the policy, with gradient.
     """
 
     chosen_logprobs: Float[Tensor, " pair"]
@@ -68,6 +73,17 @@ PreferenceLoss = Annotated[
         },
     ),
 ]
+
+BOTH_FELL = (
+    "the chosen completions became less likely than under the reference, together with the "
+    "rejected ones: mean log-ratios %(final_chosen_log_ratio).2f and "
+    "%(final_rejected_log_ratio).2f over the last tenth of the steps. Look at the greedy "
+    "accuracy; lower the learning rate or num_epochs, or take a loss with a likelihood term "
+    "(orpo, cpo)."
+)
+"""For a logger, with what `summarise` returned, where `both_logprobs_fell`."""
+LEAST_FALL = 0.1
+"""Nats a completion must lose to have fallen: below that it is rounding and chance."""
 
 
 class PreferenceConfig(EpochsConfig):
@@ -163,21 +179,19 @@ def pair_logprobs(
     policy = sequence_logprobs(model, batch).view(-1, 2)
     ref = ref_logprobs.view(-1)[batch.indices].to(policy.device).view(-1, 2)
     lengths = batch.mask.sum(1).view(-1, 2)
-    return PairLogprobs(
-        policy[:, 0], policy[:, 1], ref[:, 0], ref[:, 1], lengths[:, 0], lengths[:, 1]
-    )
+    return PairLogprobs(*policy.unbind(1), *ref.unbind(1), *lengths.unbind(1))
 
 
 def expected_loss(
     loss: Choice, pairs: PairLogprobs, probabilities: Float[Tensor, " pair"]
 ) -> PairLosses:
-    """The expected loss under a soft label, and the margins of the pairs as they stand.
+    """The expected loss where `chosen` is better with probability p, and the margins as they stand.
 
         p loss(chosen, rejected) + (1 - p) loss(rejected, chosen)
 
-    `probabilities`: p, that `chosen` is the better one. With DPO's loss this is conservative DPO
-    with a label smoothing of its own, 1 - p, for each pair (Mitchell, "A note on DPO with noisy
-    preferences", 2023). A sure pair, p = 1, has exactly the loss and the margin of `loss`.
+    With DPO's loss this is conservative DPO with a label smoothing of its own, 1 - p, for each pair
+    (Mitchell, "A note on DPO with noisy preferences", 2023). A sure pair, p = 1, has exactly the
+    loss and the margin of `loss`.
     """
     losses, margins = loss(**pairs._asdict())
     if bool((probabilities == 1).all()):
@@ -186,3 +200,25 @@ def expected_loss(
     # A loss that is infinite the wrong way round must not turn a sure pair's into NaN.
     mixed = probabilities * losses + (1 - probabilities) * turned
     return torch.where(probabilities == 1, losses, mixed), margins
+
+
+def summarise(history: Sequence[Mapping[str, int | float]]) -> dict[str, Any]:
+    """For metrics.json: sums over all steps, and means over the last tenth of them (`final`).
+
+    Log-ratios are to the reference, where training starts: at 0 nothing has changed.
+    """
+    ends = [late_mean(history, f"log_ratios/{side}") for side in ("chosen", "rejected")]
+    return {
+        **work.tokens(history),
+        "final_margin_accuracy": late_mean(history, "margin/accuracy"),
+        "final_chosen_log_ratio": ends[0],
+        "final_rejected_log_ratio": ends[1],
+        "both_logprobs_fell": all(end is not None and end <= -LEAST_FALL for end in ends),
+    }
+
+
+def late_mean(history: Sequence[Mapping[str, float]], name: str) -> float | None:
+    """Mean of a metric over the last tenth of the steps that have it; None if none has."""
+    values = [metrics[name] for metrics in history if name in metrics]
+    late = values[-max(1, round(0.1 * len(values))) :]
+    return sum(late) / len(late) if late else None

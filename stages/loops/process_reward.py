@@ -1,9 +1,9 @@
-"""Training a process reward model on labelled steps."""
+"""Training a process reward model on labelled steps, and testing it on solutions unseen."""
 
-import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from pydantic import Field
@@ -11,6 +11,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses.reward_and_value_losses import balanced_weights, soft_step_label_loss
+from stages.algorithms.statistics.intervals import problem_numbers
+from stages.algorithms.statistics.score_quality import (
+    auc,
+    balanced_accuracy,
+    negative_log_likelihood,
+)
 from stages.loops import epochs, work
 from stages.loops.epochs import EpochsConfig
 from stages.loops.work import Step
@@ -33,19 +39,11 @@ class HardTargets(Params):
     threshold: float = Field(ge=0, lt=1)
     """0: right as soon as one continuation was (Wang et al., "Math-Shepherd" (2024), eq. 3)."""
 
-    def of(self, label: float) -> float:
-        """The target of a label."""
-        return float(label > self.threshold)
-
 
 class SoftTargets(Params):
     """The label itself: the share of continuations that were right (Wang et al. 2024, eq. 4)."""
 
     kind: Literal["soft"]
-
-    def of(self, label: float) -> float:
-        """The target of a label: never cut to 0 or 1."""
-        return label
 
 
 Targets = Annotated[HardTargets | SoftTargets, Field(discriminator="kind")]
@@ -56,33 +54,32 @@ class ProcessRewardConfig(EpochsConfig):
 
     targets: Targets
     class_balance: Literal["none", "balanced"]
-    """`balanced`: right and wrong steps weigh the same in total; the scores are then no longer
-    the probability that a step is right, but 1/2 is a better threshold where one is rare."""
+    """`balanced`: right and wrong steps weigh the same in total; a score is then no probability
+    that a step is right any more, but 1/2 is a better threshold where one kind is rare."""
     up_to_first_error: bool
     """Learn nothing from the steps after the first whose target is below 1/2 (Lightman et al.,
     "Let's Verify Step by Step" (2023), section 2.4)."""
 
 
-def check(row: StepLabels) -> None:
-    """Refuse labels that are not one a step, or not in [0, 1]."""
+def targets(row: StepLabels, kind: Targets, *, up_to_first_error: bool) -> list[float | None]:
+    """The target of each step of a solution; see `ProcessRewardConfig`."""
     where = f"solution {row.index} of problem {row.id} ({row.source})"
     if not len(row.steps) == len(row.step_ids) == len(row.labels):
         raise ValueError(
             f"{where}: expected one text, one list of tokens and one label for each step, found "
             f"{len(row.steps)}, {len(row.step_ids)} and {len(row.labels)}: rerun what wrote it"
         )
+    found: list[float | None] = []
     for label in row.labels:
-        if label is not None and not (math.isfinite(label) and 0 <= label <= 1):
+        if label is not None and not 0 <= label <= 1:  # NaN is neither
             raise ValueError(
                 f"{where}: expected labels from 0 to 1 or null, found {label}: map the source's "
                 f"scale (such as -1, 0, 1) to the probability that the step is right"
             )
-
-
-def targets(row: StepLabels, kind: Targets, *, up_to_first_error: bool) -> list[float | None]:
-    """The target of each step of a solution; see `ProcessRewardConfig`."""
-    check(row)
-    found = [None if label is None else kind.of(label) for label in row.labels]
+        if label is None or isinstance(kind, SoftTargets):
+            found.append(label)
+        else:
+            found.append(float(label > kind.threshold))
     wrong = (i for i, target in enumerate(found) if target is not None and target < 0.5)
     end = next(wrong, len(found)) + 1 if up_to_first_error else len(found)
     return [*found[:end], *[None] * (len(found) - end)]
@@ -115,15 +112,10 @@ def train(
 
         loss = mean over the labelled steps of the optimizer step of  soft_step_label_loss
 
-    A hard target is the soft one 0 or 1.
-
-    Raises:
-        ValueError: labels that do not fit their steps, a solution longer than the model, or an
-            optimizer step without any label.
+    A hard target is the soft one 0 or 1. An optimizer step without any label is refused.
     """
-    goals = [
-        targets(row, config.targets, up_to_first_error=config.up_to_first_error) for row in rows
-    ]
+    up_to_first = config.up_to_first_error
+    goals = [targets(row, config.targets, up_to_first_error=up_to_first) for row in rows]
     weights = (1.0, 1.0)
     if config.class_balance == "balanced":
         weights = balanced_weights(_labelled(goals, range(len(goals))))
@@ -171,7 +163,79 @@ def _labelled(goals: Goals, numbers: Sequence[int]) -> Float[Tensor, " step"]:
 
 def _labelled_ends(read: Sequence[Solution], goals: Goals, batch: Batch) -> list[list[int]]:
     """Where the labelled steps of the batch's solutions end, in their order."""
-    ends = [
-        zip(process_head.step_ends(read[i].steps), goals[i], strict=True) for i in batch.indices
+    ends = [(process_head.step_ends(read[i].steps), goals[i]) for i in batch.indices]
+    return [[end for end, target in zip(*own, strict=True) if target is not None] for own in ends]
+
+
+def summary(
+    rows: Sequence[StepLabels], scores: Sequence[Sequence[float]], kind: Targets
+) -> dict[str, Any]:
+    """The scores against the labels (`labels`) and, where it is known, the truth (`truth`).
+
+    A soft label counts as right from 1/2 on; its likelihood is that of the label itself.
+    `solutions`: those with a label; the others, there to be chosen among, are left out.
+    """
+    goals = [targets(row, kind, up_to_first_error=False) for row in rows]
+    found = [
+        (row, own, labels)
+        for row, own, labels in zip(rows, scores, goals, strict=True)
+        if any(label is not None for label in labels)
     ]
-    return [[end for end, target in own if target is not None] for own in ends]
+    labelled = [
+        (row.id, score, label)
+        for row, own, labels in found
+        for score, label in zip(own, labels, strict=True)
+        if label is not None
+    ]
+    known = [
+        (row.id, score, float(right))
+        for row, own, _ in found
+        if row.true_labels is not None
+        for score, right in zip(own, row.true_labels, strict=True)
+    ]
+    return {
+        "solutions": len(found),
+        "labels": agreement(labelled),
+        "truth": agreement(known),
+        "lowest_is_last": lowest_is_last([own for _, own, _ in found]),
+    }
+
+
+def agreement(steps: Sequence[tuple[str, float, float]]) -> dict[str, float | int | None]:
+    """Of steps (problem, score, P(right)): how well the scores tell right from wrong, at 1/2.
+
+    `auroc` is over all steps, as one threshold sees them; `auroc_within_problem` the mean over
+    the problems that have right and wrong steps, which no difference in difficulty can raise.
+    None: there are only right or only wrong steps.
+    """
+    if not steps:
+        return {"steps": 0}
+    problems = problem_numbers([problem for problem, _, _ in steps])
+    scores = np.array([score for _, score, _ in steps])
+    labels = np.array([label for *_, label in steps])
+    is_right = labels >= 0.5
+    inside = [problems == number for number in range(problems.max() + 1)]
+    within = [auc(scores[own], is_right[own]) for own in inside]
+    compared = [value for value in within if value is not None]
+    return {
+        "steps": len(steps),
+        "right_share": float(is_right.mean()),
+        "balanced_accuracy": balanced_accuracy(scores, is_right, threshold=0.5),
+        "negative_log_likelihood": negative_log_likelihood(scores, labels),
+        "auroc": auc(scores, is_right),
+        "auroc_within_problem": sum(compared) / len(compared) if compared else None,
+    }
+
+
+def lowest_is_last(scores: Sequence[Sequence[float]]) -> float | None:
+    """Share of the solutions of several steps whose lowest score is that of the last step alone.
+
+    A model of steps that finds most faults at the end judges outcomes. Zhang et al., "The
+    Lessons of Developing Process Reward Models in Mathematical Reasoning" (2025),
+    https://arxiv.org/abs/2501.07301, where it is above 40 % for several models. None: no
+    solution has several.
+    """
+    several = [own for own in scores if len(own) > 1]
+    if not several:
+        return None
+    return sum(own[-1] < min(own[:-1]) for own in several) / len(several)

@@ -1,4 +1,4 @@
-"""What every stage that trains a policy writes, for each seed.
+"""What every stage that trains a model reads, and what those that train a policy write.
 
 data/policies/<policy>/model/<seed>/       the policy, as transformers saves it
 data/policies/<policy>/training/<seed>/    metrics.json, history.jsonl (a row a step: its
@@ -21,7 +21,9 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.loops.work import Step
 from stages.models import policy
-from stages.models.start import Merge
+from stages.models.device import ComputeConfig
+from stages.models.start import LoraConfig, Merge, ModelConfig
+from stages.params import Params
 from stages.records import lines
 from stages.rows import DATA
 from stages.runtime import outputs
@@ -30,6 +32,15 @@ from stages.runtime.seeds import SeedRun
 TIMES = "time/"
 """Prefix of metrics that a second run would not repeat: they stand in the journal alone."""
 CHECKPOINT = "step-"
+
+
+class TrainingConfig(Params):
+    """What a stage that trains a model reads of params.yaml."""
+
+    seeds: list[int]
+    compute: ComputeConfig
+    model: ModelConfig
+    lora: LoraConfig
 
 
 class Folders(NamedTuple):

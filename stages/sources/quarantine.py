@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import Field
+
+from stages.params import Params
 from stages.records.problems import BadRow, Problem
 from stages.sources.splitting import normalise
 
@@ -53,6 +56,27 @@ def check_share(rows: Sequence[BadRow], num_rows: int, *, max_share: float, limi
         f"Correct these rows or the source's settings, or raise `{limit}`: "
         f"then they are left out and listed in quarantine.jsonl."
     )
+
+
+class FileLimits(Params):
+    """What is taken of a file of people's labels, and how much of it may be left out."""
+
+    licence: str
+    """Under which licence the data may be used; recorded with the parameters."""
+    max_tokens: int = Field(gt=0)
+    """What is longer, with prompt and step tokens, is left out; at most the model's positions."""
+    max_bad_share: float = Field(ge=0, lt=1)
+    """Largest share that cannot be used; above it the file is refused."""
+    max_long_share: float = Field(ge=0, lt=1)
+    """Largest share that is too long; above it the file is refused."""
+
+    def left_out(
+        self, preset: str, bad: list[BadRow], over_long: list[BadRow], num_rows: int
+    ) -> list[BadRow]:
+        """All that is left out, in the order of its lines; too much of the file is refused."""
+        for limit, rows in {"max_bad_share": bad, "max_long_share": over_long}.items():
+            check_share(rows, num_rows, max_share=getattr(self, limit), limit=f"{preset}.{limit}")
+        return sorted([*bad, *over_long], key=lambda one: one.line)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

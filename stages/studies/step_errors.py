@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from stages.algorithms.statistics.error_detection import best_threshold, first_below
-from stages.loops import process_reward, process_summary, training
+from stages.loops import process_reward, training
 from stages.models import model_tokenizer, policy, process_head
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
@@ -128,7 +128,7 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
             confidence=settings.confidence,
             seed=derive(run.seed, "step_errors"),
         ),
-        "lowest_is_last": process_summary.lowest_is_last(scores),
+        "lowest_is_last": process_reward.lowest_is_last(scores),
     }
     predictions = [
         StepPrediction(

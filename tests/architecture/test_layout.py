@@ -128,6 +128,7 @@ def test_tests_mirror_the_sources() -> None:
         "tests/stages/loops/test_kl_penalty.py",  # of one side of loops/divergence
         "tests/stages/loops/test_outcome.py",  # of one side of loops/reward
         "tests/stages/loops/test_step_targets.py",  # of one side of loops/process_reward
+        "tests/stages/loops/test_process_summary.py",  # of the other
         "tests/stages/studies/test_memory_jobs.py",  # of one side of studies/memory
         "tests/stages/studies/test_model_words.py",  # of the other
         "tests/stages/studies/test_studies_run.py",  # of all studies in one repository

@@ -3,8 +3,7 @@ import math
 
 import pytest
 
-from stages.loops.process_reward import HardTargets, SoftTargets
-from stages.loops.process_summary import lowest_is_last, summary
+from stages.loops.process_reward import HardTargets, SoftTargets, lowest_is_last, summary
 from stages.records.steps import StepLabels
 
 
