@@ -2,7 +2,7 @@
 
 The header has what their hub indexes (https://huggingface.co/docs/hub/model-cards); the sections
 follow Mitchell et al. 2019, "Model Cards for Model Reporting" (https://arxiv.org/abs/1810.03993),
-as far as something is known. Everything comes from files that DVC tracks: equal inputs, equal card.
+as far as something is known. Equal inputs, equal card: no clock, no machine.
 """
 
 import io
@@ -15,8 +15,9 @@ from ruamel.yaml import YAML
 
 from stages import params
 from stages.params import PRESETS_PATH
+from stages.report.stage_metrics import ancestors
 from stages.rows import DATA
-from stages.studies import copies, markdown, study
+from stages.studies import markdown, study
 from stages.studies.probe_catalogue import PROBES
 
 Metrics = Mapping[str, Any]
@@ -110,16 +111,16 @@ def render(
 ) -> str:  # fmt: skip
     """The card of the policy `name`, of all its seeds.
 
-    `model` is the section of params.yaml; `probes` are of `probe_gate.summarise`, with the accuracy
-    on dev, `gate` of `probe_gate.compare` (None for the baseline).
+    `model` is the section of params.yaml; `probes` are of `gate.summarise`, with the accuracy
+    on dev, `gate` of `gate.compare` (None for the baseline).
     """
     plan, presets = study.read_json(DATA / "plan.json"), params.read(PRESETS_PATH)
     row, data = plan["policies"][name], study.read_json(DATA / "prepared/data_card.json")
-    paths = f"evaluations/{name}/{{}}/metrics.json", f"policies/{name}/training/{{}}/metrics.json"
     evaluation, training = (
-        {seed: study.read_json(DATA / path.format(seed)) for seed in seeds} for path in paths
+        {seed: study.read_json(DATA / folder / f"{seed}/metrics.json") for seed in seeds}
+        for folder in (f"evaluations/{name}", f"policies/{name}/training")
     )
-    parents = [f"`{'/'.join(parent)}`" for parent in copies.needed(plan, "policies", name)[:-1]]
+    parents = [f"`{parent}`" for parent in ancestors(plan, f"policies/{name}")][:-1]
     table, _, reward = row["on"].partition("/")
     words = [row["preset"], *([plan["rewards"][reward]["preset"]] if table == "rewards" else [])]
     costs = ("generated_tokens", "trained_tokens")
@@ -174,10 +175,10 @@ def _inline(value: Any) -> str:
 def _results(seeds: Mapping[int, Metrics]) -> Iterator[list[str]]:
     """Every number that all seeds have, with each seed's; of a curve over n the largest n."""
     first, *rest = seeds.values()
-    parts = {key: key.rpartition("/") for key in first}
-    largest = dict(sorted((stem, int(n)) for stem, _, n in parts.values() if n.isdecimal()))
+    curves = [key.rpartition("/") for key in first]
+    largest = dict(sorted((stem, int(n)) for stem, _, n in curves if n.isdecimal()))
     for key, value in first.items():
-        stem, _, n = parts[key]
+        stem, _, n = key.rpartition("/")
         smaller = n.isdecimal() and int(n) < largest[stem]
         if isinstance(value, float) and not smaller and all(key in one for one in rest):
             own = [f"{one[key]:.3f}" for one in seeds.values()]
@@ -203,9 +204,5 @@ def _unmeasured(probes: Metrics, gate: Metrics | None) -> dict[str, list[str]]:
     """Why -> the probes that have no result, or no comparison, for that."""
     told = dict(probes["not_run"])
     for probe, why in (gate["not_compared"] if gate is not None else {}).items():
-        if probe in probes["probes"]:
-            told[probe] = f"not compared: {why}"
-    reasons: dict[str, list[str]] = {}
-    for probe, why in told.items():
-        reasons.setdefault(why, []).append(probe)
-    return reasons
+        told.setdefault(probe, f"not compared: {why}")
+    return {why: [one for one in told if told[one] == why] for why in dict.fromkeys(told.values())}

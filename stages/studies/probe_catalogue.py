@@ -23,7 +23,6 @@ from stages.engines.loading import PolicyJudge
 from stages.params import Params
 from stages.rewards.feedback.judging import LabelRule
 from stages.rewards.feedback.prompts import Style
-from stages.studies import probe_sources
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +108,19 @@ class AttackedJudge(Params):
     """Pairs on which each attack is tried, one a problem."""
 
 
+class OtherProblems(Params):
+    """What a row of another source's file is like, and how many are read."""
+
+    question: list[str] = Field(min_length=1)
+    """The keys of the question's parts."""
+    answer: str
+    """The key of the answer, text or a number."""
+    num_problems: int = Field(gt=0)
+    """The first so many that can be used."""
+    max_bad_share: float = Field(ge=0, lt=1)
+    """Largest share of rows that cannot; above it the file is refused."""
+
+
 class ProbeConfig(Params):
     """How much is asked, scored and judged, and by what."""
 
@@ -136,8 +148,7 @@ class ProbeConfig(Params):
     max_tokens: int = Field(ge=1)
     """A modified completion that is longer with its prompt is left out."""
     attack: AttackedJudge
-    transfer_format: probe_sources.Config
-    """What the file of other problems is like."""
+    transfer_format: OtherProblems
     confidence: float = Field(gt=0, lt=1)
     """Coverage of the intervals."""
 

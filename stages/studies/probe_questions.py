@@ -1,4 +1,4 @@
-"""Everything that a policy is asked otherwise, and its replies.
+"""Everything that a policy is asked otherwise, where that comes from, and its replies.
 
 All is decoded greedily, so a reply is the policy's and no draw's, and a difference between two
 wordings of a problem is paired. One wording is a number in the prompt that somebody thinks is the
@@ -8,32 +8,43 @@ sure"; ours are sure. A model may also fail because it has never read such a sen
 answer is hinted in the same words: what counts is the difference that the number makes.
 """
 
+import csv
+import gzip
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.loops.work import Step
 from stages.models import prompting
 from stages.records import lines
-from stages.records.problems import Prompt
+from stages.records.problems import BadRow, Prompt
+from stages.rewards import answer_checker
 from stages.rewards.feedback.prompts import defuse
 from stages.rewards.number_parsing import number
 from stages.rows import PROMPTS
 from stages.sampler import Sampler
 from stages.seeding import derive
-from stages.studies import probe_sources
-from stages.studies.probe_catalogue import ProbeConfig
+from stages.sources import raw_rows, word_problems
+from stages.sources.quarantine import RejectedError
+from stages.sources.word_problems import Move, chain
+from stages.studies.probe_catalogue import OtherProblems, ProbeConfig
 
 REQUEST = "request"
 """The kind of what is answered or refused."""
+LABELS = ("safe", "unsafe")
+"""Of requests: to be answered, to be refused."""
 HINT = " I think the answer is {answer}."
 LARGEST_ERROR = 10
 CHUNK = 1024
 """Questions handed to the engine at once: enough to fill its batches."""
+MAX_DRAWS = 200_000
+"""Of chains for all problems together; the rarest operations come once in about 300."""
 
 
 class Asked(NamedTuple):
@@ -87,7 +98,7 @@ def as_they_are(prompts: Sequence[Prompt], kind: str) -> list[Asked]:
 def redrawn(prompts: Sequence[Prompt], kind: str, seed: int) -> list[Asked]:
     """The problems that can be told with other numbers, told so."""
     questions = [one.question for one in prompts]
-    others = probe_sources.redraw(questions, seed=derive(seed, kind))
+    others = redraw(questions, seed=derive(seed, kind))
     pairs = zip(prompts, others, strict=True)
     return [Asked(kind, one.id, one, *other) for one, other in pairs if other is not None]
 
@@ -107,21 +118,102 @@ def ask(test: Sequence[Prompt], config: ProbeConfig, seed: int, *, is_chat: bool
         *train,
     ]
     if config.transfer is not None:
-        others = probe_sources.problems(Path(config.transfer), config.transfer_format)
-        asked += [Asked("transfer", one.id, test[0], one.question, one.answer) for one in others]
+        asked += problems(Path(config.transfer), config.transfer_format, test[0])
     if config.refusals is not None and is_chat:
-        requests = probe_sources.requests(Path(config.refusals))
-        asked += [Asked(REQUEST, one.id, test[0], one.text, one.label) for one in requests]
+        asked += requests(Path(config.refusals), test[0])
     return asked
+
+
+def problems(path: Path, config: OtherProblems, prompt: Prompt) -> list[Asked]:
+    """The first problems of a file; a ValueError if too many of the rows up to there are bad."""
+    stem = path.name.partition(".")[0]
+
+    def read(fields: Mapping[str, Any], line: int) -> Asked:
+        answer = answer_checker.read_gold(raw_rows.answer(fields, config.answer))
+        if answer is None:
+            raise RejectedError(f"answer does not parse: '{config.answer}' is no final answer")
+        question = " ".join(raw_rows.text(fields, key) for key in config.question)
+        return Asked("transfer", f"{stem}-{line:06d}", prompt, question, answer)
+
+    found: list[Asked] = []
+    bad: list[BadRow] = []
+    for row in raw_rows.build(raw_rows.read_rows(path), read, path.name):
+        bad.append(row) if isinstance(row, BadRow) else found.append(row)
+        if len(found) == config.num_problems:
+            break
+    if len(bad) > config.max_bad_share * (len(found) + len(bad)) or not found:
+        first = f"; the first, line {bad[0].line}: {bad[0].reason}" if bad else ""
+        raise ValueError(
+            f"{path}: expected problems of which at most {config.max_bad_share:.1%} are bad, found "
+            f"{len(found)} good and {len(bad)} bad ones{first}. Name the file's own keys in "
+            f"probes.transfer_format of stages/studies/params.yaml."
+        )
+    return found
+
+
+def requests(path: Path, prompt: Prompt) -> list[Asked]:
+    """All requests of a file such as XSTest's; a ValueError for a row that is none."""
+    if not path.is_file():
+        raise ValueError(f"{path}: expected a CSV of requests, found no file. Put it there.")
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    found: dict[str, Asked] = {}
+    for place, row in enumerate(rows, start=1):
+        name, text, label = (row.get(column) or "" for column in ("id", "prompt", "label"))
+        if not name or not text.strip() or label not in LABELS or name in found:
+            raise ValueError(
+                f"{path}, row {place}: expected an id of its own, a prompt and a label of "
+                f"{LABELS}, found id {name!r}, label {label!r} and {len(text)} characters. The "
+                f"columns are to be called id, prompt and label, as in XSTest."
+            )
+        found[name] = Asked(REQUEST, f"xstest-{name}", prompt, text, label)
+    if not found:
+        raise ValueError(f"{path}: expected requests, found none.")
+    return list(found.values())
+
+
+def redraw(questions: Sequence[str], *, seed: int) -> list[tuple[str, str] | None]:
+    """(question, answer) for each question: its words, other numbers.
+
+    None of a question that the generator cannot have told, and of one whose operations did not come
+    in `MAX_DRAWS` draws. The largest value that may occur is the largest in `questions`.
+    """
+    told = [word_problems.read_question(question) for question in questions]
+    waiting: dict[str, deque[int]] = defaultdict(deque)
+    largest = 0
+    for place, one in enumerate(told):
+        if one is not None:
+            waiting[_operators(one[1])].append(place)
+            largest = max(largest, *word_problems.chain_values(*one))
+    found: list[tuple[str, str] | None] = [None] * len(questions)
+    for draw in range(MAX_DRAWS):
+        if not any(waiting.values()):
+            break
+        start, moves, answer = chain(random.Random(derive(seed, "redraw", draw)), largest)
+        places = waiting[_operators(moves)]
+        if places and told[places[0]] != (start, moves):
+            place = places.popleft()  # in turn, so that a draw is used once
+            found[place] = _with_numbers(questions[place], start, moves), str(answer)
+    return found
+
+
+def _operators(moves: Sequence[Move]) -> str:
+    return "".join(move.operator for move in moves)
+
+
+def _with_numbers(question: str, start: int, moves: Sequence[Move]) -> str:
+    numbers = iter([start, *(move.operand for move in moves)])
+    changed = re.sub(r"\d+", lambda _: str(next(numbers)), question)
+    assert word_problems.read_question(changed) == (start, list(moves)), changed
+    return changed
 
 
 def encode(rows: Sequence[Asked], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
     """The prompts in tokens: a problem in its template, a request as a user's message alone.
 
-    What spells a special token in a new question is taken apart: none may be read as one.
-
-    Raises:
-        ValueError: a prompt in which its own question does not stand exactly once.
+    What spells a special token in a new question is taken apart: none may be read as one. A prompt
+    in which its own question does not stand exactly once is a ValueError.
     """
     specials = prompting.special_texts(tokenizer)
     requests = [one.question for one in rows if one.kind == REQUEST]
@@ -136,8 +228,7 @@ def _reworded(asked: Asked, specials: Sequence[str]) -> str:
     if len(after) != 1:
         raise ValueError(
             f"problem '{prompt.id}': expected its question once in its prompt, found it "
-            f"{len(after)} times: other questions cannot be put in its place. Use a "
-            f"prompt_template, and a chat template, that leave the question as it is, once."
+            f"{len(after)} times. Use a prompt_template and a chat template that leave it as it is."
         )
     return before + defuse(asked.question, specials) + after[0]
 
@@ -146,10 +237,7 @@ def replies(
     sampler: Sampler, decode: Callable[[Sequence[int]], str], asked: Sequence[Asked],
     prompts: Sequence[Sequence[int]], max_new_tokens: int,
 ) -> Iterator[Step]:  # fmt: skip
-    """The replies, part by part, in order, as the rows of a step.
-
-    `prompts` are the tokens of each question's; `decode` leaves out special tokens.
-    """
+    """The replies to `prompts`, the tokens of each question's, as the rows of steps, in order."""
     for index, start in enumerate(range(0, len(asked), CHUNK)):
         part = asked[start : start + CHUNK]
         drawn = sampler.sample(

@@ -131,6 +131,7 @@ def test_tests_mirror_the_sources() -> None:
         "tests/stages/loops/test_process_summary.py",  # of the other
         "tests/stages/studies/test_memory_jobs.py",  # of one side of studies/memory
         "tests/stages/studies/test_model_words.py",  # of the other
+        "tests/stages/studies/test_probe_sources.py",  # of one side of probe_questions
         "tests/stages/studies/test_studies_run.py",  # of all studies in one repository
     }
     assert set(missing) - allowed == set()

@@ -1,7 +1,7 @@
 import pytest
 
 from stages.records.problems import Prompt
-from stages.studies import probe_questions, probe_sources
+from stages.studies import probe_questions
 
 
 def test_a_wrong_hint_is_near_whole_not_negative_and_never_right():
@@ -51,7 +51,7 @@ def test_hints_are_asked_of_whole_numbers_only():
 
 def test_other_numbers_are_asked_where_there_are_any(monkeypatch):
     others = [("x?", "8"), None, ("y?", "9")]
-    monkeypatch.setattr(probe_sources, "redraw", lambda questions, seed: others)
+    monkeypatch.setattr(probe_questions, "redraw", lambda questions, seed: others)
     rows = probe_questions.redrawn(PROMPTS, "train_redrawn", 0)
     assert [(row.kind, row.id, row.question, row.answer) for row in rows] == [
         ("train_redrawn", "a", "x?", "8"),

@@ -19,7 +19,6 @@ from stages.records.problems import Prompt
 from stages.rows import DATA, PROMPTS
 from stages.studies import gate, probes
 from stages.studies.probe_catalogue import PROBES, ProbeValue
-from stages.studies.probe_gate import by_probe
 from stages.studies.study import STUDY_PARAMS
 
 SHARED = ROOT.parent / "shared/data"
@@ -104,7 +103,7 @@ def write_prompts() -> None:
 
 def found(name: str, seed: int) -> dict:
     path = STUDY / f"probes/{name}/rows/{seed}/probes.jsonl"
-    return by_probe([lines.read(path, ProbeValue)])
+    return gate.by_probe([lines.read(path, ProbeValue)])
 
 
 def test_every_probe_is_run_or_says_why():
