@@ -13,8 +13,10 @@ vLLM needs the real modules: its engine calls `give_back` before it imports.
 import gc
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
+import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +33,34 @@ COLLECTOR = gc.get_threshold()
 """The garbage collector's thresholds as the interpreter has them. The imports make a million
 objects that live until the process ends; looking through them for garbage, again and again, takes
 a fifth of the start-up."""
+
+
+class Distributions(dict[str, list[str]]):
+    """What `packages_distributions()` is, for transformers, which asks for the version of packages.
+
+    Nothing is read where a distribution has the package's name, which transformers tries anyhow;
+    else all is, what every distribution installed. flash-attn comes in several, which matter.
+    """
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The distributions that a package may be of."""
+        if not self and importlib.util.find_spec(name) is not None:
+            try:
+                importlib.metadata.distribution(name)
+                same_name = not name.startswith("flash_attn")
+            except importlib.metadata.PackageNotFoundError:
+                same_name = False
+            if not same_name:
+                self.update(_packages_distributions())
+        return super().get(name, default)
+
+
+_packages_distributions = importlib.metadata.packages_distributions
+
+
+def _distributions() -> Mapping[str, list[str]]:
+    asker = sys._getframe(1).f_globals["__name__"]
+    return Distributions() if asker.startswith("transformers.") else _packages_distributions()
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -87,6 +117,7 @@ def lighten() -> None:
     """Leave out what no stage uses, and look for garbage seldom, while the stage imports."""
     gc.set_threshold(50_000, 20, 50)
     sys.meta_path.insert(0, _finder)
+    importlib.metadata.packages_distributions = _distributions
     for name in ABSENT:
         if "." not in name:
             sys.modules[name] = None  # type: ignore[assignment]
@@ -97,6 +128,7 @@ def imported() -> None:
     gc.freeze()  # what is imported by now lives as long as the process
     gc.set_threshold(*COLLECTOR)
     _finder.names = EMPTY
+    importlib.metadata.packages_distributions = _packages_distributions
     for name in ABSENT:
         _forget(name)
 

@@ -1,6 +1,7 @@
 """What stays out of a stage's process, that it changes no number, and that it can come back."""
 
 import gc
+import importlib.metadata
 import subprocess
 import sys
 
@@ -52,6 +53,35 @@ def test_a_stage_starts_without_them_and_computes_the_same(tmp_path):
         found[word] = done.stdout.split()
     assert found["-m"][0] == found["-c"][0]
     assert [kind for _, kind in found.values()] == ["light", "full"]
+
+
+def test_transformers_finds_the_version_of_every_package():
+    from transformers.utils import import_utils
+
+    from stages.runtime import start_up
+
+    real = importlib.metadata.packages_distributions()
+    found = {}
+    for kind, mapping in {"real": real, "ours": start_up.Distributions()}.items():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(import_utils, "PACKAGE_DISTRIBUTION_MAPPING", mapping)
+            found[kind] = {
+                name: version(import_utils._candidate_distribution_names(name))
+                for name in ["torch", "tokenizers", "PIL", "yaml", "dateutil"]
+            }
+    assert found["ours"] == found["real"]
+    assert None not in found["ours"].values()
+    assert start_up.Distributions().get("no_such_package", []) == []
+
+
+def version(candidates):
+    """As transformers looks one up."""
+    for name in candidates:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
 
 
 def test_the_collector_is_as_it_was():
