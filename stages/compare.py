@@ -9,7 +9,7 @@ sentences) and `plots/`. Differences are paired by seed and by problem, with t i
 comparisons; without several seeds there is no verdict. No output holds a time.
 """
 
-from pathlib import Path
+import json
 from typing import Any
 
 from stages import params, rows
@@ -24,9 +24,8 @@ from stages.report import (
     transcripts,
     verdict,
 )
-from stages.report.estimates import Results, read_json
+from stages.report.estimates import Results
 from stages.report.evaluation_config import EvaluationConfig
-from stages.report.plots import Curves
 from stages.report.stage_metrics import Plan
 from stages.runtime import outputs, process, runs
 
@@ -46,9 +45,14 @@ class Config(Params):
 def main() -> None:
     """Write the report."""
     with runs.start("compare") as run:
-        config, plan = params.load(Config), read_json(DATA / "plan.json")
-        names = list(plan["policies"])
-        found = estimates.read(DATA / "evaluations", names, config.seeds, config.baseline)
+        config = params.load(Config)
+        plan = json.loads((DATA / "plan.json").read_text(encoding="utf-8"))
+        found = estimates.read(
+            DATA / "evaluations",
+            [config.baseline, *plan["policies"]],
+            config.seeds,
+            config.evaluation.confidence,
+        )
         metrics = measure(found, plan, config)
         curves = {
             name: one
@@ -57,7 +61,9 @@ def main() -> None:
         }
         with outputs.replace(OUTPUT) as folder:
             (folder / "plots").mkdir(parents=True)
-            draw(folder / "plots", metrics, found, curves)
+            plots.accuracy(folder / "plots", metrics)
+            plots.accuracy_by_n(folder / "plots", found)
+            plots.training(folder / "plots", curves, found)
             outputs.write_json(folder / "metrics.json", metrics)
             problems = transcripts.read(DATA / "samples", list(found.tables), config.seeds[0])
             parts = sections.sections(metrics, problems, list(curves))
@@ -68,7 +74,7 @@ def main() -> None:
 
 def measure(found: Results, plan: Plan, config: Config) -> dict[str, Any]:
     """The content of metrics.json."""
-    metrics = comparison.compare(found, confidence=config.evaluation.confidence)
+    metrics = comparison.compare(found)
     costs = stage_metrics.costs_of_rows(DATA, plan, config.seeds)
     return {
         "verdict": verdict.sentences(metrics),
@@ -79,18 +85,6 @@ def measure(found: Results, plan: Plan, config: Config) -> dict[str, Any]:
             "rows": costs,
         },
     }
-
-
-def draw(folder: Path, metrics: dict[str, Any], found: Results, curves: dict[str, Curves]) -> None:
-    """All plots, and their numbers as CSV."""
-    plots.accuracy(folder / "accuracy.svg", metrics)
-    plots.write_accuracy(folder / "accuracy.csv", metrics)
-    plots.accuracy_by_n(folder / "accuracy_by_n.svg", found)
-    plots.write_accuracy_by_n(folder / "accuracy_by_n.csv", found)
-    colours = plots.colours(found.tables)
-    for name, one in curves.items():
-        plots.training(folder / f"training-{name}.svg", one, colours[name])
-    plots.write_training(folder / "training.csv", curves, metrics["seeds"])
 
 
 if __name__ == "__main__":

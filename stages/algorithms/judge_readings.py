@@ -108,14 +108,3 @@ def judged_right(probabilities: Pairs, a_is_better: Bool[np.ndarray, " pair"]) -
 def single_order_right(p12: Pairs, p21: Pairs, a_is_better: Bool[np.ndarray, " pair"]) -> Pairs:
     """The expected `right` of reading a pair once, in an order drawn by a coin."""
     return (judged_right(p12, a_is_better) + judged_right(1.0 - p21, a_is_better)) / 2.0
-
-
-def means_by_problem(
-    problems: Sequence[str], values: Float[np.ndarray, "pair column"]
-) -> Float[np.ndarray, "problem column"]:
-    """Means over each problem's pairs, problems in the order of their first pair."""
-    rows = {problem: number for number, problem in enumerate(dict.fromkeys(problems))}
-    index = np.array([rows[problem] for problem in problems])
-    sums = np.zeros((len(rows), values.shape[1]))
-    np.add.at(sums, index, values)
-    return sums / np.bincount(index, minlength=len(rows))[:, None]

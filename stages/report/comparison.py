@@ -7,14 +7,14 @@ training run: no p-value, and nothing is called significant.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
-from statistics import fmean
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import CrossedMeans, Wanted, holm_adjusted
+from stages.records.metrics import named, over_seeds, rounded
 from stages.report.estimates import (
     BEST_OF,
     FIELDS,
@@ -25,7 +25,6 @@ from stages.report.estimates import (
     WEIGHTED,
     Results,
     Table,
-    rounded,
 )
 from stages.rewards.pool_scores import FORMAT, LONGEST, SHORTEST
 
@@ -42,7 +41,7 @@ UNTESTED = (FORMAT, LONGEST, SHORTEST)
 NUM_GROUPS = 5
 
 
-def compare(results: Results, *, confidence: float) -> dict[str, Any]:
+def compare(results: Results) -> dict[str, Any]:
     """The numbers of `data/report/metrics.json` that are estimated on test problems.
 
     Families of comparisons, Holm's adjustment within each: every policy minus the baseline, of each
@@ -50,11 +49,11 @@ def compare(results: Results, *, confidence: float) -> dict[str, Any]:
     samples minus their majority, and minus what a check of the format does in its place.
     """
     baseline, *others = results.tables
-    n, tables, seeds = results.largest, results.tables, results.seeds
+    n, tables = results.largest, results.tables
     kept = [*FIELDS, f"{MAJORITY}/{n}", f"{PASS}/{n}"]
     policies: dict[str, dict[str, Any]] = {
-        name: intervals({key: table[key] for key in kept}, seeds, confidence=confidence)
-        | {"dev_accuracy": over_seeds(results, name, "dev_accuracy")}
+        name: intervals({key: table[key] for key in kept}, results)
+        | {"dev_accuracy": over_seeds(results.metrics[name], ["dev_accuracy"])}
         for name, table in tables.items()
     }
     by_mean = sorted(others, key=lambda name: -float(tables[name][MEAN].mean()))
@@ -62,69 +61,56 @@ def compare(results: Results, *, confidence: float) -> dict[str, Any]:
         f"{first} - {second}": tables[first][MEAN] - tables[second][MEAN]
         for first, second in itertools.combinations(by_mean, 2)
     }
+    gains = {
+        measure: {name: tables[name][measure] - tables[baseline][measure] for name in others}
+        for measure in (MEAN, GREEDY, f"{MAJORITY}/{n}", "mean_strict", "mean_lenient")
+    }
     return {
         "baseline": baseline,
-        "seeds": seeds,
+        "seeds": results.seeds,
         "num_problems": len(results.ids),
         "num_samples": results.num_samples,
         "n": n,
-        "confidence": confidence,
+        "confidence": results.confidence,
         "best_on_dev": max(policies, key=lambda name: policies[name]["dev_accuracy"]["value"]),
         "policies": policies,
-        "gains": {
-            measure: differences(
-                {name: tables[name][measure] - tables[baseline][measure] for name in others},
-                seeds,
-                confidence=confidence,
-            )
-            for measure in (MEAN, GREEDY, f"{MAJORITY}/{n}", "mean_strict", "mean_lenient")
-        },
-        "pairs": differences(pairs, seeds, confidence=confidence),
-        "selection": {name: selection(results, name, confidence=confidence) for name in tables},
-        "difficulty": difficulty(results, confidence=confidence),
+        "gains": {measure: differences(family, results) for measure, family in gains.items()},
+        "pairs": differences(pairs, results),
+        "selection": {name: selection(results, name) for name in tables},
+        "difficulty": difficulty(results),
     }
 
 
-def selection(results: Results, policy: str, *, confidence: float) -> dict[str, Any]:
+def selection(results: Results, policy: str) -> dict[str, Any]:
     """What choosing among n samples of a policy gives, by reward and way, at the largest n.
 
     Returns:
         `accuracy`, `over_majority` and `over_format`, each `{<way>/<reward>: ...}`, and `auc` and
         `auc_in_format` by reward, the mean over seeds with each seed's.
     """
-    n, tables, seeds = results.largest, results.tables[policy], results.seeds
+    n, tables = results.largest, results.tables[policy]
     ways = {f"{w}/{r}": (w, r) for w in (BEST_OF, WEIGHTED) for r in results.methods(policy, w)}
     accuracy = {way: tables[f"{way}/{n}"] for way in ways}
     tested = {way: kind for way, (kind, reward) in ways.items() if reward not in UNTESTED}
-    over = {
-        "over_majority": {way: accuracy[way] - tables[f"{MAJORITY}/{n}"] for way in tested},
-        "over_format": {
-            way: accuracy[way] - tables[f"{kind}/{FORMAT}/{n}"] for way, kind in tested.items()
-        },
+    over_majority = {way: accuracy[way] - tables[f"{MAJORITY}/{n}"] for way in tested}
+    over_format = {
+        way: accuracy[way] - tables[f"{kind}/{FORMAT}/{n}"] for way, kind in tested.items()
     }
-    rewards = results.methods(policy, BEST_OF)
-    areas = {
-        kind: {name: over_seeds(results, policy, f"{kind}/{name}") for name in rewards}
-        for kind in ("auc", "auc_in_format")
+    found: dict[str, Any] = {
+        "accuracy": intervals(accuracy, results),
+        "over_majority": differences(over_majority, results),
+        "over_format": differences(over_format, results),
     }
-    return {
-        "accuracy": intervals(accuracy, seeds, confidence=confidence),
-        **{
-            name: differences(family, seeds, confidence=confidence) for name, family in over.items()
-        },
-        **{kind: {name: one for name, one in of.items() if one} for kind, of in areas.items()},
-    }
+    for kind in ("auc", "auc_in_format"):
+        areas = {
+            reward: over_seeds(results.metrics[policy], [f"{kind}/{reward}"])
+            for reward in results.methods(policy, BEST_OF)
+        }
+        found[kind] = {reward: area for reward, area in areas.items() if area}
+    return found
 
 
-def over_seeds(results: Results, policy: str, key: str) -> Interval | None:
-    """The mean over seeds of a number of metrics.json, and each; None where a seed lacks it."""
-    found = {str(seed): one[key] for seed, one in results.metrics[policy].items() if key in one}
-    if len(found) < len(results.seeds):
-        return None
-    return {"value": rounded(fmean(found.values())), "seeds": found}
-
-
-def difficulty(results: Results, *, confidence: float) -> list[dict[str, Any]]:
+def difficulty(results: Results) -> list[dict[str, Any]]:
     """Mean accuracy on fifths of the problems, the hardest for the baseline first.
 
     A problem's difficulty is the baseline's accuracy over the samples of even number; what is shown
@@ -135,51 +121,45 @@ def difficulty(results: Results, *, confidence: float) -> list[dict[str, Any]]:
     even, _ = next(iter(results.halves.values()))
     order = np.argsort(even.mean(axis=0), kind="stable")
     groups = [part for part in np.array_split(order, NUM_GROUPS) if len(part) > 1]
+    halves = {name: odd for name, (_, odd) in results.halves.items()}
     return [
         {
             "problems": len(places),
-            "policies": intervals(
-                {name: odd[:, places] for name, (_, odd) in results.halves.items()},
-                results.seeds,
-                confidence=confidence,
-            ),
+            "policies": intervals({name: odd[:, places] for name, odd in halves.items()}, results),
         }
         for places in groups
     ]
 
 
-def intervals(
-    tables: Mapping[str, Table], seeds: Sequence[int], *, confidence: float
-) -> dict[str, Interval]:
+def intervals(tables: Mapping[str, Table], results: Results) -> dict[str, Interval]:
     """The mean of each table with its interval; of a share it stays within 0 and 1."""
-    _, found = _estimate(tables, seeds, confidence)
+    _, found = _estimate(tables, results)
     for name, one in found.items():
         if tables[name].min() >= 0.0 and tables[name].max() <= 1.0:
             one["low"], one["high"] = max(0.0, one["low"]), min(1.0, one["high"])
     return found
 
 
-def differences(
-    family: Mapping[str, Table], seeds: Sequence[int], *, confidence: float
-) -> dict[str, Difference]:
+def differences(family: Mapping[str, Table], results: Results) -> dict[str, Difference]:
     """The mean of each table of differences, and which differ from 0, adjusted together."""
     if not family:
         return {}
-    means, found = _estimate(family, seeds, confidence)
-    if len(seeds) == 1:
+    means, found = _estimate(family, results)
+    if len(results.seeds) == 1:
         nothing = dict.fromkeys(("p", "p_holm", "significant", "degrees", "detectable"))
         return {name: one | nothing for name, one in found.items()}
+    alpha = 1.0 - results.confidence
     adjusted = holm_adjusted(means.p_value.tolist())
-    wanted = Wanted(significance=(1.0 - confidence) / len(family), power=POWER)
-    num_problems = next(iter(family.values())).shape[1]
+    wanted = Wanted(significance=alpha / len(family), power=POWER)
+    num_seeds, num_problems = next(iter(family.values())).shape
     least = crossed_means.detectable(
-        means.spread, wanted, num_seeds=len(seeds), num_problems=num_problems
+        means.spread, wanted, num_seeds=num_seeds, num_problems=num_problems
     )
     for at, one in enumerate(found.values()):
         one |= {
             "p": rounded(means.p_value[at]),
             "p_holm": rounded(adjusted[at]),
-            "significant": adjusted[at] <= 1.0 - confidence,
+            "significant": adjusted[at] <= alpha,
             "degrees": round(float(means.degrees[at]), 1),
             "detectable": rounded(least[at]),
         }
@@ -187,12 +167,18 @@ def differences(
 
 
 def _estimate(
-    tables: Mapping[str, Table], seeds: Sequence[int], confidence: float
+    tables: Mapping[str, Table], results: Results
 ) -> tuple[CrossedMeans, dict[str, Interval]]:
-    means = crossed_means.estimate(np.stack(list(tables.values()), axis=-1), confidence=confidence)
-    bounds = {name: getattr(means, name) for name in ("value", "low", "high")}
+    stacked = np.stack(list(tables.values()), axis=-1)
+    means = crossed_means.estimate(stacked, confidence=results.confidence)
+    bounds = zip(means.value, means.low, means.high, strict=True)
     return means, {
-        name: {bound: rounded(numbers[at]) for bound, numbers in bounds.items()}
-        | {"seeds": {str(s): rounded(row.mean()) for s, row in zip(seeds, table, strict=True)}}
-        for at, (name, table) in enumerate(tables.items())
+        name: {
+            **named(*found),
+            "seeds": {
+                str(seed): rounded(row.mean())
+                for seed, row in zip(results.seeds, table, strict=True)
+            },
+        }
+        for (name, table), found in zip(tables.items(), bounds, strict=True)
     }

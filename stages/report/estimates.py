@@ -1,6 +1,5 @@
 """What is estimated of a policy: a number for each problem, tables of all seeds, and means."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,26 +9,17 @@ import numpy as np
 from jaxtyping import Float
 
 from stages.records import lines
+from stages.records.metrics import read_seeds, rounded
 from stages.records.pools import ProblemResult
 
-DIGITS = 6
-"""Decimals that metrics keep: far below any interval's width, above the rounding of a sum in
-another order."""
 MEAN, GREEDY, MAJORITY, PASS = "mean_accuracy", "greedy_accuracy", "majority", "pass"
 BEST_OF, WEIGHTED = "best_of", "weighted"
-FIELDS = {
-    MEAN: "mean_accuracy",
-    "mean_strict": "mean_strict",
-    "mean_lenient": "mean_lenient",
-    GREEDY: "greedy_correct",
-    "greedy_strict": "greedy_strict",
-    "greedy_lenient": "greedy_lenient",
-    "readable_rate": "readable_rate",
-    "format_rate": "format_rate",
-    "truncation_rate": "truncation_rate",
-    "mean_tokens": "mean_tokens",
-}
-"""Estimate -> the field of ProblemResult that holds it. The others are `<method>/<n>`."""
+FIELDS = (
+    MEAN, "mean_strict", "mean_lenient", GREEDY, "greedy_strict", "greedy_lenient",
+    "readable_rate", "format_rate", "truncation_rate", "mean_tokens",
+)  # fmt: skip
+"""Estimates that a ProblemResult holds by their name, but for the greedy completion's, there
+`greedy_correct`. The others are `<method>/<n>`."""
 Table = Float[np.ndarray, "seed problem"]
 
 
@@ -49,6 +39,8 @@ class Results:
     """Policy -> mean accuracy of the samples of even, and of odd number."""
     metrics: dict[str, dict[int, dict[str, Any]]]
     """Policy -> seed -> its metrics.json."""
+    confidence: float
+    """Coverage of every interval."""
 
     @property
     def largest(self) -> int:
@@ -61,18 +53,20 @@ class Results:
         return list(dict.fromkeys(parts[1] for parts in ends if parts[0] == way))
 
 
-def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], baseline: str) -> Results:
-    """The results of the policies, as `evaluate` wrote them below `folder`.
+def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float) -> Results:
+    """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`.
 
     Raises:
         ValueError: they are of different problems.
     """
-    ordered = dict.fromkeys([baseline, *policies])
-    places = {policy: {seed: folder / policy / str(seed) for seed in seeds} for policy in ordered}
     rows = {
-        policy: [list(lines.read(one / "per_problem.jsonl", ProblemResult)) for one in own.values()]
-        for policy, own in places.items()
+        policy: [
+            list(lines.read(folder / f"{policy}/{seed}/per_problem.jsonl", ProblemResult))
+            for seed in seeds
+        ]
+        for policy in dict.fromkeys(policies)
     }
+    baseline = policies[0]
     first = rows[baseline][0]
     ids = [row.id for row in first]
     for policy, of_seeds in rows.items():
@@ -94,23 +88,17 @@ def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], baseline: 
             for policy, of_seeds in found.items()
         },
         halves={policy: _halves(of_seeds) for policy, of_seeds in rows.items()},
-        metrics={
-            policy: {seed: read_json(place / "metrics.json") for seed, place in own.items()}
-            for policy, own in places.items()
-        },
+        metrics={policy: read_seeds(folder / policy, seeds) for policy in rows},
+        confidence=confidence,
     )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The content of a JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def columns(results: Sequence[ProblemResult]) -> dict[str, Float[np.ndarray, " problem"]]:
     """Every estimate of every problem, by its name: `mean_accuracy`, `best_of/outcome/8`."""
+    fields = {name: "greedy_correct" if name == GREEDY else name for name in FIELDS}
     found = {
         name: np.array([float(getattr(row, field)) for row in results])
-        for name, field in FIELDS.items()
+        for name, field in fields.items()
     }
     return found | {
         f"{method}/{n}": np.array([row.accuracy_at[method][n] for row in results])
@@ -144,8 +132,3 @@ def means(results: Sequence[ProblemResult]) -> dict[str, Any]:
             if areas:
                 found[f"{kind}/{name}"] = rounded(sum(areas) / len(areas))
     return found
-
-
-def rounded(number: float) -> float:
-    """A plain float with `DIGITS` decimals; no negative zero."""
-    return round(float(number), DIGITS) + 0.0

@@ -8,10 +8,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from stages.algorithms import judge_readings
-from stages.algorithms.statistics.intervals import bootstrap_means
+from stages.algorithms.statistics.intervals import (
+    bootstrap_means,
+    problem_means,
+    problem_numbers,
+)
+from stages.records.metrics import named, rounded
 from stages.records.preferences import Verdict
 
-DIGITS = 6
 NUM_RESAMPLES, CONFIDENCE = 2000, 0.95
 UNREAD = ("too_long", "parse_failure")
 """Pairs dropped for these reasons say nothing about what the judge prefers."""
@@ -29,36 +33,33 @@ def summarise(
     answer; `longer_wins_rate`: of pairs of different length, those whose averaged label prefers
     the longer; `agreement`: see `against_truth`.
 
-    Args:
-        verdicts: what the judge said.
-        correct: whether the verifier calls a completion right.
-        num_tokens: its length.
-        seed: of the bootstrap.
+    `correct` tells whether the verifier calls a completion right, `num_tokens` its length.
     """
     dropped = Counter(verdict.dropped for verdict in verdicts if verdict.dropped is not None)
-    failed = [verdict.dropped == "parse_failure" for verdict in verdicts]
     metrics: dict[str, Any] = {
         "pairs_asked": len(verdicts),
         "pairs": len(verdicts) - dropped.total(),
         "dropped": dict(sorted(dropped.items())),
-        "parse_failures": _mean(failed) if failed else 0.0,
+        "parse_failures": rounded(dropped["parse_failure"] / max(1, len(verdicts))),
     }
     read = [verdict for verdict in verdicts if verdict.dropped not in UNREAD]
     if not read:
         return metrics
     p12, p21, soft, gap, mass = _columns(read, "p12", "p21", "probability", "gap", "option_mass")
-    orders, longer = zip(p12.tolist(), p21.tolist(), strict=True), _longer(read, num_tokens)
+    orders = zip(p12.tolist(), p21.tolist(), strict=True)
+    agree = [judge_readings.orders_agree(*both) for both in orders]
     metrics |= {
-        "swap_consistency": _mean([judge_readings.orders_agree(*both) for both in orders]),
-        "first_position_rate": _mean(judge_readings.first_position(p12, p21)),
-        "first_position_probability": _mean((p12 + p21) / 2),
-        "mean_gap": _mean(gap),
-        "mean_option_mass": _mean(mass),
+        "swap_consistency": rounded(np.mean(agree)),
+        "first_position_rate": rounded(judge_readings.first_position(p12, p21).mean()),
+        "first_position_probability": rounded(((p12 + p21) / 2).mean()),
+        "mean_gap": rounded(gap.mean()),
+        "mean_option_mass": rounded(mass.mean()),
     }
+    longer = _longer(read, num_tokens)
     uneven = longer != 0
     if uneven.any():
         won = judge_readings.judged_right(soft[uneven], longer[uneven] > 0)
-        metrics["longer_wins_rate"] = _mean(won)
+        metrics["longer_wins_rate"] = rounded(won.mean())
     decided = [one for one in read if correct[one.id, one.index_a] != correct[one.id, one.index_b]]
     metrics["agreement"] = (
         against_truth(decided, correct, num_tokens, seed) if decided else {"pairs": 0}
@@ -135,15 +136,6 @@ def _longer(verdicts: Sequence[Verdict], num_tokens: Facts) -> Int[np.ndarray, "
 def _intervals(
     problems: Sequence[str], columns: Mapping[str, Float[np.ndarray, " pair"]], seed: int
 ) -> dict[str, dict[str, float]]:
-    means = judge_readings.means_by_problem(problems, np.stack(list(columns.values()), axis=1))
+    means = problem_means(np.stack(list(columns.values()), axis=1), problem_numbers(problems))
     found = bootstrap_means(means, num_resamples=NUM_RESAMPLES, confidence=CONFIDENCE, seed=seed)
-    return {
-        name: {
-            bound: round(float(numbers[at]), DIGITS) for bound, numbers in found._asdict().items()
-        }
-        for at, name in enumerate(columns)
-    }
-
-
-def _mean(values: Sequence[bool] | Float[np.ndarray, " pair"]) -> float:
-    return round(float(np.mean(values)), DIGITS)
+    return {name: named(*bounds) for name, *bounds in zip(columns, *found, strict=True)}

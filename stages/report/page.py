@@ -5,17 +5,16 @@ The page fetches nothing and runs nothing: plots are inside it, and what a model
 
 import base64
 import re
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from stages.report.sections import Folded, Image, Section
+from stages.report.sections import Image, Section
 from stages.report.tables import MADE_FOR, Rows
-from stages.report.transcripts import Transcript
 
 STYLE = """\
 :root {
@@ -69,15 +68,15 @@ summary { cursor: pointer; padding: 8px 0; font-weight: 600; }
 """
 PAGE = """\
 {%- macro show(block) -%}
-{%- if block is rows -%}
-<div class="table" tabindex="0" role="region" aria-label="Table">{{ block | table }}</div>
-{%- elif block is image -%}
+{%- if block is string -%}
+<p class="note">{{ block }}</p>
+{%- elif block.file is defined -%}
 <div class="plot"><img src="{{ block.file | inline }}" alt="{{ block.alt }}"></div>
-{%- elif block is folded -%}
+{%- elif block.blocks is defined -%}
 <details><summary>{{ block.summary }}</summary>
 {% for inner in block.blocks %}{{ show(inner) }}
 {% endfor %}</details>
-{%- elif block is transcript -%}
+{%- elif block.answers is defined -%}
 <p><strong>{{ block.prompt.id }}</strong> ({{ block.reason }}): {{ block.prompt.question }}
 Right answer: {{ block.prompt.answer }}</p>
 <div class="answers">
@@ -87,7 +86,7 @@ Right answer: {{ block.prompt.answer }}</p>
 {%- endfor %}
 </div>
 {%- else -%}
-<p class="note">{{ block }}</p>
+<div class="table" tabindex="0" role="region" aria-label="Table">{{ block | table }}</div>
 {%- endif -%}
 {%- endmacro -%}
 <!DOCTYPE html>
@@ -118,19 +117,19 @@ style-src 'unsafe-inline'; base-uri 'none'">
 """
 MARKDOWN = """\
 {%- macro show(block) -%}
-{%- if block is rows -%}
-{{ block | table }}
-{%- elif block is image -%}
+{%- if block is string -%}
+{{ block }}
+{%- elif block.file is defined -%}
 ![{{ block.alt }}](plots/{{ block.file }})
-{%- elif block is folded -%}
-{%- if not block.blocks | select('transcript') | list -%}
+{%- elif block.blocks is defined -%}
+{%- if not block.blocks | selectattr('answers', 'defined') | list -%}
 ### {{ block.summary }}
 {% for inner in block.blocks %}
 {{ show(inner) }}
 {% endfor -%}
 {%- endif -%}
 {%- else -%}
-{{ block }}
+{{ block | table }}
 {%- endif -%}
 {%- endmacro -%}
 # {{ title }}
@@ -149,42 +148,29 @@ MARKDOWN = """\
 
 
 def write(folder: Path, title: str, verdict: Sequence[str], parts: Sequence[Section]) -> None:
-    """`report.html`, the same as Markdown, and the verdict, beside the plots in `plots/`."""
+    """`report.html`, the same as Markdown, and the verdict, beside the plots in `plots/`.
+
+    The Markdown, for a terminal and for MLflow, is without transcripts.
+    """
     alt = "Mean accuracy of each policy with its interval, and a dot for each seed"
-    picture = Image("accuracy.svg", alt)
-    page = html(title, picture, verdict, parts, folder / "plots")
+    said = {"title": title, "picture": Image("accuracy.svg", alt), "verdict": verdict}
+    page = html(folder / "plots", **said, sections=parts)
     (folder / "report.html").write_text(page, encoding="utf-8")
-    text = markdown(title, picture, verdict, parts)
+    text = _render(MARKDOWN, {"table": markdown_table}, **said, sections=parts)
+    text = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
     (folder / "report.md").write_text(text, encoding="utf-8")
     (folder / "verdict.txt").write_text("\n".join(verdict) + "\n", encoding="utf-8")
 
 
-def html(
-    title: str, picture: Image, verdict: Sequence[str], sections: Sequence[Section], plots: Path
-) -> str:
-    """The page, of plain texts; it begins with the picture. Images lie in the folder `plots`."""
+def html(plots: Path, **said: Any) -> str:
+    """The page: a title, picture, verdict and sections of plain texts. Images lie in `plots`."""
 
     def inline(file: str) -> str:
         svg = base64.b64encode((plots / file).read_bytes()).decode("ascii")
         return f"data:image/svg+xml;base64,{svg}"
 
-    page = _environment(escape=True)
-    page.filters |= {"table": html_table, "inline": inline}
-    return page.from_string(PAGE).render(
-        title=title, picture=picture, verdict=verdict, sections=sections, style=Markup(STYLE)
-    )
-
-
-def markdown(
-    title: str, picture: Image, verdict: Sequence[str], sections: Sequence[Section]
-) -> str:
-    """The same without transcripts, for a terminal and for MLflow; plots lie in `plots/` beside."""
-    text = _environment(escape=False)
-    text.filters["table"] = markdown_table
-    written = text.from_string(MARKDOWN).render(
-        title=title, picture=picture, verdict=verdict, sections=sections
-    )
-    return re.sub(r"\n{3,}", "\n\n", written).strip() + "\n"
+    filters = {"table": html_table, "inline": inline}
+    return _render(PAGE, filters, escape=True, style=Markup(STYLE), **said)
 
 
 def html_table(table: Rows) -> Markup:
@@ -201,13 +187,9 @@ def markdown_table(table: Rows) -> str:
     return "\n".join(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)
 
 
-def _environment(*, escape: bool) -> jinja2.Environment:
+def _render(
+    template: str, filters: Mapping[str, Callable[..., str]], *, escape: bool = False, **said: Any
+) -> str:
     environment = jinja2.Environment(autoescape=escape, undefined=jinja2.StrictUndefined)
-    kinds = {"rows": list, "image": Image, "folded": Folded, "transcript": Transcript}
-    for name, kind in kinds.items():
-        environment.tests[name] = partial(_is_a, kind)
-    return environment
-
-
-def _is_a(kind: type, block: object) -> bool:
-    return isinstance(block, kind)
+    environment.filters |= filters
+    return environment.from_string(template).render(**said)

@@ -80,14 +80,24 @@ def colours(policies: Iterable[str]) -> dict[str, str]:
     return {name: _ORDER[place % len(_ORDER)] for place, name in enumerate(policies)}
 
 
-def accuracy(path: Path, metrics: Mapping[str, Any]) -> None:
+def accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
     """Each policy's mean accuracy with its interval, and a dot for each seed."""
-    policies, seeds = metrics["policies"], metrics["seeds"]
+    policies = {name: one[MEAN] for name, one in metrics["policies"].items()}
+    seeds = metrics["seeds"]
+    _write(
+        folder / "accuracy.csv",
+        ["policy", "mean_accuracy", "low", "high", *(f"seed_{seed}" for seed in seeds)],
+        (
+            [name, one["value"], one["low"], one["high"], *one["seeds"].values()]
+            for name, one in policies.items()
+        ),
+    )
     over = "seeds and problems" if len(seeds) > 1 else "problems (one seed)"
-    with figure(path, width=7.2, height=0.95 + 0.42 * len(policies)) as drawn:
+    size = {"width": 7.2, "height": 0.95 + 0.42 * len(policies)}
+    with figure(folder / "accuracy.svg", **size) as drawn:
         axes = drawn.subplots()
         for place, (name, colour) in enumerate(colours(policies).items()):
-            one = policies[name][MEAN]
+            one = policies[name]
             value, low, high = (100 * one[key] for key in ("value", "low", "high"))
             axes.plot([low, high], [place, place], color=colour, linewidth=2.2)
             axes.plot(value, place, "|", markersize=17, markeredgewidth=2.6, color=colour)
@@ -97,7 +107,7 @@ def accuracy(path: Path, metrics: Mapping[str, Any]) -> None:
             axes.annotate(f"{value:.1f}", (value, place), xytext=(0, 10), color=colour,
                           textcoords="offset points", ha="center", fontsize=9,
                           bbox={"color": "white", "pad": 0.5})  # fmt: skip
-        before = 100 * policies[metrics["baseline"]][MEAN]["value"]
+        before = 100 * policies[metrics["baseline"]]["value"]
         axes.axvline(before, color=GREY, linewidth=0.8, linestyle=":")
         axes.set_yticks(range(len(policies)), list(policies))
         axes.set_ylim(len(policies) - 0.5, -0.7)
@@ -108,10 +118,22 @@ def accuracy(path: Path, metrics: Mapping[str, Any]) -> None:
         )
 
 
-def accuracy_by_n(path: Path, results: Results) -> None:
-    """A panel a policy: pass@n, the majority and best-of-n by each reward, means over seeds."""
+def accuracy_by_n(folder: Path, results: Results) -> None:
+    """A panel a policy: pass@n, the majority and best-of-n by each reward, means over seeds.
+
+    With the numbers also those of the votes by weight.
+    """
+    rows = (
+        [policy, method, n, f"{table.mean():.6f}"]
+        for policy, tables in results.tables.items()
+        for name, table in tables.items()
+        for method, _, n in [name.rpartition("/")]
+        if method.partition("/")[0] in (PASS, MAJORITY, BEST_OF, WEIGHTED)
+    )
+    _write(folder / "accuracy_by_n.csv", ["policy", "method", "n", "accuracy"], rows)
     num_columns = min(COLUMNS, len(results.tables))
     num_rows = -(-len(results.tables) // num_columns)
+    path = folder / "accuracy_by_n.svg"
     with figure(path, width=8.4, height=0.9 + 2.3 * num_rows) as drawn:
         panels = drawn.subplots(num_rows, num_columns, squeeze=False, sharey=True).ravel()
         for panel, policy in zip(panels, results.tables, strict=False):
@@ -139,32 +161,6 @@ def _by_n(panel: Axes, results: Results, policy: str) -> None:
     panel.label_outer()
 
 
-def write_accuracy(path: Path, metrics: Mapping[str, Any]) -> None:
-    """The numbers of `accuracy`: a row a policy."""
-    header = ["policy", "mean_accuracy", "low", "high", *(f"seed_{s}" for s in metrics["seeds"])]
-    means = {name: one[MEAN] for name, one in metrics["policies"].items()}
-    _write(
-        path,
-        header,
-        (
-            [name, one["value"], one["low"], one["high"], *one["seeds"].values()]
-            for name, one in means.items()
-        ),
-    )
-
-
-def write_accuracy_by_n(path: Path, results: Results) -> None:
-    """The numbers of `accuracy_by_n`, and the votes by weight: a row a policy, method and n."""
-    rows = (
-        [policy, method, n, f"{table.mean():.6f}"]
-        for policy, tables in results.tables.items()
-        for name, table in tables.items()
-        for method, _, n in [name.rpartition("/")]
-        if method.partition("/")[0] in (PASS, MAJORITY, BEST_OF, WEIGHTED)
-    )
-    _write(path, ["policy", "method", "n", "accuracy"], rows)
-
-
 def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([header, *rows])
@@ -172,30 +168,41 @@ def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
 
 def read_training(training: Path, seeds: Sequence[int]) -> Curves:
     """The curves of one policy, from `<training>/<seed>/history.jsonl`."""
-    histories = [_history(training / str(seed) / "history.jsonl") for seed in seeds]
-    num_steps = min(map(len, histories))
+    paths = [training / str(seed) / "history.jsonl" for seed in seeds]
+    if not all(path.exists() for path in paths):
+        return {}
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in paths]
+    steps = [
+        [json.loads(line)["metrics"] for line in of_seeds] for of_seeds in zip(*texts, strict=False)
+    ]
     return {
-        name: np.array([[row[name] for row in rows[:num_steps]] for rows in histories])
+        name: np.array([[one[name] for one in of_seeds] for of_seeds in steps]).T
         for name in SHOWN
-        if num_steps and all(name in row for rows in histories for row in rows[:num_steps])
+        if steps and all(name in one for of_seeds in steps for one in of_seeds)
     }
 
 
-def _history(path: Path) -> list[Mapping[str, float]]:
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8") as file:
-        return [json.loads(line)["metrics"] for line in file]
+def training(folder: Path, curves: Mapping[str, Curves], results: Results) -> None:
+    """A plot a policy with a panel a metric: a thin line a seed, and their mean."""
+    rows = (
+        [policy, seed, metric, step, f"{value:.6g}"]
+        for policy, metrics in curves.items()
+        for metric, values in metrics.items()
+        for seed, of_seed in zip(results.seeds, values, strict=True)
+        for step, value in enumerate(of_seed)
+    )
+    _write(folder / "training.csv", ["policy", "seed", "metric", "step", "value"], rows)
+    for policy, colour in colours(results.tables).items():
+        if policy in curves:
+            _training(folder / f"training-{policy}.svg", curves[policy], colour)
 
 
-def training(path: Path, curves: Curves, colour: str) -> None:
-    """A panel a metric: a thin line a seed, and their mean."""
+def _training(path: Path, curves: Curves, colour: str) -> None:
     num_rows = -(-len(curves) // COLUMNS)
     with figure(path, width=8.4, height=0.2 + 1.9 * num_rows) as drawn:
         panels = drawn.subplots(num_rows, COLUMNS, squeeze=False).ravel()
         for panel, (name, values) in zip(panels, curves.items(), strict=False):
-            for one in values:
-                panel.plot(one, color=colour, linewidth=0.7, alpha=0.4)
+            panel.plot(values.T, color=colour, linewidth=0.7, alpha=0.4)
             panel.plot(values.mean(axis=0), color=colour, linewidth=1.6)
             panel.set_title(SHOWN[name])
             panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -203,15 +210,3 @@ def training(path: Path, curves: Curves, colour: str) -> None:
             panel.set_visible(False)
         for panel in panels[max(0, len(curves) - COLUMNS) : len(curves)]:
             panel.set_xlabel("step")
-
-
-def write_training(path: Path, curves: Mapping[str, Curves], seeds: Sequence[int]) -> None:
-    """All numbers drawn: a row a policy, seed, metric and step."""
-    rows = (
-        [policy, seed, metric, step, f"{value:.6g}"]
-        for policy, metrics in curves.items()
-        for metric, values in metrics.items()
-        for seed, of_seed in zip(seeds, values, strict=True)
-        for step, value in enumerate(of_seed)
-    )
-    _write(path, ["policy", "seed", "metric", "step", "value"], rows)

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int
 
 from stages.algorithms.statistics import intervals, score_quality
 from stages.algorithms.statistics.intervals import problem_means, problem_numbers
+from stages.records.metrics import named
 from stages.records.preferences import Outcome, Preference
-from stages.report.estimates import rounded
 from stages.report.evaluation_config import QualityConfig
 
 Interval = dict[str, float]
@@ -29,24 +29,16 @@ def of_pairs(
 ) -> dict[str, Any]:
     """Accuracy, likelihood, calibration and what lengths have to do with it, with intervals.
 
-    Args:
-        pairs: held out; their labels may be soft.
-        scores: of the chosen (first) and the rejected completion of each.
-        config: bins, lengths and intervals.
-        seed: of the resamples.
+    The held-out pairs' labels may be soft; the scores are of the chosen (first) and the rejected
+    completion of each.
 
-    Returns:
-        `accuracy`: the model prefers the side that the label prefers, a tie counting half;
-        pairs whose label is 1/2 have no such side, and are `undecided_pairs`. `tie_rate`: equal
-        scores. `negative_log_likelihood`: of the label under sigmoid(r_1 - r_2), in nats, and
-        `label_entropy`: the least that it can be, 0 for hard labels; a coin's is 0.693.
-        `expected_calibration_error`: in the side that the model prefers.
-        `length_matched_accuracy` and `accuracy_by_length_difference` (tokens of the better
-        completion minus tokens of the other): `accuracy` on those pairs; null where there are
-        none.
-
-    Raises:
-        ValueError: no pairs, or scores that are not finite.
+    `accuracy`: the model prefers the side that the label prefers, a tie counting half; pairs whose
+    label is 1/2 have no such side, and are `undecided_pairs`. `tie_rate`: equal scores.
+    `negative_log_likelihood`: of the label under sigmoid(r_1 - r_2), in nats, and `label_entropy`:
+    the least that it can be, 0 for hard labels; a coin's is 0.693. `expected_calibration_error`: in
+    the side that the model prefers. `length_matched_accuracy` and `accuracy_by_length_difference`
+    (tokens of the better completion minus tokens of the other): `accuracy` on those pairs; null
+    where there are none.
     """
     if not pairs:
         raise ValueError(
@@ -101,15 +93,10 @@ def of_outcomes(
     (`rewards/verifier_labels`), and is tested on completions as the policy samples them: all but
     the AUC also tell how far these are from half right.
 
-    Returns:
-        `right_share`: of the completions. `auc`: within a problem, over the problems that have
-        right and wrong completions, `problems_with_both`; null without any. `accuracy`: the
-        likelier verdict is the true one, a probability of 1/2 counting half; beside it what
-        one verdict for all would have, `one_verdict_accuracy`. `negative_log_likelihood` in nats.
-        `expected_calibration_error`.
-
-    Raises:
-        ValueError: no completions, or scores that are not finite.
+    `right_share`: of the completions. `auc`: within a problem, over the problems that have right
+    and wrong completions, `problems_with_both`; null without any. `accuracy`: the likelier verdict
+    is the true one, a probability of 1/2 counting half; beside it what one verdict for all would
+    have, `one_verdict_accuracy`. `negative_log_likelihood` in nats.
     """
     if not rows:
         raise ValueError("expected held-out completions, found none: give a pool of the split dev")
@@ -169,11 +156,11 @@ def over_problems(
     total = float(means.sum())
     if is_rate and (not means.any() or (means == 1.0).all()):
         bounds = intervals.wilson_interval(round(total), len(means), confidence=config.confidence)
-        return _named(total / len(means), *bounds)
+        return named(total / len(means), *bounds)
     found = intervals.bootstrap_means(
         means, num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed
     )
-    return _named(*(float(column[0]) for column in found))
+    return named(*(column[0] for column in found))
 
 
 def _calibration_error(
@@ -192,8 +179,4 @@ def _calibration_error(
         confidence=config.confidence,
         seed=seed,
     )
-    return _named(*found)
-
-
-def _named(value: float, low: float, high: float) -> Interval:
-    return {"value": rounded(value), "low": rounded(low), "high": rounded(high)}
+    return named(*found)

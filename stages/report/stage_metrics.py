@@ -4,16 +4,15 @@ Quality is on held-out problems. Costs, tokens and floating-point operations, ar
 measured, so they are the same on every machine; seconds and memory stand in data/runs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
 
 from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
-from stages.report.estimates import read_json, rounded
+from stages.records.metrics import over_seeds, read_seeds
 from stages.rows import BASE
 
 Plan = Mapping[str, Mapping[str, Mapping[str, str]]]
@@ -69,35 +68,13 @@ def quality(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, dict[str,
     found: dict[str, dict[str, Any]] = {}
     for table, measures in MEASURES.items():
         for name in plan[table]:
-            metrics = _read(data / table / name, seeds)
-            if len(metrics) < len(seeds):
-                continue
-            row: dict[str, Any] = {}
-            for label, (_, places) in measures.items():
-                values = {str(seed): number(one, places) for seed, one in metrics.items()}
-                known = [value for value in values.values() if value is not None]
-                if len(known) == len(values):
-                    row[label] = {"value": rounded(fmean(known)), "seeds": values}
-            found.setdefault(table, {})[name] = row
+            metrics = read_seeds(data / table / name, seeds)
+            if len(metrics) == len(seeds):
+                row = {
+                    label: over_seeds(metrics, places) for label, (_, places) in measures.items()
+                }
+                found.setdefault(table, {})[name] = {k: one for k, one in row.items() if one}
     return found
-
-
-def number(metrics: Mapping[str, Any], places: Sequence[str]) -> float | None:
-    """The first number there is at one of the places, with or without an interval."""
-    for place in places:
-        one: Any = metrics
-        for key in place.split("/"):
-            one = one.get(key) if isinstance(one, Mapping) else None
-        one = one.get("value") if isinstance(one, Mapping) else one
-        if one is not None:
-            return float(one)
-    return None
-
-
-def _read(folder: Path, seeds: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """The metrics.json of each seed that has one."""
-    paths = {seed: folder / str(seed) / "metrics.json" for seed in seeds}
-    return {seed: read_json(path) for seed, path in paths.items() if path.exists()}
 
 
 def costs_of_rows(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, Cost]:
@@ -112,7 +89,7 @@ def costs_of_rows(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, Cos
 
 def cost_of_row(folder: Path, seeds: Sequence[int]) -> Cost:
     """The mean over seeds; 0 where nothing was counted."""
-    found = [cost(one) for one in _read(folder, seeds).values()]
+    found = [cost(one) for one in read_seeds(folder, seeds).values()]
     return {kind: float(np.mean([one[kind] for one in found])) if found else 0.0 for kind in COSTS}
 
 
@@ -156,18 +133,11 @@ def costs_of_policies(
     return found
 
 
-def ancestors(plan: Plan, row: str) -> Iterator[str]:
+def ancestors(plan: Plan, row: str) -> dict[str, None]:
     """The rows that make what a row reads, before it, each once; then the row."""
-    seen: dict[str, None] = {}
-
-    def visit(place: str) -> None:
-        table, _, name = place.partition("/")
-        if place in seen or name == BASE or name not in plan.get(table, {}):
-            return
-        words = plan[table][name]
-        visit(f"policies/{words.get('from')}")
-        visit(words.get("on", ""))
-        seen[place] = None
-
-    visit(row)
-    yield from seen
+    table, _, name = row.partition("/")
+    if name == BASE or name not in plan.get(table, {}):
+        return {}
+    words = plan[table][name]
+    policy, learned_from = f"policies/{words.get('from')}", words.get("on", "")
+    return {**ancestors(plan, policy), **ancestors(plan, learned_from), row: None}

@@ -18,6 +18,7 @@ Wang et al. 2024 (https://arxiv.org/abs/2312.08935) audited 160 steps by hand an
 labels right at K = 4, fewer at larger K (section 5.3, figure 4).
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,10 +30,10 @@ from jaxtyping import Float
 from pydantic import Field
 
 from stages.algorithms.statistics.intervals import bootstrap_ratios, problem_numbers
+from stages.records.metrics import named, rounded
 from stages.records.steps import PrefixCount, StepLabels
 from stages.report.evaluation_config import Intervals
 
-DIGITS = 6
 RATIOS = ("precision", "recall", "agreement", "error_accuracy", "correct_accuracy")
 
 
@@ -71,32 +72,25 @@ def audit(
     A ratio of nothing (no step is wrong) is null.
     """
     solutions = [one for one in solutions if one.num_right]
-    assert solutions, "no estimated label"
     problems = problem_numbers([one.id for one in solutions])
     rules = {"hard": 0.0} | {f"soft_{threshold}": threshold for threshold in config.thresholds}
     found: dict[str, dict[str, dict[str, Any]]] = {rule: {} for rule in rules}
-    for rule, threshold in rules.items():
-        for k in sizes(num_completions):
-            sums = np.zeros((2, int(problems.max()) + 1, len(RATIOS)))
-            for problem, one in zip(problems, solutions, strict=True):
-                sums[:, problem] += _counts(one, num_completions, k, threshold)
-            intervals = bootstrap_ratios(
-                *sums,
-                num_resamples=config.num_bootstrap,
-                confidence=config.confidence,
-                seed=seed,
-            )
-            named: dict[str, Any] = {
-                name: None
-                if np.isnan(bounds[0])
-                else {
-                    bound: round(float(number), DIGITS)
-                    for bound, number in zip(intervals._fields, bounds, strict=True)
-                }
-                for name, *bounds in zip(RATIOS, *intervals, strict=True)
-            }
-            named["f1"] = _harmonic(named["error_accuracy"], named["correct_accuracy"])
-            found[rule][str(k)] = named
+    for (rule, threshold), k in itertools.product(rules.items(), sizes(num_completions)):
+        sums = np.zeros((2, int(problems.max()) + 1, len(RATIOS)))
+        for problem, one in zip(problems, solutions, strict=True):
+            sums[:, problem] += _counts(one, num_completions, k, threshold)
+        intervals = bootstrap_ratios(
+            *sums, num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed
+        )
+        ratios: dict[str, Any] = {
+            name: None if np.isnan(bounds[0]) else named(*bounds)
+            for name, *bounds in zip(RATIOS, *intervals, strict=True)
+        }
+        ratios["f1"] = None
+        if ratios["error_accuracy"] and ratios["correct_accuracy"]:
+            e, c = (ratios[f"{kind}_accuracy"]["value"] for kind in ("error", "correct"))
+            ratios["f1"] = rounded(2 * e * c / (e + c)) if e + c else 0.0
+        found[rule][str(k)] = ratios
     return found
 
 
@@ -168,13 +162,6 @@ def first_error_probability(wrong: Sequence[float], first: int) -> float:
     return math.prod(1.0 - one for one in before) * (1.0 if first == -1 else wrong[first])
 
 
-def _harmonic(first: dict[str, float] | None, second: dict[str, float] | None) -> float | None:
-    if first is None or second is None:
-        return None
-    a, b = first["value"], second["value"]
-    return round(2 * a * b / (a + b), DIGITS) if a + b else 0.0
-
-
 def summarise(
     rows: Sequence[tuple[StepLabels, Sequence[PrefixCount]]],
     config: AuditConfig,
@@ -184,28 +171,28 @@ def summarise(
 ) -> dict[str, Any]:
     """The content of metrics.json; `audit` is empty where nothing was estimated or is known.
 
-    Args:
-        rows: each solution with the counts of its prefixes; equal ones are the same completions.
-        config: how labels are audited.
-        num_cut: completions of the problems' pools that were cut and therefore left out.
-        seed: of the bootstrap.
+    `rows` are solutions with the counts of their prefixes; equal ones are the same completions.
+    `num_cut`: completions of the problems' pools that were cut and therefore left out.
     """
     solutions = [row for row, _ in rows]
     estimates = [count for _, counts in rows for count in counts]
     sampled = {(count.id, tuple(count.prefix_ids)): count for count in estimates}.values()
+    tokens = sum(one.generated_tokens for one in sampled)
     labels = [label for row in solutions for label in row.labels if label is not None]
-    known = [(row, counts, row.true_labels) for row, counts in rows if row.true_labels is not None]
     audited = [
         Audited(
             id=row.id,
             num_right=[count.num_right for count in counts],
             correct=bool(row.correct),
-            true_labels=truth,
+            true_labels=row.true_labels,
         )
-        for row, counts, truth in known
+        for row, counts in rows
+        if row.true_labels is not None
     ]
-    drawn = {count.num_completions for _, counts, _ in known for count in counts}
+    known = [counts for row, counts in rows if row.true_labels is not None]
+    drawn = {count.num_completions for counts in known for count in counts}
     assert len(drawn) <= 1, drawn
+    of_right = [not all(one.true_labels) for one in audited if one.correct]
     return {
         "problems": len({row.id for row in solutions}),
         "solutions": len(solutions),
@@ -214,20 +201,14 @@ def summarise(
         "steps": sum(len(row.steps) for row in solutions),
         "estimated_labels": len(estimates),
         "completed_prefixes": len(sampled),
-        "tokens_per_label": _ratio(sum(one.generated_tokens for one in sampled), len(estimates)),
+        "tokens_per_label": rounded(tokens / len(estimates)) if estimates else None,
         "interval_width": _mean([one.high - one.low for one in estimates]),
         "labelled_right": _mean([label >= 0.5 for label in labels]),
         "truly_right": _mean([right for one in audited for right in one.true_labels]),
-        "right_answers_with_a_wrong_step": _mean(
-            [not all(one.true_labels) for one in audited if one.correct]
-        ),
+        "right_answers_with_a_wrong_step": _mean(of_right),
         "audit": audit(audited, config, num_completions=drawn.pop(), seed=seed) if drawn else {},
     }
 
 
 def _mean(values: Sequence[bool] | Sequence[float]) -> float | None:
-    return _ratio(sum(values), len(values))
-
-
-def _ratio(above: int | float, below: int) -> float | None:
-    return round(above / below, DIGITS) if below else None
+    return rounded(sum(values) / len(values)) if values else None

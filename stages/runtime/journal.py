@@ -5,9 +5,13 @@ It is the truth about a run; a tracker shows a view of it.
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+Log = Callable[[int, Mapping[str, int | float]], None]
+"""Write the metrics of a step, given its index, at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,28 +24,17 @@ class Row:
     metrics: dict[str, float]
 
 
-class Journal:
-    """Appends rows to a file, a whole line at a time."""
+@contextmanager
+def writing(path: Path) -> Iterator[Log]:
+    """A new journal, a whole line at a time; an earlier attempt's rows come again."""
+    with path.open("w", encoding="utf-8", buffering=1) as file:
 
-    def __init__(self, path: Path, *, resume_at: int = 0) -> None:
-        """Keeps an earlier attempt's rows below index `resume_at`; the others come again."""
-        kept = [row for row in read(path) if row.index < resume_at] if path.exists() else []
-        partial = path.with_name(path.name + ".partial")
-        with partial.open("w", encoding="utf-8") as file:
-            file.writelines(_line(row) for row in kept)
-        partial.replace(path)
-        self._file = path.open("a", encoding="utf-8", buffering=1)
+        def log(index: int, metrics: Mapping[str, int | float]) -> None:
+            numbers = {name: float(value) for name, value in metrics.items()}
+            row = Row(index=index, time=time.time(), metrics=numbers)
+            file.write(json.dumps(asdict(row), sort_keys=True) + "\n")
 
-    def log(self, index: int, metrics: Mapping[str, int | float]) -> None:
-        """Write one row; its values become plain numbers."""
-        numbers = {name: float(value) for name, value in metrics.items()}
-        self._file.write(_line(Row(index=index, time=time.time(), metrics=numbers)))
-
-    def __enter__(self) -> "Journal":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+        yield log
 
 
 def read(path: Path) -> Iterator[Row]:
@@ -61,7 +54,3 @@ def read(path: Path) -> Iterator[Row]:
                 f"{path}, line {number}: expected a journal row, found {line[:80]!r}. "
                 f"Remove the file's folder and run the stage again."
             ) from error
-
-
-def _line(row: Row) -> str:
-    return json.dumps(asdict(row), sort_keys=True) + "\n"

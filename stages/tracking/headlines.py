@@ -1,12 +1,14 @@
 """The few numbers of a stage by which a list of runs can be read, and the best policy by them."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from stages.records.metrics import number
 from stages.tracking.lockfile import Entry
 
 METRICS: dict[str, dict[str, Sequence[str]]] = {
@@ -53,34 +55,19 @@ def of(entry: Entry) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, places in METRICS.get(entry.stage.partition("@")[0], {}).items():
         values = [value for one in metrics if (value := number(one, places)) is not None]
-        if values:
-            found[name] = fmean(values)
+        found |= {name: fmean(values)} if values else {}
     return found
 
 
 def by_seed(entry: Entry) -> dict[str, dict[str, Any]]:
     """Each seed's metrics.json among the outputs, with the metrics of history.jsonl's last step."""
     found: dict[str, dict[str, Any]] = {}
-    for path in [path for out in entry.outs for path in sorted(out.path.glob("[0-9]*"))]:
-        history, metrics = path / "history.jsonl", path / "metrics.json"
-        if metrics.is_file():
-            lines = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
-            last = json.loads(lines[-1])["metrics"] if lines else {}
-            found[path.name] = last | json.loads(metrics.read_text(encoding="utf-8"))
+    for path in chain.from_iterable(out.path.glob("[0-9]*/metrics.json") for out in entry.outs):
+        history = path.with_name("history.jsonl")
+        lines = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
+        last = json.loads(lines[-1])["metrics"] if lines else {}
+        found[path.parent.name] = last | json.loads(path.read_text(encoding="utf-8"))
     return found
-
-
-def number(metrics: Mapping[str, Any], places: Sequence[str]) -> float | None:
-    """The first number there is at one of the places, with or without an interval."""
-    for place in places:
-        one: Any = metrics.get(place, metrics)
-        for key in place.split("/") if place not in metrics else ():
-            one = one.get(key) if isinstance(one, Mapping) else None
-        if isinstance(one, Mapping):
-            one = one.get("value")
-        if isinstance(one, int | float):
-            return float(one)
-    return None
 
 
 def best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,32 +56,32 @@ def read(path: Path = Path("dvc.lock")) -> list[Entry]:
     """The stages of dvc.lock that dvc.yaml still has, without `track` itself."""
     if not path.exists():
         return []
-    repo = Repo(".")
-    try:
+    with closing(Repo(".")) as repo:
         # Studies are of a dvc.yaml of their own, and called by its path.
         current = {stage.addressing for stage in repo.index.stages} - {"track"}
-    finally:
-        repo.close()
     stages = load_yaml(str(path)).get("stages", {})
     return [_entry(name, stages[name]) for name in sorted(current & stages.keys())]
 
 
 def _entry(stage: str, content: dict[str, Any]) -> Entry:
-    params = {
-        name: value
-        for section in content.get("params", {}).values()
-        for name, value in leaves(section)
+    parts = {part: content.get(part, []) for part in ("deps", "outs")}
+    results = content | {
+        part: [item for item in items if not item["path"].startswith(f"{RUNS}/")]
+        for part, items in parts.items()
     }
-    results = dict(content) | {
-        part: [item for item in content.get(part, []) if not item["path"].startswith(f"{RUNS}/")]
-        for part in ("deps", "outs")
+    named = {
+        part: [
+            Artifact(path=Path(item["path"]), digest=item["md5"]) for item in items if "md5" in item
+        ]
+        for part, items in parts.items()
     }
     return Entry(
         stage=stage,
         command=content["cmd"],
-        params=params,
-        deps=_artifacts(content.get("deps", [])),
-        outs=_artifacts(content.get("outs", [])),
+        params=dict(
+            pair for section in content.get("params", {}).values() for pair in leaves(section)
+        ),
+        **named,
         input_key=identity.lock_key(content),
         lock_hash=dict_sha256(content, exclude=SIZES),
         result_hash=dict_sha256(results, exclude=SIZES),
@@ -96,12 +97,6 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, value
 
 
-def _artifacts(items: list[dict[str, Any]]) -> list[Artifact]:
-    return [
-        Artifact(path=Path(item["path"]), digest=item["md5"]) for item in items if "md5" in item
-    ]
-
-
 def record(entry: Entry) -> dict[str, Any] | None:
     """The run.json of an entry; None, with a warning, when it is not there or another's."""
     folder = entry.run_folder
@@ -112,15 +107,15 @@ def record(entry: Entry) -> dict[str, Any] | None:
         logger.warning("%s: no %s; `dvc checkout` restores it", entry.stage, path)
         return None
     content = json.loads(path.read_text(encoding="utf-8"))
-    if content["input_key"] != entry.input_key:
-        logger.warning(
-            "%s: %s is of other inputs than dvc.lock's; not tracked. `dvc repro` or "
-            "`dvc checkout` brings them together",
-            entry.stage,
-            path,
-        )
-        return None
-    return content
+    if content["input_key"] == entry.input_key:
+        return content
+    logger.warning(
+        "%s: %s is of other inputs than dvc.lock's; not tracked. `dvc repro` or `dvc checkout` "
+        "brings them together",
+        entry.stage,
+        path,
+    )
+    return None
 
 
 def digest(entries: list[Entry]) -> str:

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import mlflow
 from mlflow.entities import LoggedModel, LoggedModelOutput
-from mlflow.entities.model_registry import ModelVersion
-from mlflow.exceptions import MlflowException
 
 from stages.tracking.headlines import Chosen
 from stages.tracking.lockfile import Entry
@@ -79,20 +77,8 @@ def mark_best(store: Store, run_id: str, chosen: Chosen) -> None:
             tags={name: value for name, value in model.tags.items() if name.startswith("dvc.")},
         )
     for key, value in chosen.tags.items():
-        if version.tags.get(key) != value:
-            client.set_model_version_tag(REGISTERED, str(version.version), key, value)
-    current = _best(store)
-    if current is None or str(current.version) != str(version.version):
-        client.set_registered_model_alias(REGISTERED, ALIAS, str(version.version))
-
-
-def _best(store: Store) -> ModelVersion | None:
-    try:
-        return store.client.get_model_version_by_alias(REGISTERED, ALIAS)
-    except MlflowException as error:
-        if error.error_code in ("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST"):
-            return None
-        raise
+        client.set_model_version_tag(REGISTERED, str(version.version), key, value)
+    client.set_registered_model_alias(REGISTERED, ALIAS, str(version.version))
 
 
 def _find(store: Store, run_id: str, name: str) -> LoggedModel | None:

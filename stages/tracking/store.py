@@ -1,4 +1,4 @@
-"""The MLflow store: where it is, how long we wait for it, how its failures are told.
+"""The MLflow store: where it is, what is written into a run of it, how its failures are told.
 
 A tracker must never cost a training run: requests are short (stages/track.py), every failure is
 one of `OUTAGES`, and nothing that is told contains a password.
@@ -10,12 +10,15 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import alembic.util
 import mlflow
 import requests
 import sqlalchemy.exc
+from mlflow.entities import Param, ViewType
 from mlflow.exceptions import MlflowException
 
 from stages.runtime import identity
@@ -28,8 +31,9 @@ OUTAGES = (
     OSError,
 )
 """What an absent, slow, broken or too new store raises (TimeoutError is an OSError)."""
-
 EXPERIMENT = "posttrain"
+COMPLETE = "posttrain.complete"
+MAX_VALUE = 6000
 
 
 @dataclass(frozen=True)
@@ -39,35 +43,80 @@ class Store:
     client: mlflow.MlflowClient
     experiment_id: str
 
+    def run(
+        self, tag: str, value: str, *, name: str, started: str, tags: dict[str, str]
+    ) -> tuple[str, bool]:
+        """The id of the run with this tag, made where there is none, and whether it lacks anything.
+
+        One that is not complete (the store went away half-way) is filled again, which MLflow takes
+        without duplicates. One that a user deleted is not made again.
+        """
+        found = self.client.search_runs(
+            [self.experiment_id],
+            filter_string=f"tags.`{tag}` = '{value}'",
+            run_view_type=ViewType.ALL,
+            max_results=1,
+        )
+        run = next(iter(found), None) or self.client.create_run(
+            self.experiment_id,
+            start_time=milliseconds(started),
+            tags=tags | {tag: value},
+            run_name=name,
+        )
+        is_deleted = run.info.lifecycle_stage != "active"
+        return run.info.run_id, not is_deleted and COMPLETE not in run.data.tags
+
+    def log(self, run_id: str, kind: str, items: list[Any]) -> None:
+        """Log `metrics`, `params` or `tags`, in batches as large as MLflow takes."""
+        size = 1000 if kind == "metrics" else 100
+        for start in range(0, len(items), size):
+            batch: dict[str, Any] = {kind: items[start : start + size]}
+            self.client.log_batch(run_id, **batch)
+
+    def log_params(self, run_id: str, params: dict[str, Any]) -> None:
+        """Parameters, long values cut."""
+        items = [Param(key(name), str(value)[:MAX_VALUE]) for name, value in params.items()]
+        self.log(run_id, "params", items)
+
+    def complete(self, run_id: str, ended: int) -> None:
+        """Nothing is missing in the run any more, which ended then (milliseconds)."""
+        self.client.set_tag(run_id, COMPLETE, "true")
+        self.client.set_terminated(run_id, "FINISHED", ended)
+
+
+def milliseconds(time: str) -> int:
+    """An ISO time as MLflow counts it."""
+    return int(datetime.fromisoformat(time).timestamp() * 1000)
+
+
+def key(text: str) -> str:
+    """`text` as a key of MLflow: letters, digits, `_`, `-`, `.`, `/` and space only."""
+    return re.sub(r"[^\w\-. /]", "_", text.replace("@", "_at_"))
+
 
 @contextmanager
-def exclusive() -> Iterator[None]:
-    """Keep this repository's other processes away: several that make one sqlite file break it."""
+def connect(root: Path) -> Iterator[Store]:
+    """The experiment, created when it is new, for this process alone of the repository's.
+
+    Several that make one sqlite file would break it. MLFLOW_TRACKING_URI names another store than
+    the repository's own, and MLFLOW_EXPERIMENT_NAME another experiment than `posttrain`.
+    """
     identity.PIPE.mkdir(exist_ok=True)
     with (identity.PIPE / "track.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def connect(root: Path) -> Store:
-    """The experiment, created when it is new.
-
-    Call it within `exclusive`. MLFLOW_TRACKING_URI names another store than the repository's own,
-    and MLFLOW_EXPERIMENT_NAME another experiment than `posttrain`.
-    """
-    local = f"sqlite:///{root.resolve()}/mlflow.db"
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or local
-    # Creating external models goes through the module's own functions, which use this.
-    mlflow.set_tracking_uri(uri)
-    client = mlflow.MlflowClient(uri)
-    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-    experiment = client.get_experiment_by_name(name)
-    if experiment is not None:
-        return Store(client, experiment.experiment_id)
-    # A server has its own artifact folder; a database's default depends on the working directory.
-    is_server = uri.startswith(("http:", "https:", "databricks"))
-    folder = None if is_server else (root.resolve() / "mlruns").as_uri()
-    return Store(client, client.create_experiment(name, artifact_location=folder))
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve()}/mlflow.db"
+        # Creating external models goes through the module's own functions, which use this.
+        mlflow.set_tracking_uri(uri)
+        client = mlflow.MlflowClient(uri)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+        experiment = client.get_experiment_by_name(name)
+        if experiment is not None:
+            yield Store(client, experiment.experiment_id)
+            return
+        # A server has its own artifact folder; a database's default depends on the working folder.
+        is_server = uri.startswith(("http:", "https:", "databricks"))
+        folder = None if is_server else (root.resolve() / "mlruns").as_uri()
+        yield Store(client, client.create_experiment(name, artifact_location=folder))
 
 
 def outage(error: Exception, module: str) -> str:

@@ -97,7 +97,7 @@ def test_other_problems_of_one_seed_are_refused():
     rows = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(rows[:-1]), encoding="utf-8")
     with pytest.raises(ValueError, match="40 of sft and 39 of dpo, seed 1"):
-        estimates.read(Path("data/evaluations"), ["sft", "dpo"], [0, 1, 2], "sft")
+        estimates.read(Path("data/evaluations"), ["sft", "dpo"], [0, 1, 2], 0.95)
 
 
 def test_a_second_run_writes_the_same_bytes_without_a_time_or_a_path():
@@ -136,7 +136,8 @@ def test_all_that_is_said_is_escaped():
     image = Image("a.svg", "<b>")
     Path("a.svg").write_text("<svg/>", encoding="utf-8")
     inner = Folded("<i>", ["<u>"])
-    html = page.html("<t>", image, ["<v>"], [Section("<s>", [inner])], Path())
+    said = {"title": "<t>", "picture": image, "verdict": ["<v>"]}
+    html = page.html(Path(), **said, sections=[Section("<s>", [inner])])
     for one in ("<b>", "<i>", "<u>", "<t>", "<v>", "<s>"):
         assert one.replace("<", "&lt;").replace(">", "&gt;") in html
         assert one not in html

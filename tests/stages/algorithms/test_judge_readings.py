@@ -119,9 +119,3 @@ def test_averaging_saves_a_judge_whose_position_bias_is_larger_than_its_knowledg
     p12, p21, better = np.array([0.9]), np.array([0.7]), np.array([True])
     assert judge_readings.single_order_right(p12, p21, better).tolist() == [0.5]
     assert judge_readings.judged_right((p12 + 1 - p21) / 2, better).tolist() == [1.0]
-
-
-def test_pairs_of_a_problem_count_together():
-    values = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    found = judge_readings.means_by_problem(["b", "a", "b"], values)
-    assert found.tolist() == [[1.0, 0.5], [0.0, 1.0]]

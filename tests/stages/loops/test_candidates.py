@@ -6,7 +6,7 @@ from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig, Pool
 from stages.records import lines
 from stages.records.pools import Completion
-from stages.runtime.journal import Journal
+from stages.runtime import journal
 from stages.runtime.seeds import SeedRun
 
 CONFIG = CandidatesConfig(num_samples=3, temperature=1.0, max_new_tokens=5)
@@ -46,8 +46,8 @@ def test_another_seed_or_stream_draws_other_samples_and_the_same_greedy_completi
 
 @pytest.fixture
 def run(tmp_path):
-    with Journal(tmp_path / "journal.jsonl") as journal:
-        yield SeedRun(seed=0, folder=tmp_path, journal=journal, say=lambda *_: None)
+    with journal.writing(tmp_path / "journal.jsonl") as log:
+        yield SeedRun(seed=0, folder=tmp_path, log=log, say=lambda *_: None)
 
 
 def test_pools_are_written_with_their_numbers_in_any_parts(run, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from stages.models import policy
 from stages.models import start as models_start
 from stages.models.batch import Group, collate
 from stages.models.start import LoraConfig
-from stages.runtime.journal import Journal
+from stages.runtime import journal
 from stages.runtime.seeds import SeedRun
 
 TOKENIZER = tokenizers.train_tokenizer(["3 + 4 = 7"], 700)
@@ -59,8 +59,8 @@ def test_a_checkpoint_is_the_policy_after_its_step_and_training_goes_on_the_same
         model = load("llama")
         merged = models_start.attach(model, LoraConfig(rank=rank, alpha=8), 0)
         folders = training.Folders(tmp_path / "model", tmp_path)
-        with Journal(tmp_path / "journal.jsonl") as journal:
-            run = SeedRun(seed=len(kept), folder=tmp_path, journal=journal, say=lambda *_: None)
+        with journal.writing(tmp_path / "journal.jsonl") as log:
+            run = SeedRun(seed=len(kept), folder=tmp_path, log=log, say=lambda *_: None)
             training.take(learn(model, seen), 4, len(kept), merged, TOKENIZER, folders, run)
         folder = tmp_path / str(len(kept)) / "checkpoints"
         finals.append(dict(merged().state_dict()))

@@ -10,7 +10,7 @@ SEEDS = [0, 1]
 NAMES = ("outcome", "mean_logprob", "format", "longest", "shortest")
 
 
-def results(accuracy, *, majority=None, halves=None):
+def results(accuracy, *, majority=None, halves=None, seeds=SEEDS):
     """Policies with the same accuracy table for every estimate but those given."""
     tables = {}
     for policy, table in accuracy.items():
@@ -25,15 +25,16 @@ def results(accuracy, *, majority=None, halves=None):
     problems = next(iter(tables.values()))["mean_accuracy"].shape[1]
     dev = {name: {"dev_accuracy": table["mean_accuracy"].mean()} for name, table in tables.items()}
     return Results(
-        seeds=SEEDS,
+        seeds=seeds,
         ids=[f"p{at}" for at in range(problems)],
         num_samples=16,
         ns=[4],
         tables=tables,
         halves=halves or {name: (t["mean_accuracy"],) * 2 for name, t in tables.items()},
         metrics={
-            name: dict.fromkeys(SEEDS, one | {"auc/outcome": 0.7}) for name, one in dev.items()
+            name: dict.fromkeys(seeds, one | {"auc/outcome": 0.7}) for name, one in dev.items()
         },
+        confidence=0.95,
     )
 
 
@@ -41,7 +42,7 @@ SFT, DPO, GRPO = [[0.25, 0.5, 0.0]] * 2, [[0.5, 0.75, 0.25]] * 2, [[0.75, 1.0, 0
 
 
 def test_policies_against_the_baseline_and_each_other():
-    found = comparison.compare(results({"sft": SFT, "dpo": DPO, "grpo": GRPO}), confidence=0.95)
+    found = comparison.compare(results({"sft": SFT, "dpo": DPO, "grpo": GRPO}))
     gains = found["gains"]["mean_accuracy"]
     assert {name: (one["value"], one["significant"]) for name, one in gains.items()} == {
         "dpo": (0.25, True), "grpo": (0.5, True),
@@ -55,7 +56,7 @@ def test_policies_against_the_baseline_and_each_other():
 
 
 def test_ways_to_choose_against_the_majority_and_the_format():
-    found = comparison.compare(results({"sft": DPO}, majority=SFT), confidence=0.95)
+    found = comparison.compare(results({"sft": DPO}, majority=SFT))
     of_sft = found["selection"]["sft"]
     assert set(of_sft["over_majority"]) == {
         "best_of/outcome", "best_of/mean_logprob", "weighted/outcome", "weighted/mean_logprob",
@@ -72,8 +73,7 @@ def test_fifths_by_one_half_of_the_samples_measured_by_the_other():
     odd = np.tile(np.arange(10) / 10, (2, 1))
     other = np.full((2, 10), 0.5)
     found = comparison.difficulty(
-        results({"sft": even, "dpo": other}, halves={"sft": (even, odd), "dpo": (other, other)}),
-        confidence=0.95,
+        results({"sft": even, "dpo": other}, halves={"sft": (even, odd), "dpo": (other, other)})
     )
     assert [group["problems"] for group in found] == [2] * 5
     # The hardest are problems 1 and 6, on which the other half is right 0.1 and 0.6 of the time.
@@ -87,24 +87,22 @@ def test_luck_does_not_come_back():
     # All problems are equally hard: whatever looks hard was unlucky, and is no longer.
     stream = np.random.default_rng(1)
     even, odd = stream.binomial(4, 0.5, (2, 2, 5000)) / 4
-    found = comparison.difficulty(
-        results({"sft": even}, halves={"sft": (even, odd)}), confidence=0.95
-    )
+    found = comparison.difficulty(results({"sft": even}, halves={"sft": (even, odd)}))
     honest = [group["policies"]["sft"]["value"] for group in found]
     assert np.abs(np.array(honest) - 0.5).max() < 0.03
 
 
-THREE = [0, 1, 2]
+THREE = results({"sft": SFT}, seeds=[0, 1, 2])
 
 
-def differences_of(*tables, seeds=THREE):
+def differences_of(*tables, of=THREE):
     family = {str(at): np.asarray(table, dtype=np.float64) for at, table in enumerate(tables)}
-    return list(comparison.differences(family, seeds, confidence=0.95).values())
+    return list(comparison.differences(family, of).values())
 
 
 def test_a_mean_with_each_seeds_own():
     table = np.array([[1.0, 0.5, 0.0], [0.25, 0.75, 0.5], [0.5, 0.5, 0.5]])
-    found = comparison.intervals({"a": table}, THREE, confidence=0.95)["a"]
+    found = comparison.intervals({"a": table}, THREE)["a"]
     assert found["value"] == 0.5
     assert found["seeds"] == {"0": 0.5, "1": 0.5, "2": 0.5}
     assert 0.0 <= found["low"] < 0.5 < found["high"] <= 1.0
@@ -112,7 +110,7 @@ def test_a_mean_with_each_seeds_own():
 
 def test_a_share_has_no_interval_beyond_0_and_1_and_a_length_has():
     table = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
-    found = comparison.intervals({"share": table, "length": 9 * table}, THREE, confidence=0.95)
+    found = comparison.intervals({"share": table, "length": 9 * table}, THREE)
     assert (found["share"]["low"], found["share"]["high"]) == (0.0, 1.0)
     assert found["length"]["low"] < 0.0
 
@@ -150,7 +148,7 @@ def test_p_values_of_a_family_are_adjusted_together():
 def test_one_seed_has_an_interval_over_problems_and_no_verdict():
     stream = np.random.default_rng(0)
     table = stream.normal(0.3, 0.1, (1, 60))
-    (found,) = differences_of(table, seeds=[7])
+    (found,) = differences_of(table, of=results({"sft": SFT}, seeds=[7]))
     error = table.std(ddof=1) / 60**0.5
     assert found["high"] == pytest.approx(table.mean() + 2.001 * error, abs=1e-4)
     assert found["seeds"] == {"7": pytest.approx(table.mean(), abs=1e-6)}
@@ -158,4 +156,4 @@ def test_one_seed_has_an_interval_over_problems_and_no_verdict():
 
 
 def test_no_comparison_at_all():
-    assert comparison.differences({}, THREE, confidence=0.95) == {}
+    assert comparison.differences({}, THREE) == {}

@@ -87,10 +87,3 @@ def test_means_over_seeds_of_what_is_there(tmp_path, monkeypatch):
             "outcome": {"learned from": {"value": 8.0, "seeds": {"0": 8.0, "1": 8.0}}},
         },
     }
-
-
-def test_the_first_place_with_a_number_counts():
-    metrics = {"heldout": {"auc": None, "labels": {"auroc_within_problem": 0.6}}}
-    places = ["heldout/auc", "heldout/labels/auroc_within_problem"]
-    assert stage_metrics.number(metrics, places) == 0.6
-    assert stage_metrics.number({"heldout": 3}, places) is None

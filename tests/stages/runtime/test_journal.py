@@ -1,4 +1,4 @@
-"""Journal rows: on disk at once, whole lines only, resumable."""
+"""Journal rows: on disk at once, whole lines only."""
 
 import math
 
@@ -9,20 +9,18 @@ from stages.runtime import journal
 
 def test_a_row_is_on_disk_before_the_next_line_of_code(tmp_path):
     path = tmp_path / "journal.jsonl"
-    with journal.Journal(path) as written:
-        written.log(0, {"loss": 1})
+    with journal.writing(path) as log:
+        log(0, {"loss": 1})
         (row,) = journal.read(path)
     assert (row.index, row.metrics) == (0, {"loss": 1.0})
 
 
-def test_rows_below_the_resumed_index_are_kept_and_the_others_dropped(tmp_path):
+def test_an_earlier_attempts_rows_are_dropped(tmp_path):
     path = tmp_path / "journal.jsonl"
-    with journal.Journal(path) as written:
-        for index in range(5):
-            written.log(index, {"loss": index})
-    with journal.Journal(path, resume_at=3) as written:
-        written.log(3, {"loss": 30})
-    assert [row.metrics["loss"] for row in journal.read(path)] == [0, 1, 2, 30]
+    for value in (1, 2):
+        with journal.writing(path) as log:
+            log(0, {"loss": value})
+    assert [row.metrics["loss"] for row in journal.read(path)] == [2]
 
 
 def test_a_last_line_torn_by_a_kill_is_left_out(tmp_path):
@@ -40,7 +38,7 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
 
 def test_not_a_number_survives(tmp_path):
     path = tmp_path / "journal.jsonl"
-    with journal.Journal(path) as written:
-        written.log(0, {"loss": math.nan})
+    with journal.writing(path) as log:
+        log(0, {"loss": math.nan})
     (row,) = journal.read(path)
     assert math.isnan(row.metrics["loss"])

@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import mlflow
 
-from stages.tracking import models, stage_run
+from stages.tracking import models, store, view
 from stages.tracking.lockfile import Artifact, Entry
 from stages.tracking.store import Store
 
@@ -37,7 +37,7 @@ def test_of_a_folder_with_models_no_file_of_a_model_is_copied(tmp_path, monkeypa
         write(reward / model, "config.json", "tokenizer.json", "model.safetensors")
     write(reward, "reward.json", "0/metrics.json", "1/metrics.json")
     write(record, "run.json", "journal-seed-0.jsonl")
-    found = {path.as_posix(): folder for path, folder in stage_run.small(entry(reward, record))}
+    found = {path.as_posix(): folder for path, folder in view.small(entry(reward, record))}
     assert found == {
         "data/rewards/ensemble/reward.json": None,
         "data/rewards/ensemble/0/metrics.json": "0",
@@ -57,13 +57,13 @@ def test_the_policy_of_each_seed_is_a_checkpoint_and_none_along_the_way(tmp_path
 
 
 def test_names_keep_their_meaning():
-    assert stage_run.key("pass@4") == "pass_at_4"
-    assert stage_run.key("policies.grpo.mean (all)/loss-1") == "policies.grpo.mean _all_/loss-1"
+    assert store.key("pass@4") == "pass_at_4"
+    assert store.key("policies.grpo.mean (all)/loss-1") == "policies.grpo.mean _all_/loss-1"
 
 
 def test_batches_leave_nothing_out():
     client = Mock(spec=mlflow.MlflowClient)
-    stage_run.log(Store(client, "0"), "run", "params", list(range(250)))
+    Store(client, "0").log("run", "params", list(range(250)))
     calls = [call.kwargs["params"] for call in client.log_batch.call_args_list]
     assert [len(batch) for batch in calls] == [100, 100, 50]
     assert [one for batch in calls for one in batch] == list(range(250))
