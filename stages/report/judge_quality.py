@@ -49,7 +49,7 @@ def summarise(
     orders = zip(p12.tolist(), p21.tolist(), strict=True)
     agree = [judge_readings.orders_agree(*both) for both in orders]
     metrics |= {
-        "swap_consistency": rounded(np.mean(agree)),
+        "swap_consistency": rounded(sum(agree) / len(agree)),
         "first_position_rate": rounded(judge_readings.first_position(p12, p21).mean()),
         "first_position_probability": rounded(((p12 + p21) / 2).mean()),
         "mean_gap": rounded(gap.mean()),
