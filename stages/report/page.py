@@ -73,7 +73,7 @@ PAGE = """\
 {%- elif block.file is defined -%}
 <div class="plot"><img src="{{ block.file | inline }}" alt="{{ block.alt }}"></div>
 {%- elif block.blocks is defined -%}
-<details><summary>{{ block.summary }}</summary>
+<details><summary>{{ block.title }}</summary>
 {% for inner in block.blocks %}{{ show(inner) }}
 {% endfor %}</details>
 {%- elif block.answers is defined -%}
@@ -123,7 +123,7 @@ MARKDOWN = """\
 ![{{ block.alt }}](plots/{{ block.file }})
 {%- elif block.blocks is defined -%}
 {%- if not block.blocks | selectattr('answers', 'defined') | list -%}
-### {{ block.summary }}
+### {{ block.title }}
 {% for inner in block.blocks %}
 {{ show(inner) }}
 {% endfor -%}

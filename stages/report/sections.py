@@ -1,15 +1,13 @@
 """What the report says, in order: text, tables and plots, the less important ones folded."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from stages.report import tables, verdict
 from stages.report.estimates import GREEDY, MAJORITY
 from stages.report.tables import Rows
 from stages.report.transcripts import RULE, Transcript
-
-Metrics = Mapping[str, Any]
+from stages.report.verdict import Metrics
 
 
 @dataclass(frozen=True)
@@ -23,34 +21,20 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Folded:
-    """Something that is shown when asked for."""
+class Section:
+    """What stands under a heading; inside of another one it is folded."""
 
-    summary: str
+    title: str
     blocks: "list[Block]"
 
 
-Block = str | Rows | Image | Folded | Transcript
-
-
-@dataclass(frozen=True)
-class Section:
-    """What stands under one heading."""
-
-    title: str
-    blocks: list[Block] = field(default_factory=list)
+Block = str | Rows | Image | Section | Transcript
 
 
 def sections(
     metrics: Metrics, transcripts: Sequence[Transcript], curves: Sequence[str]
 ) -> list[Section]:
-    """The report on data/report/metrics.json.
-
-    Args:
-        metrics: its content.
-        transcripts: problems that are shown in full.
-        curves: policies with a plot of their training.
-    """
+    """The report on data/report/metrics.json; `curves`: policies with a plot of their training."""
     return [
         Section("Policies", policies(metrics)),
         Section("Choosing among samples", selection(metrics)),
@@ -74,38 +58,38 @@ def policies(metrics: Metrics) -> list[Block]:
             "mean_strict": "Mean accuracy, strict: the last line is #### n with the right n",
             "mean_lenient": "Mean accuracy, lenient: the last number of the text counts too",
         }
-        inside: list[Block] = []
+        others = Section(f"Other measures against {metrics['baseline']}", [])
         for measure, label in named.items():
-            inside += [f"{label}:", tables.gains(metrics, measure)]
-        inside.append(
+            others.blocks.extend([f"{label}:", tables.gains(metrics, measure)])
+        others.blocks.append(
             "A gain under the strict reading that is not there under the lenient one is a gain in "
             "format."
         )
-        blocks.append(Folded(f"Other measures against {metrics['baseline']}", inside))
+        blocks.append(others)
     return blocks
 
 
 def what_intervals_are(metrics: Metrics) -> str:
     """One paragraph."""
-    level = f"{100 * metrics['confidence']:g} %"
+    num_seeds, brackets = len(metrics["seeds"]), f"In brackets {100 * metrics['confidence']:g} %"
     best = (
         f" On the dev problems, by which a policy is chosen, {metrics['best_on_dev']} is the most "
         f"accurate."
     )
-    if len(metrics["seeds"]) == 1:
+    if num_seeds == 1:
         return (
-            f"In brackets {level} intervals over problems. They say how another set of such "
-            f"problems would differ for these very models, and nothing of another training run."
-        ) + best
-    few = " Two seeds leave one degree of freedom; train three or more."
+            f"{brackets} intervals over problems. They say how another set of such problems would "
+            f"differ for these very models, and nothing of another training run.{best}"
+        )
+    few = " Two seeds leave one degree of freedom; train three or more." if num_seeds == 2 else ""
     return (
-        f"In brackets {level} intervals over seeds and problems; differences are paired by both."
-        f"{few if len(metrics['seeds']) == 2 else ''} "
+        f"{brackets} intervals over seeds and problems; differences are paired by both.{few} "
         f"p-values are adjusted by Holm's method within each column; up to "
         f"{1 - metrics['confidence']:.2g} a difference is significant. One whose interval excludes "
         f"0 and whose p-value is larger would be significant alone, but not among so many. "
-        f"Detectable: the smallest true difference that would be found with a probability of 80 %."
-    ) + best
+        f"Detectable: the smallest true difference that would be found with a probability of "
+        f"80 %.{best}"
+    )
 
 
 def selection(metrics: Metrics) -> list[Block]:
@@ -117,7 +101,7 @@ def selection(metrics: Metrics) -> list[Block]:
         tables.selection(metrics, baseline),
         *what_holds(metrics),
         Image("accuracy_by_n.svg", "Accuracy by the number of samples, for each policy"),
-        Folded(
+        Section(
             f"How well each reward orders the samples of {baseline}",
             [
                 tables.scoring(metrics, baseline),
@@ -127,7 +111,7 @@ def selection(metrics: Metrics) -> list[Block]:
                 "format, or the majority of those, which needs no model.",
             ],
         ),
-        *(Folded(f"The samples of {name}", [tables.selection(metrics, name)]) for name in others),
+        *(Section(f"The samples of {name}", [tables.selection(metrics, name)]) for name in others),
     ]
 
 
@@ -154,16 +138,13 @@ def made(metrics: Metrics) -> list[Block]:
         "steps": "Labelled steps:",
         "rewards": "Rewards that are models, on held-out labels of their own source:",
     }
-    blocks: list[Block] = []
-    for table, title in titles.items():
-        if rows := tables.made(metrics, table):
-            blocks += [title, rows]
-    blocks.append(
+    found = {title: tables.made(metrics, table) for table, title in titles.items()}
+    return [
+        *(block for title, rows in found.items() if rows for block in (title, rows)),
         "Means over seeds. The answer checker is the truth where it can be asked. Negative "
         "log-likelihood in nats: a coin has 0.693. Accuracy of a process model: the mean of that "
-        "on right and on wrong steps. At equal length: on pairs of almost the same length."
-    )
-    return blocks
+        "on right and on wrong steps. At equal length: on pairs of almost the same length.",
+    ]
 
 
 def costs(metrics: Metrics) -> list[Block]:
@@ -172,7 +153,7 @@ def costs(metrics: Metrics) -> list[Block]:
         f"Of one seed, the mean over seeds. What {metrics['baseline']} needed is not counted "
         f"for the others; what several need counts in full for each.",
         tables.costs(metrics),
-        Folded(
+        Section(
             "Every row",
             [
                 tables.rows(metrics),
@@ -189,7 +170,7 @@ def training(curves: Sequence[str]) -> list[Block]:
     return [
         "A thin line a seed, a thick one their mean.",
         *(
-            Folded(name, [Image(f"training-{name}.svg", f"Training of {name}, by step")])
+            Section(name, [Image(f"training-{name}.svg", f"Training of {name}, by step")])
             for name in curves
         ),
     ]
@@ -203,9 +184,9 @@ def details(metrics: Metrics, transcripts: Sequence[Transcript]) -> list[Block]:
         f"accuracy of the other half, so that luck in the first does not count as a gain."
     )
     return [
-        Folded("Format and length of the samples", [tables.completions(metrics)]),
-        Folded("Accuracy by difficulty", [tables.difficulty(metrics), fifths]),
-        Folded(
+        Section("Format and length of the samples", [tables.completions(metrics)]),
+        Section("Accuracy by difficulty", [tables.difficulty(metrics), fifths]),
+        Section(
             "The same problems, as each policy answers them",
             [RULE.format(baseline=baseline), *transcripts],
         ),

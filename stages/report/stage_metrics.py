@@ -48,16 +48,6 @@ MEASURES: dict[str, dict[str, tuple[Kind, list[str]]]] = {
 }
 """Table -> measure -> how it is written, and where it stands in a metrics.json: the first that is
 there. Of process models accuracy is over steps, the mean of that on right and on wrong ones."""
-PLACES = {
-    "policies": "policies/{}/training",
-    "pools": "pools/{}",
-    "pairs": "pairs/{}",
-    "steps": "steps/{}",
-    "rewards": "rewards/{}",
-    "samples": "samples/{}",
-    "evaluations": "evaluations/{}",
-}
-"""Where the folder of each seed with its metrics.json is, below data/."""
 COSTS = ("generated_tokens", "trained_tokens", "flops")
 Cost = dict[str, int | float]
 """`COSTS` of one seed, the mean over seeds."""
@@ -80,11 +70,9 @@ def quality(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, dict[str,
 def costs_of_rows(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, Cost]:
     """`policies/dpo`, `samples/dpo`, ... -> its cost."""
     tables = {**plan, "samples": plan["policies"], "evaluations": plan["policies"]}
-    return {
-        f"{table}/{name}": cost_of_row(data / place.format(name), seeds)
-        for table, place in PLACES.items()
-        for name in tables[table]
-    }
+    rows = [f"{table}/{name}" for table, names in tables.items() for name in names]
+    within = {row: f"{row}/training" for row in rows if row.startswith("policies/")}
+    return {row: cost_of_row(data / within.get(row, row), seeds) for row in rows}
 
 
 def cost_of_row(folder: Path, seeds: Sequence[int]) -> Cost:

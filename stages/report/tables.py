@@ -1,13 +1,12 @@
 """The tables of the report, as rows of text: what is a number in metrics.json, by column."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from stages.report import verdict
 from stages.report.estimates import BEST_OF, GREEDY, MAJORITY, MEAN, PASS, WEIGHTED
 from stages.report.stage_metrics import MEASURES, Kind
+from stages.report.verdict import Metrics
 
-Metrics = Mapping[str, Any]
 Rows = list[dict[str, str]]
 """A cell that a row does not have is empty."""
 NOTHING = "–"

@@ -12,7 +12,7 @@ import report_inputs
 
 from stages import compare
 from stages.report import estimates, page
-from stages.report.sections import Folded, Image, Section
+from stages.report.sections import Image, Section
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,7 +135,7 @@ def test_every_image_of_the_markdown_is_there():
 def test_all_that_is_said_is_escaped():
     image = Image("a.svg", "<b>")
     Path("a.svg").write_text("<svg/>", encoding="utf-8")
-    inner = Folded("<i>", ["<u>"])
+    inner = Section("<i>", ["<u>"])
     said = {"title": "<t>", "picture": image, "verdict": ["<v>"]}
     html = page.html(Path(), **said, sections=[Section("<s>", [inner])])
     for one in ("<b>", "<i>", "<u>", "<t>", "<v>", "<s>"):
