@@ -8,7 +8,7 @@ and seeds, those of samples counted as a search's are; accuracies are paired by 
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -22,7 +22,6 @@ from stages.records.pools import Completion, ProblemResult, Score
 from stages.records.problems import Prompt
 from stages.studies.markdown import rounded
 
-Ids = Sequence[int]
 Values = Float[np.ndarray, "seed problem"]
 Unit = Literal["flops", "tokens"]
 Budget = Literal["flops", "flops_once", "tokens"]
@@ -138,40 +137,19 @@ def compare(
     }
 
 
-def generation_cost(
-    prompt_tokens: Sequence[int], mean_tokens: Sequence[float], parameters: int, ns: Sequence[int]
+def distinct_tokens(
+    problems: Sequence[Sequence[tuple[tuple[int, ...], int]]], ns: Sequence[int]
 ) -> dict[int, float]:
-    """Mean floating-point operations of n samples of a problem, 2 P (prompt + n * completion).
+    """Tokens that a process model reads of n samples of a problem, on average, besides its prompt.
 
-    The prompt is read once for all samples of a problem, and every generated token passes once.
-    `mean_tokens`: of each problem, the mean of its completions; `parameters`: P of the policy.
+    Equal completions of a problem are read once; expected over the subsets of n of a pool, as the
+    accuracies are. Of each completion its token ids, and its number of steps: each has a token
+    more to be read.
     """
-    prompt, completion = float(np.mean(prompt_tokens)), float(np.mean(mean_tokens))
-    return {n: 2.0 * parameters * (prompt + n * completion) for n in ns}
-
-
-def scoring_cost(
-    prompt_tokens: Sequence[int],
-    pools: Sequence[Sequence[Ids]],
-    parameters: int,
-    ns: Sequence[int],
-    *,
-    step_tokens: Callable[[Ids], int],
-) -> dict[int, float]:
-    """Mean floating-point operations of scoring n samples of a problem, 2 P for each token.
-
-    Equal completions of a problem are read once, and all of them share one reading of the prompt;
-    expected over the subsets of n of a pool, as the accuracies are. `pools`: of each problem, the
-    token ids of its completions; `step_tokens`: what the scorer reads besides, one for each step.
-    """
-    read: Mapping[int, list[float]] = {n: [] for n in ns}
-    for pool in pools:
-        counts = Counter(map(tuple, pool))
-        costs = [float(len(ids) + step_tokens(ids)) for ids in counts]
-        for n in ns:
-            read[n].append(distinct_cost(list(counts.values()), costs, n=n))
-    prompt = float(np.mean(prompt_tokens))
-    return {n: 2.0 * parameters * (prompt + float(np.mean(read[n]))) for n in ns}
+    counts = [Counter(pool) for pool in problems]
+    costs = [[float(len(ids) + steps) for ids, steps in count] for count in counts]
+    pairs = [(list(count.values()), cost) for count, cost in zip(counts, costs, strict=True)]
+    return {n: float(np.mean([distinct_cost(*pair, n=n) for pair in pairs])) for n in ns}
 
 
 def curves(
@@ -183,21 +161,27 @@ def curves(
 ) -> dict[str, Curve]:
     """The ways to choose that the policy of one seed was evaluated by; some pay for scores.
 
-    The steps that the process model read are counted from `scores`; `results` are in the order of
-    `problems`; `sizes`: parameters of the policy and of the process model.
+    A token that a model of P parameters reads or generates costs 2 P operations; all samples of a
+    problem, and all that is scored of it, share one reading of the prompt. `results` are in the
+    order of `problems`; `sizes`: parameters of the policy and of the process model.
     """
     ns = [int(n) for n in results[0].accuracy_at["majority"]]
-    prompts = [len(prompt.prompt_ids) for prompt, _ in problems]
-    tokens = [[row.completion_ids for row in pool] for _, pool in problems]
-    means = [float(np.mean([len(ids) for ids in pool])) for pool in tokens]
-    steps = {
-        tuple(row.completion_ids): len(score.steps[process])
+    prompt = float(np.mean([len(prompt.prompt_ids) for prompt, _ in problems]))
+    mean = float(
+        np.mean([np.mean([len(row.completion_ids) for row in own]) for _, own in problems])
+    )
+    read = [
+        [
+            (tuple(row.completion_ids), len(score.steps[process]))
+            for row, score in zip(pool, own, strict=True)
+        ]
         for (_, pool), own in zip(problems, pools.scores(problems, scores), strict=True)
-        for row, score in zip(pool, own, strict=True)
+    ]
+    plain = {n: 2.0 * sizes[0] * (prompt + n * mean) for n in ns}
+    scored = {
+        n: plain[n] + 2.0 * sizes[1] * (prompt + tokens)
+        for n, tokens in distinct_tokens(read, ns).items()
     }
-    plain = generation_cost(prompts, means, sizes[0], ns)
-    scoring = scoring_cost(prompts, tokens, sizes[1], ns, step_tokens=lambda ids: steps[tuple(ids)])
-    scored = {n: plain[n] + scoring[n] for n in ns}
     methods = {
         "majority": ("majority", plain),
         "best_of/mean_logprob": ("best-of-n, own log-prob", plain),
@@ -209,7 +193,7 @@ def curves(
             accuracy={
                 n: np.array([[row.accuracy_at[method][str(n)] for row in results]]) for n in ns
             },
-            costs={"flops": flops, "tokens": {n: n * float(np.mean(means)) for n in ns}},
+            costs={"flops": flops, "tokens": {n: n * mean for n in ns}},
         )
         for method, (label, flops) in methods.items()
         if method in results[0].accuracy_at

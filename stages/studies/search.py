@@ -30,8 +30,7 @@ from stages.runtime.seeds import SeedRun
 from stages.studies import equal_compute, search_report, search_results, step_search
 from stages.studies import study as studies
 from stages.studies.equal_compute import Curve
-from stages.studies.search_results import ProblemSearch
-from stages.studies.search_tree import SearchCost, SearchSolution
+from stages.studies.search_results import ProblemSearch, SearchCost, SearchSolution
 from stages.studies.step_search import SearchConfig
 
 TEST = PROMPTS / "test.jsonl"
@@ -98,7 +97,9 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
     """All searches of one seed; parameters of the policy and of the process model."""
     settings, compute, seed = config.search, config.compute, run.seed
     prompts = list(lines.read(TEST, Prompt))
-    parts = step_search.chunks(prompts)
+    longest = max(len(one.prompt_ids) for one in prompts)
+    starts = range(0, len(prompts), step_search.CHUNK)
+    parts = [prompts[start : start + step_search.CHUNK] for start in starts]
     path = DATA / f"rewards/{settings.process}/{seed}/model"
     scorer = process_head.load_scorer(path, compute, setup(compute))
     ends = scorer.step_ends(len(models_start.tokenizer(settings.policy, seed)))
@@ -111,7 +112,7 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
             seed,
             model=config.model,
             compute=compute,
-            max_length=step_search.longest(parts, preset),
+            max_length=longest + preset.max_steps * preset.max_new_tokens,
             gpu_share=VLLM_SHARE,
         )
         steps = step_search.run(sampler, scorer, parts, preset, seed, break_after=ends)

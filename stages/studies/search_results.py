@@ -1,8 +1,8 @@
-"""What searches found, judged."""
+"""What searches found and what it cost: the rows of a solution and of a problem, and summaries."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,10 +14,62 @@ from stages.rewards import answer_checker
 from stages.rewards.problem_evaluation import answer_of, majority, numbered
 from stages.studies.equal_compute import Searched, Values
 from stages.studies.markdown import named, rounded
-from stages.studies.search_tree import SearchCost, SearchSolution
 
 WAYS = ("best", "weighted", "majority")
 ACCURACIES = (*WAYS, "any_right")
+Finish = Literal["stop", "length", "step"]
+"""`length`: a step was cut at its limit; `step`: the limit on steps was reached."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchSolution:
+    """One row of `data/studies/search/rows/<seed>/<preset>.jsonl`."""
+
+    id: str
+    """The problem's id."""
+    index: int
+    """From 0 among the problem's solutions, best first."""
+    tree: int
+    """The tree that it grew in."""
+    completion: str
+    """Decoded text without special tokens."""
+    completion_ids: list[int]
+    step_scores: list[float]
+    """The process model's P(right so far) after each step."""
+    score: float
+    """What the search compared it by: its step scores made one."""
+    kept: bool
+    """Whether it is among the best of its tree; others finished too, and lost their place."""
+    finish_reason: Finish
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchCost:
+    """Tokens that went through a model; the two `_once` are what would have with a prefix cache."""
+
+    id: str
+    """The problem's id."""
+    depth: int
+    """Rounds of sampling until no solution was left to go on with."""
+    generated_tokens: int
+    """Sampled from the policy, those of dropped candidates included."""
+    dropped_tokens: int
+    """Of these, in no solution that the search ended with."""
+    read_tokens: int
+    """The policy's: prompt and solution so far, once for each place at each depth. So the engine
+    on transformers reads them; vLLM's prefix cache, which it has on, reads most of them once."""
+    read_tokens_once: int
+    """The prompt."""
+    scored_tokens: int
+    """The process model's: prompt, solution so far and step tokens, for each different candidate
+    at each depth; candidates of one problem share a reading of the prompt."""
+    scored_tokens_once: int
+    """The prompt, and each different step with its step token."""
+
+
+TOKENS = [one.name for one in fields(SearchCost) if one.name != "id"]
+MEANS = ("num_solutions", *TOKENS, "flops", "flops_once")
+"""Of a problem, on average."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,11 +92,6 @@ class ProblemSearch(SearchCost):
     """2 P for each token that a model of P parameters read or generated."""
     flops_once: float
     """With a prefix cache in both models."""
-
-
-TOKENS = [one.name for one in fields(SearchCost) if one.name != "id"]
-MEANS = ("num_solutions", *TOKENS, "flops", "flops_once")
-"""Of a problem, on average."""
 
 
 def evaluate(
@@ -86,14 +133,10 @@ def column(seeds: Sequence[Sequence[ProblemSearch]], name: str) -> Values:
 
 def searched(seeds: Sequence[Sequence[ProblemSearch]]) -> Searched:
     """One search: of each seed its problems."""
-    spent = {name: float(column(seeds, name).mean()) for name in MEANS}
+    costs = {"flops": "flops", "flops_once": "flops_once", "tokens": "generated_tokens"}
     return Searched(
         accuracy={way: column(seeds, way) for way in WAYS},
-        costs={
-            "flops": spent["flops"],
-            "flops_once": spent["flops_once"],
-            "tokens": spent["generated_tokens"],
-        },
+        costs={budget: float(column(seeds, name).mean()) for budget, name in costs.items()},
     )
 
 

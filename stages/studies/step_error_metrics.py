@@ -40,8 +40,8 @@ class StepPrediction:
 class KnownSteps:
     """Solutions that a model can read, and what is wrong in them."""
 
-    rows: list[StepLabels]
-    first_errors: list[int]
+    rows: Sequence[StepLabels]
+    first_errors: Sequence[int]
     """The first wrong step of each, or -1."""
     left_out_long: int
     """Rows with more tokens than the model has positions."""
@@ -58,21 +58,20 @@ def first_error(row: StepLabels) -> int:
     return row.true_labels.index(False) if False in row.true_labels else NO_ERROR
 
 
-def num_tokens(row: StepLabels) -> int:
-    """What a process model reads: the prompt, the steps, and a step token after each."""
-    return len(row.prompt_ids) + sum(len(ids) + 1 for ids in row.step_ids)
-
-
 def known(
     rows: Sequence[StepLabels], where: str, *, max_tokens: int, leave_out_long: bool
 ) -> KnownSteps:
-    """The rows that a model can read; longer ones are left out and counted, or an error."""
-    fitting = [row for row in rows if num_tokens(row) <= max_tokens]
+    """The rows that a model can read; longer ones are left out and counted, or an error.
+
+    It reads the prompt, the steps, and a step token after each.
+    """
+    lengths = [len(row.prompt_ids) + sum(len(ids) + 1 for ids in row.step_ids) for row in rows]
+    fitting = [row for row, length in zip(rows, lengths, strict=True) if length <= max_tokens]
     num_long = len(rows) - len(fitting)
     if num_long and not leave_out_long:
         raise ValueError(
             f"{where}: {num_long} of {len(rows)} solutions have more tokens than the {max_tokens} "
-            f"positions of the model, up to {max(map(num_tokens, rows))}. Take a model with more, "
+            f"positions of the model, up to {max(lengths)}. Take a model with more, "
             f"or leave them out: step_errors.leave_out_long."
         )
     first_errors = [first_error(row) for row in fitting]
@@ -87,16 +86,6 @@ def check_apart(dev: KnownSteps, test: KnownSteps) -> None:
             f"expected other problems for dev than for test, found {len(shared)} in both, such as "
             f"{min(shared)!r:.80}: the threshold would be chosen on the test. Name another dev."
         )
-
-
-def check_scores(rows: Sequence[StepLabels], scores: Sequence[Sequence[float]]) -> None:
-    """Raise a ValueError unless each row has one score from 0 to 1 for each of its steps."""
-    for row, own in zip(rows, scores, strict=True):
-        if len(own) != len(row.steps) or not all(0 <= score <= 1 for score in own):
-            raise ValueError(
-                f"problem '{row.id}', completion {row.index}: expected {len(row.steps)} scores, "
-                f"one a step, from 0 to 1, found {list(own)}. The model lost or added a step token."
-            )
 
 
 def baselines(rows: Sequence[StepLabels]) -> dict[str, list[int]]:
@@ -114,7 +103,7 @@ def baselines(rows: Sequence[StepLabels]) -> dict[str, list[int]]:
 
 
 def summarise(
-    rows: Sequence[StepLabels],
+    solutions: KnownSteps,
     scores: Sequence[Sequence[float]],
     threshold: float,
     *,
@@ -124,11 +113,9 @@ def summarise(
 ) -> dict[str, Any]:
     """Accuracies and F1 of the model and of the baselines, and how well steps are told apart.
 
-    A problem is a prompt: rows of one prompt are drawn together.
+    A problem is a prompt: rows of one prompt are drawn together. `scores`: P(right) of each step.
     """
-    check_scores(rows, scores)
-    first_errors = [first_error(row) for row in rows]
-    truth = np.array(first_errors)
+    rows, truth = solutions.rows, np.array(solutions.first_errors)
     problems = problem_numbers([row.prompt for row in rows])
     predicted = [first_below(own, threshold) for own in scores]
     options: Any = {"num_resamples": num_resamples, "confidence": confidence, "seed": seed}
@@ -144,11 +131,10 @@ def summarise(
         if name != "model":
             columns = (np.array(predicted), np.array(answers), truth, problems)
             metrics[name]["model_f1_minus_this"] = named(*f1_difference(*columns, **options))
-    metrics["steps_to_first_error"] = steps_to_first_error(scores, first_errors, threshold)
-    metrics["right_answer_wrong_process"] = right_answer_wrong_process(
-        [row.correct for row in rows], first_errors, predicted
-    )
-    return metrics
+    return metrics | {
+        "steps_to_first_error": steps_to_first_error(scores, solutions.first_errors, threshold),
+        "right_answer_wrong_process": right_answer_wrong_process(solutions, predicted),
+    }
 
 
 def up_to_first_error(
@@ -183,15 +169,15 @@ def steps_to_first_error(
 
 
 def right_answer_wrong_process(
-    correct: Sequence[bool | None], first_errors: Sequence[int], predicted: Sequence[int]
+    solutions: KnownSteps, predicted: Sequence[int]
 ) -> dict[str, float | int]:
     """Erroneous solutions whose final answer is right: no outcome tells them.
 
     `detected`: share in which any step is called wrong; `found`: the first wrong one exactly.
     Absent where there is no such solution.
     """
-    every = zip(correct, first_errors, predicted, strict=True)
-    own = [(first, answer) for right, first, answer in every if right and first != NO_ERROR]
+    every = zip(solutions.rows, solutions.first_errors, predicted, strict=True)
+    own = [(first, answer) for row, first, answer in every if row.correct and first != NO_ERROR]
     if not own:
         return {"solutions": 0}
     return {

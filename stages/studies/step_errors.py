@@ -6,17 +6,21 @@ The first error found is the first step whose P(right) is below a threshold, cho
 best F1 and frozen: no number of the test solutions has a part in it. Solutions are a policy's
 samples of generated problems, whose truth is known, or a row of `steps` with people's marks
 (ProcessBench). Metrics after "ProcessBench" (Zheng et al. 2024), https://arxiv.org/abs/2412.06559;
-departure: for scalar models they choose the threshold on the GSM8K part of the benchmark that they
-report.
+departure: for scalar models they choose the threshold on a part (GSM8K) of what they report.
 """
 
+import csv
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field
 
-from stages.algorithms.statistics.error_detection import best_threshold, first_below
+from stages.algorithms.statistics.error_detection import NO_ERROR, best_threshold, first_below
+from stages.algorithms.statistics.score_quality import equal_mass, reliability_bins
 from stages.loops import process_reward, training
 from stages.models import model_tokenizer, policy, process_head
 from stages.models.device import ComputeConfig, setup
@@ -25,16 +29,25 @@ from stages.records import lines, pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.records.steps import StepLabels
+from stages.report import plots
 from stages.rewards import reward_file, step_solutions
 from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
-from stages.studies import step_error_metrics, step_error_report
+from stages.studies import markdown, step_error_metrics
 from stages.studies import study as studies
 from stages.studies.step_error_metrics import KnownSteps, StepPrediction
 
 SAMPLES = "samples"
+RULES = {
+    "outcome_and_middle": "no error where the answer is right, else the middle step",
+    "always_correct": "no error anywhere",
+}
+FURTHEST = 3
+"""Steps before and after the first error that are shown."""
+Seeds = Mapping[int, Mapping[str, Any]]
+"""Of each seed its metrics."""
 
 
 class StepErrors(Params):
@@ -75,8 +88,8 @@ def main() -> None:
         for seed, metrics in found.items():
             path = study.rows / str(seed) / "predictions.jsonl"
             predictions = list(lines.read(path, StepPrediction))
-            step_error_report.write(study.plots / str(seed), predictions, metrics["threshold"])
-        report = step_error_report.render(found, confidence=config.step_errors.confidence)
+            draw(study.plots / str(seed), predictions, metrics["threshold"])
+        report = render(found, confidence=config.step_errors.confidence)
         study.write({str(seed): metrics for seed, metrics in found.items()}, report)
 
 
@@ -112,7 +125,6 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
         process_head.step_scores(model, process_reward.solutions(one.rows), compute, pad_id)
         for one in run.track([dev, test])
     )
-    step_error_metrics.check_scores(dev.rows, dev_scores)
     chosen = best_threshold(dev_scores, dev.first_errors)
     metrics: dict[str, Any] = {
         "threshold": round(chosen.threshold, 6),
@@ -121,7 +133,7 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
         "dev_left_out_long": dev.left_out_long,
         "left_out_long": test.left_out_long,
         **step_error_metrics.summarise(
-            test.rows,
+            test,
             scores,
             chosen.threshold,
             num_resamples=settings.num_bootstrap,
@@ -143,6 +155,95 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
     lines.write(folder / "predictions.jsonl", predictions)
     outputs.write_json(folder / "metrics.json", metrics)
     return metrics
+
+
+def around_first_error(rows: Sequence[StepPrediction]) -> list[tuple[int, float, int]]:
+    """Of steps in erroneous solutions: how many after the first error, mean score, number."""
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        if row.first_error != NO_ERROR:
+            for step, score in enumerate(row.scores):
+                found.setdefault(step - row.first_error, []).append(score)
+    near = sorted(offset for offset in found if abs(offset) <= FURTHEST)
+    return [(offset, fmean(found[offset]), len(found[offset])) for offset in near]
+
+
+def draw(folder: Path, rows: Sequence[StepPrediction], threshold: float) -> None:
+    """Write `step_scores.png` and `step_scores.csv` into a new folder."""
+    folder.mkdir()
+    places = around_first_error(rows)
+    with (folder / "step_scores.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("offset", "score", "steps"))
+        writer.writerows((offset, round(mean, 6), steps) for offset, mean, steps in places)
+    correct = [score for row in rows if row.first_error == NO_ERROR for score in row.scores]
+    scores, right = step_error_metrics.up_to_first_error(
+        [row.scores for row in rows], [row.first_error for row in rows]
+    )
+    bins = reliability_bins(scores, right.astype(np.float64), num_bins=10, binning=equal_mass)
+    with plots.figure(folder / "step_scores.png", width=9.0, height=3.8) as figure:
+        left, axes = figure.subplots(1, 2)
+        offsets, means, _ = zip(*places, strict=True)
+        left.plot(offsets, means, color=plots.RED, marker="o", label="erroneous solutions")
+        left.axhline(fmean(correct), color=plots.BLUE, label="correct solutions, all steps")
+        left.axhline(threshold, color=plots.GREY, linestyle=":", label="threshold, from dev")
+        left.set(title="Score around the first error", xticks=offsets, ylim=(0, 1))
+        left.set(xlabel="steps after the first error", ylabel="mean P(right)")
+        left.legend()
+        axes.plot([0, 1], [0, 1], color=plots.GREY, linestyle=":", label="calibrated")
+        curve = [one.confidence for one in bins], [one.accuracy for one in bins]
+        axes.plot(*curve, color=plots.GREEN, marker="o", label="steps up to the first error")
+        axes.set(title="Reliability", xlim=(0, 1), ylim=(0, 1))
+        axes.set(xlabel="mean P(right)", ylabel="share right")
+        axes.legend()
+
+
+def render(seeds: Seeds, *, confidence: float) -> str:
+    """The report; `confidence` of the intervals."""
+    numbers = [f"seed {seed}" for seed in seeds]
+    parts = [
+        "# First wrong steps",
+        verdict(seeds),
+        f"F1 of the shares of erroneous and of correct solutions that are told rightly, in "
+        f"per cent, with {confidence:.0%} intervals over problems:",
+        markdown.table(["found by", "mean", *numbers], _f1(seeds)),
+        "Steps up to the first error, where a threshold calls them wrong or right:",
+        markdown.table(["steps", *numbers], _steps(seeds)),
+        *(f"![seed {seed}](plots/{seed}/step_scores.png)" for seed in seeds),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def verdict(seeds: Seeds) -> str:
+    """Against the best rule that reads no step, in a sentence."""
+    told = []
+    for name, words in RULES.items():
+        if own := [one[name]["model_f1_minus_this"] for one in seeds.values() if name in one]:
+            above = sum(one["low"] > 0 for one in own)
+            gain = 100 * fmean(one["value"] for one in own)
+            told.append(f"{gain:+.1f} points over `{words}` (above 0 in {above} seeds)")
+    return f"Over {len(seeds)} seeds the process model's F1 is {'; '.join(told)}."
+
+
+def _f1(seeds: Seeds) -> Iterator[list[str]]:
+    for name, told in {"model": "the process model", **RULES}.items():
+        if own := [one[name]["f1"] for one in seeds.values() if name in one]:
+            mean = 100 * fmean(one["value"] for one in own)
+            yield [told, f"{mean:.1f}", *map(markdown.percent, own)]
+
+
+def _steps(seeds: Seeds) -> Iterator[list[str]]:
+    def row(label: str, numbers: Sequence[Any], form: str = "g") -> list[str]:
+        return [label, *("none" if one is None else format(one, form) for one in numbers)]
+
+    for name in ("steps", "wrong_share", "balanced_accuracy", "auroc", "brier"):
+        numbers = [one["steps_to_first_error"][name] for one in seeds.values()]
+        yield row(name.replace("_", " "), numbers)
+    for name in ("solutions", "detected", "found"):
+        numbers = [one["right_answer_wrong_process"].get(name) for one in seeds.values()]
+        yield row(f"right answer, wrong step: {name}", numbers)
+    lowest = [one["lowest_is_last"] for one in seeds.values()]
+    yield row("lowest score at the last step", lowest, ".3f")
 
 
 if __name__ == "__main__":

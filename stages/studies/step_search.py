@@ -4,34 +4,30 @@ At each depth every solution that has a place is gone on with by several samples
 the process model scores what came of it, and the best of each tree have the places of the next
 depth (`selection/step_scores`, with the sources). A solution that has finished is not gone on
 with but stays in the competition: it holds a place while it is among the best, and gets it back
-when those before it turn out worse. Both sources take it out of the beam instead, and so go on
-where they have already succeeded. A search ends when finished solutions hold every place, or at
-`max_steps`.
+when those before it turn out worse. Both sources take it out of the beam, and so go on where they
+have already succeeded. A search ends when finished solutions hold every place, or at `max_steps`.
 
 A step is what `rewards/step_solutions` makes of the tokens, so its scores are those that the whole
 solution would have. Sampling is broken off after any token with the separator in its text.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
 from pydantic import Field
 
-from stages.algorithms.selection.step_scores import KINDS, Kind
+from stages.algorithms.selection.step_scores import KINDS, Kind, survivors
 from stages.loops.work import Step
 from stages.models.process_head import ProcessScorer, Solution
 from stages.params import Params
 from stages.records.problems import Prompt
-from stages.sampler import Sample, Sampler
+from stages.sampler import Sampler
 from stages.seeding import derive
-from stages.studies.search_tree import Candidate, Search
+from stages.studies.search_results import Finish, SearchCost, SearchSolution
 
-# Problems searched side by side: enough to fill an engine's batches.
 CHUNK = 128
-
-Parts = Sequence[Sequence[Prompt]]
-"""Problems, part by part."""
-Drawn = tuple[Candidate | None, int, Sample]
-"""What a sample goes on with, its tree, and the sample."""
+"""Problems searched side by side: enough to fill an engine's batches."""
 
 
 class SearchConfig(Params):
@@ -56,21 +52,117 @@ class SearchConfig(Params):
     """Digits kept of a score: those below are rounding, and would break ties at random."""
 
 
-def chunks(prompts: Sequence[Prompt]) -> Parts:
-    """The problems, as many as are searched side by side."""
-    return [prompts[start : start + CHUNK] for start in range(0, len(prompts), CHUNK)]
+@dataclass(kw_only=True, slots=True, eq=False)
+class Candidate:
+    """A solution so far; two of the same tokens are still two samples. `score` scores it."""
+
+    tree: int
+    parent: "Candidate | None"
+    piece: list[int]
+    """The tokens that were sampled after the parent's."""
+    ids: tuple[int, ...]
+    """All tokens."""
+    finish_reason: Finish
+    steps: Sequence[Sequence[int]] = ()
+    """`ids`, as the process model reads them."""
+    step_scores: list[float] = field(default_factory=list)
+    score: float = 0.0
+
+    def line(self) -> Iterator["Candidate"]:
+        """Itself, its parent, and so on."""
+        yield self
+        if self.parent is not None:
+            yield from self.parent.line()
 
 
-def longest(parts: Parts, config: SearchConfig) -> int:
-    """Tokens of the longest prompt and the longest solution."""
-    prompt = max(len(one.prompt_ids) for prompts in parts for one in prompts)
-    return prompt + config.max_steps * config.max_new_tokens
+@dataclass(kw_only=True, slots=True)
+class Search:
+    """One problem, while it is searched."""
+
+    prompt: Prompt
+    live: list[Candidate] = field(default_factory=list)
+    """Have a place and are gone on with at the next depth."""
+    kept: list[Candidate] = field(default_factory=list)
+    """Have a place, finished or not."""
+    finished: list[Candidate] = field(default_factory=list)
+    """In the order in which they were found."""
+    depth: int = 0
+    seen: list[Candidate] = field(default_factory=list)
+    """Everything that was sampled."""
+    read_tokens: int = 0
+    scored_tokens: int = 0
+
+    def request(self) -> list[tuple[Candidate | None, list[int]]]:
+        """What is gone on with and its tokens, which count as read; None: the prompt alone."""
+        parents = self.live if self.depth else [None]
+        found = [(one, [*self.prompt.prompt_ids, *(one.ids if one else ())]) for one in parents]
+        self.read_tokens += sum(len(ids) for _, ids in found)
+        return found
+
+    def choose(self, children: Sequence[Candidate], *, keep: int, distinct: bool) -> None:
+        """Give the places away: to the best of the children and of what has finished before."""
+        competing = [*self.finished, *children]
+        first: dict[tuple[int, ...], int] = {}
+        same = [first.setdefault(one.ids, number) for number, one in enumerate(competing)]
+        chosen = survivors(
+            np.array([one.score for one in competing]),
+            np.array([one.tree for one in competing]),
+            np.array(same if distinct else range(len(competing))),
+            keep=keep,
+        )
+        self.kept = [competing[i] for i in chosen]
+        self.live = [one for one in self.kept if one.finish_reason == "step"]
+        self.finished += [one for one in children if one.finish_reason != "step"]
+        self.seen += children
+        self.depth += 1
+
+    def solutions(self) -> list[Candidate]:
+        """What finished, and what still has a place; best first, of equal scores the kept ones."""
+        found = [*self.finished, *self.live]
+        return sorted(found, key=lambda one: (-one.score, one not in self.kept))
+
+    def cost(self) -> SearchCost:
+        """What was spent."""
+        used = {one for solution in self.solutions() for one in solution.line()}
+        steps = {
+            tuple(map(tuple, one.steps[: place + 1])): len(step) + 1
+            for one in self.seen
+            for place, step in enumerate(one.steps)
+        }
+        generated, prompt = sum(len(one.piece) for one in self.seen), len(self.prompt.prompt_ids)
+        return SearchCost(
+            id=self.prompt.id,
+            depth=self.depth,
+            generated_tokens=generated,
+            dropped_tokens=generated - sum(len(one.piece) for one in used),
+            read_tokens=self.read_tokens,
+            read_tokens_once=prompt,
+            scored_tokens=self.scored_tokens,
+            scored_tokens_once=prompt + sum(steps.values()),
+        )
+
+    def rows(self, decode: Callable[[Sequence[int]], str]) -> list[SearchSolution]:
+        """The solutions, when the search has ended."""
+        return [
+            SearchSolution(
+                id=self.prompt.id,
+                index=index,
+                tree=one.tree,
+                completion=decode(one.ids),
+                completion_ids=list(one.ids),
+                step_scores=one.step_scores,
+                score=one.score,
+                kept=one in self.kept,
+                finish_reason=one.finish_reason,
+            )
+            for index, one in enumerate(self.solutions())
+        ]
 
 
 def run(
     sampler: Sampler,
     scorer: ProcessScorer,
-    parts: Parts,
+    parts: Sequence[Sequence[Prompt]],
     config: SearchConfig,
     seed: int,
     *,
@@ -84,11 +176,10 @@ def run(
     for index, prompts in enumerate(parts):
         searches = [Search(prompt=prompt) for prompt in prompts]
         for _ in range(config.max_steps):
-            growing = [one for one in searches if one.live or not one.depth]
-            if not growing:
+            if not (growing := [one for one in searches if one.live or not one.depth]):
                 break
-            drawn = grow(sampler, growing, config, seed, break_after)
-            children = score(scorer, growing, drawn, config)
+            children = grow(sampler, growing, config, seed, break_after)
+            score(scorer, growing, children, config)
             for search, own in zip(growing, children, strict=True):
                 search.choose(own, keep=config.keep, distinct=config.distinct)
         costs = [one.cost() for one in searches]
@@ -106,8 +197,8 @@ def grow(
     config: SearchConfig,
     seed: int,
     break_after: frozenset[int],
-) -> list[list[Drawn]]:
-    """Of each search, the samples that go on with it.
+) -> list[list[Candidate]]:
+    """Of each search, the samples that go on with it, unscored.
 
     All trees begin with one reading of the prompt and share its samples out.
     """
@@ -121,48 +212,39 @@ def grow(
         max_new_tokens=config.max_new_tokens,
         break_after=break_after,
     )
-    drawn: dict[str, list[Drawn]] = {search.prompt.id: [] for search in searches}
+    children: dict[str, list[Candidate]] = {search.prompt.id: [] for search in searches}
     for (search, (_, (parent, _))), samples in zip(requests, found, strict=True):
-        for number, sample in enumerate(samples):
-            tree = number // (config.keep * config.expand) if parent is None else parent.tree
-            drawn[search.prompt.id].append((parent, tree, sample))
-    return list(drawn.values())
+        children[search.prompt.id] += [
+            Candidate(
+                tree=parent.tree if parent else number // (config.keep * config.expand),
+                parent=parent,
+                piece=sample.token_ids,
+                ids=(*(parent.ids if parent else ()), *sample.token_ids),
+                finish_reason=sample.finish_reason,
+            )
+            for number, sample in enumerate(samples)
+        ]
+    return list(children.values())
 
 
 def score(
     scorer: ProcessScorer,
     searches: Sequence[Search],
-    drawn: Sequence[Sequence[Drawn]],
+    children: Sequence[Sequence[Candidate]],
     config: SearchConfig,
-) -> list[list[Candidate]]:
-    """The samples with the scores of their steps; equal ones of a problem are read once."""
-    whole = [
-        [(*(parent.ids if parent else ()), *sample.token_ids) for parent, _, sample in own]
-        for own in drawn
+) -> None:
+    """Give the samples the scores of their steps; equal ones of a problem are read once."""
+    different = [
+        {
+            ids: Solution(prompt_ids=search.prompt.prompt_ids, steps=scorer.split(ids))
+            for ids in dict.fromkeys(child.ids for child in own)
+        }
+        for search, own in zip(searches, children, strict=True)
     ]
-    keys = list(dict.fromkeys((number, ids) for number, own in enumerate(whole) for ids in own))
-    solutions = [
-        Solution(prompt_ids=searches[number].prompt.prompt_ids, steps=scorer.split(ids))
-        for number, ids in keys
-    ]
-    of_key = dict(zip(keys, zip(solutions, scorer(solutions), strict=True), strict=True))
-    children: list[list[Candidate]] = []
-    for number, search in enumerate(searches):
-        own = [of_key[number, ids][0] for ids in dict.fromkeys(whole[number])]
-        search.scored_tokens += scorer.num_positions(own)
-        children.append([])
-        for (parent, tree, sample), ids in zip(drawn[number], whole[number], strict=True):
-            solution, scores = of_key[number, ids]
-            step_scores = [round(one, config.decimals) for one in scores]
-            child = Candidate(
-                tree=tree,
-                parent=parent,
-                piece=sample.token_ids,
-                ids=ids,
-                finish_reason=sample.finish_reason,
-                steps=[list(step) for step in solution.steps],
-                step_scores=step_scores,
-                score=round(KINDS[config.aggregate](step_scores), config.decimals),
-            )
-            children[number].append(child)
-    return children
+    scores = iter(scorer([one for solutions in different for one in solutions.values()]))
+    for search, own, solutions in zip(searches, children, different, strict=True):
+        search.scored_tokens += scorer.num_positions(list(solutions.values()))
+        found = {ids: [round(one, config.decimals) for one in next(scores)] for ids in solutions}
+        for child in own:
+            child.steps, child.step_scores = solutions[child.ids].steps, found[child.ids]
+            child.score = round(KINDS[config.aggregate](child.step_scores), config.decimals)

@@ -34,6 +34,14 @@ def test_the_place_of_a_budget_on_a_curve():
     assert place(COSTS, 9.9) is None
 
 
+def test_scoring_reads_equal_completions_once_and_a_token_a_step():
+    short, long = ((1, 2), 0), ((3, 4, 5), 0)
+    found = equal_compute.distinct_tokens([[short, short, long], [((6,), 0)] * 3], [1, 3])
+    # one of three: 2/3 * 2 + 1/3 * 3 = 7/3 tokens of the first problem, 1 of the second
+    assert found == pytest.approx({1: (7 / 3 + 1) / 2, 3: (5 + 1) / 2})
+    assert equal_compute.distinct_tokens([[((1, 2, 3), 2)]], [1]) == {1: 3 + 2}
+
+
 def test_it_is_compared_where_both_cost_the_same_not_at_the_same_n():
     curves = {"majority": curve(0.2, 0.4, 0.8)}
     found = equal_compute.compare(curves, {"beam": searched(25.0, best=0.6)}, **SETTINGS)

@@ -17,8 +17,7 @@ from stages.records import lines
 from stages.records.pools import Completion, ProblemResult, Score
 from stages.rows import DATA
 from stages.studies import search
-from stages.studies.search_results import ProblemSearch
-from stages.studies.search_tree import SearchSolution
+from stages.studies.search_results import ProblemSearch, SearchSolution
 
 PRESET = {
     "trees": 2, "keep": 1, "distinct": False, "expand": 2, "max_steps": 3, "max_new_tokens": 6,

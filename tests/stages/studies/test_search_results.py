@@ -3,9 +3,8 @@ import dataclasses
 import pytest
 
 from stages.records.problems import Prompt
-from stages.studies import equal_compute, search_results
-from stages.studies.search_results import ProblemSearch
-from stages.studies.search_tree import SearchCost, SearchSolution
+from stages.studies import search_results
+from stages.studies.search_results import ProblemSearch, SearchCost, SearchSolution
 
 PROMPT = Prompt(id="p", task="solve", question="", prompt="", prompt_ids=[1], answer="5")
 COST = SearchCost(
@@ -59,26 +58,6 @@ def test_operations_are_two_for_each_parameter_and_token():
     assert found.flops == pytest.approx(2 * (3 * (50 + 100) + 7 * 70))
     assert found.flops_once == pytest.approx(2 * (3 * (20 + 100) + 7 * 40))
     assert (found.generated_tokens, found.dropped_tokens, found.depth) == (100, 30, 2)
-
-
-def test_generation_reads_the_prompt_once():
-    # prompts of 10 tokens on average, completions of 5: 2 * 3 * (10 + 4 * 5)
-    assert equal_compute.generation_cost([8, 12], [4.0, 6.0], 3, [1, 4]) == {1: 90.0, 4: 180.0}
-
-
-def test_scoring_reads_equal_completions_once():
-    pools = [[[1, 2], [1, 2], [3, 4, 5]], [[6], [6], [6]]]
-    found = equal_compute.scoring_cost([10, 20], pools, 2, [1, 3], step_tokens=lambda ids: 0)
-    # one of three: 2/3 * 2 + 1/3 * 3 = 7/3 tokens of the first problem, 1 of the second
-    assert found[1] == pytest.approx(2 * 2 * (15 + (7 / 3 + 1) / 2))
-    assert found[3] == pytest.approx(2 * 2 * (15 + (5 + 1) / 2))
-
-
-def test_step_tokens_are_read_too():
-    found = equal_compute.scoring_cost(
-        [1], [[[1, 2, 3]]], 1, [1], step_tokens=lambda ids: len(ids) - 1
-    )
-    assert found == {1: 2.0 * (1 + 3 + 2)}
 
 
 ROW = ProblemSearch(
