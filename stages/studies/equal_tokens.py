@@ -33,7 +33,6 @@ from stages.studies.token_verdict import SeedResult
 
 BUDGETED = ("dpo", "ppo", "grpo")
 """Kinds of policies whose training ends with a budget."""
-POWER = 0.8
 
 
 class EqualTokens(Params):
@@ -67,14 +66,10 @@ def main() -> None:
             paths = [study.rows / f"{seed}/{name}.jsonl" for seed in config.seeds]
             found = [row for path in paths for row in lines.read(path, SeedResult)]
             tables[name] = token_verdict.table(found)
-        verdict = token_verdict.compare(
-            tables, config.baseline, confidence=settings.confidence, power=POWER
-        )
+        verdict = token_verdict.compare(tables, config.baseline, confidence=settings.confidence)
         verdict |= {"tokens": settings.tokens, "budgets": settings.policies}
-        verdict["spent"] = [
-            row for name in settings.policies for of_seed in spent.values() for row in of_seed
-            if row["policy"] == name
-        ]  # fmt: skip
+        of_policies = zip(*spent.values(), strict=True)
+        verdict["spent"] = [row for of_seeds in of_policies for row in of_seeds]
         study.write(verdict, token_report.render(verdict))
 
 
@@ -100,8 +95,7 @@ def train(config: Config, plan: Plan, run: SeedRun, folder: Path) -> list[dict[s
     for name in run.track(settings.policies, label="policy"):
         row = plan["policies"][name]
         made_from = copies.needed(plan, "policies", name)[:-1]
-        paid = [cost(DATA, *one, seed) for one in made_from if one not in free]
-        before = sum(map(sum, paid))
+        before = sum(sum(cost(DATA, *one, seed)) for one in made_from if one not in free)
         if before >= settings.tokens:
             raise ValueError(
                 f"'{name}', seed {seed}, costs {before:,} tokens before its own training and the "
@@ -118,10 +112,10 @@ def train(config: Config, plan: Plan, run: SeedRun, folder: Path) -> list[dict[s
         copy.run(copies.sample(name))
         write(folder / f"{name}.jsonl", copy.data, name, seed)
         generated, trained = cost(copy.data, "policies", name, seed)
-        total = before + generated + trained
-        paid_for = {"before": before, "generated": generated, "trained": trained, "total": total}
+        paid = {"before": before, "generated": generated, "trained": trained}
+        total = sum(paid.values())
         overshoot = round(total / settings.tokens - 1.0, 6)
-        spent.append({"policy": name, "seed": seed, **paid_for, "overshoot": overshoot})
+        spent.append({"policy": name, "seed": seed, **paid, "total": total, "overshoot": overshoot})
     return spent
 
 

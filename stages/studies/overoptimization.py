@@ -9,6 +9,7 @@ Curves and forms: Gao et al. 2023, https://arxiv.org/abs/2210.10760.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,28 +19,22 @@ from jaxtyping import Float
 
 from stages.engines import loading
 from stages.engines.loading import EngineName
+from stages.loops import candidates
+from stages.models import policy
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig, setup
 from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import lines
-from stages.records.problems import Prompt
-from stages.rows import PROMPTS
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
-from stages.studies import (
-    checkpoint_measures,
-    overoptimization_report,
-    proxy_curves,
-    scored_pools,
-)
+from stages.studies import checkpoint_measures, overoptimization_report, proxy_curves, scored_pools
 from stages.studies import study as studies
 from stages.studies.checkpoint_measures import CheckpointResult
 from stages.studies.proxy_curves import RUN, Curve, OveroptimizationConfig
 from stages.studies.scored_pools import BestOfNConfig, ScoredPool
 
-DEV = PROMPTS / "dev.jsonl"
 CHECKPOINTS = studies.STUDIES / "checkpoints"
 SCORERS = ("reward_model", "ensemble")
 TOLD = ("best_place", "overoptimised", "accuracy_change", "accuracy_after_best", "proxy_change")
@@ -75,7 +70,8 @@ def main() -> None:
         for seed in config.seeds:
             one = studies.read_json(study.rows / str(seed) / "measured.json")
             overoptimization_report.draw(study.plots / f"seed-{seed}.png", one["curves"])
-            one["curves"] = [proxy_curves.without_bands(curve) for curve in one["curves"]]
+            for fit in [fit for curve in one["curves"] for fit in curve["fits"].values() if fit]:
+                del fit["band"]
             found[str(seed)] = one
         metrics = {
             "confidence": config.overoptimization.fits.confidence,
@@ -143,21 +139,19 @@ def of_run(
 def draw(config: Config, run: SeedRun, seed: int) -> Iterator[ScoredPool]:
     """The pools of one seed."""
     settings, compute, device = config.overoptimization, config.compute, setup(config.compute)
-    prompts = list(lines.read(DEV, Prompt))
-    longest = max(len(prompt.prompt_ids) for prompt in prompts) + settings.best_of_n.max_new_tokens
+    pool = candidates.read("dev", settings.best_of_n, "best_of_n")
     sampler = loading.sampler(
         config.engine,
         settings.policy,
         run.seed,
         model=config.model,
         compute=compute,
-        max_length=longest,
+        max_length=candidates.longest([pool]),
     )
+    pool = replace(pool, prompts=pool.prompts[: settings.best_of_n.num_problems])
     scorers = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
-    tokenizer, best_of_n = models_start.tokenizer(settings.policy, run.seed), settings.best_of_n
-    steps = scored_pools.measure(
-        sampler, tokenizer, scorers, prompts, best_of_n, compute.row_tokens, seed
-    )
+    decode = policy.decoder(models_start.tokenizer(settings.policy, run.seed))
+    steps = scored_pools.measure(sampler, decode, scorers, pool, compute.row_tokens, seed)
     for step in run.track(steps, label="best-of-n"):
         yield from step.rows
 

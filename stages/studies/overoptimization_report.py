@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from stages.algorithms.selection import best_of_n
@@ -200,26 +201,25 @@ def _reward(axes: Axes, curve: Measured, reward: str) -> None:
     """Points with intervals; the fit, its band, and its peak where that lies among the points."""
     found, colour, fit = told(curve), COLOURS[reward], curve["fits"][reward]
     shown = [point[reward] for point in found]
-    values, low, high = ([one[key] for one in shown] for key in ("value", "low", "high"))
+    values, low, high = (np.array([one[key] for one in shown]) for key in ("value", "low", "high"))
     axes.errorbar(
         [point["distance"] for point in found],
         values,
-        yerr=[[max(0.0, v - one) for v, one in zip(values, low, strict=True)],
-              [max(0.0, one - v) for v, one in zip(values, high, strict=True)]],
+        yerr=np.maximum([values - low, high - values], 0.0),
         fmt="o" if reward == GOLD else "s",
         markerfacecolor=colour if reward == GOLD else "white",
         markersize=4,
         color=colour,
         capsize=2,
         linewidth=1,
-    )  # fmt: skip
+    )
     if fit is not None:
-        band, label = fit["band"], f"{REWARDS[reward]}, fit"
-        line = LINES[reward]
-        axes.plot(band["distance"], band["value"], color=colour, linestyle=line, label=label)
-        axes.fill_between(
-            band["distance"], band["low"], band["high"], color=colour, alpha=0.15, lw=0
+        distance, value, low, high = (
+            fit["band"][key] for key in ("distance", "value", "low", "high")
         )
+        label = f"{REWARDS[reward]}, fit"
+        axes.plot(distance, value, color=colour, linestyle=LINES[reward], label=label)
+        axes.fill_between(distance, low, high, color=colour, alpha=0.15, lw=0)
         if fit["peak_is_measured"]:
             peak = fit["peak_distance"], fit["peak_reward"]
             axes.plot(*peak, marker="*", markersize=12, color=colour)

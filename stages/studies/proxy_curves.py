@@ -16,7 +16,7 @@ from jaxtyping import Float
 from pydantic import Field
 
 from stages.algorithms.statistics import reward_over_distance
-from stages.algorithms.statistics.intervals import bootstrap_means
+from stages.algorithms.statistics.intervals import bootstrap_means, percentiles, resamples
 from stages.algorithms.statistics.reward_over_distance import Form, change_after_best
 from stages.params import Params
 from stages.studies.markdown import named, rounded
@@ -46,10 +46,9 @@ class OveroptimizationConfig(Params):
         found = bootstrap_means(values, **options, seed=seed)
         return [named(*bounds) for bounds in zip(*found, strict=True)]
 
-    def tails(self) -> list[float]:
-        """The quantiles between which an interval lies."""
-        tail = (1.0 - self.confidence) / 2.0
-        return [tail, 1.0 - tail]
+    def draws(self, num_problems: int, seed: int) -> Draws:
+        """The bootstrap resamples that `intervals` are of."""
+        return np.array([*resamples(num_problems, self.num_bootstrap, seed)]) / num_problems
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,23 +98,13 @@ def spread(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
     return float(np.mean([one.var() for one in values])) ** 0.5
 
 
-def resamples(num_problems: int, num_draws: int, seed: int) -> Draws:
-    """Bootstrap resamples of the problems."""
-    stream = np.random.default_rng(seed)
-    counts = [
-        np.bincount(stream.integers(0, num_problems, num_problems), minlength=num_problems)
-        for _ in range(num_draws)
-    ]
-    return np.array(counts) / num_problems
-
-
 def measure(curve: Curve, config: OveroptimizationConfig, seed: int) -> dict[str, Any]:
     """The points with intervals, both fits with their peaks, and what happens after the best.
 
-    The `band` of each fit is for a plot: `without_bands` leaves them out.
+    The `band` of each fit is for a plot.
     """
-    rewards, distances = curve.rewards(), rounded(curve.distance().tolist())
-    draws = resamples(len(curve.kl), config.num_bootstrap, seed)
+    rewards, distances = curve.rewards(), rounded(curve.distance())
+    draws = config.draws(len(curve.kl), seed)
     columns = {"kl": curve.kl, **rewards, "accuracy": curve.gold}
     found = {name: config.intervals(values, seed) for name, values in columns.items()}
     return {
@@ -132,15 +121,6 @@ def measure(curve: Curve, config: OveroptimizationConfig, seed: int) -> dict[str
         "farthest": max(distances),
         **_verdict(curve, config, seed),
     }
-
-
-def without_bands(measured: dict[str, Any]) -> dict[str, Any]:
-    """What `measure` found, as metrics."""
-    fits = {
-        name: fit and {key: value for key, value in fit.items() if key != "band"}
-        for name, fit in measured["fits"].items()
-    }
-    return measured | {"fits": fits}
 
 
 def _fit(
@@ -163,10 +143,11 @@ def _fit(
     farthest = float(distance.max())
     grid = np.linspace(0.0, farthest, GRID)
     lines = reward_over_distance.curve(drawn, np.broadcast_to(grid, (len(drawn), GRID)), form)
-    low, high = np.quantile(lines, config.tails(), axis=0)
+    low, high = percentiles(lines, config.confidence)
     peaks = reward_over_distance.peak_distance(drawn, form)
+    tail = (1.0 - config.confidence) / 2.0
     # The next number that was drawn, not one between two: between a number and none there is none.
-    bounds = np.quantile(peaks, config.tails(), method="inverted_cdf")
+    bounds = np.quantile(peaks, [tail, 1.0 - tail], method="inverted_cdf")
     peak = reward_over_distance.peak_distance(found, form)
     missed = (mean - reward_over_distance.curve(found, distance, form))[distance > near]
     band = {"distance": grid, "value": reward_over_distance.curve(found, grid, form)}
@@ -221,14 +202,14 @@ def effect(
     """
     (end,) = config.intervals(several.gold[:, -1:] - single.gold[:, -1:], seed)
     number = len(single.kl)
-    draws = np.full((1, number), 1.0 / number), resamples(number, config.num_bootstrap, seed)
+    draws = np.full((1, number), 1.0 / number), config.draws(number, seed)
     first, second = (
         np.concatenate([_peaks(curve, weights) for weights in draws]) for curve in (single, several)
     )
     shift = None
     if np.isfinite([first, second]).all():
         value, *drawn = (second - first).tolist()
-        shift = named(value, *np.quantile(drawn, config.tails()))
+        shift = named(value, *percentiles(np.array(drawn), config.confidence))
     n = single.places[-1]
     return {"name": single.name, "n": n, "accuracy_at_end": end, "peak_shift": shift}
 

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from pydantic import Field
-from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.algorithms.selection.best_of_n import LEAST_POOL, best_of_n, kl_plug_in
 from stages.loops import candidates
-from stages.loops.candidates import CandidatesConfig, Pool
+from stages.loops.candidates import CandidatesConfig, Decode, Pool
 from stages.loops.work import Step
-from stages.models import policy
 from stages.models.batch import Group, split_group
 from stages.records import pools
 from stages.records.pools import Completion
@@ -54,23 +52,14 @@ class BestOfNConfig(CandidatesConfig):
 
 
 def measure(
-    sampler: Sampler,
-    tokenizer: PreTrainedTokenizerBase,
-    scorers: Scorers,
-    prompts: Sequence[Prompt],
-    config: BestOfNConfig,
-    row_tokens: int,
-    seed: int,
+    sampler: Sampler, decode: Decode, scorers: Scorers, pool: Pool, row_tokens: int, seed: int
 ) -> Iterator[Step]:
     """For each part of the problems, their `ScoredPool`s.
 
-    A problem's stream depends on `seed` and its id alone, and is not that of any other pool. The
-    policy's tokenizer is the scorers' too.
+    A problem's stream depends on `seed` and its id alone. The policy's tokens are the scorers' too.
     """
-    used, decode = prompts[: config.num_problems], policy.decoder(tokenizer)
-    for index, start in enumerate(range(0, len(used), CHUNK)):
-        part = used[start : start + CHUNK]
-        pool = Pool(prompts=part, config=config, stream="best_of_n")
+    for index, start in enumerate(range(0, len(pool.prompts), CHUNK)):
+        part = pool.prompts[start : start + CHUNK]
         drawn = candidates.draw(sampler, decode, part, pool, seed)
         problems = pools.by_problem(part, drawn)
         rows = [score(prompt, own, scorers, row_tokens) for prompt, own in problems]
@@ -82,56 +71,38 @@ def score(
     prompt: Prompt, pool: Sequence[Completion], scorers: Scorers, row_tokens: int
 ) -> ScoredPool:
     """One problem's completions, judged and scored."""
-    ids = [tuple(row.completion_ids) for row in pool]
-    numbers = {one: number for number, one in enumerate(dict.fromkeys(ids))}
+    distinct, numbers = pools.distinct(pool)
     group = Group(
-        prompt_ids=prompt.prompt_ids, completions=list(numbers), indices=range(len(numbers))
+        prompt_ids=prompt.prompt_ids,
+        completions=[row.completion_ids for row in distinct],
+        indices=range(len(distinct)),
     )
     found: list[list[float] | None] = []
     for scorer in scorers:
         values = scorer(split_group(group, row_tokens)).values.tolist() if scorer else []
-        found.append([round(values[numbers[one]], DIGITS) for one in ids] if scorer else None)
-    texts = [row.completion for row in pool]
-    verdicts = {one: answer_checker.is_correct(one, prompt.answer) for one in dict.fromkeys(texts)}
+        found.append([round(values[one], DIGITS) for one in numbers] if scorer else None)
+    verdicts = [answer_checker.is_correct(row.completion, prompt.answer) for row in distinct]
     return ScoredPool(
         id=prompt.id,
-        correct=[verdicts[one] for one in texts],
+        correct=[verdicts[one] for one in numbers],
         reward_model=found[0],
         ensemble=found[1],
-        num_distinct=len(numbers),
+        num_distinct=len(distinct),
         generated_tokens=candidates.num_tokens(pool),
     )
 
 
 def of_pools(name: str, scorer: str, rows: Sequence[ScoredPool]) -> Curve | str | None:
     """The curve of best-of-n by one scorer, why there is none, or None where it scored nothing."""
-    scores = [getattr(row, scorer) for row in rows]
-    if None in scores:
+    found = [getattr(row, scorer) for row in rows]
+    if None in found:
         return None
+    scores = [np.array(one, dtype=np.float64) for one in found]
     verdicts = [np.array(row.correct, dtype=np.float64) for row in rows]
-    arrays = [np.array(one, dtype=np.float64) for one in scores]
-    return trouble(arrays, verdicts) or of_best_of_n(name, scorer, arrays, verdicts)
-
-
-def trouble(scores: Problems, verdicts: Problems) -> str | None:
-    """Why a pool shows nothing of best-of-n, in words; None where it does."""
-    smallest = min(len(one) for one in scores)
-    if smallest < 2 * LEAST_POOL:
-        return (
-            f"the pool has {smallest} completions of a problem, and best-of-n needs "
-            f"{LEAST_POOL} n: raise best_of_n.num_samples of the study to at least "
-            f"{2 * LEAST_POOL}"
-        )
-    if spread(verdicts) == 0.0:
-        return "no problem of the pool has both right and wrong completions"
-    if spread(scores) == 0.0:
-        return "all completions of a problem have one score"
-    return None
-
-
-def of_best_of_n(name: str, scorer: str, scores: Problems, verdicts: Problems) -> Curve:
-    """Every n from 1 to a quarter of the pool, each from the whole pool, without bias."""
-    sizes = range(1, min(len(one) for one in scores) // LEAST_POOL + 1)
+    if why := trouble(scores, verdicts):
+        return why
+    # Every n from 1 to a quarter of the pool, each from the whole pool, without bias.
+    sizes = range(1, min(map(len, scores)) // LEAST_POOL + 1)
     pairs = list(zip(scores, verdicts, strict=True))
     return Curve(
         method=BEST_OF_N,
@@ -144,3 +115,19 @@ def of_best_of_n(name: str, scorer: str, scores: Problems, verdicts: Problems) -
         gold=np.array([[best_of_n(one, right, n=n) for n in sizes] for one, right in pairs]),
         units={PROXY: spread(scores), GOLD: spread(verdicts)},
     )
+
+
+def trouble(scores: Problems, verdicts: Problems) -> str | None:
+    """Why a pool shows nothing of best-of-n, in words; None where it does."""
+    smallest = min(map(len, scores))
+    if smallest < 2 * LEAST_POOL:
+        return (
+            f"the pool has {smallest} completions of a problem, and best-of-n needs "
+            f"{LEAST_POOL} n: raise best_of_n.num_samples of the study to at least "
+            f"{2 * LEAST_POOL}"
+        )
+    if spread(verdicts) == 0.0:
+        return "no problem of the pool has both right and wrong completions"
+    if spread(scores) == 0.0:
+        return "all completions of a problem have one score"
+    return None

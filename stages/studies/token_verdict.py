@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import CrossedMeans, Wanted, holm_adjusted
-from stages.report.estimates import rounded
+from stages.report.comparison import POWER
+from stages.report.estimates import Table, rounded
 from stages.studies.markdown import named
 
 
@@ -29,8 +29,8 @@ class SeedResult:
 
 
 MEASURES = {"mean": "mean accuracy of the samples", "greedy": "greedy accuracy"}
-Tables = dict[str, Float[np.ndarray, "seed problem"]]
-"""Measure -> a policy's value of each seed and problem."""
+Tables = dict[str, Table]
+"""Of each of `MEASURES` a policy's table."""
 
 
 def table(results: Sequence[SeedResult]) -> Tables:
@@ -48,22 +48,21 @@ def table(results: Sequence[SeedResult]) -> Tables:
     }
 
 
-def compare(
-    tables: Mapping[str, Tables], baseline: str, *, confidence: float, power: float
-) -> dict[str, Any]:
+def compare(tables: Mapping[str, Tables], baseline: str, *, confidence: float) -> dict[str, Any]:
     """The numbers of `data/studies/equal_tokens/metrics.json`.
 
     Two families of comparisons for each measure, and Holm's adjustment within each: all pairs of
-    policies, and each policy with the baseline.
-    What Holm's adjustment leaves at most 1 - `confidence` counts as resolved; `power` is that with
-    which a difference is to be seen, for what it takes to resolve it.
+    policies, and each policy with the baseline. What it leaves at most 1 - `confidence` counts as
+    resolved; what it takes to resolve a difference is for a probability of `POWER` to see it.
     """
     policies = [name for name in tables if name != baseline]
-    pairs = list(itertools.combinations(policies, 2))
-    families = {"pairs": pairs, "gains": [(policy, baseline) for policy in policies]}
+    families = {
+        "pairs": list(itertools.combinations(policies, 2)),
+        "gains": [(policy, baseline) for policy in policies],
+    }
     num_seeds, num_problems = tables[baseline]["mean"].shape
 
-    def level(values: Float[np.ndarray, "seed problem"]) -> dict[str, float]:
+    def level(values: Table) -> dict[str, float]:
         """An accuracy is never below 0 or above 1, nor are the bounds of its interval."""
         found = _interval(crossed_means.estimate(values[..., None], confidence=confidence))
         return {name: min(1.0, max(0.0, number)) for name, number in found.items()}
@@ -72,7 +71,7 @@ def compare(
         "num_seeds": num_seeds,
         "num_problems": num_problems,
         "confidence": confidence,
-        "power": power,
+        "power": POWER,
         "baseline": baseline,
         "policies": {
             name: {measure: level(values) for measure, values in own.items()}
@@ -80,7 +79,10 @@ def compare(
         },
         **{
             family: {
-                measure: differences(tables, members, measure, confidence=confidence, power=power)
+                measure: differences(
+                    {(a, b): tables[a][measure] - tables[b][measure] for a, b in members},
+                    confidence=confidence,
+                )
                 for measure in MEASURES
             }
             for family, members in families.items()
@@ -89,24 +91,28 @@ def compare(
 
 
 def differences(
-    tables: Mapping[str, Tables],
-    members: Sequence[tuple[str, str]],
-    measure: str,
-    *,
-    confidence: float,
-    power: float,
+    family: Mapping[tuple[str, str], Table], *, confidence: float
 ) -> list[dict[str, Any]]:
-    """Each pair's difference, the larger mean first, and whether the family's table resolves it."""
+    """Each pair's difference, the larger mean first, and whether the family's table resolves it.
+
+    `detectable` is what this experiment could have seen. `more_problems` and `more_seeds` are what
+    it takes to see what it has found, with as many seeds, or problems, as there are: None where no
+    number does; absent where the difference is resolved, or exactly 0.
+    """
     found: dict[tuple[str, str], CrossedMeans] = {}
-    for one, other in members:
-        values = tables[one][measure] - tables[other][measure]
+    for (one, other), values in family.items():
         sign, names = (1.0, (one, other)) if values.mean() >= 0.0 else (-1.0, (other, one))
         found[names] = crossed_means.estimate(sign * values[..., None], confidence=confidence)
     adjusted = holm_adjusted([float(mean.p_value[0]) for mean in found.values()])
-    wanted = Wanted(significance=(1.0 - confidence) / len(members), power=power)
-    shape = tables[members[0][0]][measure].shape
-    return [
-        {
+    wanted = Wanted(significance=(1.0 - confidence) / len(family), power=POWER)
+    num_seeds, num_problems = next(iter(family.values())).shape
+    rows: list[dict[str, Any]] = []
+    for ((first, second), mean), p_holm in zip(found.items(), adjusted, strict=True):
+        known, effect = mean.spread, float(mean.value[0])
+        least = crossed_means.detectable(
+            known, wanted, num_seeds=num_seeds, num_problems=num_problems
+        )
+        row = {
             "first": first,
             "second": second,
             **_interval(mean),
@@ -114,35 +120,16 @@ def differences(
             "p_holm": rounded(p_holm),
             "resolved": p_holm <= 1.0 - confidence,
             "degrees": round(float(mean.degrees[0]), 1),
-            **_design(mean, shape, wanted, resolved=p_holm <= 1.0 - confidence),
+            "seed_deviation": None if num_seeds == 1 else rounded(known.seed[0] ** 0.5),
+            "detectable": rounded(least[0]),
         }
-        for ((first, second), mean), p_holm in zip(found.items(), adjusted, strict=True)
-    ]
-
-
-def _design(
-    mean: CrossedMeans, shape: tuple[int, ...], wanted: Wanted, *, resolved: bool
-) -> dict[str, Any]:
-    """What this experiment could have seen, and what it takes to see what it has found.
-
-    `more_problems`, `more_seeds`: with as many seeds, or problems, as there are. None where no
-    number does; absent where the difference is resolved, or exactly 0.
-    """
-    num_seeds, num_problems = shape
-    known, effect = mean.spread, float(mean.value[0])
-    least = crossed_means.detectable(known, wanted, num_seeds=num_seeds, num_problems=num_problems)
-    found: dict[str, Any] = {
-        "seed_deviation": None if num_seeds == 1 else rounded(known.seed[0] ** 0.5),
-        "detectable": rounded(least[0]),
-    }
-    if resolved or effect == 0.0:
-        return found
-    problems = crossed_means.problems_needed(known, effect, wanted, num_seeds=num_seeds)
-    seeds = crossed_means.seeds_needed(known, effect, wanted, num_problems=num_problems)
-    return found | {
-        "more_problems": None if problems is None else max(0, problems - num_problems),
-        "more_seeds": None if seeds is None else max(0, seeds - num_seeds),
-    }
+        if not row["resolved"] and effect != 0.0:
+            problems = crossed_means.problems_needed(known, effect, wanted, num_seeds=num_seeds)
+            seeds = crossed_means.seeds_needed(known, effect, wanted, num_problems=num_problems)
+            row["more_problems"] = None if problems is None else max(0, problems - num_problems)
+            row["more_seeds"] = None if seeds is None else max(0, seeds - num_seeds)
+        rows.append(row)
+    return rows
 
 
 def _interval(mean: CrossedMeans) -> dict[str, float]:

@@ -48,10 +48,18 @@ def test_by_hand():
         assert found.num_distinct == scorer.read == 3
 
 
+def scored(name, right, scores):
+    return ScoredPool(
+        id=name, correct=[bool(one) for one in right], reward_model=scores, ensemble=None,
+        generated_tokens=8, num_distinct=8,
+    )  # fmt: skip
+
+
 def test_best_of_n_goes_to_a_quarter_of_the_pool():
     scores = [np.arange(12.0), np.zeros(12)]
     right = [np.array([0.0] * 11 + [1.0]), np.array([1.0, 0.0] * 6)]
-    curve = scored_pools.of_best_of_n("sft", "ensemble", scores, right)
+    pools = [scored("a", right[0], scores[0].tolist()), scored("b", right[1], scores[1].tolist())]
+    curve = scored_pools.of_pools("sft", "reward_model", pools)
     assert (curve.method, list(curve.places), curve.form) == ("best_of_n", [1, 2, 3], "quadratic")
     assert curve.units == {
         "proxy": proxy_curves.spread(scores),
@@ -76,16 +84,6 @@ def test_what_can_show_nothing_is_told():
 
 
 def test_a_scorer_that_scored_nothing_has_no_curve():
-    rows = [
-        ScoredPool(
-            id=name,
-            correct=[True, False] * 4,
-            reward_model=[0.0] * 8,
-            ensemble=None,
-            generated_tokens=8,
-            num_distinct=8,
-        )
-        for name in "ab"
-    ]
+    rows = [scored(name, [True, False] * 4, [0.0] * 8) for name in "ab"]
     assert scored_pools.of_pools("sft", "ensemble", rows) is None
     assert "one score" in scored_pools.of_pools("sft", "reward_model", rows)

@@ -22,7 +22,7 @@ def tables(**policies):
 
 
 def compare(**policies):
-    return token_verdict.compare(tables(**policies), "sft", confidence=0.95, power=0.8)
+    return token_verdict.compare(tables(**policies), "sft", confidence=0.95)
 
 
 def test_a_table_is_of_seeds_and_problems():
