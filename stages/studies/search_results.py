@@ -12,7 +12,7 @@ from stages.algorithms.statistics import crossed_means, intervals
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rewards.problem_evaluation import answer_of, majority, numbered
-from stages.studies.equal_compute import Searched, Values
+from stages.studies.equal_compute import BUDGETS, Searched, Values
 from stages.studies.markdown import named, rounded
 
 WAYS = ("best", "weighted", "majority")
@@ -133,10 +133,10 @@ def column(seeds: Sequence[Sequence[ProblemSearch]], name: str) -> Values:
 
 def searched(seeds: Sequence[Sequence[ProblemSearch]]) -> Searched:
     """One search: of each seed its problems."""
-    costs = {"flops": "flops", "flops_once": "flops_once", "tokens": "generated_tokens"}
+    names = {"tokens": "generated_tokens"}
     return Searched(
         accuracy={way: column(seeds, way) for way in WAYS},
-        costs={budget: float(column(seeds, name).mean()) for budget, name in costs.items()},
+        costs={one: float(column(seeds, names.get(one, one)).mean()) for one in BUDGETS},
     )
 
 
