@@ -4,36 +4,58 @@ Of every component: its value for each completion -> cap -> normalise -> times i
 they are added. Whatever is wrong with a component stops the run: no reward is 0 for lack of one.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Float
 from pydantic import Field, StringConstraints, model_validator
 from torch import Tensor
 
-from stages.algorithms.group_advantages import group_zscore, normalised_sum, weighted_sum
+from stages.algorithms.group_advantages import (
+    Counted,
+    Groups,
+    Rewards,
+    group_zscore,
+    normalised_sum,
+    weighted_sum,
+)
+from stages.choice import Choice, OneOf
 from stages.params import Params
+from stages.rewards import model_components, text_components
 from stages.rewards.judged import Answered, Available, Judged, shown
-from stages.rewards.model_components import ModelComponent
-from stages.rewards.text_components import TextComponent
 
 
-class Plain(Params):
-    """As they are."""
+def as_found(rewards: Rewards) -> Rewards:
+    """The values as they are."""
+    return rewards
 
-    kind: Literal["none"]
+
+def batch_zscore(
+    rewards: Rewards, groups: Groups, *, counted: Counted, ddof: int, eps: float
+) -> Rewards:
+    """(value - mean) / (std + eps) over all completions that are judged together."""
+    whole = torch.zeros_like(groups)
+    return group_zscore(rewards, whole, counted=counted, ddof=ddof, eps=eps)
 
 
-class Standardised(Params):
-    """(value - mean) / (std + eps); exactly 0 where all of them are equal."""
-
-    kind: Literal["batch", "group"]
-    """Over all completions that are judged together, or over those of a prompt."""
-    ddof: int = Field(ge=0, le=1)
-    """n - ddof divides the variance."""
-    eps: float = Field(gt=0)
-    """Added to the standard deviation."""
+GIVEN = ("groups", "counted")
+BOUNDS = {"ddof": Field(ge=0, le=1), "eps": Field(gt=0)}
+Value = OneOf(
+    text_components.COMPONENTS | model_components.COMPONENTS,
+    given=("answered", "scorer", "judge", "own", "max_new_tokens"),
+)
+Normalise = OneOf(
+    {"none": as_found, "batch": batch_zscore, "group": group_zscore},
+    given=("rewards", *GIVEN),
+    bounds=BOUNDS,
+)
+Combine = OneOf(
+    {"sum": weighted_sum, "normalise": normalised_sum},
+    given=("parts", "weights", *GIVEN),
+    bounds=BOUNDS,
+)
+"""`normalise` is GDPO: each within its group, and the sum whitened over the batch."""
 
 
 class Cap(Params):
@@ -56,19 +78,19 @@ class Cap(Params):
 class Component(Params):
     """What is measured, and how much of it is paid."""
 
-    value: Annotated[TextComponent | ModelComponent, Field(discriminator="kind")]
+    value: Annotated[Choice, Value]
     weight: float
     """What 1 of it is worth; below 0 it is punished."""
     cap: Cap | None
     """Of its values as they are found; null: none."""
-    normalise: Annotated[Plain | Standardised, Field(discriminator="kind")]
-    """Of its values as they are capped."""
+    normalise: Annotated[Choice, Normalise]
+    """Of its values as they are capped: among all completions judged together, or a prompt's."""
 
     def capped(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """The values, or step rewards, within the cap."""
         return values if self.cap is None else values.clamp(min=self.cap.low, max=self.cap.high)
 
-    def paid_at_end(self, judged: Judged, groups: Sequence[int]) -> Float[Tensor, " batch"]:
+    def paid_at_end(self, judged: Judged, groups: Groups) -> Rewards:
         """What each completion is paid at its end: capped, then in units of its spread.
 
         Where steps are paid the cap is theirs (`step_grids`): a cap above 0 would pay each
@@ -76,11 +98,7 @@ class Component(Params):
         """
         totals = torch.tensor(judged.totals, dtype=torch.float32)
         values = self.capped(totals) if judged.step_rewards is None else totals
-        if self.normalise.kind == "none":
-            return values
-        ids = torch.tensor(groups if self.normalise.kind == "group" else [0] * len(groups))
-        ddof, eps = self.normalise.ddof, self.normalise.eps
-        return group_zscore(values, ids, counted=torch.ones_like(ids) > 0, ddof=ddof, eps=eps)
+        return self.normalise(rewards=values, groups=groups, counted=torch.ones_like(groups) > 0)
 
 
 TAKEN = frozenset(("mean", "std", "accuracy"))
@@ -92,27 +110,11 @@ STEPS_AS_THEY_ARE = (
 )
 
 
-class SumParts(Params):
-    """The components times their weights, added."""
-
-    kind: Literal["sum"]
-
-
-class NormaliseParts(Params):
-    """GDPO: each normalised within its group first; the sum is whitened over the batch."""
-
-    kind: Literal["normalise"]
-    ddof: int = Field(ge=0, le=1)
-    """n - ddof divides a component's variance."""
-    eps: float = Field(gt=0)
-    """Added to its standard deviation."""
-
-
 class Composition(Params):
     """What a completion is worth: components by name, and how they are combined."""
 
     components: dict[Name, Component] = Field(min_length=1)
-    combine: Annotated[SumParts | NormaliseParts, Field(discriminator="kind")]
+    combine: Annotated[Choice, Combine]
 
     @model_validator(mode="after")
     def _parts_go_together(self) -> "Composition":
@@ -146,9 +148,9 @@ class Composition(Params):
     def check_lengths(self, max_new_tokens: int) -> None:
         """Raise a ValueError if a stretch before the length limit is longer than a completion."""
         for name, part in self.components.items():
-            if part.value.kind == "overlong" and part.value.buffer > max_new_tokens:
+            if part.value.kind == "overlong" and part.value.own["buffer"] > max_new_tokens:
                 raise ValueError(
-                    f"{name}.value.buffer {part.value.buffer} is more than max_new_tokens "
+                    f"{name}.value.buffer {part.value.own['buffer']} is more than max_new_tokens "
                     f"{max_new_tokens}: it is the last stretch before that limit"
                 )
 
@@ -187,16 +189,13 @@ def compose(composition: Composition, answered: Answered, available: Available) 
     # By name: the order of keys in params.yaml is in no hash, so it may change no sum.
     parts = dict(sorted(composition.components.items()))
     found = {name: value(name, part, answered, available) for name, part in parts.items()}
-    groups = answered.groups
-    weights = torch.tensor([part.weight for part in parts.values()])
-    paid = torch.stack([part.paid_at_end(found[name], groups) for name, part in parts.items()])
-    match composition.combine:
-        case SumParts():
-            rewards = weighted_sum(paid, weights)
-        case NormaliseParts(ddof=ddof, eps=eps):
-            ids = torch.tensor(groups)
-            every = torch.ones_like(ids) > 0
-            rewards = normalised_sum(paid, weights, ids, counted=every, ddof=ddof, eps=eps)
+    groups = torch.tensor(answered.groups)
+    rewards = composition.combine(
+        parts=torch.stack([part.paid_at_end(found[name], groups) for name, part in parts.items()]),
+        weights=torch.tensor([part.weight for part in parts.values()]),
+        groups=groups,
+        counted=torch.ones_like(groups) > 0,
+    )
     for name, judged in found.items():
         if judged.step_rewards is not None and composition.rescales(name):
             raise ValueError(f"component '{name}' of the reward {STEPS_AS_THEY_ARE}")
@@ -214,7 +213,7 @@ def value(name: str, component: Component, answered: Answered, available: Availa
     """What one component says of each completion; see `compose` for what it raises."""
     what = f"component '{name}' of the reward (kind {component.value.kind})"
     try:
-        judged = component.value(answered, available)
+        judged = component.value(answered=answered, **vars(available))
     except Exception as error:
         raise ValueError(f"{what} stopped: {error}") from error
     if len(judged.totals) != len(answered.texts):

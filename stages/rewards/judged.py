@@ -94,9 +94,9 @@ class Answered(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Available:
-    """Models and functions that components of a reward ask; None: there is none."""
+    """What components of a reward may ask, by the names of their parameters; None: not there."""
 
     scorer: Callable[[], Judged] | None = None
     """The reward's model on these completions: a score for each, a reward a step, or both."""

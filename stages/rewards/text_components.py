@@ -1,32 +1,36 @@
-"""Components of a reward that look at a completion alone: its answer, form, length and script."""
+"""Components of a reward that look at a completion alone: its answer, form, length and script.
+
+Lengths are in tokens, the end-of-sequence token included.
+"""
 
 import re
 import unicodedata
 from collections.abc import Collection
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 
 from stages.algorithms.length_and_repetition import repeated_share, soft_overlong
-from stages.params import Params
 from stages.rewards.answer_checker import has_format, is_correct, states_one_answer
-from stages.rewards.judged import Answered, Available, Judged, each
+from stages.rewards.judged import Answered, Judged, each
+
+Number = Annotated[int, Field(gt=0)]
 
 
-class Stated(Params):
-    """1 where a completion states its final answer as it should, else 0."""
+def answer(answered: Answered) -> Judged:
+    """1 where the final answer is the gold one, by the answer checker, else 0."""
+    return each(answered, lambda prompt, text: is_correct(text, prompt.answer))
 
-    kind: Literal["answer", "final_line", "boxed"]
-    r"""`answer`: it is the gold one, by the answer checker; `final_line`: in the format that the
-    demonstrations teach; `boxed`: exactly one, readable, in `\boxed{}`."""
 
-    def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
-        """1 or 0 of each."""
-        if self.kind == "answer":
-            return each(answered, lambda prompt, text: is_correct(text, prompt.answer))
-        holds = has_format if self.kind == "final_line" else is_boxed
-        return each(answered, lambda _, text: holds(text))
+def final_line(answered: Answered) -> Judged:
+    """1 where a completion is in the format that the demonstrations teach, else 0."""
+    return each(answered, lambda _, text: has_format(text))
+
+
+def boxed(answered: Answered) -> Judged:
+    r"""1 where exactly one answer is stated, readable, in `\boxed{}`, else 0."""
+    return each(answered, lambda _, text: is_boxed(text))
 
 
 def is_boxed(text: str) -> bool:
@@ -38,22 +42,16 @@ TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 _WHOLE = re.compile(r"\s*<think>(.*)</think>\s*<answer>(.*)</answer>\s*", re.DOTALL)
 
 
-class Tags(Params):
+def tags(answered: Answered, credit: Literal["whole", "per_tag"]) -> Judged:
     """`<think> working </think> <answer> 7 </answer>`.
 
-    Guo et al., "DeepSeek-R1" (2025), section 2.2.2, https://arxiv.org/abs/2501.12948, does not
-    say how its format reward is computed. The two ways here are those of its reproductions.
+    `whole`: 1 for the whole format, else 0; `per_tag`: 1 for each of the four tags that occurs
+    exactly once, so the weight is what a tag is worth. Guo et al., "DeepSeek-R1" (2025), section
+    2.2.2, https://arxiv.org/abs/2501.12948, does not say how its format reward is computed. The two
+    ways here are those of its reproductions.
     """
-
-    kind: Literal["tags"]
-    credit: Literal["whole", "per_tag"]
-    """`whole`: 1 for the whole format, else 0; `per_tag`: 1 for each of the four tags that
-    occurs exactly once, so the weight is what a tag is worth."""
-
-    def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
-        """See `is_tagged` and `tags_once`."""
-        value = is_tagged if self.credit == "whole" else tags_once
-        return each(answered, lambda _, text: value(text))
+    value = is_tagged if credit == "whole" else tags_once
+    return each(answered, lambda _, text: value(text))
 
 
 def tags_once(text: str) -> int:
@@ -67,64 +65,36 @@ def is_tagged(text: str) -> bool:
     return blocks is not None and all(block.strip() for block in blocks.groups())
 
 
-class LengthPenalty(Params):
-    """value = - tokens / per, the end-of-sequence token included."""
-
-    kind: Literal["length_penalty"]
-    per: int = Field(gt=0)
-    """Tokens that cost 1 together."""
-
-    def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
-        """One value for each completion."""
-        return Judged(totals=[-len(sample.token_ids) / self.per for sample in answered.samples])
+def length_penalty(answered: Answered, per: Number) -> Judged:
+    """- tokens / per."""
+    return Judged(totals=[-len(sample.token_ids) / per for sample in answered.samples])
 
 
-class LengthTarget(Params):
-    """value = - |tokens - target| / target, the end-of-sequence token included.
+def length_target(answered: Answered, target: Number) -> Judged:
+    """- |tokens - target| / target.
 
     Aggarwal and Welleck, "L1" (2025), eq. 1, https://arxiv.org/abs/2503.04697, with
     alpha = weight / target. Departure: one target for all prompts, which does not stand in them.
     """
-
-    kind: Literal["length_target"]
-    target: int = Field(gt=0)
-    """Tokens."""
-
-    def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
-        """One value for each completion."""
-        lengths = [len(sample.token_ids) for sample in answered.samples]
-        return Judged(totals=[-abs(length - self.target) / self.target for length in lengths])
+    lengths = [len(sample.token_ids) for sample in answered.samples]
+    return Judged(totals=[-abs(length - target) / target for length in lengths])
 
 
-class NgramRepetition(Params):
-    """value = - (1 - different n-grams / n-grams), from -1 to 0.
+def ngram_repetition(answered: Answered, n: Number) -> Judged:
+    """- (1 - different n-grams / n-grams), from -1 to 0, over tokens.
 
     Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (2025), appendix,
     https://arxiv.org/abs/2502.03373, penalise each token of a repeated n-gram. Departure: one
     value for the completion, over tokens and not words, so that it works in every script.
     """
-
-    kind: Literal["ngram_repetition"]
-    n: int = Field(gt=0)
-    """Tokens in an n-gram."""
-
-    def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
-        """One value for each completion."""
-        return Judged(totals=[-repeated_share(one.token_ids, self.n) for one in answered.samples])
+    return Judged(totals=[-repeated_share(sample.token_ids, n) for sample in answered.samples])
 
 
-class Overlong(Params):
-    """DAPO's soft punishment, from 0 to -1: see `soft_overlong`."""
-
-    kind: Literal["overlong"]
-    buffer: int = Field(gt=0)
-    """Tokens before max_new_tokens over which the punishment grows."""
-
-    def __call__(self, answered: Answered, available: Available) -> Judged:
-        """One value for each completion."""
-        lengths = torch.tensor([len(sample.token_ids) for sample in answered.samples])
-        found = soft_overlong(lengths, max_length=available.max_new_tokens, buffer=self.buffer)
-        return Judged(totals=found.tolist())
+def overlong(answered: Answered, max_new_tokens: int, buffer: Number) -> Judged:
+    """DAPO's soft punishment, from 0 to -1 over the last `buffer` tokens before the limit."""
+    lengths = torch.tensor([len(sample.token_ids) for sample in answered.samples])
+    found = soft_overlong(lengths, max_length=max_new_tokens, buffer=buffer)
+    return Judged(totals=found.tolist())
 
 
 Script = Literal[
@@ -133,21 +103,15 @@ Script = Literal[
 ]  # fmt: skip
 
 
-class Language(Params):
-    """The share of a completion's letters that are of the expected scripts; 1 without letters.
+def language(answered: Answered, scripts: Annotated[list[Script], Field(min_length=1)]) -> Judged:
+    """The share of a completion's letters that are of `scripts`; 1 without letters.
 
-    Guo et al., "DeepSeek-R1" (2025), section 2.3.2, https://arxiv.org/abs/2501.12948, reward the
-    share of words in the target language. Departure: scripts, by the names that Unicode gives
-    letters, so no model guesses a language; languages that share a script are one.
+    [latin], or [cjk, hiragana, katakana]; with formulas, greek too. Guo et al., "DeepSeek-R1"
+    (2025), section 2.3.2, https://arxiv.org/abs/2501.12948, reward the share of words in the target
+    language. Departure: scripts, by the names that Unicode gives letters, so no model guesses a
+    language; languages that share a script are one.
     """
-
-    kind: Literal["language"]
-    scripts: list[Script] = Field(min_length=1)
-    """What letters may be: [latin], [cjk, hiragana, katakana]; with formulas, greek too."""
-
-    def __call__(self, answered: Answered, available: Available) -> Judged:  # noqa: ARG002
-        """See `share_in`."""
-        return each(answered, lambda _, text: share_in(text, self.scripts))
+    return each(answered, lambda _, text: share_in(text, scripts))
 
 
 def share_in(text: str, scripts: Collection[str]) -> float:
@@ -163,4 +127,11 @@ def share_in(text: str, scripts: Collection[str]) -> float:
     return hits / len(firsts) if firsts else 1.0
 
 
-TextComponent = Stated | Tags | LengthPenalty | LengthTarget | NgramRepetition | Overlong | Language
+COMPONENTS = {
+    one.__name__: one
+    for one in (
+        answer, final_line, boxed, tags, length_penalty, length_target, ngram_repetition, overlong,
+        language,
+    )
+}  # fmt: skip
+"""By kind."""

@@ -125,7 +125,7 @@ def test_a_score_too_few_is_told():
 
 
 VALUES = [1.0, 3.0, 5.0, 5.0]
-GROUPS = [0, 0, 1, 1]
+GROUPS = torch.tensor([0, 0, 1, 1])
 
 
 def of(**config):

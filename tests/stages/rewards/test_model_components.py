@@ -5,22 +5,20 @@ import torch
 from answers import NOTHING, Answers
 from judged_rows import RuleChooser
 
-from stages.rewards import composition
+from stages.rewards import composition, model_components
 from stages.rewards.composition import Cap, Component, Composition
 from stages.rewards.judged import Judged
-from stages.rewards.model_components import ENOUGH_ASKED, Judge, Own, Process, Scorer
-
-DRAWN = Answers(["a", "b"])
+from stages.rewards.model_components import ENOUGH_ASKED
 
 
 def test_it_is_what_the_rewards_model_says():
     said = Judged(totals=[0.5, -0.5], metrics={"ensemble/disagreement": 0.1})
-    assert Scorer(kind="scorer")(DRAWN, replace(NOTHING, scorer=lambda: said)) is said
+    assert model_components.said_by(lambda: said) is said
 
 
 def test_without_a_model_there_is_no_score():
     with pytest.raises(ValueError, match="name another reward"):
-        Scorer(kind="scorer")(DRAWN, NOTHING)
+        model_components.said_by(None)
 
 
 STEPS = torch.tensor([[0.9, 0.0, 0.2], [0.0, 0.6, 0.0]])
@@ -40,12 +38,12 @@ class Answered:
         raise NotImplementedError
 
 
-def process(credit, zero=0.0):
-    return Process(kind="process", credit=credit, zero=zero)
+def process(credit, zero=0.0, model=MODEL):
+    return model_components.process(lambda: model, credit, zero)
 
 
 def test_summed_credit_pays_every_step_what_it_is_above_zero():
-    found = process("sum", zero=0.5)(Answered(), AVAILABLE)
+    found = process("sum", zero=0.5)
     assert found.step_rewards is not None
     torch.testing.assert_close(
         found.step_rewards, torch.tensor([[0.4, 0.0, -0.3], [0.0, 0.1, 0.0]])
@@ -55,7 +53,7 @@ def test_summed_credit_pays_every_step_what_it_is_above_zero():
 
 
 def test_min_credit_pays_the_worst_step_alone():
-    found = process("min", zero=0.5)(Answered(), AVAILABLE)
+    found = process("min", zero=0.5)
     assert found.step_rewards is not None
     torch.testing.assert_close(
         found.step_rewards, torch.tensor([[0.0, 0.0, -0.3], [0.0, 0.1, 0.0]])
@@ -65,20 +63,20 @@ def test_min_credit_pays_the_worst_step_alone():
 
 
 def test_a_reward_of_zero_is_still_a_step():
-    found = process("sum", zero=0.6)(Answered(), AVAILABLE)
+    found = process("sum", zero=0.6)
     assert torch.equal(found.step_ends, ENDS)
 
 
 def test_a_reward_without_a_model_or_with_one_that_judges_no_steps_is_refused():
     with pytest.raises(ValueError, match="name another reward"):
-        process("sum")(Answered(), NOTHING)
-    whole = replace(NOTHING, scorer=lambda: Judged(totals=[1.0, 2.0]))
+        model_components.process(None, "sum", 0.0)
     with pytest.raises(ValueError, match="scores steps"):
-        process("sum")(Answered(), whole)
+        process("sum", model=Judged(totals=[1.0, 2.0]))
 
 
 def composed(credit, cap=None, weight=2.0):
-    component = Component(value=process(credit), weight=weight, cap=cap, normalise={"kind": "none"})
+    value = {"kind": "process", "credit": credit, "zero": 0.0}
+    component = Component(value=value, weight=weight, cap=cap, normalise={"kind": "none"})
     config = Composition(components={"steps": component}, combine={"kind": "sum"})
     return composition.compose(config, Answered(), AVAILABLE)
 
@@ -113,9 +111,9 @@ def table(first, second):
 
 def judged(texts, rule=table, mass=0.9, constitution="correct", **answers):
     chooser = RuleChooser(rule, mass)
-    component = Judge(kind="judge", style="short", constitution=constitution, min_option_mass=0.5)
     answers.setdefault("golds", ["7"] * 4)
-    return component(Answers(texts, **answers), replace(NOTHING, judge=chooser)), chooser
+    drawn = Answers(texts, **answers)
+    return model_components.judge(drawn, chooser, "short", constitution, 0.5), chooser
 
 
 def test_the_mean_of_two_comparisons_each_in_both_orders_by_hand():
@@ -205,22 +203,22 @@ def test_a_group_of_one_has_nothing_to_be_compared_with():
 
 
 def test_without_a_model_there_is_no_verdict():
-    component = Judge(kind="judge", style="short", constitution="none", min_option_mass=0.5)
     with pytest.raises(ValueError, match="name a policy as the row"):
-        component(Answers(["A", "B"]), NOTHING)
+        model_components.judge(Answers(["A", "B"]), None, "short", "none", 0.5)
 
 
 def test_the_function_is_given_prompt_and_text():
-    available = replace(NOTHING, own=lambda prompt, text: len(text) + float(prompt.answer))
-    assert Own(kind="own")(Answers(["a", "bc"]), available).totals == [8.0, 9.0]
+    found = model_components.own(
+        Answers(["a", "bc"]), lambda prompt, text: len(text) + float(prompt.answer)
+    )
+    assert found.totals == [8.0, 9.0]
 
 
 def test_an_error_in_it_shows_the_completion():
-    available = replace(NOTHING, own=lambda prompt, text: 1 / (len(text) - 2))
     with pytest.raises(ValueError, match=r"ZeroDivisionError: .*completion 1, .*'p0': 'bc'"):
-        Own(kind="own")(Answers(["a", "bc"]), available)
+        model_components.own(Answers(["a", "bc"]), lambda prompt, text: 1 / (len(text) - 2))
 
 
 def test_without_a_function_there_is_no_value():
     with pytest.raises(ValueError, match="name its file"):
-        Own(kind="own")(Answers(["a"]), NOTHING)
+        model_components.own(Answers(["a"]), None)

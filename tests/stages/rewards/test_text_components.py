@@ -1,29 +1,19 @@
-from dataclasses import replace
-
 import pytest
-from answers import NOTHING, Answers
+from answers import Answers
 
-from stages.rewards.text_components import (
-    LengthPenalty,
-    LengthTarget,
-    NgramRepetition,
-    Overlong,
-    Stated,
-    Tags,
-    is_boxed,
-    share_in,
-)
+from stages.rewards import text_components
+from stages.rewards.text_components import is_boxed, share_in
 
 
 def test_each_completion_is_checked_against_its_own_prompts_answer():
     texts = ["3 + 4 = 7\n#### 7", "#### 8", "#### 8", "no idea"]
     drawn = Answers(texts=texts, golds=["7", "8"], group_size=2)
-    assert Stated(kind="answer")(drawn, NOTHING).totals == [1.0, 0.0, 1.0, 0.0]
+    assert text_components.answer(drawn).totals == [1.0, 0.0, 1.0, 0.0]
 
 
 def test_working_and_then_one_line_whether_right_or_not():
     drawn = Answers(["3 + 4 = 8\n#### 8", "#### 7", "3 + 4 = 7\n#### 7\n", "7", ""])
-    assert Stated(kind="final_line")(drawn, NOTHING).totals == [1.0, 0.0, 1.0, 0.0, 0.0]
+    assert text_components.final_line(drawn).totals == [1.0, 0.0, 1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -68,17 +58,17 @@ WHOLE = "<think>3 + 4 = 7</think>\n<answer>7</answer>"
 )
 def test_the_whole_format_or_each_tag_once(text, whole, per_tag):
     for credit, expected in (("whole", whole), ("per_tag", per_tag)):
-        assert Tags(kind="tags", credit=credit)(Answers([text]), NOTHING).totals == [expected]
+        assert text_components.tags(Answers([text]), credit).totals == [expected]
 
 
 def test_every_token_costs_the_same():
-    found = LengthPenalty(kind="length_penalty", per=4)(Answers(["", "a", "abcdefgh"]), NOTHING)
+    found = text_components.length_penalty(Answers(["", "a", "abcdefgh"]), per=4)
     assert found.totals == [0.0, -0.25, -2.0]
 
 
 def test_too_short_costs_what_too_long_costs():
     drawn = Answers(["", "ab", "abcd", "abcdef"])
-    found = LengthTarget(kind="length_target", target=4)(drawn, NOTHING)
+    found = text_components.length_target(drawn, target=4)
     assert found.totals == [-1.0, -0.5, 0.0, -0.5]
 
 
@@ -95,13 +85,13 @@ def test_too_short_costs_what_too_long_costs():
 )
 def test_the_share_of_bigrams_said_before(tokens, expected):
     drawn = Answers(["x"], tokens=[tokens])
-    found = NgramRepetition(kind="ngram_repetition", n=2)(drawn, NOTHING)
+    found = text_components.ngram_repetition(drawn, n=2)
     assert found.totals == [pytest.approx(expected)]
 
 
 def test_it_grows_over_the_last_tokens_before_the_limit():
-    available = replace(NOTHING, max_new_tokens=8)
-    found = Overlong(kind="overlong", buffer=4)(Answers(["abcd", "abcde", "abcdefgh"]), available)
+    drawn = Answers(["abcd", "abcde", "abcdefgh"])
+    found = text_components.overlong(drawn, max_new_tokens=8, buffer=4)
     assert found.totals == [0.0, -0.25, -1.0]
 
 
