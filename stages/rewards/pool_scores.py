@@ -82,7 +82,7 @@ def choose_aggregation(
     }
     for own in problems.values():
         right = [bool(rows[number].correct) for number in own]
-        if all(right) or not any(right):
+        if len(set(right)) == 1:
             continue
         answers = [answer_of("\n".join(rows[number].steps)) for number in own]
         numbers, is_right = numbered(answers, right)
@@ -101,14 +101,12 @@ def choose_aggregation(
     return Aggregation(**best), accuracy
 
 
-MEAN_LOGPROB, FORMAT, LONGEST, SHORTEST = "mean_logprob", "format", "longest", "shortest"
-WITHOUT_A_REWARD = (MEAN_LOGPROB, FORMAT, LONGEST, SHORTEST)
+WITHOUT_A_REWARD = ("mean_logprob", "format", "longest", "shortest")
+MEAN_LOGPROB, FORMAT, LONGEST, SHORTEST = WITHOUT_A_REWARD
 
 
 def by_scorer(
-    pool: Sequence[Completion],
-    rows: Sequence[Score],
-    aggregations: Mapping[str, Aggregation],
+    pool: Sequence[Completion], rows: Sequence[Score], aggregations: Mapping[str, Aggregation]
 ) -> dict[str, PoolScores]:
     """Each view of one problem's samples.
 
@@ -128,21 +126,19 @@ def by_scorer(
     found: dict[str, PoolScores] = {}
     for name in rows[0].scores:
         logits = np.array([row.scores[name] for row in rows])
-        found[name] = PoolScores(values=logits, weights=1.0 / (1.0 + np.exp(-logits)))
+        found[name] = PoolScores(logits, 1.0 / (1.0 + np.exp(-logits)))
     for name in rows[0].steps:
         steps, chosen = [row.steps[name] for row in rows], aggregations[name]
-        found[name] = PoolScores(
-            values=aggregated(steps, chosen.best_of), weights=aggregated(steps, chosen.weighted)
-        )
+        best_of, weighted = (aggregated(steps, kind) for kind in (chosen.best_of, chosen.weighted))
+        found[name] = PoolScores(best_of, weighted)
     texts = [row.completion for row in pool]
     kept = {text: float(answer_checker.has_format(text)) for text in dict.fromkeys(texts)}
     formatted = np.array([kept[text] for text in texts])
     lengths = np.array([len(row.completion_ids) for row in pool], dtype=np.float64)
     logprobs = _rounded([row.logprob_sum / len(row.completion_ids) for row in pool])
-    found[MEAN_LOGPROB] = PoolScores(values=logprobs, weights=np.exp(logprobs))
-    found[FORMAT] = PoolScores(values=formatted, weights=formatted)
-    found[LONGEST] = PoolScores(values=lengths, weights=None)
-    found[SHORTEST] = PoolScores(values=-lengths, weights=None)
+    found[MEAN_LOGPROB] = PoolScores(logprobs, np.exp(logprobs))
+    found[FORMAT] = PoolScores(formatted, formatted)
+    found[LONGEST], found[SHORTEST] = PoolScores(lengths, None), PoolScores(-lengths, None)
     return found
 
 

@@ -1,8 +1,7 @@
 """Judge the completions of one problem and compute its expected accuracies."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -15,8 +14,7 @@ from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PoolScores:
+class PoolScores(NamedTuple):
     """One view of a problem's samples (`pool_scores` has those that there are)."""
 
     values: Float[np.ndarray, " sample"]
@@ -99,17 +97,11 @@ def evaluate(
 def majority(
     answers: Sequence[str | None], right: Sequence[bool], *, ks: Sequence[int]
 ) -> Float[np.ndarray, " k"]:
-    """The accuracy of the majority of k of a problem's samples, for each of `ks`.
-
-    Answers are grouped by value, without a look at the gold answer: the vote has none either.
-    """
-    sizes = Counter(answer for answer in answers if answer is not None)
-    return majority_vote(
-        np.array(list(sizes.values()), dtype=np.int64),
-        _are_right(sizes, answers, right),
-        num_unreadable=answers.count(None),
-        ns=list(ks),
-    )
+    """The accuracy of the majority of k of a problem's samples, for each of `ks`."""
+    numbers, is_right = numbered(answers, right)
+    unreadable = numbers == UNREADABLE
+    sizes = np.bincount(numbers[~unreadable], minlength=len(is_right))
+    return majority_vote(sizes, is_right, num_unreadable=int(unreadable.sum()), ns=list(ks))
 
 
 def numbered(
@@ -117,21 +109,16 @@ def numbered(
 ) -> tuple[Int[np.ndarray, " sample"], Bool[np.ndarray, " answer"]]:
     """Each sample's answer as a number, `UNREADABLE` where there is none; which numbers are right.
 
-    By value, as `majority` groups them.
+    Answers are grouped by value, without a look at the gold answer: a vote has none either.
     """
     numbers: dict[str, int] = {}
     found = [
         UNREADABLE if answer is None else numbers.setdefault(answer, len(numbers))
         for answer in answers
     ]
-    return np.array(found, dtype=np.int64), _are_right(numbers, answers, right)
-
-
-def _are_right(
-    different: Iterable[str], answers: Sequence[str | None], right: Sequence[bool]
-) -> Bool[np.ndarray, " answer"]:
     of_right = {answer for answer, is_right in zip(answers, right, strict=True) if is_right}
-    return np.array([answer in of_right for answer in different], dtype=np.bool_)
+    is_right = np.array([answer in of_right for answer in numbers], dtype=np.bool_)
+    return np.array(found, dtype=np.int64), is_right
 
 
 def answer_of(completion: str) -> str | None:

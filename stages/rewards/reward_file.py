@@ -83,15 +83,14 @@ def of_model(
     kind: Literal["preference", "outcome", "process"], aggregate: Aggregate | None = None
 ) -> RewardFile:
     """A reward that is what its model says: a score of each completion, or of each of its steps."""
-    name, value = "score", {"kind": "scorer"}
+    name, model, value = "score", "reward", {"kind": "scorer"}
     if kind == "process":
-        name, value = "steps", {"kind": "process", "credit": "sum", "zero": 0.5}
+        name, model, value = "steps", "process", {"kind": "process", "credit": "sum", "zero": 0.5}
     part = {"value": value, "weight": 1.0, "cap": None, "normalise": {"kind": "none"}}
-    whole = {"components": {name: part}, "combine": {"kind": "sum"}}
     return RewardFile(
         kind=kind,
-        model="process" if kind == "process" else "reward",
-        composition=Composition.model_validate(whole),
+        model=model,
+        composition=Composition.model_validate({"components": {name: part}, "combine": "sum"}),
         aggregate=aggregate or MEAN,
         own=None,
         own_digest=None,
@@ -136,17 +135,13 @@ def model(folder: Path, seed: int) -> Path:
     return folder / str(seed) / "model"
 
 
-WORD = re.compile(r"[a-z][a-z0-9_]*")
-"""What a file may be called, so that Python can import it."""
-
-
 def load_own(word: str) -> Callable[[Prompt, str], float]:
     """The function `reward` of stages/rewards/own/<word>.py.
 
     That file, and what it imports of `stages`, are dependencies of the rows that name it.
     """
     name, file = f"stages.rewards.own.{word}", f"stages/rewards/own/{word}.py"
-    if not WORD.fullmatch(word):
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
         raise ValueError(
             f"expected the name of a file in stages/rewards/own/ (lower-case letters, digits and "
             f"underscores, a letter first), found {word!r}"

@@ -143,7 +143,7 @@ def work() -> None:
 
 
 def limit_memory() -> None:
-    """More than `MEMORY_BYTES` is a MemoryError; on macOS, which does not enforce it, it is not."""
+    """Make an allocation above `MEMORY_BYTES` a MemoryError, where the kernel does: on Linux."""
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 

@@ -60,13 +60,13 @@ def flips(
     A message that the attack makes too long to read is left out.
     Besides the flips: what the readings cost (`sampler.tokens`).
     """
-    lost = [
-        _with_loser_first(pair, verdict)
-        for pair, verdict in zip(asked, verdicts, strict=True)
-        if verdict.probability not in (None, 0.5) and verdict.dropped != "parse_failure"
-    ][:num_pairs]
+    lost: list[Pair] = []
+    for pair, verdict in zip(asked, verdicts, strict=True):
+        p_a = verdict.probability
+        if p_a is not None and p_a != 0.5 and verdict.dropped != "parse_failure":
+            lost.append(pair if p_a < 0.5 else replace(pair, a=pair.b, b=pair.a))
     attacks = ATTACKS | {"control": CONTROL}
-    tried = [(name, pair) for name in attacks for pair in lost]
+    tried = [(name, pair) for name in attacks for pair in lost[:num_pairs]]
     messages = [_both(pair, attacks[name], prompts) for name, pair in tried]
     choices = chooser.choose(list(chain(*messages))) if messages else []
     found: dict[str, list[tuple[str, float]]] = {name: [] for name in attacks}
@@ -76,11 +76,6 @@ def flips(
             answered = min(a.mass, b.mass) >= rule.min_option_mass
             found[name].append((pair.prompt.id, float(answered and label > 0.5)))
     return found, tokens(choices)
-
-
-def _with_loser_first(pair: Pair, verdict: Verdict) -> Pair:
-    assert verdict.probability is not None
-    return pair if verdict.probability < 0.5 else replace(pair, a=pair.b, b=pair.a)
 
 
 def _both(pair: Pair, attack: str, prompts: Prompts) -> tuple[str, str]:
