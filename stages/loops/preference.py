@@ -7,15 +7,16 @@ Preference Optimization" (2024), https://arxiv.org/abs/2410.08847
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses import preference_losses, reference_free_losses
+from stages.algorithms.losses.preference_losses import Losses, PairLogprobs
 from stages.choice import Choice, OneOf
 from stages.loops import work
 from stages.loops.epochs import EpochsConfig
@@ -27,27 +28,6 @@ from stages.optim import adamw, update
 from stages.params import Params
 from stages.records.preferences import Preference
 
-
-class PairLogprobs(NamedTuple):
-    """log p of both whole completions of some pairs; lengths in tokens, the last one included.
-
-    `ref`: of the frozen reference; else of the policy, with gradient.
-    """
-
-    chosen_logprobs: Float[Tensor, " pair"]
-    rejected_logprobs: Float[Tensor, " pair"]
-    chosen_ref_logprobs: Float[Tensor, " pair"]
-    rejected_ref_logprobs: Float[Tensor, " pair"]
-    chosen_lengths: Int[Tensor, " pair"]
-    rejected_lengths: Int[Tensor, " pair"]
-
-    def turned(self) -> "PairLogprobs":
-        """The other way round."""
-        return PairLogprobs(*(self[field] for field in (1, 0, 3, 2, 5, 4)))
-
-
-PairLosses = tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]
-"""Losses and margins."""
 GIVEN_TO_KTO = ("logprobs", "ref_logprobs", "desirable", "reference_point")
 KTO = "kto"
 """The kind that learns from single completions, each desirable or not: loops/kto."""
@@ -65,7 +45,7 @@ PreferenceLoss = Annotated[
             "cpo": reference_free_losses.cpo_loss,
             KTO: preference_losses.kto_loss,
         },
-        given=[*PairLogprobs._fields, *GIVEN_TO_KTO],
+        given=["pairs", *GIVEN_TO_KTO],
         bounds={
             **dict.fromkeys(("beta", "desirable_weight", "undesirable_weight"), Field(gt=0)),
             **dict.fromkeys(("label_smoothing", "flip_rate"), Field(ge=0, lt=0.5)),
@@ -184,7 +164,7 @@ def pair_logprobs(
 
 def expected_loss(
     loss: Choice, pairs: PairLogprobs, probabilities: Float[Tensor, " pair"]
-) -> PairLosses:
+) -> Losses:
     """The expected loss where `chosen` is better with probability p, and the margins as they stand.
 
         p loss(chosen, rejected) + (1 - p) loss(rejected, chosen)
@@ -193,10 +173,10 @@ def expected_loss(
     (Mitchell, "A note on DPO with noisy preferences", 2023). A sure pair, p = 1, has exactly the
     loss and the margin of `loss`.
     """
-    losses, margins = loss(**pairs._asdict())
+    losses, margins = loss(pairs=pairs)
     if bool((probabilities == 1).all()):
         return losses, margins
-    turned, _ = loss(**pairs.turned()._asdict())
+    turned, _ = loss(pairs=pairs.turned())
     # A loss that is infinite the wrong way round must not turn a sure pair's into NaN.
     mixed = probabilities * losses + (1 - probabilities) * turned
     return torch.where(probabilities == 1, losses, mixed), margins

@@ -42,8 +42,8 @@ def test_cpo(tmp_path, agree):
     preference = loss_of(kind="cpo", beta=0.3, alpha=0.0)
 
     def loss(policy):
-        pairs = pair_logprobs(policy, *one_batch())._asdict()
-        return preference(**pairs)[0].mean() + 0.5 * whole(policy)
+        pairs = pair_logprobs(policy, *one_batch())
+        return preference(pairs=pairs)[0].mean() + 0.5 * whole(policy)
 
     agree(
         "CPO",
@@ -68,8 +68,8 @@ def test_orpo(tmp_path, agree):
     with_odds, without = (loss_of(kind="orpo", lam=lam) for lam in (0.3, 0.0))
 
     def loss(policy):
-        pairs = pair_logprobs(policy, *one_batch())._asdict()
-        return (with_odds(**pairs)[0] - without(**pairs)[0]).mean() + whole(policy)
+        pairs = pair_logprobs(policy, *one_batch())
+        return (with_odds(pairs=pairs)[0] - without(pairs=pairs)[0]).mean() + whole(policy)
 
     agree(
         "ORPO",

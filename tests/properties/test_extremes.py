@@ -18,11 +18,11 @@ from pydantic import TypeAdapter
 from random_grids import Grids, examples
 
 from stages.algorithms.aggregation import masked_whiten
+from stages.algorithms.losses.preference_losses import PairLogprobs
 from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss, clipped_value_loss
 from stages.algorithms.token_advantages import gae
 from stages.loops import advantages
 from stages.loops.advantages import Advantage, Scored
-from stages.loops.preference import PairLogprobs
 
 dtypes = st.sampled_from([torch.float32, torch.float64])
 
@@ -170,7 +170,7 @@ def test_pairs_of_any_likelihood(name, data, dtype):
     else:
         lengths = torch.tensor([3]), torch.tensor([1])
         pairs = PairLogprobs(chosen, rejected, chosen_ref, rejected_ref, *lengths)
-        found, _ = loss(**pairs._asdict())
+        found, _ = loss(pairs=pairs)
     found.sum().backward()
     assert found.isfinite().all()
     assert all(leaf.grad is None or leaf.grad.isfinite().all() for leaf in leaves)

@@ -1,11 +1,6 @@
 """Losses against a reference: of pairs DPO, also smoothed and robust, IPO and the hinge; KTO.
 
-Of pairs, each is given some of these, and gives each pair's loss and margin of implicit rewards:
-
-    chosen_logprobs, rejected_logprobs          log p_c, log p_r of the policy, summed over a
-                                                completion's tokens; these get the gradient
-    chosen_ref_logprobs, rejected_ref_logprobs  log ref_c, log ref_r of the frozen reference
-    chosen_lengths, rejected_lengths            |c|, |r|, their tokens, at least 1
+Of pairs, each gives the pair's loss and the margin of its implicit rewards,
 
     margin = beta h,   h = (log p_c - log ref_c) - (log p_r - log ref_r)
 
@@ -13,26 +8,47 @@ Of pairs, each is given some of these, and gives each pair's loss and margin of 
 0.5.
 """
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid, relu
 
 Values = Float[Tensor, " pair"]
-Lengths = Int[Tensor, " pair"]
+Losses = tuple[Values, Values]
+"""Losses and margins."""
 Completions = Float[Tensor, " batch"]
 
 
-def log_ratio_margin(
-    chosen_logprobs: Values,
-    rejected_logprobs: Values,
-    chosen_ref_logprobs: Values,
-    rejected_ref_logprobs: Values,
-) -> Values:
-    """The h above. The reference gets no gradient."""
-    return (chosen_logprobs - chosen_ref_logprobs.detach()) - (
-        rejected_logprobs - rejected_ref_logprobs.detach()
-    )
+class PairLogprobs(NamedTuple):
+    """Log-probabilities of both completions of some pairs, summed over their tokens."""
+
+    chosen_logprobs: Values
+    """log p_c of the policy, which gets the gradient; log p_r is the rejected completion's."""
+    rejected_logprobs: Values
+    chosen_ref_logprobs: Values
+    """log ref_c of the frozen reference, without a gradient; log ref_r likewise."""
+    rejected_ref_logprobs: Values
+    chosen_lengths: Int[Tensor, " pair"]
+    """|c|, at least 1: tokens, the end-of-sequence token included; |r| likewise."""
+    rejected_lengths: Int[Tensor, " pair"]
+
+    def turned(self) -> "PairLogprobs":
+        """The other way round."""
+        return PairLogprobs(*(self[field] for field in (1, 0, 3, 2, 5, 4)))
+
+    def log_ratio_margin(self) -> Values:
+        """The h above."""
+        return (self.chosen_logprobs - self.chosen_ref_logprobs.detach()) - (
+            self.rejected_logprobs - self.rejected_ref_logprobs.detach()
+        )
+
+    def token_means(self) -> "PairLogprobs":
+        """The same averaged over each completion's tokens: log p_c / |c|, and so on."""
+        lengths = self[4:]
+        means = [total / length for total, length in zip(self[:4], 2 * lengths, strict=True)]
+        return PairLogprobs(*means, *lengths)
 
 
 def finite(values: Values) -> Values:
@@ -44,15 +60,7 @@ def finite(values: Values) -> Values:
     return values.clamp(min=limits.min, max=limits.max)
 
 
-def dpo_loss(
-    chosen_logprobs: Values,
-    rejected_logprobs: Values,
-    chosen_ref_logprobs: Values,
-    rejected_ref_logprobs: Values,
-    *,
-    beta: float,
-    label_smoothing: float,
-) -> tuple[Values, Values]:
+def dpo_loss(pairs: PairLogprobs, *, beta: float, label_smoothing: float) -> Losses:
     """loss = - (1 - e) log sigmoid(beta h) - e log sigmoid(-beta h).
 
     At margin 0 it is log 2 for every e, the `label_smoothing`: the assumed probability that a label
@@ -61,23 +69,13 @@ def dpo_loss(
     "A note on DPO with noisy preferences & relationship to IPO" (2023),
     https://ericmitchell.ai/cdpo.pdf; its minimum is at sigmoid(margin) = 1 - e.
     """
-    margins = beta * log_ratio_margin(
-        chosen_logprobs, rejected_logprobs, chosen_ref_logprobs, rejected_ref_logprobs
-    )
+    margins = beta * pairs.log_ratio_margin()
     bounded = finite(margins)
     losses = -(1 - label_smoothing) * logsigmoid(bounded) - label_smoothing * logsigmoid(-bounded)
     return losses, margins
 
 
-def robust_dpo_loss(
-    chosen_logprobs: Values,
-    rejected_logprobs: Values,
-    chosen_ref_logprobs: Values,
-    rejected_ref_logprobs: Values,
-    *,
-    beta: float,
-    flip_rate: float,
-) -> tuple[Values, Values]:
+def robust_dpo_loss(pairs: PairLogprobs, *, beta: float, flip_rate: float) -> Losses:
     """loss = ((1 - e) l(beta h) - e l(-beta h)) / (1 - 2 e),   l(m) = - log sigmoid(m).
 
     Averaged over labels flipped at rate e, the `flip_rate`, it is the DPO loss of the true labels.
@@ -90,44 +88,23 @@ def robust_dpo_loss(
             f"expected a flip_rate from 0 to below 0.5, found {flip_rate}: with half of the "
             f"labels wrong nothing can be learned, and with more than half swap the completions"
         )
-    margins = beta * log_ratio_margin(
-        chosen_logprobs, rejected_logprobs, chosen_ref_logprobs, rejected_ref_logprobs
-    )
+    margins = beta * pairs.log_ratio_margin()
     bounded = finite(margins)
     right, flipped = -logsigmoid(bounded), -logsigmoid(-bounded)
-    losses = ((1 - flip_rate) * right - flip_rate * flipped) / (1 - 2 * flip_rate)
-    return losses, margins
+    return ((1 - flip_rate) * right - flip_rate * flipped) / (1 - 2 * flip_rate), margins
 
 
-def ipo_sum_loss(
-    chosen_logprobs: Values,
-    rejected_logprobs: Values,
-    chosen_ref_logprobs: Values,
-    rejected_ref_logprobs: Values,
-    *,
-    beta: float,
-) -> tuple[Values, Values]:
+def ipo_sum_loss(pairs: PairLogprobs, *, beta: float) -> Losses:
     """loss = (h - 1 / (2 beta))^2, whose minimum is at margin 1/2.
 
     Azar et al., "A General Theoretical Paradigm to Understand Learning from Human
     Preferences" (2023), eq. 17 (beta is its tau), https://arxiv.org/abs/2310.12036
     """
-    h = log_ratio_margin(
-        chosen_logprobs, rejected_logprobs, chosen_ref_logprobs, rejected_ref_logprobs
-    )
+    h = pairs.log_ratio_margin()
     return (h - 1 / (2 * beta)) ** 2, beta * h
 
 
-def ipo_mean_loss(
-    chosen_logprobs: Values,
-    rejected_logprobs: Values,
-    chosen_ref_logprobs: Values,
-    rejected_ref_logprobs: Values,
-    chosen_lengths: Lengths,
-    rejected_lengths: Lengths,
-    *,
-    beta: float,
-) -> tuple[Values, Values]:
+def ipo_mean_loss(pairs: PairLogprobs, *, beta: float) -> Losses:
     """`ipo_sum_loss` of log-probabilities averaged over a completion's tokens.
 
         h = (log p_c - log ref_c) / |c| - (log p_r - log ref_r) / |r|
@@ -135,23 +112,10 @@ def ipo_mean_loss(
     Departure from Azar et al. (2023), eq. 17, which sums: a margin that does not grow with
     length. It is what TRL's `loss_type="ipo"` computes, on the advice of the paper's authors.
     """
-    return ipo_sum_loss(
-        chosen_logprobs / chosen_lengths,
-        rejected_logprobs / rejected_lengths,
-        chosen_ref_logprobs / chosen_lengths,
-        rejected_ref_logprobs / rejected_lengths,
-        beta=beta,
-    )
+    return ipo_sum_loss(pairs.token_means(), beta=beta)
 
 
-def hinge_loss(
-    chosen_logprobs: Values,
-    rejected_logprobs: Values,
-    chosen_ref_logprobs: Values,
-    rejected_ref_logprobs: Values,
-    *,
-    beta: float,
-) -> tuple[Values, Values]:
+def hinge_loss(pairs: PairLogprobs, *, beta: float) -> Losses:
     """loss = max(0, 1 - beta h); no gradient from margin 1 on.
 
     Zhao et al., "SLiC-HF: Sequence Likelihood Calibration with Human Feedback" (2023), the rank
@@ -161,9 +125,7 @@ def hinge_loss(
     log-ratios against a reference in place of SLiC's log-probabilities, 1 / beta in place of
     its delta, and no cross-entropy term beside it.
     """
-    margins = beta * log_ratio_margin(
-        chosen_logprobs, rejected_logprobs, chosen_ref_logprobs, rejected_ref_logprobs
-    )
+    margins = beta * pairs.log_ratio_margin()
     return relu(1 - margins), margins
 
 

@@ -1,4 +1,4 @@
-"""Losses of pairs without a reference: SimPO, ORPO and CPO; arguments as in `preference_losses`.
+"""Losses of pairs without a reference: SimPO, ORPO and CPO; symbols as in `preference_losses`.
 
 ORPO and CPO fine-tune on the chosen completion beside it.
 """
@@ -8,36 +8,22 @@ import math
 import torch
 from torch.nn.functional import logsigmoid
 
-from stages.algorithms.losses.preference_losses import Lengths, Values, finite
+from stages.algorithms.losses.preference_losses import Losses, PairLogprobs, Values, finite
 
 
-def simpo_loss(
-    chosen_logprobs: Values,
-    rejected_logprobs: Values,
-    chosen_lengths: Lengths,
-    rejected_lengths: Lengths,
-    *,
-    beta: float,
-    gamma: float,
-) -> tuple[Values, Values]:
+def simpo_loss(pairs: PairLogprobs, *, beta: float, gamma: float) -> Losses:
     """margin = beta (log p_c / |c| - log p_r / |r|),   loss = - log sigmoid(margin - gamma).
 
     Usually beta is 2 to 10 and gamma, the target margin, 0.3 to 0.5 of it. Meng et al., "SimPO:
     Simple Preference Optimization with a Reference-Free Reward" (2024), eq. 6,
     https://arxiv.org/abs/2405.14734
     """
-    margins = beta * (chosen_logprobs / chosen_lengths - rejected_logprobs / rejected_lengths)
+    means = pairs.token_means()
+    margins = beta * (means.chosen_logprobs - means.rejected_logprobs)
     return -logsigmoid(margins - gamma), margins
 
 
-def orpo_loss(
-    chosen_logprobs: Values,
-    rejected_logprobs: Values,
-    chosen_lengths: Lengths,
-    rejected_lengths: Lengths,
-    *,
-    lam: float,
-) -> tuple[Values, Values]:
+def orpo_loss(pairs: PairLogprobs, *, lam: float) -> Losses:
     """Loss and log odds ratio of each pair.
 
         P(y)   = exp(log p_y / |y|),   odds(y) = P(y) / (1 - P(y))
@@ -50,9 +36,9 @@ def orpo_loss(
     over the tokens of a micro-batch, prompts included); a probability that rounds to 1 counts
     as 1 - eps, so that its odds are finite.
     """
-    chosen, rejected = chosen_logprobs / chosen_lengths, rejected_logprobs / rejected_lengths
-    margins = log_odds(chosen) - log_odds(rejected)
-    return -chosen - lam * logsigmoid(finite(margins)), margins
+    means = pairs.token_means()
+    margins = log_odds(means.chosen_logprobs) - log_odds(means.rejected_logprobs)
+    return -means.chosen_logprobs - lam * logsigmoid(finite(margins)), margins
 
 
 def log_odds(logprobs: Values) -> Values:
@@ -72,14 +58,7 @@ def log1mexp(x: Values) -> Values:
     return torch.where(x > -math.log(2), torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(far)))
 
 
-def cpo_loss(
-    chosen_logprobs: Values,
-    rejected_logprobs: Values,
-    chosen_lengths: Lengths,
-    *,
-    beta: float,
-    alpha: float,
-) -> tuple[Values, Values]:
+def cpo_loss(pairs: PairLogprobs, *, beta: float, alpha: float) -> Losses:
     """margin = beta (log p_c - log p_r),   loss = - log sigmoid(margin) - alpha log p_c / |c|.
 
     The preference term takes sums over a completion's tokens, as the paper and TRL do; alpha is 1
@@ -88,6 +67,6 @@ def cpo_loss(
     completion's tokens, then over pairs; the paper writes the sum, TRL takes one mean over the
     chosen tokens of a micro-batch, which would depend on how the step is split.
     """
-    margins = beta * (chosen_logprobs - rejected_logprobs)
-    likelihood = finite(-chosen_logprobs / chosen_lengths)
+    margins = beta * (pairs.chosen_logprobs - pairs.rejected_logprobs)
+    likelihood = finite(-pairs.token_means().chosen_logprobs)
     return -logsigmoid(margins) + alpha * likelihood, margins

@@ -7,7 +7,8 @@ import pytest
 import torch
 from tiny_rollouts import make_pairs
 
-from stages.loops.preference import PairLogprobs, PreferenceLoss, expected_loss, pair_groups
+from stages.algorithms.losses.preference_losses import PairLogprobs
+from stages.loops.preference import PreferenceLoss, expected_loss, pair_groups
 
 loss_of = partial(presets.choice, PreferenceLoss)
 # h = (-4 + 5) - (-6 + 5) = 2; per token -2 and -1.5; log-ratios per token 0.5 and -0.25.
@@ -42,7 +43,7 @@ PAIRS = PairLogprobs(
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
 def test_each_kind_gives_its_numbers_and_the_pairs_to_its_loss(numbers, loss, margin):
-    losses, margins = loss_of(numbers)(**PAIRS._asdict())
+    losses, margins = loss_of(numbers)(pairs=PAIRS)
     assert losses.item() == pytest.approx(loss, abs=2e-6)
     assert margins.item() == pytest.approx(margin, abs=2e-6)
 
@@ -113,7 +114,7 @@ def test_the_gradient_vanishes_where_the_model_says_what_the_label_says():
 def test_it_is_conservative_dpo_with_a_smoothing_for_each_pair():
     smoothed = loss_of({"kind": "sigmoid", "beta": 1.0, "label_smoothing": 0.2})
     found, _ = expected_loss(DPO, pairs(0.7), label(0.8))
-    torch.testing.assert_close(found, smoothed(**pairs(0.7)._asdict())[0])
+    torch.testing.assert_close(found, smoothed(pairs=pairs(0.7))[0])
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_a_label_and_its_complement_are_the_pair_turned_round(loss):
 def test_a_sure_pair_among_others_costs_what_it_costs_alone():
     """ORPO's odds of a completion of probability 1 are infinite the wrong way round."""
     loss = loss_of({"kind": "orpo", "lam": 0.1})
-    alone, _ = loss(**pairs(-0.5)._asdict())
+    alone, _ = loss(pairs=pairs(-0.5))
     both = PairLogprobs(*map(torch.cat, zip(pairs(-0.5), pairs(0.2), strict=True)))
     found, _ = expected_loss(loss, both, torch.tensor([1.0, 0.6], dtype=torch.float64))
     assert found[0].item() == alone.item()

@@ -1,13 +1,12 @@
 """Each loss by hand, and what holds for every loss of pairs, whatever its formula."""
 
-import functools
 import math
 
 import pytest
 import torch
 
-from stages.algorithms.losses import preference_losses, reference_free_losses
 from stages.algorithms.losses.preference_losses import (
+    PairLogprobs,
     dpo_loss,
     finite,
     hinge_loss,
@@ -15,21 +14,25 @@ from stages.algorithms.losses.preference_losses import (
     ipo_sum_loss,
     kto_loss,
     kto_reference_point,
-    log_ratio_margin,
     robust_dpo_loss,
 )
+from stages.algorithms.losses.reference_free_losses import cpo_loss, orpo_loss, simpo_loss
 from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss
+
+
+def pairs(chosen, rejected, chosen_ref, rejected_ref, lengths=(None, None)):
+    return PairLogprobs(chosen, rejected, chosen_ref, rejected_ref, *lengths)
 
 
 def test_it_is_the_gain_of_the_chosen_over_the_gain_of_the_rejected():
     # (-4 + 5) - (-6 + 7) = 0 and (-1 + 3) - (-2 + 1) = 3.
-    found = log_ratio_margin(
+    found = pairs(
         torch.tensor([-4.0, -1.0]),
         torch.tensor([-6.0, -2.0]),
         torch.tensor([-5.0, -3.0]),
         torch.tensor([-7.0, -1.0]),
     )
-    assert found.tolist() == [0.0, 3.0]
+    assert found.log_ratio_margin().tolist() == [0.0, 3.0]
 
 
 def test_infinities_become_the_largest_numbers_without_gradient_and_numbers_stay():
@@ -45,13 +48,12 @@ CHOSEN = torch.tensor([-4.0, -9.0, -2.0], dtype=torch.float64)
 REJECTED = torch.tensor([-6.0, -7.0, -2.5], dtype=torch.float64)
 CHOSEN_REF = torch.tensor([-5.0, -8.0, -2.0], dtype=torch.float64)
 REJECTED_REF = torch.tensor([-5.0, -8.0, -2.5], dtype=torch.float64)
+PAIRS = pairs(CHOSEN, REJECTED, CHOSEN_REF, REJECTED_REF)
 
 
 def test_dpo_hand_worked_numbers():
     # Pair 0: margin 0.5 ((-4 + 5) - (-6 + 5)) = 1, loss = ln(1 + e^-1). Pair 1: margin -1.
-    losses, margins = dpo_loss(
-        CHOSEN, REJECTED, CHOSEN_REF, REJECTED_REF, beta=0.5, label_smoothing=0.0
-    )
+    losses, margins = dpo_loss(PAIRS, beta=0.5, label_smoothing=0.0)
     assert margins.tolist() == [1.0, -1.0, 0.0]
     assert losses.tolist() == pytest.approx(
         [math.log(1 + math.exp(-1)), math.log(1 + math.e), math.log(2)]
@@ -61,7 +63,7 @@ def test_dpo_hand_worked_numbers():
 def test_at_the_reference_the_loss_is_log_2_and_the_gradient_minus_half_beta():
     chosen, rejected = CHOSEN_REF.clone().requires_grad_(), REJECTED_REF.clone().requires_grad_()
     losses, margins = dpo_loss(
-        chosen, rejected, CHOSEN_REF, REJECTED_REF, beta=0.3, label_smoothing=0.0
+        pairs(chosen, rejected, CHOSEN_REF, REJECTED_REF), beta=0.3, label_smoothing=0.0
     )
     assert margins.tolist() == [0.0] * 3
     assert losses.tolist() == pytest.approx([math.log(2)] * 3)
@@ -72,7 +74,7 @@ def test_at_the_reference_the_loss_is_log_2_and_the_gradient_minus_half_beta():
 
 
 def test_it_is_bradley_terry_on_the_implicit_rewards():
-    losses, _ = dpo_loss(CHOSEN, REJECTED, CHOSEN_REF, REJECTED_REF, beta=0.3, label_smoothing=0.0)
+    losses, _ = dpo_loss(PAIRS, beta=0.3, label_smoothing=0.0)
     expected = bradley_terry_loss(
         0.3 * (CHOSEN - CHOSEN_REF),
         0.3 * (REJECTED - REJECTED_REF),
@@ -83,7 +85,9 @@ def test_it_is_bradley_terry_on_the_implicit_rewards():
 
 def test_the_gradient_is_beta_times_the_probability_of_the_wrong_order():
     chosen = CHOSEN.clone().requires_grad_()
-    losses, _ = dpo_loss(chosen, REJECTED, CHOSEN_REF, REJECTED_REF, beta=0.5, label_smoothing=0.0)
+    losses, _ = dpo_loss(
+        pairs(chosen, REJECTED, CHOSEN_REF, REJECTED_REF), beta=0.5, label_smoothing=0.0
+    )
     losses.sum().backward()
     # Margins 1, -1, 0: sigmoid(-m) = 1 / (1 + e), e / (1 + e), 1 / 2.
     wrong = [1 / (1 + math.e), math.e / (1 + math.e), 0.5]
@@ -92,16 +96,14 @@ def test_the_gradient_is_beta_times_the_probability_of_the_wrong_order():
 
 def test_a_smoothed_label_mixes_both_orders_and_is_met_at_its_probability():
     # Margin 1, e = 0.2: -0.8 ln sigmoid(1) - 0.2 ln sigmoid(-1) = ln(1 + e^-1) + 0.2 (1).
-    losses, margins = dpo_loss(
-        CHOSEN, REJECTED, CHOSEN_REF, REJECTED_REF, beta=0.5, label_smoothing=0.2
-    )
+    losses, margins = dpo_loss(PAIRS, beta=0.5, label_smoothing=0.2)
     assert margins.tolist() == [1.0, -1.0, 0.0]
     assert losses[0].item() == pytest.approx(math.log(1 + math.exp(-1)) + 0.2)
     assert losses[2].item() == pytest.approx(math.log(2))
     # sigmoid(ln 4) = 0.8 = 1 - e: the gradient vanishes.
     zero = torch.zeros(1, dtype=torch.float64)
     met = torch.full((1,), math.log(4.0), dtype=torch.float64, requires_grad=True)
-    dpo_loss(met, zero, zero, zero, beta=1.0, label_smoothing=0.2)[0].sum().backward()
+    dpo_loss(pairs(met, zero, zero, zero), beta=1.0, label_smoothing=0.2)[0].sum().backward()
     assert met.grad.item() == pytest.approx(0.0, abs=1e-12)
 
 
@@ -110,7 +112,7 @@ H = torch.tensor([2.0, -2.0, 0.0], dtype=torch.float64)
 
 
 def robust(h, flip_rate):
-    return robust_dpo_loss(h, ZEROS, ZEROS, ZEROS, beta=0.5, flip_rate=flip_rate)
+    return robust_dpo_loss(pairs(h, ZEROS, ZEROS, ZEROS), beta=0.5, flip_rate=flip_rate)
 
 
 def test_robust_dpo_hand_worked_numbers():
@@ -122,7 +124,7 @@ def test_robust_dpo_hand_worked_numbers():
 
 
 def test_without_flips_it_is_dpo():
-    expected, _ = dpo_loss(H, ZEROS, ZEROS, ZEROS, beta=0.5, label_smoothing=0.0)
+    expected, _ = dpo_loss(pairs(H, ZEROS, ZEROS, ZEROS), beta=0.5, label_smoothing=0.0)
     torch.testing.assert_close(robust(H, 0.0)[0], expected)
 
 
@@ -148,7 +150,7 @@ FOUR = (IPO_CHOSEN, IPO_REJECTED, IPO_CHOSEN_REF, IPO_REJECTED_REF)
 
 def test_hand_worked_sums():
     # h = (-4 + 5) - (-6 + 5) = 2 and -2; beta 0.25 wants h = 2.
-    losses, margins = ipo_sum_loss(*FOUR, beta=0.25)
+    losses, margins = ipo_sum_loss(pairs(*FOUR), beta=0.25)
     assert losses.tolist() == [0.0, 16.0]
     assert margins.tolist() == [0.5, -0.5]
 
@@ -156,7 +158,7 @@ def test_hand_worked_sums():
 def test_hand_worked_means():
     # h = 1/2 - (-1)/4 = 0.75 and -1/2 - 1/1 = -1.5; beta 0.5 wants 1.
     lengths = torch.tensor([2, 2]), torch.tensor([4, 1])
-    losses, margins = ipo_mean_loss(*FOUR, *lengths, beta=0.5)
+    losses, margins = ipo_mean_loss(pairs(*FOUR, lengths), beta=0.5)
     assert losses.tolist() == pytest.approx([0.0625, 6.25])
     assert margins.tolist() == pytest.approx([0.375, -0.75])
 
@@ -164,23 +166,24 @@ def test_hand_worked_means():
 def test_both_are_the_same_for_single_tokens():
     ones = torch.ones(2, dtype=torch.long)
     for found, expected in zip(
-        ipo_mean_loss(*FOUR, ones, ones, beta=0.3), ipo_sum_loss(*FOUR, beta=0.3), strict=True
+        ipo_mean_loss(pairs(*FOUR, (ones, ones)), beta=0.3),
+        ipo_sum_loss(pairs(*FOUR), beta=0.3),
+        strict=True,
     ):
         assert torch.equal(found, expected)
 
 
 def test_the_mean_does_not_change_when_a_completion_is_repeated_token_by_token():
     lengths = torch.tensor([3, 5]), torch.tensor([2, 7])
-    once, _ = ipo_mean_loss(*FOUR, *lengths, beta=0.3)
-    twice, _ = ipo_mean_loss(
-        *(2 * values for values in FOUR), 2 * lengths[0], 2 * lengths[1], beta=0.3
-    )
+    once, _ = ipo_mean_loss(pairs(*FOUR, lengths), beta=0.3)
+    doubled = pairs(*(2 * values for values in FOUR), (2 * lengths[0], 2 * lengths[1]))
+    twice, _ = ipo_mean_loss(doubled, beta=0.3)
     torch.testing.assert_close(once, twice)
 
 
 def test_a_margin_that_is_too_large_is_pulled_back():
     chosen = (IPO_CHOSEN + 10).requires_grad_()
-    ipo_sum_loss(chosen, *FOUR[1:], beta=0.25)[0].sum().backward()
+    ipo_sum_loss(pairs(chosen, *FOUR[1:]), beta=0.25)[0].sum().backward()
     # h = 12 and 8, wanted 2: gradient 2 (h - 2).
     assert chosen.grad.tolist() == pytest.approx([20.0, 12.0])
 
@@ -191,7 +194,7 @@ HINGE_ZEROS = torch.zeros(4, dtype=torch.float64)
 def test_dpo_hand_worked_numbers_and_no_gradient_from_margin_one_on():
     # beta 0.5 times h = 4, 1, 0, -4.
     chosen = torch.tensor([4.0, 1.0, 0.0, -4.0], dtype=torch.float64, requires_grad=True)
-    losses, margins = hinge_loss(chosen, HINGE_ZEROS, HINGE_ZEROS, HINGE_ZEROS, beta=0.5)
+    losses, margins = hinge_loss(pairs(chosen, HINGE_ZEROS, HINGE_ZEROS, HINGE_ZEROS), beta=0.5)
     assert margins.tolist() == [2.0, 0.5, 0.0, -2.0]
     assert losses.tolist() == [0.0, 0.5, 1.0, 3.0]
     losses.sum().backward()
@@ -200,36 +203,35 @@ def test_dpo_hand_worked_numbers_and_no_gradient_from_margin_one_on():
 
 def test_only_what_was_gained_over_the_reference_counts():
     policy = torch.tensor([-3.0, -2.0, -8.0, -1.0], dtype=torch.float64)
-    losses, margins = hinge_loss(policy, policy - 5, policy, policy - 5, beta=0.5)
+    losses, margins = hinge_loss(pairs(policy, policy - 5, policy, policy - 5), beta=0.5)
     assert margins.tolist() == [0.0] * 4
     assert losses.tolist() == [1.0] * 4
 
 
 LENGTHS = torch.tensor([2, 5, 3]), torch.tensor([4, 3, 3])
 
+
+def of_columns(loss, **numbers):
+    return lambda *four: loss(pairs(*four, LENGTHS), **numbers)
+
+
 WITH_REFERENCE = {
-    "dpo": functools.partial(preference_losses.dpo_loss, beta=0.3, label_smoothing=0.0),
-    "cdpo": functools.partial(preference_losses.dpo_loss, beta=0.3, label_smoothing=0.1),
-    "robust": functools.partial(preference_losses.robust_dpo_loss, beta=0.3, flip_rate=0.1),
-    "robust, no flips": functools.partial(
-        preference_losses.robust_dpo_loss, beta=0.3, flip_rate=0.0
-    ),
-    "ipo_sum": functools.partial(preference_losses.ipo_sum_loss, beta=0.3),
-    "ipo_mean": lambda *four: preference_losses.ipo_mean_loss(*four, *LENGTHS, beta=0.3),
-    "hinge": functools.partial(preference_losses.hinge_loss, beta=0.3),
+    "dpo": of_columns(dpo_loss, beta=0.3, label_smoothing=0.0),
+    "cdpo": of_columns(dpo_loss, beta=0.3, label_smoothing=0.1),
+    "robust": of_columns(robust_dpo_loss, beta=0.3, flip_rate=0.1),
+    "robust, no flips": of_columns(robust_dpo_loss, beta=0.3, flip_rate=0.0),
+    "ipo_sum": of_columns(ipo_sum_loss, beta=0.3),
+    "ipo_mean": of_columns(ipo_mean_loss, beta=0.3),
+    "hinge": of_columns(hinge_loss, beta=0.3),
 }
 WITHOUT = {
-    "simpo": lambda c, r: reference_free_losses.simpo_loss(c, r, *LENGTHS, beta=2.0, gamma=0.5),
-    "orpo": lambda c, r: reference_free_losses.orpo_loss(c, r, *LENGTHS, lam=0.3),
-    "orpo, no odds": lambda c, r: reference_free_losses.orpo_loss(c, r, *LENGTHS, lam=0.0),
-    "cpo": lambda c, r: reference_free_losses.cpo_loss(c, r, LENGTHS[0], beta=0.3, alpha=0.5),
-    "cpo, no likelihood": lambda c, r: reference_free_losses.cpo_loss(
-        c, r, LENGTHS[0], beta=0.3, alpha=0.0
-    ),
+    "simpo": of_columns(simpo_loss, beta=2.0, gamma=0.5),
+    "orpo": of_columns(orpo_loss, lam=0.3),
+    "orpo, no odds": of_columns(orpo_loss, lam=0.0),
+    "cpo": of_columns(cpo_loss, beta=0.3, alpha=0.5),
+    "cpo, no likelihood": of_columns(cpo_loss, beta=0.3, alpha=0.0),
 }
-ALL = WITH_REFERENCE | {
-    name: lambda c, r, _c, _r, loss=loss: loss(c, r) for name, loss in WITHOUT.items()
-}
+ALL = WITH_REFERENCE | WITHOUT
 
 
 @pytest.mark.parametrize("name", ALL)

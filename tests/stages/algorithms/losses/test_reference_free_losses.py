@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from stages.algorithms.losses.preference_losses import dpo_loss
+from stages.algorithms.losses.preference_losses import PairLogprobs, dpo_loss
 from stages.algorithms.losses.reference_free_losses import (
     cpo_loss,
     log1mexp,
@@ -17,9 +17,13 @@ REJECTED = torch.tensor([-6.0, -3.0], dtype=torch.float64)
 LENGTHS = torch.tensor([4, 3]), torch.tensor([2, 3])
 
 
+def pairs(chosen, rejected, chosen_length, rejected_length):
+    return PairLogprobs(chosen, rejected, chosen, rejected, chosen_length, rejected_length)
+
+
 def test_simpo_hand_worked_numbers():
     # Means -1 and -3: margin 2 (2) = 4, less gamma 3 is 1. Means -3 and -1: -4 - 3 = -7.
-    losses, margins = simpo_loss(CHOSEN, REJECTED, *LENGTHS, beta=2.0, gamma=3.0)
+    losses, margins = simpo_loss(pairs(CHOSEN, REJECTED, *LENGTHS), beta=2.0, gamma=3.0)
     assert margins.tolist() == [4.0, -4.0]
     assert losses.tolist() == pytest.approx([math.log(1 + math.exp(-1)), math.log(1 + math.exp(7))])
 
@@ -27,16 +31,18 @@ def test_simpo_hand_worked_numbers():
 def test_for_single_tokens_and_no_gamma_it_is_cpo_without_its_likelihood_term():
     ones = torch.ones(2, dtype=torch.long)
     for found, expected in zip(
-        simpo_loss(CHOSEN, REJECTED, ones, ones, beta=0.3, gamma=0.0),
-        cpo_loss(CHOSEN, REJECTED, ones, beta=0.3, alpha=0.0),
+        simpo_loss(pairs(CHOSEN, REJECTED, ones, ones), beta=0.3, gamma=0.0),
+        cpo_loss(pairs(CHOSEN, REJECTED, ones, ones), beta=0.3, alpha=0.0),
         strict=True,
     ):
         torch.testing.assert_close(found, expected)
 
 
 def test_a_longer_completion_of_the_same_tokens_is_worth_the_same():
-    once, _ = simpo_loss(CHOSEN, REJECTED, *LENGTHS, beta=2.0, gamma=1.0)
-    longer, _ = simpo_loss(3 * CHOSEN, REJECTED, 3 * LENGTHS[0], LENGTHS[1], beta=2.0, gamma=1.0)
+    once, _ = simpo_loss(pairs(CHOSEN, REJECTED, *LENGTHS), beta=2.0, gamma=1.0)
+    longer, _ = simpo_loss(
+        pairs(3 * CHOSEN, REJECTED, 3 * LENGTHS[0], LENGTHS[1]), beta=2.0, gamma=1.0
+    )
     torch.testing.assert_close(once, longer)
 
 
@@ -51,7 +57,7 @@ def test_orpo_hand_worked_numbers():
     # Per token P(c) = 1/2 and P(r) = 1/4 over 2 and 3 tokens: odds 1 and 1/3, ratio 3.
     # loss = ln 2 + 0.5 (-ln(3 / (1 + 3))).
     losses, margins = orpo_loss(
-        double(-2 * LN2), double(-6 * LN2), torch.tensor([2]), torch.tensor([3]), lam=0.5
+        pairs(double(-2 * LN2), double(-6 * LN2), torch.tensor([2]), torch.tensor([3])), lam=0.5
     )
     assert margins.item() == pytest.approx(math.log(3))
     assert losses.item() == pytest.approx(LN2 - 0.5 * math.log(0.75))
@@ -61,10 +67,10 @@ def test_it_is_fine_tuning_on_the_chosen_plus_the_odds_term():
     tokens = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)).double().abs().neg()
     lengths = torch.full((4,), 6)
     rejected = double(-1.0, -5.0, -9.0, -20.0)
-    losses, margins = orpo_loss(tokens.sum(1), rejected, lengths, lengths, lam=0.3)
+    losses, margins = orpo_loss(pairs(tokens.sum(1), rejected, lengths, lengths), lam=0.3)
     expected = -tokens.mean() + 0.3 * torch.log1p(torch.exp(-margins)).mean()
     torch.testing.assert_close(losses.mean(), expected)
-    alone, _ = orpo_loss(tokens.sum(1), rejected, lengths, lengths, lam=0.0)
+    alone, _ = orpo_loss(pairs(tokens.sum(1), rejected, lengths, lengths), lam=0.0)
     torch.testing.assert_close(alone, -tokens.mean(1))
 
 
@@ -103,12 +109,12 @@ def test_gradients_of_log_odds_are_those_of_finite_differences():
 
 
 CPO_REJECTED = torch.tensor([-6.0, -7.0], dtype=torch.float64)
-CPO_LENGTHS = torch.tensor([2, 3])
+CPO_PAIRS = pairs(CHOSEN, CPO_REJECTED, torch.tensor([2, 3]), torch.tensor([2, 3]))
 
 
 def test_cpo_hand_worked_numbers():
     # Margins 0.5 (2) = 1 and -1; likelihood terms 4 / 2 = 2 and 9 / 3 = 3, at weight 0.1.
-    losses, margins = cpo_loss(CHOSEN, CPO_REJECTED, CPO_LENGTHS, beta=0.5, alpha=0.1)
+    losses, margins = cpo_loss(CPO_PAIRS, beta=0.5, alpha=0.1)
     assert margins.tolist() == [1.0, -1.0]
     assert losses.tolist() == pytest.approx(
         [math.log(1 + math.exp(-1)) + 0.2, math.log(1 + math.e) + 0.3]
@@ -117,6 +123,7 @@ def test_cpo_hand_worked_numbers():
 
 def test_without_the_likelihood_term_it_is_dpo_with_a_uniform_reference():
     uniform = torch.full((2,), -3.0, dtype=torch.float64)
-    expected, _ = dpo_loss(CHOSEN, CPO_REJECTED, uniform, uniform, beta=0.3, label_smoothing=0.0)
-    found, _ = cpo_loss(CHOSEN, CPO_REJECTED, CPO_LENGTHS, beta=0.3, alpha=0.0)
+    against = CPO_PAIRS._replace(chosen_ref_logprobs=uniform, rejected_ref_logprobs=uniform)
+    expected, _ = dpo_loss(against, beta=0.3, label_smoothing=0.0)
+    found, _ = cpo_loss(CPO_PAIRS, beta=0.3, alpha=0.0)
     torch.testing.assert_close(found, expected)
