@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from collated import collate
 from exact_models import language_model, near
 from hypothesis import strategies as st
 from tiny_checkpoints import CPU, EOS, PAD, random_ids
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from stages.loops.divergence import frozen_logprobs
 from stages.loops.rollouts import Rollouts, batch_groups
-from stages.models.batch import collate
 from stages.records.problems import Prompt
 from stages.sampler import Sample
 

@@ -33,7 +33,7 @@ from stages.loops.work import Step
 from stages.models import policy
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig
-from stages.models.ensemble import Ensemble
+from stages.models.scalar_head import Ensemble
 from stages.models.start import LoraConfig
 from stages.records.preferences import Preference
 from stages.records.problems import Demonstration, Prompt

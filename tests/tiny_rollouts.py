@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from stages.algorithms.ensemble import mean
 from stages.engines.transformers import TransformersSampler
-from stages.models.ensemble import Ensemble
+from stages.models.scalar_head import Ensemble
 from stages.records.preferences import Preference
 from stages.records.problems import Demonstration, Prompt
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from stages.algorithms.aggregation import token_mean
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
 from stages.loops.objective import Part
-from stages.models import ensemble, scalar_head
+from stages.models import scalar_head
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig
 from stages.models.start import LoraConfig
@@ -68,7 +68,7 @@ def load(
         value = scalar_head.from_policy(start(), pad_id, compute, policy.device)
     else:
         # Of an ensemble, its first member: a mean of weights is no mean of functions.
-        first = ensemble.folders(reward)[0]
+        first = scalar_head.folders(reward)[0]
         value = scalar_head.load(first, compute, policy.device)
     models_start.attach(value, adapters, derive(seed, "value"))
     return value

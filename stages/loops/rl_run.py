@@ -19,11 +19,11 @@ from stages.loops import rollouts as rollout_batch
 from stages.loops.epochs import Schedule
 from stages.loops.rollouts import Actor, Rollouts, Task
 from stages.loops.work import Step
-from stages.models import ensemble, model_tokenizer, policy, policy_chooser, process_head, size
+from stages.models import model_tokenizer, policy, policy_chooser, process_head, scalar_head, size
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig, setup
-from stages.models.ensemble import Ensemble, Scores
 from stages.models.process_head import ProcessScorer, Solution
+from stages.models.scalar_head import Ensemble, Scores
 from stages.models.size import Size
 from stages.models.start import Merge, ModelConfig
 from stages.records import lines
@@ -127,7 +127,7 @@ def load_reward(
     score, chooser = None, None
     match reward.model:
         case "reward":
-            models = ensemble.load(path, reward.aggregate, compute, device)
+            models = scalar_head.load_ensemble(path, reward.aggregate, compute, device)
             score = partial(of_model, models, compute=compute, pad_id=actor.pad_id)
         case "process":
             score = partial(of_steps, process_head.load_scorer(path, compute, device))
@@ -158,7 +158,7 @@ def of_model(models: Ensemble, drawn: Rollouts, compute: ComputeConfig, pad_id: 
 def scores(models: Ensemble, drawn: Rollouts, compute: ComputeConfig, pad_id: int) -> Scores:
     """What each completion is worth, read at its last token in eval mode; on the CPU."""
     groups = rollout_batch.batch_groups(drawn, None, compute.row_tokens)
-    return ensemble.scores(models, groups, compute, pad_id)
+    return scalar_head.scores(models, groups, compute, pad_id)
 
 
 def of_steps(scorer: ProcessScorer, drawn: Rollouts) -> Judged:

@@ -10,10 +10,12 @@ cross-contamination" (2021)).
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from stages.algorithms.packing import first_fit_decreasing, token_budget_batches
 from stages.models.device import ComputeConfig
@@ -95,16 +97,10 @@ def micro_batches(
     for num_rows, alike in sorted(by_num_rows.items()):
         lengths = [num_rows * max(_length(row) for row in rows) for rows in alike]
         for chosen in token_budget_batches(lengths, compute.max_tokens):
-            yield _fill([row for i in chosen for row in alike[i]], pad_id, device)
+            yield fill([row for i in chosen for row in alike[i]], pad_id, device)
 
 
-def collate(groups: Sequence[Group], row_tokens: int, pad_id: int, device: torch.device) -> Batch:
-    """One batch of these groups, not packed; see `micro_batches`."""
-    rows = [[part] for group in groups for part in _parts(group, row_tokens)]
-    return _fill(rows, pad_id, device)
-
-
-def _parts(group: Group, row_tokens: int) -> list[Group]:
+def row_parts(group: Group, row_tokens: int) -> list[Group]:
     """One part where the group fits `row_tokens`, else one for each completion."""
     return [group] if group.length() <= row_tokens else split_group(group, 0)
 
@@ -120,7 +116,7 @@ def _place(groups: Sequence[Group], compute: ComputeConfig) -> Iterator[list[Row
     A group that does not fit a packed row keeps a row for each of its parts.
     """
     capacity = min(compute.pack_tokens, compute.max_tokens)
-    parts = [_parts(group, compute.row_tokens) for group in groups]
+    parts = [row_parts(group, compute.row_tokens) for group in groups]
     small = [i for i, row in enumerate(parts) if _length(row) <= capacity]
     for chosen in first_fit_decreasing([_length(parts[i]) for i in small], capacity):
         yield [[part for place in chosen for part in parts[small[place]]]]
@@ -129,81 +125,71 @@ def _place(groups: Sequence[Group], compute: ComputeConfig) -> Iterator[list[Row
             yield [[part] for part in row]
 
 
-def _fill(rows: Sequence[Row], pad_id: int, device: torch.device) -> Batch:
+def fill(rows: Sequence[Row], pad_id: int, device: torch.device) -> Batch:
     """The tensors of a batch with these rows."""
-    width = max(_length(row) for row in rows)
     groups = [group for row in rows for group in row]
     assert all(group.prompt_ids and all(group.completions) for group in groups), "an empty row"
     plain = len(groups) == len(rows) and all(len(group.completions) == 1 for group in groups)
-    completions = [ids for group in groups for ids in group.completions]
-    longest = max(len(ids) for ids in completions)
+    width = max(_length(row) for row in rows)
     input_ids = torch.full((len(rows), width), pad_id)
-    position_ids = torch.zeros((len(rows), width), dtype=torch.long)
-    # Padding is a group of its own: it may see itself, so no row of the softmax is empty.
-    group_ids = torch.full((len(rows), width), -1)
-    segments = torch.full((len(rows), width), -1)
-    token_ids = torch.full((len(completions), longest), pad_id)
-    mask = torch.zeros((len(completions), longest), dtype=torch.bool)
+    position_ids = torch.zeros_like(input_ids)
+    # A segment is a prompt or a completion; `prompts` holds the number of its prompt's segment.
+    # Padding is a segment of its own: it may see itself, so no row of the softmax is empty.
+    segments, prompts = torch.full_like(input_ids, -1), torch.full_like(input_ids, -1)
     predict_index: list[int] = []
     last_index: list[int] = []
     for r, row in enumerate(rows):
-        start = 0
-        for place, group in enumerate(row):
-            prompt_end = start + len(group.prompt_ids)
-            group_ids[r, start : start + group.length()] = place
-            # Segment 0 is the prompt, the others the completions.
-            for segment, ids in enumerate([group.prompt_ids, *group.completions]):
-                end = start + len(ids)
-                input_ids[r, start:end] = torch.tensor(list(ids))
-                position_ids[r, start:end] = torch.arange(len(ids))
-                segments[r, start:end] = segment
-                if segment:
-                    position_ids[r, start:end] += len(group.prompt_ids)
+        start = segment = 0
+        for group in row:
+            prompt, prompt_end = segment, start + len(group.prompt_ids)
+            prompts[r, start : start + group.length()] = prompt
+            for ids in (group.prompt_ids, *group.completions):
+                end, position = start + len(ids), 0
+                if segment > prompt:
+                    position = len(group.prompt_ids)
                     predict_index.append(r * width + prompt_end - 1)
                     predict_index.extend(range(r * width + start, r * width + end - 1))
                     last_index.append(r * width + end - 1)
-                start = end
-    for number, ids in enumerate(completions):
-        token_ids[number, : len(ids)] = torch.tensor(list(ids))
-        mask[number, : len(ids)] = True
+                input_ids[r, start:end] = torch.tensor(list(ids))
+                position_ids[r, start:end] = torch.arange(position, position + len(ids))
+                segments[r, start:end] = segment
+                start, segment = end, segment + 1
+    completions = [torch.tensor(list(ids)) for group in groups for ids in group.completions]
+    counted = [torch.ones(len(ids), dtype=torch.bool) for ids in completions]
     return Batch(
         indices=[index for group in groups for index in group.indices],
         input_ids=input_ids.to(device),
         position_ids=None if plain else position_ids.to(device),
-        attention_mask=None if plain else _group_mask(group_ids, segments).to(device),
+        attention_mask=None if plain else _shared_mask(segments, prompts).to(device),
         predict_index=torch.tensor(predict_index, device=device),
         last_index=torch.tensor(last_index, device=device),
-        token_ids=token_ids.to(device),
-        mask=mask.to(device),
+        token_ids=pad_sequence(completions, batch_first=True, padding_value=pad_id).to(device),
+        mask=pad_sequence(counted, batch_first=True).to(device),
         num_tokens=sum(_length(row) for row in rows),
     )
+
+
+def _shared_mask(
+    segments: Int[Tensor, "row seq"], prompts: Int[Tensor, "row seq"]
+) -> Bool[Tensor, "row 1 seq seq"]:
+    """True where a position (third axis) may attend to another (fourth).
+
+    To those before it and itself, in its own segment and in its prompt.
+    """
+    causal = torch.ones(2 * segments.shape[1:], dtype=torch.bool).tril()
+    same = segments[:, :, None] == segments[:, None, :]
+    prompt = prompts[:, :, None] == segments[:, None, :]
+    return (causal & (same | prompt))[:, None]
 
 
 def left_padded(
     prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device
 ) -> dict[str, Int[Tensor, "prompt seq"]]:
     """What a model reads of prompts that all end in the last column, to be gone on with."""
-    width = max(len(prompt) for prompt in prompts)
-    input_ids = torch.full((len(prompts), width), pad_id)
-    attention = torch.zeros(len(prompts), width, dtype=torch.long)
-    for row, prompt in enumerate(prompts):
-        input_ids[row, width - len(prompt) :] = torch.tensor(list(prompt))
-        attention[row, width - len(prompt) :] = 1
+    rows = [torch.tensor(list(prompt)) for prompt in prompts]
+    pad = partial(pad_sequence, batch_first=True, padding_side="left")
+    attention = pad([torch.ones_like(row) for row in rows])
     positions = (attention.cumsum(1) - 1).clamp(min=0)
+    input_ids = pad(rows, padding_value=pad_id)
     inputs = {"input_ids": input_ids, "attention_mask": attention, "position_ids": positions}
     return {name: tensor.to(device) for name, tensor in inputs.items()}
-
-
-def _group_mask(
-    group_ids: Int[Tensor, "row seq"], segments: Int[Tensor, "row seq"]
-) -> Bool[Tensor, "row 1 seq seq"]:
-    """True where a position (third axis) may attend to another (fourth).
-
-    To those before it and itself, in its own segment and in the prompt of its group.
-    """
-    width = segments.shape[1]
-    causal = torch.ones(width, width, dtype=torch.bool).tril()
-    same_group = group_ids[:, :, None] == group_ids[:, None, :]
-    same_segment = segments[:, :, None] == segments[:, None, :]
-    prompt = (segments == 0)[:, None, :]
-    return (causal & same_group & (same_segment | prompt))[:, None]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from stages.models import ensemble, process_head
+from stages.models import process_head, scalar_head
 from stages.models.batch import Group, split_group
 from stages.models.device import ComputeConfig
 from stages.models.process_head import Solution
@@ -93,8 +93,8 @@ def score(
                 {"steps": [round(step, decimals) for step in steps]} for steps in scorer(solutions)
             ]
         return found
-    model = ensemble.load_scorer(path, reward.aggregate, compute, device)
-    several = len(ensemble.folders(path)) > 1
+    model = scalar_head.load_scorer(path, reward.aggregate, compute, device)
+    several = len(scalar_head.folders(path)) > 1
     for chunk in chunks:
         scores = model(chunk)
         spreads = scores.disagreement.tolist()

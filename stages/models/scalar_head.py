@@ -1,10 +1,14 @@
-"""A transformer with one scalar output: the reward model, and the value model.
+"""Transformers with one scalar output: the value model, and reward models, alone or as an ensemble.
 
-Both are an `AutoModelForSequenceClassification` with one label, so that other tools read them. The
+Each is an `AutoModelForSequenceClassification` with one label, so that other tools read it. The
 reward of a completion is the head at its last real token; the value of a state is the head at the
-position that predicts the next token.
+position that predicts the next token. A folder with a model in it is a reward model; one with
+numbered folders, a model in each, is an ensemble, which scores whatever one model can score.
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,14 +16,26 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
-from stages.models.batch import Batch
+from stages.algorithms.ensemble import std
+from stages.models import model_tokenizer
+from stages.models.batch import Batch, Group, micro_batches
 from stages.models.device import ComputeConfig
 from stages.models.policy import hidden_states, in_full, prepare, read_checkpoint, unflatten
 
+CONFIG = "config.json"
+Rewards = Float[Tensor, " batch"]
 
-def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreTrainedModel:
-    """The scalar-head model at `path`."""
-    return _read(path, compute, device, new=frozenset())
+
+def load(
+    path: str | Path,
+    compute: ComputeConfig,
+    device: torch.device,
+    *,
+    new: frozenset[str] = frozenset(),
+) -> PreTrainedModel:
+    """The scalar-head model at `path`, where it has all weights but the `new` ones."""
+    model = read_checkpoint(AutoModelForSequenceClassification, path, new=new, num_labels=1)
+    return prepare(model, compute, device)
 
 
 def from_policy(
@@ -38,7 +54,7 @@ def from_policy(
     same reward and every state with the same value. `pad_id` is kept in the model's configuration,
     where other tools look for it.
     """
-    model = _read(path, compute, device, new=frozenset({"score.weight"}))
+    model = load(path, compute, device, new=frozenset({"score.weight"}))
     head = model.get_parameter("score.weight")
     weights = torch.zeros(head.shape)
     if head_seed is not None:
@@ -49,13 +65,6 @@ def from_policy(
         head.copy_(weights)
     model.config.pad_token_id = pad_id
     return model
-
-
-def _read(
-    path: str | Path, compute: ComputeConfig, device: torch.device, *, new: frozenset[str]
-) -> PreTrainedModel:
-    model = read_checkpoint(AutoModelForSequenceClassification, path, new=new, num_labels=1)
-    return prepare(model, compute, device)
 
 
 class SharedValue(nn.Module):
@@ -78,7 +87,7 @@ class SharedValue(nn.Module):
         return self._policy[0].base_model
 
 
-def rewards(model: nn.Module, batch: Batch) -> Float[Tensor, " batch"]:
+def rewards(model: nn.Module, batch: Batch) -> Rewards:
     """The scalar at the last token of each completion, in float32."""
     return _scalars(model, hidden_states(model, batch)[batch.last_index])
 
@@ -93,3 +102,73 @@ def _scalars(
 ) -> Float[Tensor, " position"]:
     # Trained whole under LoRA, the head is wrapped, and called alike.
     return in_full(model.score, hidden).squeeze(-1)  # pyright: ignore[reportArgumentType]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scores:
+    """What completions are worth, and how sure that is."""
+
+    values: Rewards
+    disagreement: Rewards
+    """The standard deviation of the members' scores; 0 where there is one member."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ensemble:
+    """Reward models of one kind, in the order of their numbers; one alone is an ensemble too."""
+
+    members: Sequence[PreTrainedModel]
+    aggregate: Callable[..., Rewards]
+    """Makes one score of `scores`, [member, batch]."""
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch) -> Scores:
+        """Scores of a batch's completions: the members read it one after another, in eval mode."""
+        found = torch.stack([rewards(model.eval(), batch) for model in self.members])
+        return Scores(values=self.aggregate(scores=found), disagreement=std(found))
+
+
+def load_ensemble(
+    path: Path, aggregate: Callable[..., Rewards], compute: ComputeConfig, device: torch.device
+) -> Ensemble:
+    """The reward model, outcome model or ensemble at `path`; all members stay on the device."""
+    members = [load(folder, compute, device) for folder in folders(path)]
+    return Ensemble(members=members, aggregate=aggregate)
+
+
+def folders(path: Path) -> list[Path]:
+    """Where the models of a reward model or of an ensemble are, by number: 2 before 10."""
+    if (path / CONFIG).is_file():
+        return [path]
+    found = sorted(path.iterdir()) if path.is_dir() else []
+    numbers = [one for one in found if one.name.isdecimal() and (one / CONFIG).is_file()]
+    if not found or len(numbers) != len(found):
+        raise ValueError(
+            f"expected in {path} a model ({CONFIG}) or folders named 0, 1, 2, ... with a model in "
+            f"each, found {[item.name for item in found] or 'nothing'}. Name the "
+            f"folder of a reward that reward_preference or reward_outcome wrote."
+        )
+    return sorted(numbers, key=lambda one: int(one.name))
+
+
+def load_scorer(
+    path: Path, aggregate: Callable[..., Rewards], compute: ComputeConfig, device: torch.device
+) -> Callable[[Sequence[Group]], Scores]:
+    """`scores` by the models at `path`, which brings its tokenizer."""
+    pad_id = model_tokenizer.pad_id(model_tokenizer.load(folders(path)[0]))
+    models = load_ensemble(path, aggregate, compute, device)
+    return partial(scores, models, compute=compute, pad_id=pad_id)
+
+
+def scores(
+    models: Ensemble, groups: Sequence[Group], compute: ComputeConfig, pad_id: int
+) -> Scores:
+    """The scores of all completions of `groups`, by their numbers; on the CPU."""
+    places = {number: i for i, number in enumerate(sorted(n for g in groups for n in g.indices))}
+    values, disagreement = torch.zeros(2, len(places))
+    for batch in micro_batches(groups, compute, pad_id, models.members[0].device):
+        found = models(batch)
+        own = [places[number] for number in batch.indices]
+        values[own] = found.values.cpu()
+        disagreement[own] = found.disagreement.cpu()
+    return Scores(values=values, disagreement=disagreement)

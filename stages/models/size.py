@@ -11,7 +11,7 @@ from transformers import AutoConfig
 
 from stages import rows
 from stages.algorithms.flops import Matrices
-from stages.models import ensemble, start
+from stages.models import scalar_head, start
 from stages.models.start import ModelConfig
 from stages.rows import BASE
 
@@ -59,7 +59,7 @@ def frozen(model: nn.Module) -> Size:
 
 def of_scorer(path: Path) -> Size:
     """A reward model, an ensemble (its members together), a process model or a policy at `path`."""
-    sizes = [_frozen(folder, "main") for folder in ensemble.folders(path)]
+    sizes = [_frozen(folder, "main") for folder in scalar_head.folders(path)]
     return {name: sum(size[name] for size in sizes) for name in sizes[0]}
 
 

@@ -16,11 +16,11 @@ from transformers import PreTrainedModel
 from stages.algorithms import kl
 from stages.algorithms.length_and_repetition import repeated_share
 from stages.algorithms.statistics.intervals import bootstrap_means
-from stages.models import ensemble
+from stages.models import scalar_head
 from stages.models.batch import Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
-from stages.models.ensemble import Scores
 from stages.models.policy import completion_logprobs
+from stages.models.scalar_head import Scores
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker, reward_file
@@ -97,11 +97,11 @@ def scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device
     """
     folder = DATA / "rewards" / reward
     aggregate, path = reward_file.read(folder).aggregate, reward_file.model(folder, seed)
-    folders = ensemble.folders(path)
-    single = ensemble.load_scorer(folders[0], aggregate, compute, device)
+    folders = scalar_head.folders(path)
+    single = scalar_head.load_scorer(folders[0], aggregate, compute, device)
     if len(folders) == 1:
         return single, None
-    return single, ensemble.load_scorer(path, aggregate, compute, device)
+    return single, scalar_head.load_scorer(path, aggregate, compute, device)
 
 
 @torch.no_grad()

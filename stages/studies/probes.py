@@ -15,7 +15,7 @@ from pathlib import Path
 from stages.algorithms.selection.step_scores import KINDS
 from stages.engines import loading
 from stages.engines.loading import EngineName
-from stages.models import ensemble, model_tokenizer, process_head, prompting
+from stages.models import model_tokenizer, process_head, prompting, scalar_head
 from stages.models import policy as models_policy
 from stages.models import start as models_start
 from stages.models.batch import Group, split_group
@@ -127,8 +127,8 @@ def length_values(problems: Problems, reward: str, seed: int, config: Config) ->
     """`probe_edits.padded_values` of a row of `rewards` of a seed."""
     folder, compute = DATA / "rewards" / reward, config.compute
     path, aggregate = reward_file.model(folder, seed), reward_file.read(folder).aggregate
-    score = ensemble.load_scorer(path, aggregate, compute, setup(compute))
-    tokenizer = model_tokenizer.load(ensemble.folders(path)[0])
+    score = scalar_head.load_scorer(path, aggregate, compute, setup(compute))
+    tokenizer = model_tokenizer.load(scalar_head.folders(path)[0])
     end = model_tokenizer.eos_id(tokenizer)
 
     def encode(texts: Sequence[str]) -> list[list[int]]:

@@ -24,6 +24,7 @@ import math
 import presets
 import pytest
 import torch
+from collated import collate
 from exact_models import assert_same, language_model, scalar_model, take_gradient
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +37,7 @@ from stages.loops import divergence, group_rl, rollouts
 from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models import policy, scalar_head
-from stages.models.batch import Group, collate, micro_batches
+from stages.models.batch import Group, micro_batches
 from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(12)

@@ -11,7 +11,7 @@ from tiny_checkpoints import COMPUTE, CPU, compute
 from stages import evaluate
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.models.batch import Group
-from stages.models.ensemble import load_scorer
+from stages.models.scalar_head import load_scorer
 from stages.records import lines
 from stages.records.pools import Completion, ProblemResult, Score
 from stages.rewards import reward_file

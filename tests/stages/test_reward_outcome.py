@@ -3,13 +3,14 @@
 import pytest
 import stage_inputs
 import torch
+from collated import collate
 from stage_inputs import SEED, WORDS
 from tiny_checkpoints import COMPUTE, CPU, PAD, compute
 from tiny_rollouts import OPTIM
 
 from stages import reward_outcome
 from stages.models import scalar_head
-from stages.models.batch import Group, collate
+from stages.models.batch import Group
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import reward_file

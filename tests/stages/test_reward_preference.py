@@ -6,6 +6,7 @@ import json
 import pytest
 import stage_inputs
 import torch
+from collated import collate
 from safetensors.torch import load_file
 from stage_inputs import SEED
 from tiny_checkpoints import COMPUTE, CPU, compute
@@ -13,8 +14,7 @@ from tiny_rollouts import OPTIM, make_pairs
 
 from stages import reward_preference
 from stages.loops import reward
-from stages.models import ensemble
-from stages.models.batch import collate
+from stages.models import scalar_head
 from stages.records import lines
 from stages.rewards import reward_file
 from stages.rows import DATA
@@ -110,9 +110,10 @@ def test_an_ensemble_scores_as_its_members_do_by_the_rule_in_its_reward_json():
     path = reward_file.model(DATA / "rewards/new", SEED)
     batch = collate(reward.pair_groups(PAIRS, range(12)), 64, 0, CPU)
     alone = [
-        ensemble.load(path / str(n), told.aggregate, compute(), CPU)(batch).values for n in range(3)
+        scalar_head.load_ensemble(path / str(n), told.aggregate, compute(), CPU)(batch).values
+        for n in range(3)
     ]
-    together = ensemble.load(path, told.aggregate, compute(), CPU)(batch)
+    together = scalar_head.load_ensemble(path, told.aggregate, compute(), CPU)(batch)
     assert torch.equal(together.values, torch.stack(alone).amin(0))
     assert together.disagreement.mean() > 0
 

@@ -4,6 +4,7 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
+from collated import collate
 from tiny_checkpoints import (
     CPU,
     EOS,
@@ -21,7 +22,7 @@ from transformers import AutoTokenizer, GenerationConfig
 from stages.engines import transformers as engine
 from stages.engines.transformers import TransformersSampler, draw, fixed_point_cumulative
 from stages.models import model_tokenizer, policy
-from stages.models.batch import Group, collate
+from stages.models.batch import Group
 from stages.sampler import NextToken
 from stages.seeding import derive
 

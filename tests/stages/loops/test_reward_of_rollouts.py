@@ -7,7 +7,7 @@ from tiny_rollouts import decode, make_prompts, make_sampler
 
 from stages.algorithms.ensemble import mean, mean_minus_std, minimum
 from stages.loops import rl_run, rollouts
-from stages.models import ensemble, scalar_head
+from stages.models import scalar_head
 
 
 def save(path, seed):
@@ -55,7 +55,7 @@ def test_an_ensemble_pays_the_aggregate_and_logs_how_far_its_members_disagree(
 ):
     expected = plainly([save(tmp_path / str(seed), seed) for seed in range(3)], drawn)
     settings = compute(max_tokens=max_tokens)
-    models = ensemble.load(tmp_path, aggregate, settings, CPU)
+    models = scalar_head.load_ensemble(tmp_path, aggregate, settings, CPU)
     found = rl_run.of_model(models, drawn, settings, PAD)
     assert found.totals == pytest.approx(aggregate(expected).tolist(), abs=1e-4)
     disagreement = expected.std(0, correction=0).mean().item()
@@ -67,6 +67,8 @@ def test_an_ensemble_pays_the_aggregate_and_logs_how_far_its_members_disagree(
 
 def test_a_reward_model_alone_pays_its_score_and_has_nobody_to_disagree_with(tmp_path, drawn):
     expected = plainly([save(tmp_path, 0)], drawn)
-    found = rl_run.of_model(ensemble.load(tmp_path, minimum, compute(), CPU), drawn, compute(), PAD)
+    found = rl_run.of_model(
+        scalar_head.load_ensemble(tmp_path, minimum, compute(), CPU), drawn, compute(), PAD
+    )
     assert found.totals == pytest.approx(expected[0].tolist(), abs=1e-4)
     assert found.metrics == {"scorer/positions": positions(drawn)}

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from collated import collate
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 
 from stages.loops import training
@@ -9,7 +10,7 @@ from stages.loops.work import Step
 from stages.models import model_tokenizer as tokenizers
 from stages.models import policy
 from stages.models import start as models_start
-from stages.models.batch import Group, collate
+from stages.models.batch import Group
 from stages.models.start import LoraConfig
 from stages.runtime import journal
 from stages.runtime.seeds import SeedRun

@@ -2,9 +2,10 @@ import itertools
 
 import pytest
 import torch
+from collated import collate
 from tiny_checkpoints import CPU, PAD, compute
 
-from stages.models.batch import Group, collate, micro_batches, split_group
+from stages.models.batch import Group, micro_batches, split_group
 
 
 def group(prompt_length, *lengths, first=0):

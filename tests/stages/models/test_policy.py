@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 import torch
+from collated import collate
 from safetensors.torch import load_file, save_file
 from tiny_checkpoints import (
     BLOCKS,
@@ -31,7 +32,7 @@ from transformers import (
 
 from stages.algorithms import logprobs as chunked
 from stages.models import model_tokenizer, policy
-from stages.models.batch import Group, collate, micro_batches
+from stages.models.batch import Group, micro_batches
 from stages.models.policy import read_checkpoint
 
 

@@ -3,11 +3,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from collated import collate
 from tiny_checkpoints import CPU, FAMILIES, PAD, checkpoint, compute, load
 
 from stages import rows
 from stages.models import model_tokenizer, policy, scalar_head, start
-from stages.models.batch import Group, collate
+from stages.models.batch import Group
 from stages.models.start import LoraConfig, ModelConfig, TinyConfig, build_tiny
 
 TINY = {

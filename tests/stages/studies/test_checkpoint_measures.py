@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_checkpoints import EOS, PAD, compute, load
 
-from stages.models.ensemble import Scores
+from stages.models.scalar_head import Scores
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.studies import checkpoint_measures

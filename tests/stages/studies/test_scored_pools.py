@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from stages.algorithms.selection import best_of_n
-from stages.models.ensemble import Scores
+from stages.models.scalar_head import Scores
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.studies import proxy_curves, scored_pools
