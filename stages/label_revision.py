@@ -48,7 +48,7 @@ def revise(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     preset, seed, own = config.preset, derive(run.seed, "label_revision"), folder / str(run.seed)
     sampler = config.sampler(row.policy, run.seed, preset.max_prompt_tokens + preset.max_new_tokens)
     tokenizer = models_start.tokenizer(row.policy, run.seed)
-    decode, encode = policy.decoder(tokenizer), prompting.message_encoder(tokenizer)
+    decode, encode = policy.decoder(tokenizer), partial(prompting.message_ids, tokenizer=tokenizer)
     triples: list[Revision] = []
     history: list[dict[str, int | float]] = []
     metrics: dict[str, Any] = {}

@@ -1,8 +1,8 @@
 """What the loops and stages ask of a model: completions, or which of a few options it chooses.
 
 A `Sampler` has token ids in and token ids out, and knows nothing of text, tasks or rewards. A
-`Chooser`, a judge, takes messages; `NextToken` is what an engine has to offer for a local model to
-be one. The engines implement them.
+`Chooser`, a judge, takes messages; an `Engine` is a sampler with what a local model needs to be
+one.
 """
 
 from collections import Counter
@@ -111,8 +111,8 @@ class Chooser(Protocol):
 
 
 @runtime_checkable
-class NextToken(Protocol):
-    """Knows how likely a causal language model finds given tokens right after a prompt."""
+class Engine(Sampler, Protocol):
+    """A sampler that also knows how likely its model finds given tokens right after a prompt."""
 
     def next_logprobs(
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]

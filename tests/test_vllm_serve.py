@@ -34,8 +34,7 @@ def test_vllm_serve_judges_as_the_same_weights_do_here(tmp_path):
     tokenizer = model_tokenizer.load(path)
     engine = transformers.from_model(model, tokenizer, max_batch=8, max_tokens=1024)
     local = PolicyChooser(
-        reader=engine,
-        sampler=engine,
+        engine=engine,
         tokenizer=tokenizer,
         option_ids=option_tokens(tokenizer, ("1", "2")),
         max_prompt_tokens=240,

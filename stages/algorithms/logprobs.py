@@ -1,13 +1,14 @@
 """Log-probabilities of chosen tokens, and the exact divergence over the whole vocabulary.
 
 Without ever holding a logit for every position: only the positions that predict a counted token
-reach the output matrix, and those in chunks: the largest tensor is chunk x vocabulary, recomputed
+reach the output layer, and those in chunks: the largest tensor is chunk x vocabulary, recomputed
 in the backward pass. Everything is in float32. `hidden` h is the final hidden state at the position
-*before* each token, `output_weight` W the output embedding, `output_bias` b where the model has
-one, and `temperature` T divides the logits, as when sampling.
+*before* each token, `output` has the matrix W and, where the model has one, the bias b, and
+`temperature` T divides the logits, as when sampling.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -16,21 +17,25 @@ from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVariableType]
 
 Hidden = Float[Tensor, "token hidden"]
-Weight = Float[Tensor, "vocab hidden"]
-Bias = Float[Tensor, " vocab"] | None
 Tokens = Float[Tensor, " token"]
 
 # 2^24 float32 logits are 64 MiB.
 MAX_LOGITS = 2**24
 
 
+class OutputLayer(NamedTuple):
+    """What makes logits of hidden states."""
+
+    weight: Float[Tensor, "vocab hidden"]
+    bias: Float[Tensor, " vocab"] | None = None
+
+
 def token_logprobs(
     hidden: Hidden,
-    output_weight: Weight,
+    output: OutputLayer,
     token_ids: Int[Tensor, " token"],
     *,
     temperature: float,
-    output_bias: Bias = None,
     max_logits: int = MAX_LOGITS,
     entropy_gradient: bool = False,
 ) -> tuple[Tokens, Tokens]:
@@ -44,26 +49,22 @@ def token_logprobs(
     """
 
     def chunk(hidden: Tensor, token_ids: Tensor) -> tuple[Tensor, ...]:
-        logprobs = _vocabulary_logprobs(hidden, output_weight, output_bias, temperature)
+        logprobs = _vocabulary_logprobs(hidden, output, temperature)
         with torch.set_grad_enabled(entropy_gradient):
             entropies = -(logprobs.exp() * logprobs).sum(-1)
         return logprobs.gather(-1, token_ids[:, None]).squeeze(-1), entropies
 
-    logprobs, entropies = _in_chunks(
-        chunk, (hidden, token_ids), max_logits // output_weight.shape[0]
-    )
-    return logprobs, entropies
+    found = _in_chunks(chunk, (hidden, token_ids), max_logits // len(output.weight))
+    return found[0], found[1]
 
 
 def full_kl(
     hidden: Hidden,
-    output_weight: Weight,
+    output: OutputLayer,
     ref_hidden: Float[Tensor, "token ref_hidden"],
-    ref_output_weight: Float[Tensor, "vocab ref_hidden"],
+    ref_output: OutputLayer,
     *,
     temperature: float,
-    output_bias: Bias = None,
-    ref_output_bias: Bias = None,
     max_logits: int = MAX_LOGITS,
 ) -> Tokens:
     """KL(policy || reference) at each position.
@@ -76,27 +77,21 @@ def full_kl(
     positions are visited. The reference, perhaps of another width, gets no gradient.
     `max_logits` are held at once, both models' together.
     """
-    ref_hidden, ref_output_weight = ref_hidden.detach(), ref_output_weight.detach()
-    ref_output_bias = None if ref_output_bias is None else ref_output_bias.detach()
 
     def chunk(hidden: Tensor, ref_hidden: Tensor) -> tuple[Tensor, ...]:
-        logprobs = _vocabulary_logprobs(hidden, output_weight, output_bias, temperature)
-        ref_logprobs = _vocabulary_logprobs(
-            ref_hidden, ref_output_weight, ref_output_bias, temperature
-        )
+        logprobs = _vocabulary_logprobs(hidden, output, temperature)
+        with torch.no_grad():
+            ref_logprobs = _vocabulary_logprobs(ref_hidden, ref_output, temperature)
         return ((logprobs.exp() * (logprobs - ref_logprobs)).sum(-1),)
 
-    (divergences,) = _in_chunks(
-        chunk, (hidden, ref_hidden), max_logits // (2 * output_weight.shape[0])
-    )
-    return divergences
+    return _in_chunks(chunk, (hidden, ref_hidden), max_logits // (2 * len(output.weight)))[0]
 
 
 def _vocabulary_logprobs(
-    hidden: Hidden, output_weight: Weight, output_bias: Bias, temperature: float
+    hidden: Hidden, output: OutputLayer, temperature: float
 ) -> Float[Tensor, "token vocab"]:
     """log softmax((W h + b) / T): only for as many positions as fit."""
-    logits = linear(hidden, output_weight, output_bias)
+    logits = linear(hidden, *output)
     # float64 stays as it is, for gradient checks; bfloat16 sums would lose the small terms.
     logits = logits if logits.dtype == torch.float64 else logits.float()
     return (logits / temperature).log_softmax(-1)

@@ -15,7 +15,7 @@ from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.rewards.feedback.prompts import REASONING_CUE
 from stages.rows import BASE
-from stages.sampler import Chooser, NextToken, Sampler
+from stages.sampler import Chooser, Engine
 
 EngineName = Literal["transformers", "vllm"]
 
@@ -29,17 +29,11 @@ def sampler(
     compute: ComputeConfig,
     max_length: int,
     gpu_share: float | None = None,
-) -> Sampler:
-    """What samples from a row of `policies`, or from the base model.
+) -> Engine:
+    """What samples from a row of `policies` by name, or from the base model, which `model` is.
 
-    Args:
-        engine: which implementation.
-        policy: the row's name.
-        seed: of the policy.
-        model: says what the base model is.
-        compute: precision, device and batch size.
-        max_length: the longest prompt and completion together, in tokens.
-        gpu_share: of a GPU's memory, what vLLM may take, where another model computes beside it.
+    `max_length` is the longest prompt and completion together, in tokens; `gpu_share`, of a GPU's
+    memory, what vLLM may take where another model computes beside it.
     """
     if engine == "vllm":
         from stages.engines import vllm
@@ -64,7 +58,7 @@ class SamplingConfig(Params):
     model: ModelConfig
     engine: EngineName
 
-    def sampler(self, policy: str, seed: int, max_length: int) -> Sampler:
+    def sampler(self, policy: str, seed: int, max_length: int) -> Engine:
         """`sampler` with these."""
         return sampler(
             self.engine, policy, seed, model=self.model, compute=self.compute, max_length=max_length
@@ -103,9 +97,6 @@ def chooser(
     """The judge that chooses between `options`: a policy, as for `sampler`, or an endpoint.
 
     `cache` is the folder of an endpoint's answers.
-
-    Raises:
-        ValueError: an endpoint beside a policy that is no base model, or a model that cannot judge.
     """
     reasoning_tokens = reasoning.max_new_tokens if reasoning is not None else 0
     if isinstance(judge, EndpointJudge):
@@ -121,11 +112,8 @@ def chooser(
     tokenizer = models_start.tokenizer(policy, seed)
     cue = prompting.ids([REASONING_CUE], tokenizer)[0] if reasoning_tokens else []
     length = judge.max_prompt_tokens + reasoning_tokens + len(cue) + 1
-    asked = sampler(engine, policy, seed, model=model, compute=compute, max_length=length)
-    assert isinstance(asked, NextToken), f"{type(asked)} tells no next-token probabilities"
     return PolicyChooser(
-        reader=asked,
-        sampler=asked,
+        engine=sampler(engine, policy, seed, model=model, compute=compute, max_length=length),
         tokenizer=tokenizer,
         option_ids=option_tokens(tokenizer, options),
         max_prompt_tokens=judge.max_prompt_tokens,

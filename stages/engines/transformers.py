@@ -1,4 +1,4 @@
-"""The protocols Sampler and NextToken on a transformers model: the default engine, on any device.
+"""The default engine, on a transformers model and any device.
 
 Each prompt is read once and its key/value cache copied for its samples; finished rows leave the
 batch. Token t of sample j is drawn by inverse transform sampling with the t-th number of a Philox
@@ -79,7 +79,7 @@ class TransformersSampler:
     def next_logprobs(
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> list[list[float]]:
-        """See `stages.sampler.NextToken.next_logprobs`; refuses what `sample` refuses."""
+        """See `stages.sampler.Engine.next_logprobs`; refuses what `sample` refuses."""
         check(prompts)
         self._check_length(prompts, 0)
         was_training = self.model.training

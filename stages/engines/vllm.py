@@ -81,7 +81,7 @@ class VllmSampler:
     def next_logprobs(
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> list[list[float]]:
-        """See `stages.sampler.NextToken.next_logprobs`: one token is drawn and thrown away."""
+        """See `stages.sampler.Engine.next_logprobs`: one token is drawn and thrown away."""
         self._check(prompts, num_samples=1, temperature=0.0, max_new_tokens=1)
         from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
 

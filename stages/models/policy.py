@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from stages.algorithms.logprobs import full_kl, token_logprobs
+from stages.algorithms.logprobs import OutputLayer, full_kl, token_logprobs
 from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
 
@@ -22,11 +22,8 @@ def read_checkpoint(
     """The model of `auto_class` (an AutoModelFor...) at `path`, a folder or a hub id.
 
     Weights are read from safetensors, in float32; attention is PyTorch's, which takes
-    the boolean masks of shared rows (eager attention would add them to the scores).
-
-    Raises:
-        ValueError: a weight that is not `new` (a new head's) is missing, which would be a random
-            number, or has another shape.
+    the boolean masks of shared rows (eager attention would add them to the scores). A weight that
+    is missing would be a random number, so only those of a `new` head may be.
     """
     # What the report and the bar say is checked below, or is noise in a log.
     verbosity = logging.get_verbosity()
@@ -73,9 +70,6 @@ def prepare(
     """Move to the device, switch dropout off, and checkpoint activations if asked to.
 
     Without dropout old and new log-probabilities of a completion come from the same function.
-
-    Raises:
-        ValueError: logits that are no linear map, or attention that shared rows would break.
     """
     for name in LOGIT_TRANSFORMS:
         if getattr(model.config, name, None) not in (None, 1.0):
@@ -104,10 +98,10 @@ def prepare(
 
 def _attends_to_all(model: PreTrainedModel) -> bool:
     """Whether every layer is plain causal attention, in which alone a mask says it all."""
-    layer_types = getattr(model.config, "layer_types", None)
-    if layer_types is None:  # Mistral: one window for all layers, or none
-        return getattr(model.config, "sliding_window", None) is None
-    return set(layer_types) == {"full_attention"}
+    if layer_types := getattr(model.config, "layer_types", None):
+        return set(layer_types) == {"full_attention"}
+    # Mistral: one window for all layers, or none
+    return getattr(model.config, "sliding_window", None) is None
 
 
 def hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "position hidden"]:
@@ -135,13 +129,11 @@ def state_logprobs(
     entropy_gradient: bool = False,
 ) -> tuple[Float[Tensor, "batch token"], Float[Tensor, "batch token"]]:
     """See `completion_logprobs`, from the batch's `states`."""
-    weight, bias = output_matrix(model)
     logprobs, entropies = token_logprobs(
         hidden,
-        weight,
+        output_layer(model),
         batch.token_ids[batch.mask],
         temperature=temperature,
-        output_bias=bias,
         entropy_gradient=entropy_gradient,
     )
     return unflatten(logprobs, batch), unflatten(entropies, batch)
@@ -166,29 +158,19 @@ def state_kl(
     temperature: float,
 ) -> Float[Tensor, "batch token"]:
     """KL(model || reference) over the whole vocabulary at each token, from the model's `states`."""
-    weight, bias = output_matrix(model)
-    ref_weight, ref_bias = output_matrix(reference)
     with torch.no_grad():
         ref_hidden = states(reference, batch)
-    divergence = full_kl(
-        hidden,
-        weight,
-        ref_hidden,
-        ref_weight,
-        temperature=temperature,
-        output_bias=bias,
-        ref_output_bias=ref_bias,
+    found = full_kl(
+        hidden, output_layer(model), ref_hidden, output_layer(reference), temperature=temperature
     )
-    return unflatten(divergence, batch)
+    return unflatten(found, batch)
 
 
-def output_matrix(
-    model: PreTrainedModel,
-) -> tuple[Float[Tensor, "vocab hidden"], Float[Tensor, " vocab"] | None]:
-    """Weight and bias of the layer that makes logits of hidden states."""
+def output_layer(model: PreTrainedModel) -> OutputLayer:
+    """The layer that makes logits of hidden states."""
     head = model.get_output_embeddings()
     assert isinstance(head, nn.Linear), f"expected a linear output layer, found {type(head)}"
-    return head.weight, head.bias
+    return OutputLayer(head.weight, head.bias)
 
 
 def unflatten(values: Float[Tensor, " counted"], batch: Batch) -> Float[Tensor, "batch token"]:
@@ -210,13 +192,7 @@ def in_full(
 
 def decoder(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str]:
     """Token ids to text without special tokens."""
-
-    def decode(token_ids: Sequence[int]) -> str:
-        text = tokenizer.decode(list(token_ids), skip_special_tokens=True)
-        assert isinstance(text, str)
-        return text
-
-    return decode
+    return lambda token_ids: str(tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
 
 def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: Path) -> None:

@@ -1,7 +1,6 @@
 """A local causal language model as a judge, whichever engine it runs on.
 
-An option's probability is that of the tokens of the vocabulary that spell it, right after the
-prompt.
+An option's probability is that of the tokens that spell it, right after the prompt.
 """
 
 from collections.abc import Sequence
@@ -15,19 +14,17 @@ from stages.algorithms.judge_readings import option_probabilities
 from stages.engines import transformers
 from stages.models import model_tokenizer, policy, prompting
 from stages.models.device import ComputeConfig
-from stages.models.prompting import message_encoder
 from stages.rewards.feedback.prompts import REASONING_CUE, REASONING_REQUEST
-from stages.sampler import Choice, NextToken, Sampler
+from stages.sampler import Choice, Engine
 
 AROUND = " \t\r\n()[]{}<>.,:;*\"'`"
 """What may stand around an option without changing what it is: "(1)", " 1.", "**1"."""
 
 
 def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) -> list[list[int]]:
-    """For each option the ids of every token that reads as it, in ascending order.
+    """For each option the ids, ascending, of the tokens whose text without `AROUND` is the option.
 
-    A token reads as an option when its decoded text, without spaces, brackets, stops and quotes
-    around it, equals the option. Special tokens never do. There has to be one for each.
+    Special tokens never are. There has to be one for each.
     """
     special = set(tokenizer.all_special_ids)
     found: dict[str, list[int]] = {option: [] for option in options}
@@ -48,12 +45,10 @@ def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) ->
 class PolicyChooser:
     """Reads the next-token distribution at the end of the rendered message."""
 
-    reader: NextToken
-    sampler: Sampler
-    """Writes the reasoning; the same model."""
+    engine: Engine
     tokenizer: PreTrainedTokenizerBase
     option_ids: list[list[int]]
-    """Of each option, the tokens that spell it (`option_tokens`)."""
+    """See `option_tokens`."""
     max_prompt_tokens: int
     """A longer message is not read."""
     reasoning_tokens: int
@@ -61,16 +56,18 @@ class PolicyChooser:
 
     def choose(self, messages: Sequence[str]) -> list[Choice | None]:
         """See `stages.sampler.Chooser.choose`."""
-        request = REASONING_REQUEST if self.reasoning_tokens else ""
-        prompts = message_encoder(self.tokenizer)([message + request for message in messages])
+        request, cue = "", []
+        if self.reasoning_tokens:
+            request, (cue,) = REASONING_REQUEST, prompting.ids([REASONING_CUE], self.tokenizer)
+        asked = [message + request for message in messages]
+        prompts = prompting.message_ids(asked, self.tokenizer)
         fitting = [i for i, ids in enumerate(prompts) if len(ids) <= self.max_prompt_tokens]
         if not fitting:
             return [None] * len(prompts)
         thoughts = self._reason([prompts[i] for i in fitting])
-        cue = prompting.ids([REASONING_CUE], self.tokenizer)[0] if self.reasoning_tokens else []
         read = [[*prompts[i], *thought, *cue] for i, thought in zip(fitting, thoughts, strict=True)]
         flat = [token_id for ids in self.option_ids for token_id in ids]
-        rows = self.reader.next_logprobs(read, flat)
+        rows = self.engine.next_logprobs(read, flat)
         choices: list[Choice | None] = [None] * len(prompts)
         for i, thought, row in zip(fitting, thoughts, rows, strict=True):
             logprobs = iter(row)
@@ -88,7 +85,7 @@ class PolicyChooser:
         """What the model writes before it chooses, up to whichever token ends it."""
         if not self.reasoning_tokens:
             return [[] for _ in prompts]
-        drawn = self.sampler.sample(
+        drawn = self.engine.sample(
             prompts,
             [0] * len(prompts),
             num_samples=1,
@@ -111,8 +108,7 @@ def load(
         model, tokenizer, max_batch=compute.max_batch, max_tokens=compute.max_tokens
     )
     return PolicyChooser(
-        reader=engine,
-        sampler=engine,
+        engine=engine,
         tokenizer=tokenizer,
         option_ids=option_tokens(tokenizer, options),
         max_prompt_tokens=model.config.max_position_embeddings,

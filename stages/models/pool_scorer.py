@@ -68,16 +68,9 @@ def score(
     device: torch.device,
     decimals: int,
 ) -> Column:
-    """What the model of a seed makes of the groups; it is in memory only meanwhile.
+    """What a reward's model of a seed makes of the groups, whose numbers rise from chunk to chunk.
 
-    Args:
-        folder: the reward's.
-        reward: a reward that is a model.
-        seed: of the model.
-        chunks: of groups; their numbers rise.
-        compute: precision.
-        device: where it computes.
-        decimals: digits kept.
+    The model is in memory only meanwhile.
     """
     path = reward_file.model(folder, seed)
     found: Column = []
@@ -94,14 +87,11 @@ def score(
             ]
         return found
     model = scalar_head.load_scorer(path, reward.aggregate, compute, device)
-    several = len(scalar_head.folders(path)) > 1
+    names = ("scores", "disagreement") if len(scalar_head.folders(path)) > 1 else ("scores",)
     for chunk in chunks:
         scores = model(chunk)
-        spreads = scores.disagreement.tolist()
-        for value, spread in zip(scores.values.tolist(), spreads, strict=True):
-            found.append({"scores": round(value, decimals)})
-            if several:
-                found[-1]["disagreement"] = round(spread, decimals)
+        for numbers in zip(scores.values.tolist(), scores.disagreement.tolist(), strict=True):
+            found.append({n: round(one, decimals) for n, one in zip(names, numbers, strict=False)})
     return found
 
 
@@ -109,9 +99,10 @@ def rows(samples: Samples, columns: Mapping[str, Column]) -> list[Score]:
     """The row of each completion of `samples`, from the columns of each reward."""
     found = []
     for row, at in samples.rows:
-        fields: dict[str, dict[str, Any]] = {"scores": {}, "disagreement": {}, "steps": {}}
-        for name, column in columns.items():
-            for field, value in column[at].items():
-                fields[field][name] = value
+        told = {name: column[at] for name, column in columns.items()}
+        fields = {
+            field: {name: values[field] for name, values in told.items() if field in values}
+            for field in ("scores", "disagreement", "steps")
+        }
         found.append(Score(id=row.id, index=row.index, **fields))
     return found

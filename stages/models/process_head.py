@@ -16,11 +16,10 @@ writes into its own text is a token like any other and gets no score.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import isfinite
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
@@ -66,10 +65,10 @@ def from_policy(
     *,
     separator: str = "\n",
 ) -> PreTrainedModel:
-    """The body of the policy at `path` under a new head of two labels that starts at zero.
+    """The body of the policy at `path` under a new head of two labels.
 
-    From zero every step starts at P(right) = 1/2, whatever the seed. `step_id` is that of
-    `step_token_id`; `separator` ended the steps that it learns from, and splits sampled ones.
+    The head is of zeros, so every step starts at P(right) = 1/2, whatever the seed. `separator`
+    ended the steps that it learns from, and splits sampled ones.
     """
     model = policy.read_checkpoint(AutoModelForTokenClassification, path, new=NEW, num_labels=2)
     for parameter in head(model).parameters():
@@ -105,9 +104,8 @@ def groups(
 ) -> list[Group]:
     """The solutions with these numbers, STEP after each step; those of a prompt share its copy.
 
-    Raises:
-        ValueError: no step, an empty step, or more tokens than the model has positions: nothing is
-            cut, since a cut label would be lost without a word.
+    One with more tokens than the model has positions is refused: a label that is cut off would be
+    lost without a word.
     """
     members: dict[tuple[int, ...], list[int]] = {}
     for number in numbers:
@@ -115,7 +113,15 @@ def groups(
     step_id, longest = int(model.config.step_token_id), model.config.max_position_embeddings
     found = []
     for prompt_ids, indices in members.items():
-        completions = [_with_step_tokens(solutions[i], step_id, i) for i in indices]
+        for i in indices:
+            if not solutions[i].steps or not all(solutions[i].steps):
+                raise ValueError(
+                    f"solution {i}: expected at least one step and no empty one, found "
+                    f"steps of {[len(step) for step in solutions[i].steps]} tokens"
+                )
+        completions = [
+            [token for step in solutions[i].steps for token in (*step, step_id)] for i in indices
+        ]
         length = len(prompt_ids) + max(len(ids) for ids in completions)
         if length > longest:
             raise ValueError(
@@ -126,15 +132,6 @@ def groups(
         group = Group(prompt_ids=prompt_ids, completions=completions, indices=indices)
         found += split_group(group, row_tokens)
     return found
-
-
-def _with_step_tokens(solution: Solution, step_id: int, number: int) -> list[int]:
-    if not solution.steps or not all(solution.steps):
-        raise ValueError(
-            f"solution {number}: expected at least one step and no empty one, found "
-            f"{len(solution.steps)} of {[len(step) for step in solution.steps]} tokens"
-        )
-    return [token for step in solution.steps for token in (*step, step_id)]
 
 
 def step_ends(steps: Sequence[Sequence[int]]) -> list[int]:
@@ -149,18 +146,10 @@ def step_logits(
 
     `batch` is of `groups`; `ends` are the `step_ends` of each of its solutions, in its order.
     """
-    rows = torch.tensor([row for row, places in enumerate(ends) for _ in places])
-    places = torch.tensor([place for row in ends for place in row])
-    positions = _own_positions(batch)[rows.to(batch.mask.device), places.to(batch.mask.device)]
+    predicted_at = torch.zeros_like(batch.token_ids).masked_scatter(batch.mask, batch.predict_index)
+    # A STEP is no completion's first token, so it stands right after what predicts it.
+    positions = torch.cat([row[list(own)] for row, own in zip(predicted_at, ends, strict=True)]) + 1
     return policy.in_full(head(model), policy.hidden_states(model, batch)[positions])
-
-
-def _own_positions(batch: Batch) -> Int[Tensor, "batch token"]:
-    """Where each completion token stands in the flattened input."""
-    # A token stands where the next one is predicted.
-    grid = torch.zeros_like(batch.token_ids).masked_scatter(batch.mask, batch.predict_index)
-    last = batch.mask.sum(1, keepdim=True) - 1
-    return grid.roll(-1, dims=1).scatter(1, last, batch.last_index[:, None])
 
 
 @torch.no_grad()
@@ -176,15 +165,14 @@ def step_scores(
         scores = step_logits(model, batch, ends).softmax(-1)[:, 1].cpu()
         for i, own in zip(batch.indices, scores.split([len(e) for e in ends]), strict=True):
             found[i] = own.tolist()
-    for number, own in enumerate(found):
-        # In a minimum NaN is lost or kept by its place: it would come out as a reward of 0.
-        if not all(map(isfinite, own)):
-            raise ValueError(
-                f"solution {number}: expected finite scores of its steps, found {own}: the process "
-                f"model's weights or activations are not finite. Train it with a lower "
-                f"optim.learning_rate of the preset, or compute in another precision "
-                f"(compute in params.yaml)."
-            )
+            # In a minimum NaN is lost or kept by its place: it would come out as a reward of 0.
+            if not own.isfinite().all():
+                raise ValueError(
+                    f"solution {i}: expected finite scores of its steps, found {found[i]}: the "
+                    f"process model's weights or activations are not finite. Train it with a lower "
+                    f"optim.learning_rate of the preset, or compute in another precision "
+                    f"(compute in params.yaml)."
+                )
     return found
 
 

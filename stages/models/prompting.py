@@ -171,17 +171,8 @@ def spelled(specials: Sequence[str], *texts: str) -> str | None:
     return None if found is None else f"special token: the text contains {found!r}"
 
 
-def message_encoder(
-    tokenizer: PreTrainedTokenizerBase,
-) -> Callable[[Sequence[str]], list[list[int]]]:
-    """Messages to the ids of the prompts that they are, by the chat template where there is one.
-
-    What spells a special token in a message is taken apart.
-    """
+def message_ids(messages: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    """The prompts that messages are; what spells a special token in one is taken apart."""
     specials = special_texts(tokenizer)
-
-    def encode(messages: Sequence[str]) -> list[list[int]]:
-        plain = [defuse(message, specials) for message in messages]
-        return ids(render(plain, tokenizer, PLACEHOLDER), tokenizer)
-
-    return encode
+    plain = [defuse(message, specials) for message in messages]
+    return ids(render(plain, tokenizer, PLACEHOLDER), tokenizer)

@@ -9,11 +9,9 @@ import transformers
 from torch import nn
 from transformers import AutoConfig
 
-from stages import rows
 from stages.algorithms.flops import Matrices
 from stages.models import scalar_head, start
 from stages.models.start import ModelConfig
-from stages.rows import BASE
 
 Size = dict[str, int]
 """`parameters`, `trained_parameters`, and the fields of `flops.Matrices`."""
@@ -36,50 +34,45 @@ def matrices(model: nn.Module) -> Matrices:
     return Matrices(
         body=_count(body),
         output=_count(output),
-        trained_body=_count(body, trained=True),
-        trained_output=_count(output, trained=True),
+        trained_body=_trained(body),
+        trained_output=_trained(output),
     )
 
 
 def measure(model: nn.Module) -> Size:
     """The size of a model as it stands, adapters included."""
     parameters = list(model.parameters())
-    return {
-        "parameters": _count(parameters),
-        "trained_parameters": _count(parameters, trained=True),
-        **asdict(matrices(model)),
-    }
+    counts = {"parameters": _count(parameters), "trained_parameters": _trained(parameters)}
+    return counts | asdict(matrices(model))
 
 
 def frozen(model: nn.Module) -> Size:
     """`measure` of a model whose parameters nobody trains."""
-    nothing = {"trained_parameters": 0, "trained_body": 0, "trained_output": 0}
-    return measure(model) | nothing
+    return measure(model) | {"trained_parameters": 0, "trained_body": 0, "trained_output": 0}
 
 
 def of_scorer(path: Path) -> Size:
     """A reward model, an ensemble (its members together), a process model or a policy at `path`."""
-    sizes = [_frozen(folder, "main") for folder in scalar_head.folders(path)]
+    sizes = [_frozen(folder) for folder in scalar_head.folders(path)]
     return {name: sum(size[name] for size in sizes) for name in sizes[0]}
 
 
 def of_policy(name: str, seed: int, config: ModelConfig) -> Size:
     """A row of `policies`, or the base model where it has a path."""
-    if name != BASE:
-        return _frozen(rows.model(name, seed), "main")
-    if config.path is None:
-        raise ValueError(start.NO_BASE)
-    return _frozen(config.path, config.revision or "main")
+    return _frozen(*start.source(name, seed, config))
 
 
-def _frozen(path: str | Path, revision: str) -> Size:
+def _frozen(path: str | Path, revision: str | None = None) -> Size:
     """`frozen`, from the configuration alone: on the meta device parameters have no memory."""
-    config = AutoConfig.from_pretrained(str(path), revision=revision)
+    config = AutoConfig.from_pretrained(str(path), revision=revision or "main")
     architecture, *_ = config.architectures or ["none"]
     with torch.device("meta"):
         return frozen(getattr(transformers, architecture)(config))
 
 
-def _count(parameters: Sequence[nn.Parameter], *, trained: bool = False) -> int:
-    """Numbers in all of them, or in those that are trained."""
-    return sum(one.numel() for one in parameters if one.requires_grad or not trained)
+def _count(parameters: Sequence[nn.Parameter]) -> int:
+    return sum(one.numel() for one in parameters)
+
+
+def _trained(parameters: Sequence[nn.Parameter]) -> int:
+    return _count([one for one in parameters if one.requires_grad])

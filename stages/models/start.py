@@ -99,6 +99,18 @@ class LoraConfig(Params):
     """The adapters' output is scaled by alpha / rank."""
 
 
+def source(name: str, seed: int, config: ModelConfig) -> tuple[str | Path, str | None]:
+    """The folder of the policy `name` of a seed; of the base model, folder or hub id, and commit.
+
+    A random base model is refused, which knows nothing and so is of no use.
+    """
+    if name != BASE:
+        return rows.model(name, seed), None
+    if config.path is None:
+        raise ValueError(NO_BASE)
+    return config.path, config.revision
+
+
 def load(
     name: str,
     seed: int,
@@ -108,19 +120,12 @@ def load(
     *,
     weights_seed: int | None = None,
 ) -> PreTrainedModel:
-    """The policy `name` of a seed, or the base model (`BASE`), which `config` describes.
-
-    Where that names no path, its weights are random from `weights_seed`; without one it is refused:
-    a model that knows nothing is of no use.
-    """
-    if name != BASE:
-        return policy.load(rows.model(name, seed), compute, device)
-    if config.path is not None:
-        return policy.load(config.path, compute, device, config.revision)
-    if weights_seed is None:
-        raise ValueError(NO_BASE)
-    built = build_tiny(config.tiny, tokenizer(name, seed), weights_seed)
-    return policy.prepare(built, compute, device)
+    """The policy at `source`, or with a `weights_seed` a base model of random weights from it."""
+    if name == BASE and config.path is None and weights_seed is not None:
+        built = build_tiny(config.tiny, tokenizer(name, seed), weights_seed)
+        return policy.prepare(built, compute, device)
+    path, revision = source(name, seed, config)
+    return policy.load(path, compute, device, revision)
 
 
 def build_tiny(
@@ -156,18 +161,15 @@ def tokenizer(name: str, seed: int) -> PreTrainedTokenizerBase:
 
 
 def folder(name: str, seed: int, config: ModelConfig) -> Path:
-    """Where its files are, for what reads them itself; a ValueError if it has none here."""
-    if name != BASE:
-        return rows.model(name, seed)
-    if config.path is None:
-        raise ValueError(NO_BASE)
-    if not Path(config.path).is_dir():
+    """`source`, for what reads the files itself and so needs them here."""
+    path = Path(source(name, seed, config)[0])
+    if name == BASE and not path.is_dir():
         raise ValueError(
             f"expected a folder, found the hub id model.path '{config.path}': vLLM, and a value "
             f"model that starts from the policy, read the base model only where it is a folder. "
             f"Download it, and set model.path to the folder."
         )
-    return Path(config.path)
+    return path
 
 
 def attach(model: PreTrainedModel, config: LoraConfig, seed: int) -> Merge:

@@ -48,7 +48,7 @@ class PairLogprobs(NamedTuple):
         """The same averaged over each completion's tokens: log p_c / |c|, and so on."""
         lengths = self[4:]
         means = [total / length for total, length in zip(self[:4], 2 * lengths, strict=True)]
-        return PairLogprobs(*means, *lengths)
+        return PairLogprobs._make([*means, *lengths])
 
 
 def finite(values: Values) -> Values:

@@ -5,7 +5,8 @@ import torch
 from largest_tensor import LargestTensor
 from torch.nn.functional import cross_entropy
 
-from stages.algorithms.logprobs import full_kl, token_logprobs
+from stages.algorithms import logprobs as functions
+from stages.algorithms.logprobs import OutputLayer
 
 VOCAB, HIDDEN, TOKENS = 7, 4, 10
 
@@ -17,6 +18,21 @@ def make(dtype=torch.float64, tokens=TOKENS):
     bias = torch.randn(VOCAB, generator=generator, dtype=dtype)
     token_ids = torch.randint(VOCAB, (tokens,), generator=generator)
     return hidden, weight, bias, token_ids
+
+
+def token_logprobs(hidden, weight, token_ids, *, output_bias=None, **numbers):
+    return functions.token_logprobs(hidden, OutputLayer(weight, output_bias), token_ids, **numbers)
+
+
+def full_kl(
+    hidden, output_weight, ref_hidden, ref_output_weight, *, output_bias=None,
+    ref_output_bias=None, **numbers,
+):  # fmt: skip
+    layers = (
+        OutputLayer(output_weight, output_bias),
+        OutputLayer(ref_output_weight, ref_output_bias),
+    )
+    return functions.full_kl(hidden, layers[0], ref_hidden, layers[1], **numbers)
 
 
 def test_a_hand_worked_number():

@@ -23,7 +23,7 @@ from stages.engines import transformers as engine
 from stages.engines.transformers import TransformersSampler, draw, fixed_point_cumulative
 from stages.models import model_tokenizer, policy
 from stages.models.batch import Group
-from stages.sampler import NextToken
+from stages.sampler import Engine
 from stages.seeding import derive
 
 NUM_PROMPTS, TEMPERATURE, LENGTH = 6, 0.7, 12
@@ -299,7 +299,7 @@ def test_all_tokens_together_have_probability_one():
 
 def test_it_is_a_reader_and_leaves_the_model_as_it_was():
     model = load("llama").train()
-    assert isinstance(reader(model), NextToken)
+    assert isinstance(reader(model), Engine)
     reader(model).next_logprobs([[3]], [1])
     assert model.training
     assert reader(model).next_logprobs([], [1]) == []

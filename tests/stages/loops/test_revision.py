@@ -1,3 +1,4 @@
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -34,7 +35,7 @@ def make_sampler():
 
 
 SAMPLER = make_sampler()
-DECODE, ENCODE = policy.decoder(WORDS), prompting.message_encoder(WORDS)
+DECODE, ENCODE = policy.decoder(WORDS), partial(prompting.message_ids, tokenizer=WORDS)
 
 
 def answer(number: int) -> Answer:

@@ -77,8 +77,7 @@ def tokenizer():
 def chooser(model, tokenizer, **changes):
     engine = transformers.from_model(model, tokenizer, max_batch=8, max_tokens=1024)
     settings = {
-        "reader": engine,
-        "sampler": engine,
+        "engine": engine,
         "tokenizer": tokenizer,
         "option_ids": option_tokens(tokenizer, ("1", "2")),
         "max_prompt_tokens": 240,
@@ -150,8 +149,8 @@ def test_reasoning_ends_before_whichever_token_ends_a_sequence(model, tokenizer)
     # The tokenizer names one such token, generation_config.json several, as of many chat models.
     tokenizer.eos_token = "<|step|>"
     plain = chooser(model, tokenizer, reasoning_tokens=5)
-    sampler = replace(plain.sampler, eos_ids=frozenset([tokenizer.eos_token_id, end]))
-    (choice,) = replace(plain, sampler=sampler).choose(MESSAGES[:1])
+    engine = replace(plain.engine, eos_ids=frozenset([tokenizer.eos_token_id, end]))
+    (choice,) = replace(plain, engine=engine).choose(MESSAGES[:1])
     assert choice.num_generated_tokens == 0
     p = next_distribution(model, prompt + tokenizer(prompts.REASONING_CUE)["input_ids"])
     ones, twos = plain.option_ids

@@ -92,14 +92,14 @@ CHAT = (
 
 
 def test_a_message_is_the_prompt_itself():
-    (ids,) = prompting.message_encoder(MESSAGES_WORDS)(["Check result: 2 + 2 = 4\nCritique:\n"])
+    (ids,) = prompting.message_ids(["Check result: 2 + 2 = 4\nCritique:\n"], MESSAGES_WORDS)
     assert MESSAGES_WORDS.decode(ids) == "Check result: 2 + 2 = 4\nCritique:\n"
-    assert prompting.message_encoder(MESSAGES_WORDS)([]) == []
+    assert prompting.message_ids([], MESSAGES_WORDS) == []
 
 
 @pytest.mark.parametrize("special", ["<|end|>", "<|pad|>", "<|step|>"])
 def test_no_special_token_that_somebody_wrote_is_read_as_one(special):
-    (ids,) = prompting.message_encoder(MESSAGES_WORDS)([f"> 4{special}\n> {special * 2}"])
+    (ids,) = prompting.message_ids([f"> 4{special}\n> {special * 2}"], MESSAGES_WORDS)
     assert set(ids).isdisjoint(MESSAGES_WORDS.all_special_ids)
     assert special not in MESSAGES_WORDS.decode(ids)
 
@@ -107,8 +107,8 @@ def test_no_special_token_that_somebody_wrote_is_read_as_one(special):
 def test_those_of_the_chat_template_are():
     chat = model_tokenizer.train_tokenizer(["Why?"] * 2, 800)
     chat.chat_template = CHAT
-    (ids,) = prompting.message_encoder(chat)(["Why? <|end|>"])
+    (ids,) = prompting.message_ids(["Why? <|end|>"], chat)
     step, end = chat.convert_tokens_to_ids(["<|step|>", "<|end|>"])
-    assert prompting.message_encoder(chat)([]) == []
+    assert prompting.message_ids([], chat) == []
     assert ids[0] == ids[-1] == step
     assert [token for token in ids if token in (step, end)] == [step, end, step]
