@@ -33,22 +33,20 @@ def over_seeds(rows: Sequence[Measured]) -> str:
     """What holds in every seed: a row a curve, each seed's own number in it."""
     header = ["what is optimised", "over-optimised", "best at", "points after the best point"]
     header += ["points at the end", "proxy at the end"]
-    return markdown.table(
-        header,
-        (
-            [
-                named(row),
-                f"{sum(row['overoptimised'])} of {len(row['overoptimised'])} seeds",
-                ", ".join(map(str, row["best_place"])),
-                *(
-                    ", ".join(f"{100 * value:+.1f}" for value in row[name])
-                    for name in ("accuracy_after_best", "accuracy_change")
-                ),
-                ", ".join(f"{value:+.2f}" for value in row["proxy_change"]),
-            ]
-            for row in rows
-        ),
-    )
+    cells = [
+        [
+            named(row),
+            f"{sum(row['overoptimised'])} of {len(row['overoptimised'])} seeds",
+            ", ".join(map(str, row["best_place"])),
+            *(
+                ", ".join(f"{100 * value:+.1f}" for value in row[name])
+                for name in ("accuracy_after_best", "accuracy_change")
+            ),
+            ", ".join(f"{value:+.2f}" for value in row["proxy_change"]),
+        ]
+        for row in rows
+    ]
+    return markdown.table(header, cells)
 
 
 def section(metrics: Measured, confidence: float) -> str:
@@ -200,8 +198,8 @@ def _panel(axes: Axes, curve: Measured) -> None:
 def _reward(axes: Axes, curve: Measured, reward: str) -> None:
     """Points with intervals; the fit, its band, and its peak where that lies among the points."""
     found, colour, fit = told(curve), COLOURS[reward], curve["fits"][reward]
-    shown = [point[reward] for point in found]
-    values, low, high = (np.array([one[key] for one in shown]) for key in ("value", "low", "high"))
+    keys = ("value", "low", "high")
+    values, low, high = (np.array([point[reward][key] for point in found]) for key in keys)
     axes.errorbar(
         [point["distance"] for point in found],
         values,
@@ -214,9 +212,7 @@ def _reward(axes: Axes, curve: Measured, reward: str) -> None:
         linewidth=1,
     )
     if fit is not None:
-        distance, value, low, high = (
-            fit["band"][key] for key in ("distance", "value", "low", "high")
-        )
+        distance, value, low, high = (fit["band"][key] for key in ("distance", *keys))
         label = f"{REWARDS[reward]}, fit"
         axes.plot(distance, value, color=colour, linestyle=LINES[reward], label=label)
         axes.fill_between(distance, low, high, color=colour, alpha=0.15, lw=0)

@@ -42,8 +42,9 @@ class OveroptimizationConfig(Params):
 
     def intervals(self, values: Points, seed: int) -> list[dict[str, float]]:
         """The mean of each column with its interval over problems."""
-        options = {"num_resamples": self.num_bootstrap, "confidence": self.confidence}
-        found = bootstrap_means(values, **options, seed=seed)
+        found = bootstrap_means(
+            values, num_resamples=self.num_bootstrap, confidence=self.confidence, seed=seed
+        )
         return [named(*bounds) for bounds in zip(*found, strict=True)]
 
     def draws(self, num_problems: int, seed: int) -> Draws:
@@ -80,14 +81,11 @@ class Curve:
             for name, values in ((PROXY, self.proxy), (GOLD, self.gold))
         }
 
-    def distance(self) -> Float[np.ndarray, " point"]:
-        """Of each place."""
+    def distance(self, draws: Draws | None = None) -> Float[np.ndarray, "*draw point"]:
+        """Of each place; with draws, of each resample."""
+        kl = self.kl.mean(axis=0) if draws is None else draws @ self.kl
         # k1 may come out below 0 where the policy has hardly moved.
-        return np.sqrt(np.maximum(self.kl.mean(axis=0), 0.0))
-
-    def drawn_distance(self, draws: Draws) -> Float[np.ndarray, "draw point"]:
-        """The same of each resample."""
-        return np.sqrt(np.maximum(draws @ self.kl, 0.0))
+        return np.sqrt(np.maximum(kl, 0.0))
 
 
 def spread(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
@@ -99,10 +97,7 @@ def spread(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
 
 
 def measure(curve: Curve, config: OveroptimizationConfig, seed: int) -> dict[str, Any]:
-    """The points with intervals, both fits with their peaks, and what happens after the best.
-
-    The `band` of each fit is for a plot.
-    """
+    """The points with intervals, both fits (their `band` is for a plot), and the verdict."""
     rewards, distances = curve.rewards(), rounded(curve.distance())
     draws = config.draws(len(curve.kl), seed)
     columns = {"kl": curve.kl, **rewards, "accuracy": curve.gold}
@@ -136,9 +131,8 @@ def _fit(
     found = reward_over_distance.fit(distance, mean, form, min_distance=near)
     if np.isnan(found).any():
         return None
-    drawn = reward_over_distance.fit(
-        curve.drawn_distance(draws), draws @ reward, form, min_distance=near
-    )
+    distances = curve.distance(draws)
+    drawn = reward_over_distance.fit(distances, draws @ reward, form, min_distance=near)
     drawn = drawn[~np.isnan(drawn).any(axis=1)]
     farthest = float(distance.max())
     grid = np.linspace(0.0, farthest, GRID)
@@ -150,7 +144,8 @@ def _fit(
     bounds = np.quantile(peaks, [tail, 1.0 - tail], method="inverted_cdf")
     peak = reward_over_distance.peak_distance(found, form)
     missed = (mean - reward_over_distance.curve(found, distance, form))[distance > near]
-    band = {"distance": grid, "value": reward_over_distance.curve(found, grid, form)}
+    value = reward_over_distance.curve(found, grid, form)
+    band = {"distance": grid, "value": value, "low": low, "high": high}
     return {
         "form": form,
         "residual": round(float((missed**2).mean() ** 0.5), 6),
@@ -162,7 +157,7 @@ def _fit(
         "peak_reward": _finite(reward_over_distance.peak_reward(found, form)),
         "peak_is_measured": bool(peak <= farthest),
         "peaks_measured": round(float((peaks <= farthest).mean()), 6),
-        "band": {name: rounded(one) for name, one in (band | {"low": low, "high": high}).items()},
+        "band": {name: rounded(numbers) for name, numbers in band.items()},
     }
 
 
@@ -217,6 +212,6 @@ def effect(
 def _peaks(curve: Curve, weights: Draws) -> Float[np.ndarray, " draw"]:
     """The fitted peak of each weighting of the problems."""
     fitted = reward_over_distance.fit(
-        curve.drawn_distance(weights), weights @ curve.rewards()[GOLD], curve.form
+        curve.distance(weights), weights @ curve.rewards()[GOLD], curve.form
     )
     return reward_over_distance.peak_distance(fitted, curve.form)

@@ -28,6 +28,18 @@ PANELS: tuple[tuple[Unit, str], ...] = (
 
 def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
     """The report on what `equal_compute.compare` found; `image`: path of the plot."""
+    searches = compared["searches"]
+    ways = list(dict.fromkeys(way for one in searches.values() for way in one["accuracy"]))
+    header = ["search", "GFLOP a problem", "with a cache", "generated tokens"]
+    rows = [
+        [
+            f"`{name}`",
+            *(f"{one[cost] / 1e9:.3g}" for cost in ("flops", "flops_once")),
+            f"{one['tokens']:.1f}",
+            *(markdown.percent(one["accuracy"].get(way)) for way in ways),
+        ]
+        for name, one in searches.items()
+    ]
     parts = [
         "# Search at equal compute",
         verdict(compared, way=way),
@@ -40,7 +52,7 @@ def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
             "depth; a prefix cache would save that. Tokens are those that the policy generated."
         ),
         f"![Accuracy against compute]({image})",
-        _searches(compared["searches"]),
+        markdown.table([*header, *(WAYS[way] for way in ways)], rows),
     ]
     header = ["search", *(f"against {curve}" for curve in compared["curves"])]
     for budget, title in TITLES.items():
@@ -49,7 +61,7 @@ def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
                 f"`{name}`, {WAYS[way]}",
                 *(_cell(one, way) for one in search["versus"][budget].values()),
             ]
-            for name, search in compared["searches"].items()
+            for name, search in searches.items()
             for way in search["accuracy"]
         ]
         parts.append(f"{title}, points gained by the search, paired by seed and problem:")
@@ -76,21 +88,6 @@ def verdict(compared: Mapping[str, Any], *, way: str) -> str:
         what = "; it ".join(parts) or "costs less than one sample by any of the curves"
         sentences.append(f"`{name}`, {WAYS[way]}, at its cost {what}.")
     return " ".join(sentences)
-
-
-def _searches(searches: Mapping[str, Any]) -> str:
-    ways = list(dict.fromkeys(way for one in searches.values() for way in one["accuracy"]))
-    header = ["search", "GFLOP a problem", "with a cache", "generated tokens"]
-    rows = [
-        [
-            f"`{name}`",
-            *(f"{one[cost] / 1e9:.3g}" for cost in ("flops", "flops_once")),
-            f"{one['tokens']:.1f}",
-            *(markdown.percent(one["accuracy"].get(way)) for way in ways),
-        ]
-        for name, one in searches.items()
-    ]
-    return markdown.table([*header, *(WAYS[way] for way in ways)], rows)
 
 
 def _cell(entry: Mapping[str, Any] | None, way: str) -> str:

@@ -157,7 +157,7 @@ def summarise(seeds: Sequence[Sequence[ProblemSearch]], *, confidence: float) ->
             right, problems = round(values[0].sum()), values.shape[1]
             bounds = intervals.wilson_interval(right, problems, confidence=confidence)
         accuracies[name] = named(means.value[number], *bounds)
-    spent = rounded(float(column(seeds, name).mean()) for name in MEANS)
+    spent = rounded(column(seeds, name).mean() for name in MEANS)
     return {
         "num_problems": len(seeds[0]),
         "generated_tokens": sum(row.generated_tokens for rows in seeds for row in rows),

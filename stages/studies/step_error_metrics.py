@@ -106,25 +106,19 @@ def summarise(
     solutions: KnownSteps,
     scores: Sequence[Sequence[float]],
     threshold: float,
-    *,
-    num_resamples: int,
-    confidence: float,
-    seed: int,
+    **options: Any,
 ) -> dict[str, Any]:
     """Accuracies and F1 of the model and of the baselines, and how well steps are told apart.
 
-    A problem is a prompt: rows of one prompt are drawn together. `scores`: P(right) of each step.
+    A problem is a prompt: rows of one prompt are drawn together. `scores`: P(right) of each step;
+    `options`: of the intervals, see `error_detection.found_intervals`.
     """
     rows, truth = solutions.rows, np.array(solutions.first_errors)
     problems = problem_numbers([row.prompt for row in rows])
     predicted = [first_below(own, threshold) for own in scores]
-    options: Any = {"num_resamples": num_resamples, "confidence": confidence, "seed": seed}
-    metrics: dict[str, Any] = {
-        "solutions": len(rows),
-        "problems": int(problems.max()) + 1,
-        "erroneous": int((truth != NO_ERROR).sum()),
-        "correct": int((truth == NO_ERROR).sum()),
-    }
+    erroneous = int((truth != NO_ERROR).sum())
+    metrics: dict[str, Any] = {"solutions": len(rows), "problems": int(problems.max()) + 1}
+    metrics |= {"erroneous": erroneous, "correct": len(rows) - erroneous}
     for name, answers in {"model": predicted, **baselines(rows)}.items():
         found = found_intervals(np.array(answers), truth, problems, **options)
         metrics[name] = {key: named(*value) for key, value in found.items()}
@@ -180,8 +174,6 @@ def right_answer_wrong_process(
     own = [(first, answer) for row, first, answer in every if row.correct and first != NO_ERROR]
     if not own:
         return {"solutions": 0}
-    return {
-        "solutions": len(own),
-        "detected": round(sum(answer != NO_ERROR for _, answer in own) / len(own), 6),
-        "found": round(sum(answer == first for first, answer in own) / len(own), 6),
-    }
+    detected = sum(answer != NO_ERROR for _, answer in own) / len(own)
+    found = sum(answer == first for first, answer in own) / len(own)
+    return {"solutions": len(own), "detected": round(detected, 6), "found": round(found, 6)}

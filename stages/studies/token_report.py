@@ -1,6 +1,6 @@
 """The verdict on policies compared at equal tokens, in words and tables (Markdown)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from stages.studies import markdown
@@ -8,11 +8,17 @@ from stages.studies.markdown import percent
 from stages.studies.token_verdict import MEASURES
 
 Metrics = Mapping[str, Any]
+SPENT = ("before", "generated", "trained", "total")
 
 
 def render(verdict: Metrics) -> str:
     """The content of report.md, from that of `data/studies/equal_tokens/metrics.json`."""
     totals = [row["total"] for row in verdict["spent"]]
+    spent = [
+        [f"{row['policy']}, {row['seed']}", *(f"{row[key]:,}" for key in SPENT),
+         f"{100 * row['overshoot']:+.1f} %"]
+        for row in verdict["spent"]
+    ]  # fmt: skip
     parts = [
         "# " + " against ".join(verdict["budgets"]),
         f"Budget: {verdict['tokens']:,} tokens for each policy and seed; spent: {min(totals):,} to "
@@ -32,7 +38,7 @@ def render(verdict: Metrics) -> str:
             for measure, name in MEASURES.items()
         ),
         "## What was spent",
-        spent_table(verdict["spent"]),
+        markdown.table(["policy, seed", *SPENT, "above the budget"], spent),
         f"Tokens generated and trained on beyond what {verdict['baseline']} needed: `before` is "
         "what a policy's pairs, reward models and parents cost, each counted in full for every "
         "policy that needs it. Training ends with the step that reaches the budget, so it ends "
@@ -101,16 +107,11 @@ def ranking(verdict: Metrics) -> str:
 
 def accuracy_table(verdict: Metrics) -> str:
     """Each policy's accuracies, and its gain over the baseline."""
-    baseline = verdict["baseline"]
-    gains = {
-        (row["first"] if row["second"] == baseline else row["second"]): row
-        for row in verdict["gains"]["mean"]
-    }
-    rows = [
-        [name, *(percent(one[measure]) for measure in MEASURES),
-         gain(gains[name], name) if name in gains else ""]
-        for name, one in verdict["policies"].items()
-    ]  # fmt: skip
+    baseline, rows = verdict["baseline"], []
+    gains = {row[side]: row for row in verdict["gains"]["mean"] for side in ("first", "second")}
+    for name, one in verdict["policies"].items():
+        above = "" if name == baseline else gain(gains[name], name)
+        rows.append([name, *(percent(one[measure]) for measure in MEASURES), above])
     return markdown.table(["policy", *MEASURES.values(), f"mean above {baseline}"], rows)
 
 
@@ -126,32 +127,18 @@ def gain(row: Metrics, policy: str) -> str:
 def difference_table(verdict: Metrics, measure: str) -> str:
     """Both families of one measure."""
     header = ["comparison", "points", "p", "p by Holm", "degrees of freedom", "seeds' spread"]
-    rows = []
-    for row in [*verdict["pairs"][measure], *verdict["gains"][measure]]:
-        deviation = row["seed_deviation"]
-        rows.append(
-            [
-                f"{row['first']} − {row['second']}",
-                gain(row, row["first"]),
-                f"{row['p']:.2g}",
-                f"{row['p_holm']:.2g}",
-                f"{row['degrees']:g}",
-                "unknown" if deviation is None else f"{100 * deviation:.1f}",
-                f"{100 * row['detectable']:.1f}",
-            ]
-        )
-    return markdown.table([*header, "detectable"], rows)
-
-
-def spent_table(spent: Sequence[Metrics]) -> str:
-    """One row a policy and seed."""
-    numbers = ["before", "generated", "trained", "total"]
     rows = [
-        [f"{row['policy']}, {row['seed']}", *(f"{row[key]:,}" for key in numbers),
-         f"{100 * row['overshoot']:+.1f} %"]
-        for row in spent
-    ]  # fmt: skip
-    return markdown.table(["policy, seed", *numbers, "above the budget"], rows)
+        [
+            f"{row['first']} − {row['second']}",
+            gain(row, row["first"]),
+            *(f"{row[p]:.2g}" for p in ("p", "p_holm")),
+            f"{row['degrees']:g}",
+            "unknown" if row["seed_deviation"] is None else f"{100 * row['seed_deviation']:.1f}",
+            f"{100 * row['detectable']:.1f}",
+        ]
+        for row in [*verdict["pairs"][measure], *verdict["gains"][measure]]
+    ]
+    return markdown.table([*header, "detectable"], rows)
 
 
 def how_sure(num_seeds: int) -> str:
@@ -161,16 +148,13 @@ def how_sure(num_seeds: int) -> str:
             "One seed: the intervals are over problems only (t). They say how another set of such "
             "problems would differ for these very checkpoints, and nothing of another training run."
         )
-    few = (
-        "Two seeds leave one degree of freedom, and resolve next to nothing: train three or more. "
-        if num_seeds == 2
-        else ""
-    )
+    few = "Two seeds leave one degree of freedom, and resolve next to nothing: train three or more."
     return (
         "The intervals are over seeds and problems, both drawn anew: t, with the variance and the "
         "degrees of freedom of a crossed design (Satterthwaite). With few seeds they are wide, as "
         "they must be: at three seeds that differ, 95 % intervals hold the truth 93 to 97 times of "
-        f"a hundred in simulations, where a bootstrap over seeds holds it 77 times. {few}Every "
-        "seed trains all anew, what the policies start from too, on the same problems. The numbers "
-        "of the methods are those of params.yaml and presets.yaml, not tuned for this budget."
+        "a hundred in simulations, where a bootstrap over seeds holds it 77 times. "
+        f"{few + ' ' if num_seeds == 2 else ''}Every seed trains all anew, what the policies start "
+        "from too, on the same problems. The numbers of the methods are those of params.yaml and "
+        "presets.yaml, not tuned for this budget."
     )
