@@ -62,6 +62,8 @@ def best_of_n(
     num_samples = len(scores)
     assert 1 <= n <= num_samples, (n, num_samples)
     assert np.isfinite(scores).all(), "scores must be finite"
+    if (quality == quality[0]).all():
+        return float(quality[0])  # and not the sum of shares of it, which rounds
     order = np.argsort(scores, kind="stable")
     starts = np.flatnonzero(np.diff(scores[order], prepend=-np.inf)).tolist()
     expected = 0.0

@@ -94,12 +94,14 @@ def weighted_vote(
     assert (weights >= 0.0).all() and np.isfinite(weights).all(), "a weight is a number from 0 up"  # noqa: PT018
     if not len(answer_is_right):
         return 0.0
+    if len(answer_is_right) == 1 and (answers != UNREADABLE).all():
+        return float(answer_is_right[0])  # of most problems that a trained policy solves
     votes = answers[:, None] == np.arange(len(answer_is_right))  # UNREADABLE equals none
     present = votes[subsets].any(axis=1)
     sums = np.where(present, (votes * weights[:, None])[subsets].sum(axis=1), -np.inf)
     top = sums.max(axis=1, keepdims=True)
     # Sums of the same weights in another order differ by rounding, and are a tie.
-    winners = present & np.isclose(sums, top, rtol=1e-12, atol=0.0)
+    winners = present & (sums >= top * (1.0 - 1e-12))
     num_winners = winners.sum(axis=1)
     right = (winners & answer_is_right).sum(axis=1)
     return float((right / np.maximum(num_winners, 1)).mean())
