@@ -8,7 +8,6 @@ too much is bad, or whose solutions the answer checker cannot read, is refused.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from stages.params import Params
 from stages.records import lines
 from stages.rewards import answer_checker
 from stages.runtime import outputs, process, runs
-from stages.sources import catalogue, quarantine, splitting
+from stages.sources import catalogue, splitting
 from stages.sources.catalogue import PreparationConfig
 
 PREPARED = rows.DATA / "prepared"
@@ -47,11 +46,7 @@ def main() -> None:
     with runs.start("prepare_data") as run:
         config = params.load(Config)
         section, source, seed = config.data, config.data.source, config.data_seed
-        screened = quarantine.screen(
-            catalogue.problems(source, seed),
-            read_answer=answer_checker.read_gold,
-            file_of=partial(catalogue.file_of, source),
-        )
+        screened = catalogue.screen(source, catalogue.problems(source, seed))
         screened.check_share(section.max_bad_share)
         splits = splitting.split(screened.problems, section.shares)
         other = catalogue.exchanges(source, section.mixture, splits["train"], seed)
@@ -72,7 +67,7 @@ def main() -> None:
         demonstrations = [*encoded.demonstrations, *learned]
         card = {
             "source": source.kind,
-            "licence": catalogue.licence(source),
+            "licence": source.licence,
             "extraction_rate": rate,
             **screened.describe(),
             **splitting.describe(encoded.prompts, demonstrations),

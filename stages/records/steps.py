@@ -11,7 +11,7 @@ from stages.records import lines
 class RawSteps:
     """One solution, whole or a prefix; the lists have one entry a step."""
 
-    id: str | None
+    id: str | None = None
     """The source's own; None: what is asked names the problem."""
     line: int
     """Where the row stood, from 1."""
@@ -19,9 +19,9 @@ class RawSteps:
     steps: list[str]
     labels: list[float | None]
     num_completions: list[int]
-    true_labels: list[bool] | None
-    correct: bool | None
-    finished: bool
+    true_labels: list[bool] | None = None
+    correct: bool | None = None
+    finished: bool = True
     """Whether the last step ends the solution; otherwise a prefix was labelled."""
     source: str
 

@@ -11,7 +11,9 @@ policy that imitates them makes too: a guess, a slip in one line, "n times as ma
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -28,8 +30,7 @@ from stages.seeding import derive
 from stages.sources.word_problems import GUESSES, SLIPS, Move, read_question, write_working
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """An answer to a problem, and what is wrong with it."""
 
     text: str
@@ -58,37 +59,24 @@ def wrong_answer(
 
     `guessed` True: a guess; False: working with a mistake in it; None: any.
     """
-    truth = _result(right_answer(start, moves, max_value))
-    guesses = [list(_guesses(truth, max_value))]
-    worked = [list(_slips(start, moves, max_value)), list(_misreadings(start, moves, max_value))]
-    kinds = {True: guesses, False: worked, None: guesses + worked}[guessed]
-    wrong_ones = [[one for one in kind if _result(one) != truth] for kind in kinds]
+    work = partial(write_working, start, moves, max_value=max_value)
+    truth = _result(work())
+    values = [min(max(int(truth) + delta, 0), max_value) for delta in GUESSES]
+    guesses = [Answer(f"#### {value}", NO_WORKING) for value in values]
+    slips = [
+        Answer(work(slip=slip), f"Line {slip[0] + 1} is wrong.")
+        for slip in product(range(len(moves)), SLIPS)
+    ]
+    times = [line for line, move in enumerate(moves, start=1) if move.operator == "*"]
+    misreadings = [Answer(work(misread=True), f"Line {line} misreads.") for line in times[:1]]
+    kinds = [] if guessed is False else [guesses]
+    kinds += [] if guessed else [slips, misreadings]
+    wrong_ones = [[one for one in kind if _result(one.text) != truth] for kind in kinds]
     return rng.choice(rng.choice([kind for kind in wrong_ones if kind]))
 
 
-def _guesses(truth: str, max_value: int) -> Iterator[Answer]:
-    for delta in GUESSES:
-        value = min(max(int(truth) + delta, 0), max_value)
-        yield Answer(f"#### {value}", NO_WORKING)
-
-
-def _slips(start: int, moves: Sequence[Move], max_value: int) -> Iterator[Answer]:
-    for index in range(len(moves)):
-        for delta in SLIPS:
-            text = write_working(start, moves, max_value=max_value, slip=(index, delta))
-            yield Answer(text, f"Line {index + 1} is wrong.")
-
-
-def _misreadings(start: int, moves: Sequence[Move], max_value: int) -> Iterator[Answer]:
-    for index, move in enumerate(moves):
-        if move.operator == "*":
-            text = write_working(start, moves, max_value=max_value, misread=True)
-            yield Answer(text, f"Line {index + 1} misreads.")
-            return
-
-
-def _result(answer: Answer) -> str:
-    return answer.text.rpartition("#### ")[2]
+def _result(answer: str) -> str:
+    return answer.rpartition("#### ")[2]
 
 
 STYLE = "short"

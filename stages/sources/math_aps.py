@@ -31,8 +31,16 @@ from stages.records.steps import RawSteps
 from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError
 
-SOURCE = "math_aps"
 BOX = "\\boxed"
+
+
+@dataclass(slots=True)
+class Node:
+    """The text that a node adds, and the estimates of its value."""
+
+    text: str
+    values: list[float]
+    children: list["Node"] = field(default_factory=list)
 
 
 class Config(Params):
@@ -49,57 +57,42 @@ class Config(Params):
     shared_steps: Literal["once", "repeat"]
     """once: a step that several solutions share is labelled in the first of them alone."""
 
-
-@dataclass(slots=True)
-class Node:
-    """The text that a node adds, and the estimates of its value."""
-
-    text: str
-    values: list[float]
-    children: list["Node"] = field(default_factory=list)
-
-
-def solutions(fields: Mapping[str, Any], config: Config, line: int) -> list[RawSteps]:
-    """Every path from the root to a leaf, in the order of the tree."""
-    question, nodes = raw_rows.verbatim(fields, "question"), fields.get("reasoning_steps")
-    root = _root_of_tree(nodes) if isinstance(nodes, dict) else _root_of_list(nodes, question)
-    found, labelled = [], set[int]()
-    for path in _paths(root):
-        labels = [
-            None if config.shared_steps == "once" and id(node) in labelled else _label(node, config)
-            for node in path
-        ]
-        labelled.update(id(node) for node in path)
-        finished = BOX in path[-1].text
-        found.append(
-            RawSteps(
-                id=None,
-                line=line,
-                question=question.strip(),
-                steps=[node.text for node in path],
-                labels=labels,
-                num_completions=[config.num_completions * len(node.values) for node in path],
-                true_labels=None,
-                correct=max(path[-1].values) > 0 if finished else None,
-                finished=finished,
-                source=SOURCE,
+    def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
+        """Every path from the root to a leaf, in the order of the tree."""
+        question, nodes = raw_rows.verbatim(fields, "question"), fields.get("reasoning_steps")
+        root = _root_of_tree(nodes) if isinstance(nodes, dict) else _root_of_list(nodes, question)
+        found, labelled = [], set[int]()
+        for path in _paths(root):
+            known = labelled if self.shared_steps == "once" else ()
+            labels = [None if id(node) in known else self._label(node) for node in path]
+            labelled.update(id(node) for node in path)
+            finished = BOX in path[-1].text
+            found.append(
+                RawSteps(
+                    line=line,
+                    question=question.strip(),
+                    steps=[node.text for node in path],
+                    labels=labels,
+                    num_completions=[self.num_completions * len(node.values) for node in path],
+                    correct=max(path[-1].values) > 0 if finished else None,
+                    finished=finished,
+                    source=self.kind,
+                )
             )
-        )
-    if not found:
-        raise RejectedError("no steps: the tree is its root alone")
-    return found
+        if not found:
+            raise RejectedError("no steps: the tree is its root alone")
+        return found
 
-
-def _label(node: Node, config: Config) -> float:
-    for value in node.values:
-        hits = value * config.num_completions
-        if abs(hits - round(hits)) > 1e-6:
-            raise RejectedError(
-                f"no share: mc_value {value} is no share of {config.num_completions} completions "
-                f"(num_completions in presets.yaml)"
-            )
-    mean = fmean(node.values)
-    return mean if config.labels == "soft" else float(mean > config.hard_above)
+    def _label(self, node: Node) -> float:
+        for value in node.values:
+            hits = value * self.num_completions
+            if abs(hits - round(hits)) > 1e-6:
+                raise RejectedError(
+                    f"no share: mc_value {value} is no share of {self.num_completions} completions "
+                    f"(num_completions in presets.yaml)"
+                )
+        mean = fmean(node.values)
+        return mean if self.labels == "soft" else float(mean > self.hard_above)
 
 
 def _paths(root: Node) -> Iterator[list[Node]]:
@@ -117,33 +110,27 @@ def _root_of_tree(top: Mapping[str, Any]) -> Node:
     pending = [(root, top)]
     while pending:
         parent, source = pending.pop()
-        children = source.get("children")
-        if not isinstance(children, list) or not all(isinstance(one, dict) for one in children):
-            raise RejectedError(f"wrong type: 'children' should be a list and is {children!r:.60}")
+        children = _nodes(source.get("children"), "'children'")
         parent.children = [Node(raw_rows.text(one, "text"), [_value(one)]) for one in children]
         pending += zip(parent.children, children, strict=True)
     return root
 
 
 def _root_of_list(entries: Any, question: str) -> Node:
-    if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
-        raise RejectedError(
-            f"wrong type: 'reasoning_steps' should be a tree or a list of nodes and is "
-            f"{entries!r:.60}"
-        )
     root = Node("", [])
     places: dict[str, Node] = {question: root}
+    nodes = _nodes(entries, "'reasoning_steps' (no tree)")
     # Shorter texts first, whatever the order in the file: a parent stands before its children.
-    for entry in sorted(entries, key=lambda one: len(raw_rows.verbatim(one, "solution_prefix"))):
+    for entry in sorted(nodes, key=lambda one: len(raw_rows.verbatim(one, "solution_prefix"))):
         prefix = raw_rows.verbatim(entry, "solution_prefix")
         if prefix == question:
             continue
         if prefix in places:
             places[prefix].values.append(_value(entry))
             continue
-        above = [text for text in places if _continues(prefix, text) or text == question]
         if not prefix.startswith(question):
             raise RejectedError(f"no question: a prefix begins otherwise: {prefix!r:.60}")
+        above = [text for text in places if _continues(prefix, text) or text == question]
         parent = max(above, key=len)
         step = raw_rows.text({"step": prefix[len(parent) :]}, "step")
         places[prefix] = Node(step, [_value(entry)])
@@ -157,8 +144,10 @@ def _continues(text: str, start: str) -> bool:
     return text.startswith(start) and not in_a_word
 
 
-def _value(source: Mapping[str, Any]) -> float:
-    value = source.get("mc_value")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise RejectedError(f"no value: 'mc_value' should be from 0 to 1 and is {value!r:.60}")
-    return float(value)
+def _nodes(value: Any, what: str) -> list[dict[str, Any]]:
+    nodes = raw_rows.typed(value, list, what)
+    return [raw_rows.typed(one, dict, f"a node of {what}") for one in nodes]
+
+
+def _value(node: Mapping[str, Any]) -> float:
+    return raw_rows.share(node, "mc_value", "no value")

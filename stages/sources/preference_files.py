@@ -19,7 +19,6 @@ Two transcripts that differ in the last turn only (`transcript`), the form of HH
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -70,48 +69,41 @@ def read_pair(
             raise RejectedError(f"no common prompt: there is nothing in column {columns.prompt!r}")
         prompt, lead = raw_rows.verbatim(fields, columns.prompt), ""
         turns = (Turn("user", prompt.strip()),)
-        answers = [_answer(fields, column) for column in (columns.chosen, columns.rejected)]
+        chosen, rejected = (_answer(fields, name) for name in (columns.chosen, columns.rejected))
     else:
-        turns, answers = _split_last(*_conversations(fields, form, columns))
+        turns, chosen, rejected = _split_last(*_conversations(fields, form, columns))
         prompt, lead = render_transcript(turns), " "
-    pair = RawPreference(
+    probability = _probability(fields, columns.probability)
+    for name, answer in (("chosen", chosen), ("rejected", rejected)):
+        if not answer.strip():
+            raise RejectedError(f"empty answer: '{name}' says nothing after the prompt")
+    if chosen.strip() == rejected.strip():
+        raise RejectedError(f"equal answers: both are {chosen.strip()!r:.60}")
+    if probability < 0.5:
+        chosen, rejected, probability = rejected, chosen, 1.0 - probability
+    return RawPreference(
         turns=turns,
         plain_prompt=prompt,
         plain_lead=lead,
-        chosen=answers[0],
-        rejected=answers[1],
-        probability=_probability(fields, columns),
+        chosen=chosen,
+        rejected=rejected,
+        probability=probability,
         line=line,
     )
-    for name, answer in (("chosen", pair.chosen), ("rejected", pair.rejected)):
-        if not answer.strip():
-            raise RejectedError(f"empty answer: '{name}' says nothing after the prompt")
-    if pair.chosen.strip() == pair.rejected.strip():
-        raise RejectedError(f"equal answers: both are {pair.chosen.strip()!r:.60}")
-    if pair.probability >= 0.5:
-        return pair
-    return replace(
-        pair, chosen=pair.rejected, rejected=pair.chosen, probability=1.0 - pair.probability
-    )
 
 
-def _probability(fields: Mapping[str, Any], columns: Columns) -> float:
+def _probability(fields: Mapping[str, Any], column: str | None) -> float:
     """P(chosen is better); 1 where the file has no such column."""
-    if columns.probability is None:
-        return 1.0
-    value = fields.get(columns.probability)
-    if not isinstance(value, bool | int | float) or not 0 <= value <= 1:
-        raise RejectedError(
-            f"no probability: '{columns.probability}' should be a number from 0 to 1 and is "
-            f"{value!r:.60}"
-        )
+    if column is None or isinstance(fields.get(column), bool):
+        return 1.0 if column is None else float(fields[column])
+    value = raw_rows.share(fields, column, "no probability")
     if value == 0.5:
-        raise RejectedError(f"tie: '{columns.probability}' is 0.5 and prefers neither answer")
-    return float(value)
+        raise RejectedError(f"tie: '{column}' is 0.5 and prefers neither answer")
+    return value
 
 
 def _answer(fields: Mapping[str, Any], column: str) -> str:
-    # An answer of white space is told as an empty answer, like one of another format.
+    # Whatever the format, an empty text is told as an empty answer.
     return "" if fields.get(column) == "" else raw_rows.verbatim(fields, column)
 
 
@@ -126,7 +118,7 @@ def _conversations(fields: Mapping[str, Any], form: Format, columns: Columns) ->
 
 def _split_last(
     chosen: Sequence[Turn], rejected: Sequence[Turn]
-) -> tuple[tuple[Turn, ...], list[str]]:
+) -> tuple[tuple[Turn, ...], str, str]:
     """The turns that two conversations share, and the answer in which each ends."""
     *turns, answer = chosen
     *other, other_answer = rejected
@@ -139,11 +131,12 @@ def _split_last(
         raise RejectedError("no answer: the last turn is not the assistant's")
     if not turns or turns[-1].role != "user":
         raise RejectedError("no question: the turn before the answer is not the user's")
-    return tuple(turns), [answer.content, other_answer.content]
+    return tuple(turns), answer.content, other_answer.content
 
 
 SPEAKERS = {"user": "Human", "assistant": "Assistant"}
 ROLES_OF_SPEAKERS = {name: role for role, name in SPEAKERS.items()}
+ROLES = ("system", *SPEAKERS)
 _TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
 
 
@@ -164,37 +157,24 @@ def parse_transcript(text: str) -> list[Turn]:
     """The turns of a transcript, their texts stripped."""
     before, *parts = _TURN.split(text)
     if before.strip() or not parts:
-        raise RejectedError(
-            f"no transcript: expected a text that begins with a turn, found {text!r:.60}"
-        )
+        raise RejectedError(f"no transcript: expected a turn at the beginning, found {text!r:.60}")
     return [
         Turn(ROLES_OF_SPEAKERS[name], content.strip())
         for name, content in zip(parts[::2], parts[1::2], strict=True)
     ]
 
 
-ROLES = ("system", "user", "assistant")
-
-
 def _turns(fields: Mapping[str, Any], column: str) -> list[Turn]:
-    messages = fields.get(column)
-    if not isinstance(messages, list) or not messages:
-        raise RejectedError(
-            f"no conversation: '{column}' should be a list of messages and is {messages!r:.60}"
-        )
-    return [_turn(message, column) for message in messages]
-
-
-def _turn(message: Any, column: str) -> Turn:
-    role = message.get("role") if isinstance(message, dict) else None
-    if role not in ROLES:
-        raise RejectedError(
-            f"no message: expected a role of {', '.join(ROLES)} and a content in '{column}', "
-            f"found {message!r:.60}"
-        )
-    # An empty answer is told as such, like one of another format.
-    content = "" if message.get("content") == "" else raw_rows.text(message, "content")
-    return Turn(role, content)
+    turns = []
+    for message in raw_rows.elements(fields, column, "no conversation"):
+        role = message.get("role") if isinstance(message, dict) else None
+        if role not in ROLES:
+            raise RejectedError(
+                f"no message: expected a role of {', '.join(ROLES)} and a content in '{column}', "
+                f"found {message!r:.60}"
+            )
+        turns.append(Turn(role, _answer(message, "content").strip()))
+    return turns
 
 
 def opening(raw: RawPreference) -> str:
@@ -205,8 +185,7 @@ def opening(raw: RawPreference) -> str:
     stay on one side, as do, all the more, two pairs of one prompt.
     """
     roles = [turn.role for turn in raw.turns]
-    asked = roles.index("user") if "user" in roles else len(roles)
-    end = roles.index("assistant", asked) if "assistant" in roles[asked:] else len(roles)
+    end = [*roles, "assistant"].index("assistant", roles.index("user"))
     return splitting.normalise("\n".join(turn.content for turn in raw.turns[:end]))
 
 

@@ -22,7 +22,6 @@ says whether their labels count again.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 from stages.params import Params
@@ -30,7 +29,6 @@ from stages.records.steps import RawSteps
 from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError
 
-SOURCE = "prm800k"
 ANSWER = "# Answer"
 """What the last step of a whole solution holds."""
 Step = tuple[str, float | None]
@@ -49,90 +47,71 @@ class Config(Params):
     shared_steps: Literal["once", "repeat"]
     """once: the steps that an alternative shares with the path are labelled in the path alone."""
 
+    def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
+        """The path and its alternatives; those without any label are left out."""
+        question = raw_rows.typed(fields.get("question"), dict, "'question'")
+        label = raw_rows.typed(fields.get("label"), dict, "'label'")
+        problem, finish = raw_rows.text(question, "problem"), label.get("finish_reason")
+        if finish == "bad_problem":
+            raise RejectedError("bad problem: 'finish_reason' says so")
+        path: list[Step] = []
+        found: list[list[Step]] = [path]
+        for taken, others in self._steps(label):
+            is_wrong = any(value == 0.0 for _, value in path)
+            if self.alternatives == "rows" and not is_wrong:
+                repeat = self.shared_steps == "repeat"
+                before = [(text, value if repeat else None) for text, value in path]
+                found += [[*before, other] for other in others]
+            path.append((taken[0], None) if is_wrong else taken)
+        rows = []
+        for steps in found:
+            texts, labels = [text for text, _ in steps], [value for _, value in steps]
+            if any(value is not None for value in labels):
+                finished = ANSWER in texts[-1]
+                # Of the path alone is it known that it was accepted as a whole.
+                accepted = steps is path and finished and finish == "solution"
+                rows.append(
+                    RawSteps(
+                        line=line,
+                        question=problem,
+                        steps=texts,
+                        labels=labels,
+                        num_completions=[0] * len(steps),
+                        correct=True if accepted else None,
+                        finished=finished,
+                        source=self.kind,
+                    )
+                )
+        if not rows:
+            raise RejectedError("no labels: none of its steps is rated")
+        return rows
 
-def solutions(fields: Mapping[str, Any], config: Config, line: int) -> list[RawSteps]:
-    """The path and its alternatives; those without any label are left out."""
-    question, label = _object(fields, "question"), _object(fields, "label")
-    problem = raw_rows.text(question, "problem")
-    if label.get("finish_reason") == "bad_problem":
-        raise RejectedError("bad problem: 'finish_reason' says so")
-    path: list[Step] = []
-    found: list[list[Step]] = []
-    for taken, others in _steps(label, config):
-        is_wrong = any(value == 0.0 for _, value in path)
-        if config.alternatives == "rows" and not is_wrong:
-            before = path if config.shared_steps == "repeat" else [(text, None) for text, _ in path]
-            found += [[*before, other] for other in others]
-        path.append((taken[0], None) if is_wrong else taken)
-    labelled = [steps for steps in [path, *found] if any(value is not None for _, value in steps)]
-    if not labelled:
-        raise RejectedError("no labels: none of its steps is rated")
-    rows = [_solution(problem, steps, line) for steps in labelled]
-    # Of the path alone is it known that it was accepted as a whole.
-    if labelled[0] is path and rows[0].finished and label.get("finish_reason") == "solution":
-        rows[0] = replace(rows[0], correct=True)
-    return rows
+    def _steps(self, label: Mapping[str, Any]) -> Iterator[tuple[Step, list[Step]]]:
+        """Of each step what was followed, and what else the person saw."""
+        ended = False
+        for number, step in enumerate(raw_rows.elements(label, "steps", "no steps")):
+            entry = raw_rows.typed(step, dict, f"step {number}")
+            completions = entry.get("completions") or []
+            offered = raw_rows.typed(completions, list, f"what step {number} offers")
+            seen = [self._rated(one, number) for one in offered]
+            chosen, written = entry.get("chosen_completion"), entry.get("human_completion")
+            if chosen is None and written is not None:
+                seen.insert(0, self._rated(written, number))
+            if chosen is not None and type(chosen) is not int:
+                raise RejectedError(f"wrong type: step {number} chose {chosen!r:.60}, no number")
+            if chosen is not None and not 0 <= chosen < len(seen):
+                raise RejectedError(f"no completion: step {number} chose {chosen} of {len(seen)}")
+            if seen and ended:
+                raise RejectedError(f"no path: step {number} follows one where nothing was chosen")
+            if seen:
+                yield seen.pop(chosen or 0), seen
+            ended = ended or chosen is written is None
 
-
-def _solution(problem: str, steps: list[Step], line: int) -> RawSteps:
-    return RawSteps(
-        id=None,
-        line=line,
-        question=problem,
-        steps=[text for text, _ in steps],
-        labels=[value for _, value in steps],
-        num_completions=[0] * len(steps),
-        true_labels=None,
-        correct=None,
-        finished=ANSWER in steps[-1][0],
-        source=SOURCE,
-    )
-
-
-def _steps(label: Mapping[str, Any], config: Config) -> Iterator[tuple[Step, list[Step]]]:
-    """Of each step what was followed, and what else the person saw."""
-    entries = label.get("steps")
-    if not isinstance(entries, list) or not entries:
-        raise RejectedError(f"no steps: 'label.steps' should be a list and is {entries!r:.60}")
-    ended = False
-    for number, entry in enumerate(entries):
-        if not isinstance(entry, dict):
-            raise RejectedError(
-                f"wrong type: step {number} should be an object and is {entry!r:.60}"
-            )
-        seen = [_rated(one, number, config) for one in entry.get("completions") or []]
-        chosen, written = entry.get("chosen_completion"), entry.get("human_completion")
-        is_chosen = chosen is not None
-        if is_chosen and type(chosen) is not int:
-            raise RejectedError(f"wrong type: step {number} chose {chosen!r:.60}, no number")
-        if is_chosen and not 0 <= chosen < len(seen):
-            raise RejectedError(
-                f"no completion: step {number} has {len(seen)}, and {chosen} was chosen"
-            )
-        if not is_chosen and written is not None:
-            seen.insert(0, _rated(written, number, config))
-        if seen and ended:
-            raise RejectedError(f"no path: step {number} follows one where nothing was chosen")
-        if seen:
-            taken = seen.pop(chosen if is_chosen else 0)
-            yield taken, seen
-        ended = ended or not (is_chosen or written is not None)
-
-
-def _rated(completion: Any, number: int, config: Config) -> Step:
-    if not isinstance(completion, dict):
-        raise RejectedError(f"wrong type: a completion of step {number} is {completion!r:.60}")
-    rating = completion.get("rating")
-    neutral = {"right": 1.0, "wrong": 0.0, "unlabelled": None}[config.neutral]
-    labels = {1: 1.0, 0: neutral, -1: 0.0, None: None}
-    if isinstance(rating, bool) or not isinstance(rating, int | None) or rating not in labels:
-        raise RejectedError(f"no rating: step {number} has a completion rated {rating!r:.60}")
-    value = None if completion.get("flagged") else labels[rating]
-    return raw_rows.text(completion, "text"), value
-
-
-def _object(fields: Mapping[str, Any], column: str) -> Mapping[str, Any]:
-    value = fields.get(column)
-    if not isinstance(value, dict):
-        raise RejectedError(f"wrong type: '{column}' should be an object and is {value!r:.60}")
-    return value
+    def _rated(self, completion: Any, number: int) -> Step:
+        fields = raw_rows.typed(completion, dict, f"a completion of step {number}")
+        rating = fields.get("rating")
+        neutral = {"right": 1.0, "wrong": 0.0, "unlabelled": None}[self.neutral]
+        labels = {1: 1.0, 0: neutral, -1: 0.0, None: None}
+        if isinstance(rating, bool) or not isinstance(rating, int | None) or rating not in labels:
+            raise RejectedError(f"no rating: step {number} has a completion rated {rating!r:.60}")
+        return raw_rows.text(fields, "text"), None if fields.get("flagged") else labels[rating]

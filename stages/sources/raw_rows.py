@@ -7,11 +7,11 @@ comes out as a `BadRow` and reading goes on.
 """
 
 import gzip
-import io
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,24 +20,26 @@ from stages.sources.quarantine import RejectedError, bad_row
 
 MAX_LINE_BYTES = 2**20
 """A longer line is over-long: rejected without being decoded."""
+BROKEN = gzip.BadGzipFile, EOFError, zlib.error
+"""What reading a gzip file that is cut or none raises."""
+Rows = Iterator[tuple[int, dict[str, Any] | BadRow]]
+"""(number from 1, the object or why it is none) of each row."""
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
-    """(line number from 1, the object or why it is none) for every line that is not blank.
+def read_lines(path: Path) -> Rows:
+    """Every line that is not blank.
 
     Raises:
         ValueError: the file is missing, empty, or a gzip file that is cut or broken.
     """
-    _check_exists(path)
     num_rows = 0
-    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rb") as file:
+        with _open(path) as file:
             for number, line in _numbered(file):
                 if line is None or line.strip():
                     num_rows += 1
                     yield number, _parse(path.name, number, line)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+    except BROKEN as error:
         raise ValueError(
             f"{path}: not a whole gzip file ({error}). Copy it again, or drop the ending .gz "
             f"if it is not compressed."
@@ -49,15 +51,16 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
         )
 
 
-def _check_exists(path: Path) -> None:
+def _open(path: Path) -> BufferedIOBase:
     if not path.is_file():
         raise ValueError(
             f"{path}: expected a file of JSON lines (.jsonl) or with a JSON array (.json), found "
             f"none. Put it there or correct its path in params.yaml or in the recipe."
         )
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
-def _numbered(file: io.BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:
+def _numbered(file: BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:
     """Lines with their numbers; None for an over-long one, whose rest is skipped."""
     number = 0
     while line := file.readline(MAX_LINE_BYTES + 1):
@@ -79,7 +82,7 @@ def _parse(file: str, number: int, line: bytes | None) -> dict[str, Any] | BadRo
         fields = json.loads(line.decode("utf-8"))
         if isinstance(fields, dict):
             return fields
-        reason = f"not an object: expected {{...}}, found {type(fields).__name__}"
+        reason = _no_object(fields)
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: byte {error.start + 1} of the line is 0x{line[error.start]:02x}"
     except (ValueError, RecursionError) as error:
@@ -87,8 +90,12 @@ def _parse(file: str, number: int, line: bytes | None) -> dict[str, Any] | BadRo
     return bad_row(file, number, reason, line.decode("utf-8", "replace").strip())
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
-    """(number from 1, the object or why it is none) for every row.
+def _no_object(row: Any) -> str:
+    return f"not an object: expected {{...}}, found {type(row).__name__}"
+
+
+def read_rows(path: Path) -> Rows:
+    """Every line, or element of the array.
 
     Raises:
         ValueError: the file is missing, empty or broken, or holds no array.
@@ -96,11 +103,11 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
     if not path.name.endswith((".json", ".json.gz")):
         yield from read_lines(path)
         return
-    _check_exists(path)
+    file = _open(path)
     try:
-        content = path.read_bytes()
-        rows = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
-    except (gzip.BadGzipFile, EOFError, zlib.error, ValueError, RecursionError) as error:
+        with file:
+            rows = json.load(file)
+    except (*BROKEN, ValueError, RecursionError) as error:
         raise ValueError(
             f"{path}: expected a JSON array ({error}). Copy the file again, or give it the ending "
             f".jsonl (.jsonl.gz) if it holds one object a line."
@@ -112,18 +119,15 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
         if isinstance(row, dict):
             yield number, row
         else:
-            reason = f"not an object: expected {{...}}, found {type(row).__name__}"
-            yield number, bad_row(path.name, number, reason, json.dumps(row))
+            yield number, bad_row(path.name, number, _no_object(row), json.dumps(row))
 
 
-BuiltT = TypeVar("BuiltT")
+FoundT = TypeVar("FoundT")
 
 
 def build(
-    rows: Iterable[tuple[int, dict[str, Any] | BadRow]],
-    from_fields: Callable[[Mapping[str, Any], int], BuiltT],
-    file: str,
-) -> Iterator[BuiltT | BadRow]:
+    rows: Rows, from_fields: Callable[[Mapping[str, Any], int], FoundT], file: str
+) -> Iterator[FoundT | BadRow]:
     """`from_fields(fields, line)` of each row, or the record of why that was `RejectedError`."""
     for line, row in rows:
         if isinstance(row, BadRow):
@@ -138,6 +142,32 @@ def build(
             yield built
 
 
+NAMES = {dict: "an object", list: "a list", str: "text"}
+
+
+def typed(value: Any, kind: type[FoundT], what: str) -> FoundT:
+    """`value`, which RejectedError calls `what` where it is of another type."""
+    if not isinstance(value, kind):
+        raise RejectedError(f"wrong type: {what} should be {NAMES[kind]} and is {value!r:.60}")
+    return value
+
+
+def elements(fields: Mapping[str, Any], column: str, reason: str) -> list[Any]:
+    """The list in `column`; RejectedError for this reason where there is none or an empty one."""
+    value = fields.get(column)
+    if not isinstance(value, list) or not value:
+        raise RejectedError(f"{reason}: '{column}' should be a filled list and is {value!r:.60}")
+    return value
+
+
+def share(fields: Mapping[str, Any], column: str, reason: str) -> float:
+    """The number from 0 to 1 in `column`; RejectedError for this reason where there is none."""
+    value = fields.get(column)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise RejectedError(f"{reason}: '{column}' should be from 0 to 1 and is {value!r:.60}")
+    return float(value)
+
+
 def text(fields: Mapping[str, Any], column: str) -> str:
     """The text in `column`, stripped; RejectedError where there is none."""
     return verbatim(fields, column).strip()
@@ -145,9 +175,7 @@ def text(fields: Mapping[str, Any], column: str) -> str:
 
 def verbatim(fields: Mapping[str, Any], column: str) -> str:
     """As `text`, white space at its ends included."""
-    value = _present(fields, column)
-    if not isinstance(value, str):
-        raise RejectedError(f"wrong type: '{column}' should be text and is {value!r:.60}")
+    value = typed(_present(fields, column), str, f"'{column}'")
     if not value.strip():
         raise RejectedError(f"empty {column}: '{column}' holds no text")
     return _unicode(value, column)
@@ -155,15 +183,15 @@ def verbatim(fields: Mapping[str, Any], column: str) -> str:
 
 def optional_text(fields: Mapping[str, Any], column: str | None) -> str | None:
     """As `text`; None where the column is absent, null or not asked for."""
-    if column is None or fields.get(column) is None:
-        return None
-    return text(fields, column)
+    return None if column is None or fields.get(column) is None else text(fields, column)
 
 
 def answer(fields: Mapping[str, Any], column: str) -> str:
     """The answer in `column`: text or a finite number, else RejectedError."""
     value = _present(fields, column)
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, str):
+        return text(fields, column)
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise RejectedError(
             f"wrong type: '{column}' should be text or a number and is {value!r:.60}"
         )
@@ -171,7 +199,7 @@ def answer(fields: Mapping[str, Any], column: str) -> str:
         raise RejectedError(f"not a number: '{column}' is {value}")
     if isinstance(value, int) and value.bit_length() > 1000:
         raise RejectedError(f"answer does not parse: '{column}' has {value.bit_length()} bits")
-    return str(value) if not isinstance(value, str) else text(fields, column)
+    return str(value)
 
 
 def identifier(fields: Mapping[str, Any], column: str | None, default: str) -> str:

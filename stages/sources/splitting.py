@@ -10,10 +10,10 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from math import ceil
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from pydantic import Field
 
 from stages.params import Params
@@ -133,13 +133,10 @@ def describe(
 
 def lengths(values: Sequence[int]) -> dict[str, int]:
     """Smallest, median, 95th percentile and largest, by nearest rank: the ceil(share n)-th."""
-    ordered = sorted(values)
-    ranks = {"min": 0.0, "median": 0.5, "p95": 0.95, "max": 1.0}
-    return (
-        {name: ordered[max(ceil(share * len(ordered)), 1) - 1] for name, share in ranks.items()}
-        if ordered
-        else {}
-    )
+    if not len(values):
+        return {}
+    found = np.quantile(values, [0.0, 0.5, 0.95, 1.0], method="inverted_cdf").tolist()
+    return dict(zip(("min", "median", "p95", "max"), found, strict=True))
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:

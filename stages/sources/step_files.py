@@ -26,7 +26,8 @@ answer is right. Both texts must be equal but for the markers: as many labels as
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from itertools import accumulate
+from operator import add
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -39,16 +40,45 @@ from stages.records.steps import RawSteps, StepLabels
 from stages.sources import math_aps, prm800k, raw_rows, splitting
 from stages.sources.quarantine import RejectedError, bad_row
 
-FIRST = "Step 1:"
-MARKER = "ки"
-SIGNS = {"+": 1.0, "-": 0.0}
-
 
 class ProcessBench(Params):
     """ProcessBench has no numbers."""
 
     kind: Literal["processbench"]
     """Names this format."""
+
+    def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
+        """The one solution of a row."""
+        steps, label = raw_rows.elements(fields, "steps", "no steps"), fields.get("label")
+        if isinstance(label, bool) or not isinstance(label, int) or not -1 <= label < len(steps):
+            raise RejectedError(
+                f"no label: 'label' should be -1 or an index of the {len(steps)} steps and is "
+                f"{label!r:.60}"
+            )
+        correct = fields.get("final_answer_correct")
+        if not isinstance(correct, bool | None):
+            raise RejectedError(
+                f"wrong type: 'final_answer_correct' should be true or false and is {correct!r:.60}"
+            )
+        right = len(steps) if label == -1 else label
+        return [
+            RawSteps(
+                id=raw_rows.identifier(fields, "id", f"{self.kind}-{line:06d}"),
+                line=line,
+                question=raw_rows.text(fields, "problem"),
+                steps=[raw_rows.text({"steps": text}, "steps") for text in steps],
+                labels=[*[1.0] * right, 0.0, *[None] * len(steps)][: len(steps)],
+                num_completions=[0] * len(steps),
+                true_labels=[index < right for index in range(len(steps))],
+                correct=correct,
+                source=self.kind,
+            )
+        ]
+
+
+FIRST = "Step 1:"
+MARKER = "ки"
+SIGNS = {"+": 1.0, "-": 0.0}
 
 
 class MathShepherd(Params):
@@ -59,6 +89,41 @@ class MathShepherd(Params):
     num_completions: int = Field(gt=0)
     """N, completions behind each label: 8 in the paper."""
 
+    def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
+        """The one solution of a row."""
+        text, labelled = raw_rows.verbatim(fields, "input"), raw_rows.verbatim(fields, "label")
+        *marked, rest = text.split(MARKER)
+        if not marked or rest.strip():
+            raise RejectedError(
+                f"no marker: 'input' should end with {MARKER!r}, found {text[-40:]!r}"
+            )
+        ends = accumulate(len(step) + 1 for step in marked)
+        signs = [labelled[end - 1 : end] for end in ends]
+        signed = "".join(map(add, marked, signs))
+        if not SIGNS.keys() >= set(signs) or labelled.rstrip() != signed.rstrip():
+            raise RejectedError(
+                f"markers and labels: expected 'label' to be 'input' with + or - for each of the "
+                f"{len(marked)} markers, found {labelled[-40:]!r}"
+            )
+        question, found, first = marked[0].rpartition(FIRST)
+        if not found or not question.strip():
+            raise RejectedError(f"no question: nothing stands before {FIRST!r} in {text[:40]!r}")
+        steps = [f"{FIRST}{first}".strip(), *(step.strip() for step in marked[1:])]
+        if not all(steps):
+            raise RejectedError(f"empty step: nothing stands before one of {len(steps)} markers")
+        labels = [SIGNS[sign] for sign in signs]
+        return [
+            RawSteps(
+                line=line,
+                question=question.strip(),
+                steps=steps,
+                labels=[*labels],
+                num_completions=[self.num_completions] * len(steps),
+                correct=labels[-1] == SIGNS["+"],
+                source=self.kind,
+            )
+        ]
+
 
 Format = Annotated[
     prm800k.Config | MathShepherd | math_aps.Config | ProcessBench, Field(discriminator="kind")
@@ -67,100 +132,7 @@ Format = Annotated[
 
 def solutions(path: Path, form: Format) -> Iterator[list[RawSteps] | BadRow]:
     """The solutions of each row of the file, or the reason why it has none."""
-    read = partial(read_solutions, form=form)
-    return raw_rows.build(raw_rows.read_rows(path), read, path.name)
-
-
-def read_solutions(fields: Mapping[str, Any], line: int, *, form: Format) -> list[RawSteps]:
-    """The solutions of a row.
-
-    Raises:
-        RejectedError: a column is missing or malformed, or does not say what its format says.
-    """
-    match form:
-        case prm800k.Config():
-            return prm800k.solutions(fields, form, line)
-        case math_aps.Config():
-            return math_aps.solutions(fields, form, line)
-        case MathShepherd():
-            return [_math_shepherd(fields, line, form.num_completions)]
-        case ProcessBench():
-            return [_processbench(fields, line)]
-
-
-def _processbench(fields: Mapping[str, Any], line: int) -> RawSteps:
-    steps, label = fields.get("steps"), fields.get("label")
-    if not isinstance(steps, list) or not steps:
-        raise RejectedError(f"no steps: 'steps' should be a list of texts and is {steps!r:.60}")
-    if isinstance(label, bool) or not isinstance(label, int) or not -1 <= label < len(steps):
-        raise RejectedError(
-            f"no label: 'label' should be -1 or an index of the {len(steps)} steps and is "
-            f"{label!r:.60}"
-        )
-    correct = fields.get("final_answer_correct")
-    if correct is not None and not isinstance(correct, bool):
-        raise RejectedError(
-            f"wrong type: 'final_answer_correct' should be true or false and is {correct!r:.60}"
-        )
-    right = len(steps) if label == -1 else label
-    return RawSteps(
-        id=raw_rows.identifier(fields, "id", f"processbench-{line:06d}"),
-        line=line,
-        question=raw_rows.text(fields, "problem"),
-        steps=[raw_rows.text({"steps": text}, "steps") for text in steps],
-        labels=[*[1.0] * right, 0.0, *[None] * len(steps)][: len(steps)],
-        num_completions=[0] * len(steps),
-        true_labels=[index < right for index in range(len(steps))],
-        correct=correct,
-        finished=True,
-        source="processbench",
-    )
-
-
-def _math_shepherd(fields: Mapping[str, Any], line: int, num_completions: int) -> RawSteps:
-    text, labelled = raw_rows.verbatim(fields, "input"), raw_rows.verbatim(fields, "label")
-    *marked, rest = text.split(MARKER)
-    if not marked or rest.strip():
-        raise RejectedError(
-            f"no marker: 'input' should end with {MARKER!r} after its last step, found "
-            f"{text[-40:]!r}"
-        )
-    labels = _labels(marked, labelled)
-    question, found, first = marked[0].rpartition(FIRST)
-    if not found or not question.strip():
-        raise RejectedError(f"no question: nothing stands before {FIRST!r} in {text[:40]!r}")
-    steps = [f"{FIRST}{first}".strip(), *(step.strip() for step in marked[1:])]
-    if not all(steps):
-        raise RejectedError(f"empty step: nothing stands before one of the {len(steps)} markers")
-    return RawSteps(
-        id=None,
-        line=line,
-        question=question.strip(),
-        steps=steps,
-        labels=[*labels],
-        num_completions=[num_completions] * len(steps),
-        true_labels=None,
-        correct=labels[-1] == SIGNS["+"],
-        finished=True,
-        source="math_shepherd",
-    )
-
-
-def _labels(marked: list[str], labelled: str) -> list[float]:
-    labels: list[float] = []
-    place = 0
-    for step in marked:
-        sign = labelled[place + len(step) : place + len(step) + 1]
-        if not labelled.startswith(step, place) or sign not in SIGNS:
-            break
-        labels.append(SIGNS[sign])
-        place += len(step) + 1
-    if len(labels) != len(marked) or labelled[place:].strip():
-        raise RejectedError(
-            f"markers and labels: expected 'label' to be 'input' with + or - for each of the "
-            f"{len(marked)} markers, which it is up to {labelled[place : place + 40]!r}"
-        )
-    return labels
+    return raw_rows.build(raw_rows.read_rows(path), form.solutions, path.name)
 
 
 def split(rows: Sequence[StepLabels], heldout_share: float) -> dict[str, list[StepLabels]]:

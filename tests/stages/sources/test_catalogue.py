@@ -1,9 +1,10 @@
+from dataclasses import replace
 from itertools import islice
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from stages.records.problems import Problem
+from stages.records.problems import BadRow, Problem
 from stages.sources import catalogue
 from stages.sources.feedback_tasks import MixtureConfig
 
@@ -33,9 +34,9 @@ def test_an_unknown_kind_is_an_error_that_lists_those_there_are():
 
 
 def test_every_source_has_a_licence():
-    assert catalogue.licence(ADAPTER.validate_python(WORDS)).startswith("Apache-2.0")
+    assert ADAPTER.validate_python(WORDS).licence.startswith("Apache-2.0")
     mine = {"kind": "json_lines", "path": "data/raw/mine.jsonl", "licence": "CC0-1.0"}
-    assert catalogue.licence(ADAPTER.validate_python(mine)) == "CC0-1.0"
+    assert ADAPTER.validate_python(mine).licence == "CC0-1.0"
 
 
 def test_a_rejected_problem_is_found_again_in_its_file(tmp_path):
@@ -92,3 +93,59 @@ def test_a_source_that_cannot_make_other_tasks_must_not_be_asked_for_them():
     prepared(MIXTURE.model_copy(update={"judge": 0.0, "revise": 0.0}))
     with pytest.raises(ValueError, match=r"expected null with the source 'json_lines'.*judge=0\.5"):
         prepared(MIXTURE)
+
+
+FOLDER = catalogue.problem_files.Gsm8k(kind="gsm8k", path=".", revision=None, licence="MIT")
+GOOD = Problem(id="a", question="2+2?", answer="4", solution=None, split="train", line=1)
+
+
+def sort(*rows: Problem | BadRow) -> catalogue.Screened:
+    return catalogue.screen(FOLDER, rows)
+
+
+def test_the_second_row_with_an_id_is_rejected():
+    screened = sort(GOOD, replace(GOOD, line=2))
+    assert screened.problems == [GOOD]
+    assert screened.bad[0].reason == "duplicate id: 'a' is also the id of line 1"
+    assert (screened.bad[0].file, screened.bad[0].line) == ("train.jsonl", 2)
+
+
+@pytest.mark.parametrize("answer", ["nan", "four", "1,23", "4 or 5", "9" * 5000])
+def test_an_answer_that_the_checker_cannot_read_is_rejected(answer):
+    screened = sort(replace(GOOD, answer=answer))
+    assert screened.problems == []
+    assert screened.bad[0].reason.startswith("answer does not parse")
+
+
+def test_an_answer_within_a_text_is_taken_out():
+    assert sort(replace(GOOD, answer="half of 8\n#### 4")).problems == [GOOD]
+    assert sort(replace(GOOD, answer=r"so \boxed{\frac{3}{4}}")).problems[0].answer == (
+        r"\frac{3}{4}"
+    )
+
+
+def test_a_training_question_that_is_also_a_test_question_is_rejected_wherever_it_stands():
+    test = replace(GOOD, id="t", question="  2+2? ", split="test")
+    for rows in ((GOOD, test), (test, GOOD)):
+        screened = sort(*rows)
+        assert screened.problems == [test]
+        assert screened.bad[0].reason.startswith("overlap")
+
+
+def test_a_question_repeated_within_a_split_is_kept():
+    assert len(sort(GOOD, replace(GOOD, id="b")).problems) == 2
+
+
+def test_the_share_of_bad_rows_is_checked_over_all_rows():
+    bad = BadRow(file="train.jsonl", line=9, reason="not JSON: x", content="{")
+    screened = sort(GOOD, replace(GOOD, id="b"), replace(GOOD, id="c"), bad)
+    screened.check_share(0.25)
+    with pytest.raises(ValueError, match=r"1 of 4 rows .*1 not JSON.*24\.0%") as error:
+        screened.check_share(0.24)
+    assert "train.jsonl, line 9: not JSON: x" in str(error.value)
+    assert "raise `data.max_bad_share`" in str(error.value)
+
+
+def test_a_source_without_rows_is_refused():
+    with pytest.raises(ValueError, match="no rows"):
+        sort().check_share(0.5)

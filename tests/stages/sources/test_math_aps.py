@@ -23,7 +23,7 @@ def config(**changes: object) -> math_aps.Config:
 
 def read(nodes: object, **changes: object) -> list[RawSteps]:
     row = {"question": "q", "reasoning_steps": nodes}
-    return math_aps.solutions(row, config(**changes), 2)
+    return config(**changes).solutions(row, 2)
 
 
 def listed(node: dict, before: str = "") -> list[dict]:

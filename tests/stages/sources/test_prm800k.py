@@ -27,7 +27,7 @@ def step(*ratings: int | None, chosen: int | None = 0, human: str | None = None)
 
 def read(*steps: object, finish: str = "solution", **changes: str) -> list[RawSteps]:
     row = {"question": {"problem": "p"}, "label": {"steps": list(steps), "finish_reason": finish}}
-    return prm800k.solutions(row, config(**changes), 3)
+    return config(**changes).solutions(row, 3)
 
 
 def test_the_chosen_completion_is_followed_or_the_persons_own_which_has_no_label():

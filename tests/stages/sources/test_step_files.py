@@ -20,7 +20,7 @@ TABLE_2 = {  # erroneous, correct; and of the erroneous those with a right final
 
 
 def read(change: dict[str, object]) -> RawSteps:
-    (found,) = step_files.read_solutions(ROW | change, 4, form=FORM)
+    (found,) = FORM.solutions(ROW | change, 4)
     return found
 
 
@@ -79,7 +79,7 @@ def read_marked(text: str, signs: str) -> RawSteps:
     label = text
     for sign in signs:
         label = label.replace("ки", sign, 1)
-    (found,) = step_files.read_solutions({"input": text, "label": label}, 1, form=CONFIG)
+    (found,) = CONFIG.solutions({"input": text, "label": label}, 1)
     return found
 
 
@@ -113,7 +113,7 @@ def test_a_step_may_be_right_again_and_the_last_label_is_the_answers():
 )
 def test_a_row_whose_labels_are_not_one_for_each_marker_is_refused(text, label, reason):
     with pytest.raises(RejectedError, match=f"^{reason}: "):
-        step_files.read_solutions({"input": text, "label": label}, 1, form=CONFIG)
+        CONFIG.solutions({"input": text, "label": label}, 1)
 
 
 @pytest.mark.skipif(not SAMPLE.is_file(), reason="no ../shared/data/prm_format_samples")
