@@ -22,11 +22,7 @@ def write(path: Path, rows: Iterable[Any]) -> int:
 
 
 def read(path: Path, row_type: type[RowT]) -> Iterator[RowT]:
-    """The rows of a file that a stage of this project wrote.
-
-    Raises:
-        ValueError: a line whose keys are not `row_type`'s, with its line number.
-    """
+    """The rows of a file that a stage of this project wrote; a ValueError if of another type."""
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             try:

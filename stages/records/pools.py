@@ -125,10 +125,7 @@ def read(folder: Path, seed: int, side: Side) -> list[tuple[Prompt, list[Complet
             f"`on: pools/<name>`, a row of the table `pools`"
         )
     split = json.loads(path.read_text(encoding="utf-8"))["split"] if side == "train" else "dev"
-    return by_problem(
-        lines.read(PROMPTS / f"{split}.jsonl", Prompt),
-        lines.read(folder / str(seed) / f"{side}.jsonl", Completion),
-    )
+    return of_split(folder / str(seed), split, side)
 
 
 def of_split(
@@ -146,9 +143,8 @@ def by_problem(
 ) -> list[tuple[Prompt, list[Completion]]]:
     """Each prompt with its completions in the order of their index; prompts keep their order.
 
-    Raises:
-        ValueError: a completion of no prompt, a prompt without completions, problems
-            with different numbers of completions, or an index missing or twice.
+    A ValueError for a completion of no prompt, a prompt without completions, problems with
+    different numbers of completions, or an index missing or twice.
     """
     pools: dict[str, list[Completion]] = defaultdict(list)
     for completion in sorted(completions, key=lambda row: row.index):
@@ -171,8 +167,7 @@ def scores(
 ) -> list[list[Score]]:
     """The scores of each completion of each problem, in the order of `problems`.
 
-    Raises:
-        ValueError: a completion without a row of scores, a row of no completion, or no number.
+    A ValueError for a completion without a row of scores, a row of no completion, or no number.
     """
     of_completion = {(row.id, row.index): row for row in rows}
     keys = [[(row.id, row.index) for row in pool] for _, pool in problems]

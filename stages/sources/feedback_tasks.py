@@ -115,54 +115,34 @@ def make(
 
     `max_value` is the source's: the largest value that a person would accept.
     """
-    makers = {"judge": _judge, "critique": _critique, "revise": _revise}
-    for task, maker in makers.items():
-        share = getattr(config, task)
+    for task in ("judge", "critique", "revise"):
         for problem in problems:
             rng = random.Random(derive(seed, "mixture", task, problem.id))
-            for _ in range(int(share + rng.random())):
-                message, reply = maker(rng, problem, max_value)
+            for _ in range(int(getattr(config, task) + rng.random())):
+                message, reply = _example(task, rng, problem, max_value)
                 yield Exchange(id=problem.id, task=task, message=message, reply=reply)
 
 
-def _judge(rng: random.Random, problem: Problem, max_value: int) -> tuple[str, str]:
-    start, moves = _chain(problem)
-    right = right_answer(start, moves, max_value)
-    guessed = rng.random() < GUESS_SHARE
-    wrong = wrong_answer(rng, start, moves, max_value, guessed=guessed)
-    better = rng.randrange(2)
-    first, second = (right, wrong) if better == 0 else (wrong, right)
-    principle = rng.choice(CORRECT).name
-    message = judge_message(STYLE, problem.question, first.text, second.text, principle)
-    return message, OPTIONS[better]
-
-
-def _critique(rng: random.Random, problem: Problem, max_value: int) -> tuple[str, str]:
-    answer = _answer(rng, problem, max_value)
-    message = critique_message(STYLE, problem.question, answer.text, rng.choice(CORRECT))
-    return message, answer.critique
-
-
-def _revise(rng: random.Random, problem: Problem, max_value: int) -> tuple[str, str]:
-    answer = _answer(rng, problem, max_value)
-    message = revision_message(
-        STYLE, problem.question, answer.text, answer.critique, rng.choice(CORRECT)
-    )
-    return message, right_answer(*_chain(problem), max_value).text
-
-
-def _answer(rng: random.Random, problem: Problem, max_value: int) -> Answer:
-    start, moves = _chain(problem)
-    if rng.random() < RIGHT_SHARE:
-        return right_answer(start, moves, max_value)
-    return wrong_answer(rng, start, moves, max_value)
-
-
-def _chain(problem: Problem) -> tuple[int, list[Move]]:
+def _example(task: str, rng: random.Random, problem: Problem, max_value: int) -> tuple[str, str]:
+    """A message of this task and the right reply to it."""
     chain = read_question(problem.question)
     if chain is None:
         raise ValueError(
             f"problem '{problem.id}': expected a question that word_problems tells, found "
             f"{problem.question!r:.80}: the truth of others is not known step by step"
         )
-    return chain
+    right = right_answer(*chain, max_value)
+    if task == "judge":
+        guessed = rng.random() < GUESS_SHARE
+        pair = [right.text, wrong_answer(rng, *chain, max_value, guessed=guessed).text]
+        better = rng.randrange(2)
+        first, second = pair[better], pair[1 - better]
+        principle = rng.choice(CORRECT).name
+        message = judge_message(STYLE, problem.question, first, second, principle)
+        return message, OPTIONS[better]
+    is_right = rng.random() < RIGHT_SHARE
+    text, critique = right if is_right else wrong_answer(rng, *chain, max_value)
+    principle = rng.choice(CORRECT)
+    if task == "critique":
+        return critique_message(STYLE, problem.question, text, principle), critique
+    return revision_message(STYLE, problem.question, text, critique, principle), right.text

@@ -47,7 +47,6 @@ class Config(Params):
     """How Monte-Carlo values become labels."""
 
     kind: Literal["math_aps"]
-    """Names this format."""
     labels: Literal["soft", "hard"]
     """soft: the value itself, the share of completions that were right."""
     hard_above: float = Field(ge=0, lt=1)
@@ -88,8 +87,7 @@ class Config(Params):
             hits = value * self.num_completions
             if abs(hits - round(hits)) > 1e-6:
                 raise RejectedError(
-                    f"no share: mc_value {value} is no share of {self.num_completions} completions "
-                    f"(num_completions in presets.yaml)"
+                    f"no share: mc_value {value} is none of num_completions, {self.num_completions}"
                 )
         mean = fmean(node.values)
         return mean if self.labels == "soft" else float(mean > self.hard_above)

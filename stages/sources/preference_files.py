@@ -58,11 +58,9 @@ def read_pair(
     """The pair that a row holds, the answer that is more likely the better one as `chosen`.
 
     A soft label below 1/2 says that `rejected` is better: every count of pairs ordered rightly
-    takes `chosen` for the better one.
-
-    Raises:
-        RejectedError: a column is missing or malformed, the answers share other than all but the
-            last turn, one is empty, both are the same, or neither is preferred.
+    takes `chosen` for the better one. RejectedError where a column is missing or malformed, the
+    answers share other than all but the last turn, one is empty, both are the same, or neither is
+    preferred.
     """
     if form == "text":
         if columns.prompt is None or not fields.get(columns.prompt):
@@ -169,10 +167,8 @@ def _turns(fields: Mapping[str, Any], column: str) -> list[Turn]:
     for message in raw_rows.elements(fields, column, "no conversation"):
         role = message.get("role") if isinstance(message, dict) else None
         if role not in ROLES:
-            raise RejectedError(
-                f"no message: expected a role of {', '.join(ROLES)} and a content in '{column}', "
-                f"found {message!r:.60}"
-            )
+            expected = f"a role of {', '.join(ROLES)} and a content"
+            raise RejectedError(f"no message: expected {expected}, found {message!r:.60}")
         turns.append(Turn(role, _answer(message, "content").strip()))
     return turns
 

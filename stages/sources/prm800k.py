@@ -39,7 +39,6 @@ class Config(Params):
     """How ratings become labels."""
 
     kind: Literal["prm800k"]
-    """Names this format."""
     neutral: Literal["right", "wrong", "unlabelled"]
     """What a rating of 0 counts as."""
     alternatives: Literal["rows", "drop"]

@@ -50,15 +50,13 @@ class JsonLines(Params):
 
         {"id": "7", "question": "...", "answer": "42", "solution": "... #### 42", "split": "train"}
 
-    `question` (text) and `answer` (text or number) are required. `solution` is a worked
-    solution to imitate that ends with its final answer; at least some training problems
-    must have one. `id` (text or whole number) is the file's name and the line otherwise.
-    `split` is `train` or `test`; where no row says `test`, problems are split by hash.
-    Other keys are ignored.
+    `question` (text) and `answer` (text or number) are required. `solution` is a worked solution to
+    imitate that ends with its final answer; at least some training problems must have one. `id`
+    (text or whole number) is the file's name and the line otherwise. `split` is `train` or `test`;
+    where no row says `test`, problems are split by hash. Other keys are ignored.
     """
 
     kind: Literal["json_lines"]
-    """Names this source."""
     path: str
     """The file, relative to the repository. List it under prepare_data's `deps` in dvc.yaml,
     so that DVC notices when it changes."""
@@ -68,25 +66,24 @@ class JsonLines(Params):
     def problems(self) -> Iterator[Problem | BadRow]:
         """The rows of the file."""
         path = Path(self.path)
-        rows = raw_rows.read_lines(path)
-        return raw_rows.build(rows, partial(_own_problem, file=path.name), path.name)
+        read = partial(_own_problem, name=path.name.partition(".")[0])
+        return raw_rows.build(raw_rows.read_lines(path), read, path.name)
 
 
 OWN = Columns(question="question", answer="answer", solution="solution", id="id")
 
 
-def _own_problem(fields: Mapping[str, Any], line: int, *, file: str) -> Problem:
+def _own_problem(fields: Mapping[str, Any], line: int, *, name: str) -> Problem:
     split = raw_rows.optional_text(fields, "split")
-    if split is not None and split not in SPLITS:
+    if split not in (None, *SPLITS):
         raise RejectedError(f"unknown split: 'split' should be train or test and is {split!r:.60}")
-    return _problem(fields, line, columns=OWN, name=file.partition(".")[0], split=split)
+    return _problem(fields, line, columns=OWN, name=name, split=split)
 
 
 class Hub(Params):
     """A data set of the Hugging Face hub, read through `datasets`, or a folder of its files."""
 
     kind: Literal["hub"]
-    """Names this source."""
     path: str
     """A hub id (`openai/gsm8k`), or a local folder of .json, .jsonl or .parquet files. List a
     folder under prepare_data's `deps` in dvc.yaml, so that DVC notices when it changes."""
@@ -105,18 +102,15 @@ class Hub(Params):
 
     def problems(self) -> Iterator[Problem | BadRow]:
         """The rows of both splits, the train split first."""
-        fixed = self.test_split is not None
-        for split, name in (("train", self.train_split), ("test", self.test_split)):
-            if name is None:
-                continue
-            given = {"columns": self.columns, "name": name, "split": split if fixed else None}
+        fixed = {"train": self.train_split, "test": self.test_split}
+        names = {None: self.train_split} if self.test_split is None else fixed
+        for split, name in names.items():
+            read = partial(_problem, columns=self.columns, name=name, split=split)
             rows = _hub_rows(self.path, self.name, self.revision, name)
-            yield from raw_rows.build(rows, partial(_problem, **given), name)
+            yield from raw_rows.build(rows, read, name)
 
 
-def _hub_rows(
-    path: str, name: str | None, revision: str | None, split: str
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def _hub_rows(path: str, name: str | None, revision: str | None, split: str) -> raw_rows.Rows:
     import datasets
     from datasets.exceptions import DatasetsError
 
@@ -125,9 +119,8 @@ def _hub_rows(
     except (DatasetsError, OSError, ValueError) as error:
         where = "folder" if Path(path).is_dir() else "hub data set"
         raise ValueError(
-            f"cannot read split '{split}' of the {where} '{path}': {error}. Check "
-            f"`data.source` in params.yaml; without a way to the hub, save the data set "
-            f"to a folder and name that."
+            f"cannot read split '{split}' of the {where} '{path}': {error}. Check `data.source` in "
+            f"params.yaml; without a way to the hub, save the data set to a folder and name that."
         ) from error
     if len(loaded) == 0:
         raise ValueError(f"split '{split}' of '{path}' is empty. Name another one.")
@@ -140,12 +133,10 @@ class Gsm8k(Params):
 
     Cobbe et al. 2021, Training Verifiers to Solve Math Word Problems,
     https://arxiv.org/abs/2110.14168. Its test split (1,319 problems) is kept as it is. The
-    calculator annotations (`<<48/2=24>>`) are taken out of the solutions: no calculator
-    answers them here.
+    calculator's annotations (`<<48/2=24>>`) are taken out of the solutions: none is used here.
     """
 
     kind: Literal["gsm8k"]
-    """Names this source."""
     path: str
     """`openai/gsm8k` on the hub, or a folder with the original files train.jsonl and test.jsonl
     (or .jsonl.gz)."""
@@ -158,11 +149,10 @@ class Gsm8k(Params):
         """The problems of both splits, the train split first."""
         for split in SPLITS:
             file = self.file_name(split)
-            rows = (
-                raw_rows.read_lines(Path(self.path) / file)
-                if Path(self.path).is_dir()
-                else _hub_rows(self.path, "main", self.revision, split)
-            )
+            if Path(self.path).is_dir():
+                rows = raw_rows.read_lines(Path(self.path) / file)
+            else:
+                rows = _hub_rows(self.path, "main", self.revision, split)
             yield from raw_rows.build(rows, partial(_gsm8k_problem, split=split), file)
 
     def file_name(self, split: str) -> str:

@@ -28,10 +28,9 @@ def count_by_kind(rows: Sequence[BadRow]) -> dict[str, int]:
 
 
 def check_share(rows: Sequence[BadRow], num_rows: int, *, max_share: float, limit: str) -> None:
-    """Refuse a source of whose `num_rows` too many are bad; `limit` is the key of `max_share`.
+    """Raise a ValueError if of `num_rows` none was read, or more than `max_share` are in `rows`.
 
-    Raises:
-        ValueError: more than `max_share` are in `rows`, or none was read at all.
+    `limit` is the key of `max_share`.
     """
     if num_rows == 0:
         section = limit.rpartition(".")[0]

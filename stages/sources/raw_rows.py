@@ -27,11 +27,7 @@ Rows = Iterator[tuple[int, dict[str, Any] | BadRow]]
 
 
 def read_lines(path: Path) -> Rows:
-    """Every line that is not blank.
-
-    Raises:
-        ValueError: the file is missing, empty, or a gzip file that is cut or broken.
-    """
+    """Every line that is not blank; a ValueError if the file is missing, empty or broken."""
     num_rows = 0
     try:
         with _open(path) as file:
@@ -46,8 +42,7 @@ def read_lines(path: Path) -> Rows:
         ) from error
     if num_rows == 0:
         raise ValueError(
-            f"{path}: the file is empty; expected one JSON object a line. Fill it or correct "
-            f"its path in params.yaml or in the recipe."
+            f"{path}: the file is empty; expected one JSON object a line. Fill it or name another."
         )
 
 
@@ -62,15 +57,11 @@ def _open(path: Path) -> BufferedIOBase:
 
 def _numbered(file: BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:
     """Lines with their numbers; None for an over-long one, whose rest is skipped."""
-    number = 0
-    while line := file.readline(MAX_LINE_BYTES + 1):
-        number += 1
-        if len(line) <= MAX_LINE_BYTES:
-            yield number, line
-            continue
-        while line and not line.endswith(b"\n"):
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), start=1):
+        is_long = len(line) > MAX_LINE_BYTES
+        yield number, None if is_long else line
+        while is_long and line and not line.endswith(b"\n"):
             line = file.readline(MAX_LINE_BYTES)
-        yield number, None
 
 
 def _parse(file: str, number: int, line: bytes | None) -> dict[str, Any] | BadRow:
@@ -95,11 +86,7 @@ def _no_object(row: Any) -> str:
 
 
 def read_rows(path: Path) -> Rows:
-    """Every line, or element of the array.
-
-    Raises:
-        ValueError: the file is missing, empty or broken, or holds no array.
-    """
+    """Every line, or element of the array; a ValueError as above, or if there is no array."""
     if not path.name.endswith((".json", ".json.gz")):
         yield from read_lines(path)
         return
@@ -192,9 +179,7 @@ def answer(fields: Mapping[str, Any], column: str) -> str:
     if isinstance(value, str):
         return text(fields, column)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RejectedError(
-            f"wrong type: '{column}' should be text or a number and is {value!r:.60}"
-        )
+        raise RejectedError(f"wrong type: '{column}' should be text or number, is {value!r:.60}")
     if isinstance(value, float) and not math.isfinite(value):
         raise RejectedError(f"not a number: '{column}' is {value}")
     if isinstance(value, int) and value.bit_length() > 1000:
@@ -208,16 +193,15 @@ def identifier(fields: Mapping[str, Any], column: str | None, default: str) -> s
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():
-        raise RejectedError(f"wrong type: '{column}' should be text or whole and is {value!r:.60}")
+        raise RejectedError(f"wrong type: '{column}' should be text or whole, is {value!r:.60}")
     return _unicode(str(value), column or "id")
 
 
 def _present(fields: Mapping[str, Any], column: str) -> Any:
     if column not in fields:
         found = ", ".join(sorted(map(str, fields))) or "none"
-        raise RejectedError(
-            f"missing column: '{column}' is not among the row's columns ({found:.200})"
-        )
+        reason = f"missing column: '{column}' is not among the row's columns ({found:.200})"
+        raise RejectedError(reason)
     if fields[column] is None:
         raise RejectedError(f"empty {column}: '{column}' is null")
     return fields[column]

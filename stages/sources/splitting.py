@@ -40,18 +40,13 @@ def normalise(question: str) -> str:
 
 
 def split(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem]]:
-    """Problems by split, in their order.
-
-    Raises:
-        ValueError: a split would be empty, or the shares leave nothing to train on.
-    """
+    """Problems by split, in their order; a ValueError if one would be empty."""
     everything = list(problems)
     fixed_test = any(problem.split == "test" for problem in everything)
     test_share = 0.0 if fixed_test else shares.test
-    if shares.preference + shares.dev + test_share >= 1:
+    if (total := shares.preference + shares.dev + test_share) >= 1:
         raise ValueError(
-            f"data.shares add up to {shares.preference + shares.dev + test_share:g}: "
-            f"nothing is left for the train split. Lower them."
+            f"data.shares add up to {total:g}: nothing is left for the train split. Lower them."
         )
     by_split: dict[str, list[Problem]] = {name: [] for name in SPLITS}
     for problem in everything:
@@ -89,10 +84,7 @@ def hold_out(
     """Rows to learn from (`train`) and to test on (`heldout`), in their order.
 
     A row's side is a function of the text beside it alone, not of the seed, the order or the
-    others.
-
-    Raises:
-        ValueError: a side is empty, though the share is neither 0 nor 1.
+    others. A ValueError if a side is empty, though the share is neither 0 nor 1.
     """
     sides: dict[str, list[RowT]] = {"train": [], "heldout": []}
     for text, row in rows:

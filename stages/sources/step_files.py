@@ -45,21 +45,16 @@ class ProcessBench(Params):
     """ProcessBench has no numbers."""
 
     kind: Literal["processbench"]
-    """Names this format."""
 
     def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
         """The one solution of a row."""
         steps, label = raw_rows.elements(fields, "steps", "no steps"), fields.get("label")
         if isinstance(label, bool) or not isinstance(label, int) or not -1 <= label < len(steps):
-            raise RejectedError(
-                f"no label: 'label' should be -1 or an index of the {len(steps)} steps and is "
-                f"{label!r:.60}"
-            )
+            expected = f"-1 or an index of the {len(steps)} steps"
+            raise RejectedError(f"no label: 'label' should be {expected} and is {label!r:.60}")
         correct = fields.get("final_answer_correct")
         if not isinstance(correct, bool | None):
-            raise RejectedError(
-                f"wrong type: 'final_answer_correct' should be true or false and is {correct!r:.60}"
-            )
+            raise RejectedError(f"wrong type: 'final_answer_correct' is {correct!r:.60}, no bool")
         right = len(steps) if label == -1 else label
         return [
             RawSteps(
@@ -85,7 +80,6 @@ class MathShepherd(Params):
     """How the labels were made."""
 
     kind: Literal["math_shepherd"]
-    """Names this format."""
     num_completions: int = Field(gt=0)
     """N, completions behind each label: 8 in the paper."""
 
@@ -94,17 +88,13 @@ class MathShepherd(Params):
         text, labelled = raw_rows.verbatim(fields, "input"), raw_rows.verbatim(fields, "label")
         *marked, rest = text.split(MARKER)
         if not marked or rest.strip():
-            raise RejectedError(
-                f"no marker: 'input' should end with {MARKER!r}, found {text[-40:]!r}"
-            )
+            raise RejectedError(f"no marker: 'input' should end in {MARKER!r}, not {text[-40:]!r}")
         ends = accumulate(len(step) + 1 for step in marked)
         signs = [labelled[end - 1 : end] for end in ends]
         signed = "".join(map(add, marked, signs))
         if not SIGNS.keys() >= set(signs) or labelled.rstrip() != signed.rstrip():
-            raise RejectedError(
-                f"markers and labels: expected 'label' to be 'input' with + or - for each of the "
-                f"{len(marked)} markers, found {labelled[-40:]!r}"
-            )
+            expected = f"'label' to be 'input' with + or - for each of its {len(marked)} markers"
+            raise RejectedError(f"markers and labels: expected {expected}, not {labelled[-40:]!r}")
         question, found, first = marked[0].rpartition(FIRST)
         if not found or not question.strip():
             raise RejectedError(f"no question: nothing stands before {FIRST!r} in {text[:40]!r}")
@@ -147,11 +137,7 @@ def bad_rows(file: str, left_out: Iterable[tuple[RawSteps, str]]) -> list[BadRow
 
 
 def describe(rows: Sequence[StepLabels]) -> dict[str, dict[str, int | float]]:
-    """Solutions by whether a label marks an error, and their labels.
-
-    Raises:
-        ValueError: there is no solution.
-    """
+    """Solutions by whether a label marks an error, and their labels; a ValueError of none."""
     if not rows:
         raise ValueError(
             "no solution is left: expected labelled ones of at most max_tokens. Use another file, "

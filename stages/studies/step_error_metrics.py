@@ -12,7 +12,6 @@ from stages.algorithms.statistics.error_detection import (
     f1_difference,
     first_below,
     found_intervals,
-    middle_step,
 )
 from stages.algorithms.statistics.intervals import problem_numbers
 from stages.algorithms.statistics.score_quality import auc, balanced_accuracy
@@ -97,7 +96,7 @@ def baselines(rows: Sequence[StepLabels]) -> dict[str, list[int]]:
     found = {"always_correct": [NO_ERROR] * len(rows)}
     if all(row.correct is not None for row in rows):
         found["outcome_and_middle"] = [
-            NO_ERROR if row.correct else middle_step(len(row.steps)) for row in rows
+            NO_ERROR if row.correct else (len(row.steps) - 1) // 2 for row in rows
         ]
     return found
 

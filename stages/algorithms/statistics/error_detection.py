@@ -32,12 +32,6 @@ def first_below(scores: Sequence[float], threshold: float) -> int:
     return next((step for step, score in enumerate(scores) if score < threshold), NO_ERROR)
 
 
-def middle_step(num_steps: int) -> int:
-    """The middle one of steps from 0, the earlier of two: (n - 1) // 2."""
-    assert num_steps > 0, "no steps"
-    return (num_steps - 1) // 2
-
-
 def harmonic_mean(
     first: Float[np.ndarray, " case"], second: Float[np.ndarray, " case"]
 ) -> Float[np.ndarray, " case"]:
@@ -59,10 +53,7 @@ def found_intervals(
 
     `predicted` is the step found in each solution, or -1; solutions of a problem, all of one number
     from 0, are drawn together. A draw without an erroneous or a correct solution has no F1 and is
-    left out. An accuracy of 0 or 1 has an interval of no width.
-
-    Raises:
-        ValueError: there is no erroneous, or no correct, solution.
+    left out; a ValueError if all are. An accuracy of 0 or 1 has an interval of no width.
     """
     scores = _scores(predicted, first_errors, problems, num_resamples, seed)
     return {
@@ -141,10 +132,8 @@ def best_threshold(
     choose on other problems than those that are reported.
 
     With scores (0.9, 0.4) whose second step is wrong and (0.8, 0.6) which is correct, any
-    t in (0.4, 0.6] gets both: 0.5, F1 1. Scores are P(right) of each step.
-
-    Raises:
-        ValueError: there is no erroneous, or no correct, solution.
+    t in (0.4, 0.6] gets both: 0.5, F1 1. Scores are P(right) of each step. A ValueError if there
+    is no erroneous, or no correct, solution.
     """
     solutions = list(zip(scores, first_errors, strict=True))
     lowest = [min(own) for own, first in solutions if first == NO_ERROR]
@@ -164,9 +153,10 @@ def best_threshold(
     ends = np.unique([*opens, *closes[np.isfinite(closes)], *lowest])
     # Gap i is (ends[i - 1], ends[i]]; the first begins anywhere and the last has no end.
     below = np.array([-math.inf, *ends])
-    found = _up_to(opens, below) - _up_to(closes, below)
-    kept = len(lowest) - _up_to(lowest, below)
-    f1 = harmonic_mean(found / num_erroneous, kept / len(lowest))
+    opened, closed, lost = (
+        np.searchsorted(np.sort(values), below, side="right") for values in (opens, closes, lowest)
+    )
+    f1 = harmonic_mean((opened - closed) / num_erroneous, (len(lowest) - lost) / len(lowest))
     left, right = np.clip(below, 0.0, 1.0), np.array([*ends, 1.0])
     best = max(range(len(f1)), key=lambda gap: (f1[gap], right[gap] - left[gap]))
     threshold = float(left[best] + right[best]) / 2
@@ -175,10 +165,3 @@ def best_threshold(
         is_last = best == len(ends)
         threshold = math.nextafter(float(below[best]), math.inf) if is_last else float(ends[best])
     return ChosenThreshold(threshold, float(f1[best]))
-
-
-def _up_to(
-    values: Sequence[float] | Float[np.ndarray, " value"], ends: Float[np.ndarray, " end"]
-) -> Float[np.ndarray, " end"]:
-    """How many of `values` are at most each end."""
-    return np.searchsorted(np.sort(values), ends, side="right").astype(np.float64)

@@ -9,7 +9,6 @@ from stages.algorithms.statistics.error_detection import (
     first_below,
     found_intervals,
     harmonic_mean,
-    middle_step,
 )
 
 OPTIONS = {"num_resamples": 500, "confidence": 0.95, "seed": 0}
@@ -23,10 +22,6 @@ def found(predicted, truth, problems=None, **changes):
 def test_the_first_score_below_the_threshold():
     scores = (0.9, 0.4, 0.2)
     assert [first_below(scores, t) for t in (1.0, 0.5, 0.4, 0.3, 0.2)] == [0, 1, 2, 2, -1]
-
-
-def test_the_middle_is_the_earlier_of_two():
-    assert [middle_step(n) for n in (1, 2, 3, 4, 5)] == [0, 0, 1, 1, 2]
 
 
 def test_the_harmonic_mean_of_nothing_is_nothing():
