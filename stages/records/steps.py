@@ -1,6 +1,6 @@
 """Solutions in labelled steps: as a source has them, to learn from, and where errors are known."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,14 +86,11 @@ TEST_SETS = frozenset(("processbench",))
 
 
 def read_training_steps(steps: Path, heldout: Path) -> tuple[list[StepLabels], list[StepLabels]]:
-    """The rows of two steps.jsonl: those to learn from, those held out; errors as below."""
-    found = list(lines.read(steps, StepLabels)), list(lines.read(heldout, StepLabels))
-    check_training_steps(*found)
-    return found
+    """The rows of two steps.jsonl: those to learn from, those held out.
 
-
-def check_training_steps(rows: Sequence[StepLabels], heldout: Sequence[StepLabels]) -> None:
-    """Raise a ValueError for rows to learn from that are of a test set or a held-out problem."""
+    A ValueError for rows to learn from that are of a test set or a held-out problem.
+    """
+    rows, held = list(lines.read(steps, StepLabels)), list(lines.read(heldout, StepLabels))
     tests = [row for row in rows if row.source in TEST_SETS]
     if tests:
         raise ValueError(
@@ -101,9 +98,10 @@ def check_training_steps(rows: Sequence[StepLabels], heldout: Sequence[StepLabel
             f"{tests[0].source}, such as problem '{tests[0].id}': it is a test set. Name other "
             f"`steps`."
         )
-    shared = shared_prompts(rows, heldout)
+    shared = shared_prompts(rows, held)
     if shared:
         raise ValueError(
             f"expected other problems in `heldout` than in `steps`, found {len(shared)} in both, "
             f"such as {min(shared)!r:.80}. Name another heldout."
         )
+    return rows, held

@@ -127,13 +127,12 @@ class PreparationConfig(Params):
 
     @model_validator(mode="after")
     def _the_source_can_make_the_mixture(self) -> "PreparationConfig":
-        generated = isinstance(self.source, word_problems.Config)
-        if self.mixture is not None and self.mixture.asks and not generated:
+        mixture, generated = self.mixture, isinstance(self.source, word_problems.Config)
+        if mixture and not generated and max(mixture.judge, mixture.critique, mixture.revise) > 0:
             raise ValueError(
                 f"data.mixture: expected null with the source '{self.source.kind}', found "
-                f"{self.mixture!r}: these examples are made from mistakes whose truth is known, "
-                f"which only 'word_problems' has. Set it to null; a model that follows "
-                f"instructions needs none (style: full)."
+                f"{mixture!r}: the truth of mistakes is known of 'word_problems' alone. Set it to "
+                f"null; a model that follows instructions needs none (style: full)."
             )
         return self
 

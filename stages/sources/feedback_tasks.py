@@ -102,11 +102,6 @@ class MixtureConfig(Params):
     max_prompt_tokens: int = Field(gt=0)
     """Longest prompt of these tasks, which quote answers."""
 
-    @property
-    def asks(self) -> bool:
-        """Whether there are to be any."""
-        return max(self.judge, self.critique, self.revise) > 0
-
 
 def make(
     problems: Sequence[Problem], config: MixtureConfig, *, max_value: int, seed: int

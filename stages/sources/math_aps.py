@@ -21,6 +21,7 @@ OmegaPRM, "Improve Mathematical Reasoning in Language Models by Automated Proces
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean
 from typing import Any, Literal
 
@@ -32,6 +33,7 @@ from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError
 
 BOX = "\\boxed"
+_value = partial(raw_rows.share, column="mc_value", reason="no value")
 
 
 @dataclass(slots=True)
@@ -145,7 +147,3 @@ def _continues(text: str, start: str) -> bool:
 def _nodes(value: Any, what: str) -> list[dict[str, Any]]:
     nodes = raw_rows.typed(value, list, what)
     return [raw_rows.typed(one, dict, f"a node of {what}") for one in nodes]
-
-
-def _value(node: Mapping[str, Any]) -> float:
-    return raw_rows.share(node, "mc_value", "no value")

@@ -69,7 +69,10 @@ def read_pair(
         turns = (Turn("user", prompt.strip()),)
         chosen, rejected = (_answer(fields, name) for name in (columns.chosen, columns.rejected))
     else:
-        turns, chosen, rejected = _split_last(*_conversations(fields, form, columns))
+        shared = columns.prompt if form == "chat" else None
+        before = [] if shared is None else _turns(fields, shared, form)
+        answers = [_turns(fields, column, form) for column in (columns.chosen, columns.rejected)]
+        turns, chosen, rejected = _split_last(*([*before, *answer] for answer in answers))
         prompt, lead = render_transcript(turns), " "
     probability = _probability(fields, columns.probability)
     for name, answer in (("chosen", chosen), ("rejected", rejected)):
@@ -103,15 +106,6 @@ def _probability(fields: Mapping[str, Any], column: str | None) -> float:
 def _answer(fields: Mapping[str, Any], column: str) -> str:
     # Whatever the format, an empty text is told as an empty answer.
     return "" if fields.get(column) == "" else raw_rows.verbatim(fields, column)
-
-
-def _conversations(fields: Mapping[str, Any], form: Format, columns: Columns) -> list[list[Turn]]:
-    """The whole conversations that end in the chosen and in the rejected answer."""
-    answers = columns.chosen, columns.rejected
-    if form == "transcript":
-        return [parse_transcript(raw_rows.verbatim(fields, column)) for column in answers]
-    before = [] if columns.prompt is None else _turns(fields, columns.prompt)
-    return [[*before, *_turns(fields, column)] for column in answers]
 
 
 def _split_last(
@@ -162,7 +156,9 @@ def parse_transcript(text: str) -> list[Turn]:
     ]
 
 
-def _turns(fields: Mapping[str, Any], column: str) -> list[Turn]:
+def _turns(fields: Mapping[str, Any], column: str, form: Format) -> list[Turn]:
+    if form == "transcript":
+        return parse_transcript(raw_rows.verbatim(fields, column))
     turns = []
     for message in raw_rows.elements(fields, column, "no conversation"):
         role = message.get("role") if isinstance(message, dict) else None
@@ -176,9 +172,8 @@ def _turns(fields: Mapping[str, Any], column: str) -> list[Turn]:
 def opening(raw: RawPreference) -> str:
     """What was said before the assistant answered the first user turn, system message included.
 
-    A greeting of the assistant belongs to it: many conversations may begin with the same one.
-    Files of dialogues hold one conversation at several lengths. All of them begin alike and so
-    stay on one side, as do, all the more, two pairs of one prompt.
+    A greeting of the assistant belongs to it: many conversations may begin with the same one. The
+    lengths at which a file holds one conversation begin alike, and so stay on one side.
     """
     roles = [turn.role for turn in raw.turns]
     end = [*roles, "assistant"].index("assistant", roles.index("user"))
@@ -199,7 +194,7 @@ def bad_rows(file: str, left_out: Iterable[tuple[RawPreference, str]]) -> list[B
 
 
 def describe(pairs: Sequence[Preference]) -> dict[str, int | float]:
-    """Pairs, distinct prompts, soft labels, mean tokens, and how often the longer one is chosen.
+    """Pairs, prompts, soft labels, mean tokens, and how often the longer answer is chosen.
 
     Of answers with as many tokens each is longer half the time.
     """

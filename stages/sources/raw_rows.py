@@ -20,6 +20,7 @@ from stages.sources.quarantine import RejectedError, bad_row
 
 MAX_LINE_BYTES = 2**20
 """A longer line is over-long: rejected without being decoded."""
+NO_OBJECT = "not an object: expected {{...}}, found {}"
 BROKEN = gzip.BadGzipFile, EOFError, zlib.error
 """What reading a gzip file that is cut or none raises."""
 Rows = Iterator[tuple[int, dict[str, Any] | BadRow]]
@@ -60,8 +61,9 @@ def _numbered(file: BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), start=1):
         is_long = len(line) > MAX_LINE_BYTES
         yield number, None if is_long else line
-        while is_long and line and not line.endswith(b"\n"):
-            line = file.readline(MAX_LINE_BYTES)
+        rest = line if is_long else b""
+        while rest and not rest.endswith(b"\n"):
+            rest = file.readline(MAX_LINE_BYTES)
 
 
 def _parse(file: str, number: int, line: bytes | None) -> dict[str, Any] | BadRow:
@@ -73,16 +75,12 @@ def _parse(file: str, number: int, line: bytes | None) -> dict[str, Any] | BadRo
         fields = json.loads(line.decode("utf-8"))
         if isinstance(fields, dict):
             return fields
-        reason = _no_object(fields)
+        reason = NO_OBJECT.format(type(fields).__name__)
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: byte {error.start + 1} of the line is 0x{line[error.start]:02x}"
     except (ValueError, RecursionError) as error:
         reason = f"not JSON: {error}"
     return bad_row(file, number, reason, line.decode("utf-8", "replace").strip())
-
-
-def _no_object(row: Any) -> str:
-    return f"not an object: expected {{...}}, found {type(row).__name__}"
 
 
 def read_rows(path: Path) -> Rows:
@@ -106,7 +104,8 @@ def read_rows(path: Path) -> Rows:
         if isinstance(row, dict):
             yield number, row
         else:
-            yield number, bad_row(path.name, number, _no_object(row), json.dumps(row))
+            reason = NO_OBJECT.format(type(row).__name__)
+            yield number, bad_row(path.name, number, reason, json.dumps(row))
 
 
 FoundT = TypeVar("FoundT")

@@ -7,11 +7,11 @@ ProcessBench: people marked the first wrong step.
     {"id": "gsm8k-0", "problem": "...", "steps": ["...", "..."], "final_answer_correct": false,
      "label": 1}
 
-`label` is the index of the first wrong step, -1 where every step is right. Steps before it are
-right, it is wrong, and those after it are not labelled: people read no further. As the truth of
-`true_labels`, whatever follows an error is not free of errors. A test set: not to train on.
-"ProcessBench: Identifying Process Errors in Mathematical Reasoning" (Zheng et al. 2024),
-https://arxiv.org/abs/2412.06559, section 3; its Table 2 has the counts that a test compares.
+`label` is its index, -1 where every step is right. Steps before it are right, it is wrong, and
+those after it are not labelled: people read no further. As the truth of `true_labels`, whatever
+follows an error is not free of errors. A test set: not to train on. "ProcessBench: Identifying
+Process Errors in Mathematical Reasoning" (Zheng et al. 2024), https://arxiv.org/abs/2412.06559,
+section 3; its Table 2 has the counts that a test compares.
 
 Math-Shepherd: steps end with a marker, and the same text has + or - in its place.
 
@@ -19,10 +19,9 @@ Math-Shepherd: steps end with a marker, and the same text has + or - in its plac
      "label": "Ann has 2 ... Step 1: 2+3 = 5 +\nStep 2: The answer is: 5 -", "task": "GSM8K"}
 
 A + says that at least one of N completions from there reached the right answer (the paper's hard
-estimate; N is 8 there), so a + may follow a -: each label is an estimate of its own and is kept
-as it is. After the last step nothing is left to complete: its label says whether the final
-answer is right. Both texts must be equal but for the markers: as many labels as markers.
-"Math-Shepherd" (Wang et al. 2024), https://arxiv.org/abs/2312.08935, section 3.2.
+estimate), so a + may follow a -: each label is an estimate of its own. After the last step nothing
+is left to complete: its label says whether the final answer is right. Both texts must be equal but
+for the markers. "Math-Shepherd" (Wang et al. 2024), https://arxiv.org/abs/2312.08935, section 3.2.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

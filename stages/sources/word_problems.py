@@ -42,8 +42,6 @@ QUESTIONS = ("How many {items} now?", "How many {items} in the end?")
 
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
-_SENTENCES = re.compile(r"(?<=[.?]) ")
-
 
 @dataclass(frozen=True, slots=True)
 class Move:
@@ -76,7 +74,7 @@ def tell(rng: random.Random, start: int, moves: Sequence[Move]) -> str:
 
 def read_question(question: str) -> tuple[int, list[Move]] | None:
     """The start and the moves that `tell` told; None where it can have told no such question."""
-    sentences = _SENTENCES.split(question.strip())
+    sentences = re.split(r"(?<=[.?]) ", question.strip())
     name, items = sentences[0].partition(" ")[0], sentences[0].rpartition(" ")[2].rstrip(".")
     if name not in NAMES or items not in ITEMS:
         return None
@@ -117,23 +115,18 @@ def write_working(
     misread: bool = False,
     slip: tuple[int, int] | None = None,
 ) -> str:
-    """The worked answer to the question of a chain.
+    """The worked answer to the question of a chain, every result from 0 to `max_value`.
 
-    Args:
-        start, moves: the chain.
-        max_value: the largest result that a person would accept; none is below 0.
-        misread: whether "n times as many" is read as "n more".
-        slip: a line, from 0, and what its result is too large by; later lines carry it on.
+    A person would accept no other, and a wrong value carried on may leave that range. Who misreads
+    takes "n times as many" for "n more"; a slip is a line, from 0, and what its result is too
+    large by, and later lines carry it on.
     """
     value = start
     lines = []
     for index, truth in enumerate(moves):
         move = Move("+", truth.operand) if truth.operator == "*" and misread else truth
-        result = move.result(value)
-        if slip is not None and index == slip[0]:
-            result += slip[1]
-        # A wrong value carried on may leave the range that a person would accept.
-        result = min(max(result, 0), max_value)
+        too_large = slip[1] if slip is not None and index == slip[0] else 0
+        result = min(max(move.result(value) + too_large, 0), max_value)
         lines.append(f"{value} {move.operator} {move.operand} = {result}")
         value = result
     return "\n".join([*lines, f"#### {value}"])
@@ -141,8 +134,8 @@ def write_working(
 
 MAX_STEPS, MAX_OPERAND = 3, 5
 """Of a problem, and of what one step adds or takes away. A model of a third of a million parameters
-learns problems of this size within a minute; of larger ones it stops in the steep part of learning,
-where rounding alone moves its accuracy by six points."""
+learns these within a minute; of larger ones it stops in the steep part of learning, where rounding
+alone moves its accuracy by six points."""
 
 
 class Config(Params):

@@ -124,8 +124,9 @@ def differences(
             "detectable": rounded(least[0]),
         }
         if not row["resolved"] and effect != 0.0:
-            problems = crossed_means.problems_needed(known, effect, wanted, num_seeds=num_seeds)
-            seeds = crossed_means.seeds_needed(known, effect, wanted, num_problems=num_problems)
+            problems, seeds = crossed_means.needed(
+                known, effect, wanted, num_seeds=num_seeds, num_problems=num_problems
+            )
             row["more_problems"] = None if problems is None else max(0, problems - num_problems)
             row["more_seeds"] = None if seeds is None else max(0, seeds - num_seeds)
         rows.append(row)

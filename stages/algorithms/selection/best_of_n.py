@@ -54,10 +54,9 @@ def best_of_n(
     equation 8 of "Reward Model Ensembles Help Mitigate Overoptimization" (Coste et al.
     2024, https://arxiv.org/abs/2310.02743); the treatment of ties is ours.
 
-    With scores (1, 2, 3), quality (0, 1, 0), n = 2: of the three pairs, one is won by
-    the sample scored 2 and two by the one scored 3, so 1/3. With scores (1, 2, 2) the
-    upper two win all three pairs and share them: 1/2. A monotone transform of the scores changes
-    nothing.
+    With scores (1, 2, 3), quality (0, 1, 0), n = 2: of the three pairs, one is won by the sample
+    scored 2 and two by the one scored 3, so 1/3. With scores (1, 2, 2) the upper two win all three
+    pairs and share them: 1/2. A monotone transform of the scores changes nothing.
     """
     num_samples = len(scores)
     assert 1 <= n <= num_samples, (n, num_samples)

@@ -24,11 +24,10 @@ def majority_vote(
 
         P(it wins) = Σ_{t=1..min(c,n)} C(c, t) / C(N, n) Σ_m W_t(n - t, m) / (1 + m)
 
-    where W_t(d, m) counts the ways to draw d samples from the others so that no answer
-    comes more than t times and exactly m come t times. W_t is a product over the other
-    answers, computed by dynamic programming over (d, m). All terms are positive, so nothing
-    cancels: the result is exact to rounding. Unbiased for every n <= N, where others take
-    the first n samples, or one subset.
+    where W_t(d, m) counts the ways to draw d samples from the others so that no answer comes more
+    than t times and exactly m come t times. W_t is a product over the other answers, computed by
+    dynamic programming over (d, m). All terms are positive, so nothing cancels: the result is exact
+    to rounding. Unbiased for every n <= N, where others take the first n samples, or one subset.
 
     The vote is self-consistency (Wang et al. 2023, https://arxiv.org/abs/2203.11171).
 
@@ -83,10 +82,9 @@ def weighted_vote(
     the majority vote, which `majority_vote` computes exactly; for other weights there is no closed
     form, so `subsets` are random ones (see `nested_subsets`), or all of them where N is small.
 
-    Weighted best-of-n: Li et al. 2023 (DiVeRSe, https://arxiv.org/abs/2206.02336); with
-    process scores Wang et al. 2024 (Math-Shepherd, https://arxiv.org/abs/2312.08935). A monotone
-    transform of the scores changes the result, and a negative weight would vote against: take
-    probabilities.
+    Weighted best-of-n: Li et al. 2023 (DiVeRSe, https://arxiv.org/abs/2206.02336); with process
+    scores Wang et al. 2024 (Math-Shepherd, https://arxiv.org/abs/2312.08935). A monotone transform
+    of the scores changes the result, and a negative weight would vote against: take probabilities.
 
     With answers (a, a, b), weights (0.2, 0.3, 0.6), a right, all three drawn: 0.5 < 0.6, so 0.
     `answers` are numbers, places in `answer_is_right`, or `UNREADABLE`.

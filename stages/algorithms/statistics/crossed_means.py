@@ -1,11 +1,12 @@
 """Means over training seeds and problems: t intervals for both kinds of chance, tests, and plans.
 
 How small a difference an experiment could see and how large it must be: `detectable`,
-`problems_needed`, `seeds_needed` (for one seed: Miller 2024, https://arxiv.org/abs/2411.00640,
+`needed` (for one seed: Miller 2024, https://arxiv.org/abs/2411.00640,
 section 5), by the t distribution: the power of a test is taken to be that of a shifted t.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -83,10 +84,8 @@ def estimate(
     five; this one of three to eight holds it 93 to 97 times (simulated in the tests), and 97 to
     99 where they do not differ, of two seeds 96 to 100.
 
-    Args:
-        values: at least two problems. For a difference of two methods, the column of differences,
-            paired by seed and problem.
-        confidence: for example 0.95.
+    There are at least two problems. For a difference of two methods give the column of
+    differences, paired by seed and problem.
     """
     num_seeds, num_problems, _ = values.shape
     assert num_seeds > 0 and num_problems > 1, values.shape  # noqa: PT018
@@ -198,23 +197,18 @@ def detectable(spread: Spread, wanted: Wanted, *, num_seeds: int, num_problems: 
     return (seen + special.stdtrit(degrees, wanted.power)) * np.sqrt(variance)
 
 
-def problems_needed(spread: Spread, effect: float, wanted: Wanted, *, num_seeds: int) -> int | None:
-    """How many such problems show a mean difference of `effect` in the spread's one column.
+def needed(
+    spread: Spread, effect: float, wanted: Wanted, *, num_seeds: int, num_problems: int
+) -> tuple[int | None, int | None]:
+    """How many problems, with S seeds, show a mean difference of `effect`; how many seeds, with P.
 
-    None: no number does.
+    The spread is of one column. None: no number does, or one seed says nothing of others.
     """
-    return _fewest(
-        lambda p: detectable(spread, wanted, num_seeds=num_seeds, num_problems=p), effect
-    )
-
-
-def seeds_needed(spread: Spread, effect: float, wanted: Wanted, *, num_problems: int) -> int | None:
-    """How many such seeds do; None: no number does, or one seed says nothing of others."""
-    if np.isnan(spread.seed).all():
-        return None
-    return _fewest(
-        lambda s: detectable(spread, wanted, num_seeds=s, num_problems=num_problems), effect
-    )
+    known = partial(detectable, spread, wanted)
+    problems = _fewest(lambda p: known(num_seeds=num_seeds, num_problems=p), effect)
+    if num_seeds == 1:
+        return problems, None
+    return problems, _fewest(lambda s: known(num_seeds=s, num_problems=num_problems), effect)
 
 
 def _fewest(detectable_with: Callable[[int], Columns], effect: float) -> int | None:

@@ -216,13 +216,8 @@ def expected_calibration_error(
     sqrt(K / N), and resamples add their own noise to that, so near 0 the interval may lie above
     the value. Compare models on the same predictions and K only.
 
-    Args:
-        probabilities: q, predicted, in [0, 1].
-        outcomes: y, what came true: 0, 1, or a soft label between.
-        problems: the number of each prediction's problem, from 0.
-        num_bins: K.
-        binning: `equal_mass` or `equal_width`.
-        num_resamples, confidence, seed: as in `intervals`.
+    `probabilities` q in [0, 1] were predicted, `outcomes` y came true: 0, 1, or a soft label
+    between. `problems` are numbers from 0; K is `num_bins`, `binning` one of the two above.
     """
     assert len(probabilities) > 0, "no predictions"
     bins = binning(probabilities, num_bins)

@@ -3,11 +3,7 @@ from dataclasses import replace
 import pytest
 
 from stages.records import lines
-from stages.records.steps import (
-    StepLabels,
-    check_training_steps,
-    read_training_steps,
-)
+from stages.records.steps import StepLabels, read_training_steps
 
 TRAINING_STEPS_ROW = StepLabels(
     id="a",
@@ -25,25 +21,31 @@ TRAINING_STEPS_ROW = StepLabels(
 OTHER = replace(TRAINING_STEPS_ROW, id="b", prompt="b?")
 
 
-def test_rows_of_different_problems_are_read_as_they_are(tmp_path):
-    train, heldout = tmp_path / "train.jsonl", tmp_path / "heldout.jsonl"
-    lines.write(train, [TRAINING_STEPS_ROW, replace(TRAINING_STEPS_ROW, index=1)])
-    lines.write(heldout, [OTHER])
-    assert read_training_steps(train, heldout) == (
-        [TRAINING_STEPS_ROW, replace(TRAINING_STEPS_ROW, index=1)],
-        [OTHER],
-    )
+@pytest.fixture
+def read(tmp_path):
+    def read(rows, held):
+        train, heldout = tmp_path / "train.jsonl", tmp_path / "heldout.jsonl"
+        lines.write(train, rows)
+        lines.write(heldout, held)
+        return read_training_steps(train, heldout)
+
+    return read
+
+
+def test_rows_of_different_problems_are_read_as_they_are(read):
+    rows = [TRAINING_STEPS_ROW, replace(TRAINING_STEPS_ROW, index=1)]
+    assert read(rows, [OTHER]) == (rows, [OTHER])
     with pytest.raises(ValueError, match="found 1 in both"):
-        read_training_steps(train, train)
+        read(rows, rows)
 
 
-def test_one_problem_is_one_prompt_whatever_its_id():
+def test_one_problem_is_one_prompt_whatever_its_id(read):
     with pytest.raises(ValueError, match=r"found 1 in both, such as 'a\?'.*another heldout"):
-        check_training_steps([OTHER, TRAINING_STEPS_ROW], [replace(TRAINING_STEPS_ROW, id="c")])
+        read([OTHER, TRAINING_STEPS_ROW], [replace(TRAINING_STEPS_ROW, id="c")])
 
 
-def test_a_test_set_is_held_out_and_never_learned():
+def test_a_test_set_is_held_out_and_never_learned(read):
     test = replace(OTHER, source="processbench")
-    check_training_steps([TRAINING_STEPS_ROW], [test])
+    read([TRAINING_STEPS_ROW], [test])
     with pytest.raises(ValueError, match=r"1 of 2 of processbench, such as problem 'b'"):
-        check_training_steps([TRAINING_STEPS_ROW, test], [replace(TRAINING_STEPS_ROW, prompt="c?")])
+        read([TRAINING_STEPS_ROW, test], [replace(TRAINING_STEPS_ROW, prompt="c?")])

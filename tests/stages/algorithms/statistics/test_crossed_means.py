@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import synthetic_pools
 
-from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import (
     Spread,
     Wanted,
     detectable,
     estimate,
     holm_adjusted,
+    needed,
 )
 
 
@@ -145,11 +145,10 @@ def test_what_is_detectable_is_detected_as_often_as_wanted():
 
 @pytest.mark.parametrize("effect", [0.05, -0.08])
 def test_the_numbers_needed_are_the_fewest_that_do(effect):
-    problems = crossed_means.problems_needed(SEVERAL, effect, WANTED, num_seeds=8)
+    problems, seeds = needed(SEVERAL, effect, WANTED, num_seeds=8, num_problems=200)
     assert problems is not None
     assert detectable(SEVERAL, WANTED, num_seeds=8, num_problems=problems) <= abs(effect)
     assert detectable(SEVERAL, WANTED, num_seeds=8, num_problems=problems - 1) > abs(effect)
-    seeds = crossed_means.seeds_needed(SEVERAL, effect, WANTED, num_problems=200)
     assert seeds is not None
     assert detectable(SEVERAL, WANTED, num_seeds=seeds, num_problems=200) <= abs(effect)
     assert detectable(SEVERAL, WANTED, num_seeds=seeds - 1, num_problems=200) > abs(effect)
@@ -157,8 +156,8 @@ def test_the_numbers_needed_are_the_fewest_that_do(effect):
 
 def test_no_number_of_problems_makes_up_for_seeds_that_differ():
     # with endless problems 3 seeds leave 0.02 / sqrt(3) times t of 2 degrees, 4.30 + 1.06
-    assert crossed_means.problems_needed(SEVERAL, 0.05, WANTED, num_seeds=3) is None
-    assert crossed_means.problems_needed(SEVERAL, 0.07, WANTED, num_seeds=3) is not None
+    assert needed(SEVERAL, 0.05, WANTED, num_seeds=3, num_problems=9)[0] is None
+    assert needed(SEVERAL, 0.07, WANTED, num_seeds=3, num_problems=9)[0] is not None
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.5])
@@ -175,12 +174,12 @@ def test_an_experiment_is_planned_as_it_is_estimated(offset):
 
 
 def test_one_seed_says_nothing_of_others():
-    assert crossed_means.seeds_needed(ONE, 0.1, WANTED, num_problems=50) is None
+    assert needed(ONE, 0.1, WANTED, num_seeds=1, num_problems=50)[1] is None
 
 
 def test_a_difference_of_0_cannot_be_planned_for():
     with pytest.raises(AssertionError, match="cannot be detected"):
-        crossed_means.problems_needed(ONE, 0.0, WANTED, num_seeds=1)
+        needed(ONE, 0.0, WANTED, num_seeds=1, num_problems=50)
 
 
 def test_the_hand_worked_three():
