@@ -16,7 +16,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import params
 from stages.engines import transformers as engine
-from stages.loops import epochs, group_rl, group_sampling
+from stages.loops import group_rl, rl_loop
 from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
 from stages.loops.rollouts import Actor, Rollouts, Task
 from stages.loops.work import Step
@@ -24,18 +24,13 @@ from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.optim import OptimConfig
 from stages.records.problems import Prompt
-from stages.rewards.judged import Judged
+from stages.rewards.judged import Judged, each
 
 PRESETS = Path(__file__).parents[1] / params.PRESETS_PATH
-"""The presets are those of the pipeline."""
 COMPUTE = ComputeConfig(
-    dtype="float32",
-    gradient_checkpointing=False,
-    max_tokens=4096,
-    row_tokens=512,
-    pack_tokens=0,
+    dtype="float32", gradient_checkpointing=False, max_tokens=4096, row_tokens=512, pack_tokens=0,
     max_batch=256,
-)
+)  # fmt: skip
 """How `grpo` computes unless told otherwise."""
 
 
@@ -60,8 +55,7 @@ def grpo(
     model's dropout off.
 
     Args:
-        model: a causal language model of transformers, its weights in float32.
-        tokenizer: its tokenizer.
+        model, tokenizer: a causal language model of transformers, its weights in float32.
         prompts: texts, as the model is to read them (with its chat template applied).
         reward: prompt and completion -> what the completion is worth.
         preset: an entry of presets.yaml that is one of `train: grpo`.
@@ -79,22 +73,13 @@ def grpo(
         )
     chosen = GroupRlPreset.model_validate(content)
     optim = OptimConfig(
-        learning_rate=learning_rate,
-        warmup_share=0.05,
-        schedule="constant",
-        weight_decay=0.0,
+        learning_rate=learning_rate, warmup_share=0.05, schedule="constant", weight_decay=0.0,
         max_grad_norm=1.0,
-    )
+    )  # fmt: skip
     config = GroupRlConfig(
-        num_steps=num_steps,
-        prompts_per_step=prompts_per_step,
-        group_size=group_size,
-        temperature=1.0,
-        max_new_tokens=max_new_tokens,
-        num_checkpoints=0,
-        optim=optim,
-    )
-
+        num_steps=num_steps, prompts_per_step=prompts_per_step, group_size=group_size,
+        temperature=1.0, max_new_tokens=max_new_tokens, num_checkpoints=0, optim=optim,
+    )  # fmt: skip
     device = setup(compute)
     actor = Actor(
         policy=policy.prepare(model, compute, device),
@@ -102,23 +87,20 @@ def grpo(
         sampler=engine.from_model(model, tokenizer, max_batch=compute.max_batch),
         decode=policy.decoder(tokenizer),
         pad_id=model_tokenizer.pad_id(tokenizer),
+        compute=compute,
     )
 
-    def judge(drawn: Rollouts) -> Judged:
-        texts = enumerate(drawn.texts)
-        return Judged(totals=[float(reward(drawn.prompt(i).prompt, text)) for i, text in texts])
+    rows = [
+        Prompt(
+            id=str(i), task="", question=text, prompt=text, prompt_ids=tokenizer.encode(text),
+            answer="",
+        )
+        for i, text in enumerate(prompts)
+    ]  # fmt: skip
 
-    task = Task(
-        prompts=[
-            Prompt(
-                id=str(i), task="", question=text, prompt=text, prompt_ids=tokenizer.encode(text),
-                answer="",
-            )
-            for i, text in enumerate(prompts)
-        ],
-        reward=judge,
-        correct=None,
-    )  # fmt: skip
-    needed = group_sampling.num_prompts(chosen.sampling, prompts_per_step)
-    schedule = epochs.draws(len(prompts), num_steps, needed, seed)
-    yield from group_rl.train(actor, task, schedule, config, chosen, compute, seed)
+    def judge(drawn: Rollouts) -> Judged:
+        return each(drawn, lambda prompt, text: reward(prompt.prompt, text))
+
+    task = Task(prompts=rows, reward=judge, correct=None)
+    schedule = rl_loop.schedule(task, config, chosen, seed)
+    yield from group_rl.train(actor, task, schedule, config, chosen, seed)

@@ -22,7 +22,7 @@ class Sample:
     (under the untempered one for greedy decoding). Same length as `token_ids`."""
     finish_reason: Literal["stop", "length", "step"]
     """`stop`: ended with the end-of-sequence token; `length`: cut at the limit; `step`: broken
-    off, to be gone on with, after a token that it was asked to break off after."""
+    off after a token of `break_after`, to be gone on with."""
 
     @property
     def ending(self) -> Literal["stop", "length"]:
@@ -32,18 +32,11 @@ class Sample:
 
 
 def check(prompts: Sequence[Sequence[int]], num_samples: int = 1, temperature: float = 1.0) -> None:
-    """Make sure that an engine can draw these samples.
-
-    Raises:
-        ValueError: an empty prompt, or `temperature` 0 with several samples.
-    """
+    """Refuse what no engine can draw."""
     if not all(prompts):
         raise ValueError("expected prompts of at least one token, found an empty one")
     if temperature == 0 and num_samples != 1:
-        raise ValueError(
-            f"greedy decoding gives one completion a prompt; num_samples is {num_samples}: "
-            f"set it to 1 or temperature above 0"
-        )
+        raise ValueError(f"greedy decoding gives one completion, found num_samples {num_samples}")
 
 
 @runtime_checkable
@@ -78,8 +71,8 @@ class Choice:
     probabilities: list[float]
     """Of each option, in their order; they sum to 1."""
     mass: float
-    """The probability that the model gives to all options together, before they are made to
-    sum to 1. Near 0 the model does not answer the question, and its choice means nothing."""
+    """The probability of all options together, before they are made to sum to 1. Near 0 the model
+    does not answer the question, and its choice means nothing."""
     num_prompt_tokens: int
     """Tokens read."""
     num_generated_tokens: int
@@ -102,10 +95,9 @@ class Chooser(Protocol):
     """A model that chooses between options."""
 
     def choose(self, messages: Sequence[str]) -> list[Choice | None]:
-        """The choice for each message; None where a message is longer than the model may read.
+        """The choice for each message, a function of it and the model alone, up to rounding.
 
-        A choice is a function of the model and its message, and of nothing else in the call (up
-        to the rounding of a batched matrix product).
+        None where a message is longer than the model may read.
         """
         ...
 

@@ -16,7 +16,7 @@ from pydantic import model_validator
 
 from stages import params, rows
 from stages.engines import transformers as engine
-from stages.loops import epochs, group_rl, group_sampling, rl_run, training
+from stages.loops import group_rl, rl_loop, rl_run, training
 from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
 from stages.models import start as models_start
 from stages.rewards import reward_file
@@ -50,16 +50,12 @@ def main(*words: str) -> None:
 
 def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
-    settings, preset, compute = config.grpo, config.preset, config.compute
-    seed, longest = derive(run.seed, "train_grpo"), settings.max_new_tokens
-    start = rl_run.begin(row, run.seed, config.model, compute, engine.from_model, longest)
-    merged = models_start.attach(start.actor.policy, config.lora, seed)
-    needed = group_sampling.num_prompts(preset.sampling, settings.prompts_per_step)
-    num_steps, budget = settings.num_steps, preset.token_budget
-    schedule = epochs.prompt_batches(len(start.task.prompts), num_steps, needed, seed, budget)
-    steps = group_rl.train(start.actor, start.task, schedule, settings, preset, compute, seed)
-    number = settings.num_checkpoints
-    return rl_run.finish(start, steps, schedule, number, merged, row, folders, run)
+    settings, preset, seed = config.grpo, config.preset, derive(run.seed, "train_grpo")
+    actor, task, tokenizer = rl_run.begin(row, run.seed, config, settings, engine.from_model)
+    merged = models_start.attach(actor.policy, config.lora, seed)
+    schedule = rl_loop.schedule(task, settings, preset, seed)
+    steps = group_rl.train(actor, task, schedule, settings, preset, seed)
+    return rl_run.finish(actor, tokenizer, steps, settings, preset, merged, row, folders, run)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pydantic import model_validator
 
 from stages import params, rows
 from stages.engines import transformers as engine
-from stages.loops import critic, epochs, ppo, rl_loop, rl_run, training
+from stages.loops import critic, ppo, rl_loop, rl_run, training
 from stages.loops.ppo import PpoConfig, PpoPreset
 from stages.models import start as models_start
 from stages.rewards import reward_file
@@ -50,21 +50,17 @@ def main(*words: str) -> None:
 
 def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
-    settings, preset, compute = config.ppo, config.preset, config.compute
-    seed, longest = derive(run.seed, "train_ppo"), settings.max_new_tokens
-    start = rl_run.begin(row, run.seed, config.model, compute, engine.from_model, longest)
-    trained, pad_id = start.actor.policy, start.actor.pad_id
+    settings, preset, seed = config.ppo, config.preset, derive(run.seed, "train_ppo")
+    actor, task, tokenizer = rl_run.begin(row, run.seed, config, settings, engine.from_model)
     source = partial(models_start.folder, row.policy, run.seed, config.model)
     reward_model = reward_file.model(row.source, run.seed)
-    value = critic.load(
-        preset.value, trained, source, reward_model, pad_id, compute, config.lora, seed
+    value = critic.load(preset.value, actor, source, reward_model, config.lora, seed)
+    merged = models_start.attach(actor.policy, config.lora, seed)
+    schedule = rl_loop.schedule(task, settings, preset, seed)
+    steps = ppo.train(actor, value, task, schedule, settings, preset, seed)
+    return rl_run.finish(
+        actor, tokenizer, steps, settings, preset, merged, row, folders, run, value
     )
-    merged = models_start.attach(trained, config.lora, seed)
-    num_steps, needed, budget = settings.num_steps, settings.prompts_per_step, preset.token_budget
-    schedule = epochs.prompt_batches(len(start.task.prompts), num_steps, needed, seed, budget)
-    steps = ppo.train(start.actor, value, start.task, schedule, settings, preset, compute, seed)
-    number = settings.num_checkpoints
-    return rl_run.finish(start, steps, schedule, number, merged, row, folders, run, value)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class Drawn:
     correct: list[bool]
 
     def ref_logprobs(self) -> Tensor:
-        """In float64, which `divergence.reference_logprobs` does not keep."""
+        """In float64, which `divergence.measure` does not keep."""
         every = self.rollouts.mask().any(1)
         batch = collate(batch_groups(self.rollouts, every, 0), 0, PAD, CPU)
         (found,) = frozen_logprobs(REFERENCE, [batch], temperature=TEMPERATURE)

@@ -211,6 +211,7 @@ class Measured:
             ),
             decode=decode,
             pad_id=PAD,
+            compute=settings,
         )
         sizes = {
             "num_steps": 2, "prompts_per_step": 2 * self.rows, "temperature": 1.0,
@@ -224,7 +225,7 @@ class Measured:
             task = Task(prompts=prompts(2 * self.rows), reward=lengths, correct=None)
             config = GroupRlConfig(**sizes, group_size=SAMPLES)
             chosen = presets.group_rl("grpo_deepseekmath", **self.preset)
-            return group_rl.train(actor, task, schedule, config, chosen, settings, 0)
+            return group_rl.train(actor, task, schedule, config, chosen, 0)
         scorer = Ensemble(members=[self.models["scorer"]], aggregate=mean)
         task = Task(
             prompts=prompts(2 * self.rows),
@@ -233,4 +234,4 @@ class Measured:
         )
         config = PpoConfig(**sizes, samples_per_prompt=SAMPLES, value_optim=OPTIM)
         chosen = presets.ppo("ppo_instructgpt", **{"num_minibatches": 1} | self.preset)
-        return ppo.train(actor, self.models["value"], task, schedule, config, chosen, settings, 0)
+        return ppo.train(actor, self.models["value"], task, schedule, config, chosen, 0)

@@ -1,6 +1,7 @@
 """A token game for the loops: prompts and records in token ids, no text, no tokenizer."""
 
 from collections.abc import Sequence
+from itertools import islice
 from types import ModuleType
 
 import pytest
@@ -10,6 +11,7 @@ from transformers import PreTrainedModel
 
 from stages.algorithms.ensemble import mean
 from stages.engines.transformers import TransformersSampler
+from stages.loops.epochs import endless
 from stages.models.scalar_head import Ensemble
 from stages.records.preferences import Preference
 from stages.records.problems import Demonstration, Prompt
@@ -80,6 +82,11 @@ def make_pairs(number: int, probability: float = 1.0) -> list[Preference]:
 
 def make_sampler(model: PreTrainedModel) -> TransformersSampler:
     return TransformersSampler(model=model, eos_ids=frozenset([EOS]), pad_id=PAD, max_batch=64)
+
+
+def draws(num_rows: int, num_steps: int, batch_size: int, seed: int) -> list[list[int]]:
+    """The first `num_steps` batches of prompts."""
+    return list(islice(endless(num_rows, batch_size, seed), num_steps))
 
 
 def alone(model: PreTrainedModel) -> Ensemble:

@@ -1,9 +1,10 @@
-"""The advantage of each token of sampled completions, without a value model."""
+"""The treatment of cut completions, and the advantage of each token without a value model."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
+import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
@@ -15,8 +16,44 @@ from stages.algorithms.token_advantages import returns_to_go, step_zscore
 from stages.choice import Choice, OneOf
 
 Grid = Float[Tensor, "batch token"]
+Mask = Bool[Tensor, "batch token"]
 Rewards = Float[Tensor, " batch"]
 Flags = Bool[Tensor, " batch"]
+
+
+class Treatment(NamedTuple):
+    """What is subtracted from rewards, and which completions make the baseline and the loss."""
+
+    penalties: Float[Tensor, " batch"]
+    in_baseline: Flags
+    in_loss: Flags
+
+
+def penalise(truncated: Flags, *, penalty: float) -> Treatment:
+    """Learned from like any other, its reward lowered; at penalty 0 it is judged by its text."""
+    every = torch.ones_like(truncated)
+    return Treatment(penalty * truncated, every, every)
+
+
+def mask(truncated: Flags) -> Treatment:
+    """Not learned from; its reward still counts in its group's baseline."""
+    return Treatment(torch.zeros(truncated.shape), torch.ones_like(truncated), ~truncated)
+
+
+def exclude(truncated: Flags) -> Treatment:
+    """Not learned from, and the baseline is that of the others."""
+    return Treatment(torch.zeros(truncated.shape), ~truncated, ~truncated)
+
+
+Truncation = Annotated[
+    Choice,
+    OneOf(
+        {"penalise": penalise, "mask": mask, "exclude": exclude},
+        given=("truncated",),
+        bounds={"penalty": Field(ge=0)},
+    ),
+]
+"""The treatment of completions that were cut at the length limit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +68,7 @@ class Scored:
     """Paid at a completion's last token, besides `step_rewards`."""
     penalties: Grid
     """Of the divergence, where it is part of the reward; else 0. Subtracted where they stand."""
-    mask: Bool[Tensor, "batch token"]
+    mask: Mask
     """True at tokens."""
     groups: Int[Tensor, " batch"]
     """Which prompt each completion answers."""
@@ -41,7 +78,7 @@ class Scored:
     """Of the greedy completion of each one's prompt; sampled when first asked for."""
     step_rewards: Grid | None = None
     """Paid at the end of each step; None: no reward is of steps."""
-    step_ends: Bool[Tensor, "batch token"] | None = None
+    step_ends: Mask | None = None
     """Where steps end that have a reward."""
 
     def totals(self) -> Rewards:
@@ -52,35 +89,18 @@ class Scored:
         return rewards - self.penalties.sum(1)
 
 
-def batch_whitened(
-    end_rewards: Rewards,
-    step_rewards: Grid | None,
-    penalties: Grid,
-    mask: Bool[Tensor, "batch token"],
-    counted: Flags,
-    *,
-    gamma: float,
-    eps: float,
-) -> Grid:
+def batch_whitened(scored: Scored, *, gamma: float, eps: float) -> Grid:
     """Reward to go, penalties token by token, whitened over the batch's tokens: REINFORCE++.
 
-    See `returns_to_go` and `masked_whiten`.
-
-    Args:
-        end_rewards, step_rewards, penalties, mask, counted: see `Scored`.
-        gamma: discount per token.
-        eps: added to the variance.
+    `gamma` is the discount per token; `eps` is added to the variance. See `returns_to_go`.
     """
-    rewards = token_rewards(end_rewards, step_rewards, penalties, mask)
-    mask = mask & counted[:, None]
+    rewards = token_rewards(scored.end_rewards, scored.step_rewards, scored.penalties, scored.mask)
+    mask = scored.mask & scored.counted[:, None]
     return masked_whiten(returns_to_go(rewards, mask, gamma=gamma), mask, eps=eps)
 
 
 def token_rewards(
-    end_rewards: Rewards,
-    step_rewards: Grid | None,
-    penalties: Grid,
-    mask: Bool[Tensor, "batch token"],
+    end_rewards: Rewards, step_rewards: Grid | None, penalties: Grid, mask: Mask
 ) -> Grid:
     """What is paid at each token: a completion's reward at its last; see `Scored`."""
     rewards = -penalties if step_rewards is None else step_rewards - penalties
@@ -88,19 +108,7 @@ def token_rewards(
     return rewards.scatter_add(1, last, end_rewards[:, None])
 
 
-def steps_and_ends(
-    end_rewards: Rewards,
-    step_rewards: Grid | None,
-    step_ends: Bool[Tensor, "batch token"] | None,
-    penalties: Grid,
-    mask: Bool[Tensor, "batch token"],
-    groups: Int[Tensor, " batch"],
-    counted: Flags,
-    *,
-    step_weight: float,
-    ddof: int,
-    eps: float,
-) -> Grid:
+def steps_and_ends(scored: Scored, *, step_weight: float, ddof: int, eps: float) -> Grid:
     """Process supervision of GRPO, beside its outcome supervision.
 
         A_t = step_weight * step_zscore_t + group_zscore(end rewards - their penalties)
@@ -108,24 +116,20 @@ def steps_and_ends(
     Shao et al. 2024, section 4.1.3, where the first term stands alone; here it does where the end
     rewards of a group are all equal, as they are without a verifier. Both terms are normalised
     first, so the verifier weighs what its weight says, whatever the scale of the step rewards.
-
-    Args:
-        end_rewards, step_rewards, step_ends, penalties, mask, groups, counted: see `Scored`.
-        step_weight: of the normalised step rewards, against 1 of the normalised end rewards.
-        ddof: n - ddof divides both variances.
-        eps: added to both standard deviations.
-
-    Raises:
-        ValueError: the reward has no steps.
+    n - `ddof` divides both variances; `eps` is added to both standard deviations.
     """
-    if step_rewards is None or step_ends is None:
+    if scored.step_rewards is None or scored.step_ends is None:
         raise ValueError(
             "advantage step_zscore compares rewards of steps, found a reward without any: learn on "
             "a reward of kind process, or on one with a component of kind process"
         )
-    steps = step_zscore(step_rewards, step_ends, groups, counted=counted, ddof=ddof, eps=eps)
-    ends = group_zscore(end_rewards - penalties.sum(1), groups, counted=counted, ddof=ddof, eps=eps)
-    return step_weight * steps + ends[:, None] * mask
+    groups, counted = scored.groups, scored.counted
+    steps = step_zscore(
+        scored.step_rewards, scored.step_ends, groups, counted=counted, ddof=ddof, eps=eps
+    )
+    rewards = scored.end_rewards - scored.penalties.sum(1)
+    ends = group_zscore(rewards, groups, counted=counted, ddof=ddof, eps=eps)
+    return step_weight * steps + ends[:, None] * scored.mask
 
 
 Advantage = Annotated[
@@ -140,7 +144,7 @@ Advantage = Annotated[
             "batch_whitened": batch_whitened,
             "step_zscore": steps_and_ends,
         },
-        given=("rewards", *(field.name for field in fields(Scored))),
+        given=("rewards", "groups", "counted", "greedy_rewards", "scored"),
         bounds={
             "ddof": Field(ge=0, le=1),
             "eps": Field(gt=0),
@@ -155,8 +159,11 @@ ALONE = frozenset(("greedy_baseline", "batch_whitened"))
 
 def of_tokens(advantage: Choice, scored: Scored) -> Grid:
     """The advantage at each token; one of a whole completion is that of each of its tokens."""
-    given = {field.name: getattr(scored, field.name) for field in fields(Scored)}
-    if "greedy_rewards" in advantage.given:
-        given["greedy_rewards"] = scored.greedy_rewards()
-    found = advantage(rewards=scored.totals(), **given)
+    found = advantage(
+        rewards=scored.totals(),
+        groups=scored.groups,
+        counted=scored.counted,
+        greedy_rewards=scored.greedy_rewards() if "greedy_rewards" in advantage.given else None,
+        scored=scored,
+    )
     return found[:, None] * scored.mask if found.ndim == 1 else found

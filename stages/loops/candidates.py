@@ -9,9 +9,9 @@ from pydantic import Field
 
 from stages import rows
 from stages.loops import work
+from stages.loops.rollouts import DrawingConfig
 from stages.loops.work import Step
 from stages.models.size import Size
-from stages.params import Params
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -20,22 +20,17 @@ from stages.runtime.seeds import SeedRun
 from stages.sampler import Sampler
 from stages.seeding import derive
 
-# Problems handed to the engine at once: large enough to fill its batches, small enough
-# for progress to be seen.
+# Problems handed to the engine at once: they fill its batches, and progress is seen.
 CHUNK = 128
 Decode = Callable[[Sequence[int]], str]
 """Tokens to text without special tokens."""
 
 
-class CandidatesConfig(Params):
+class CandidatesConfig(DrawingConfig):
     """How a split is sampled."""
 
     num_samples: int = Field(gt=0)
     """N, completions of each problem."""
-    temperature: float = Field(gt=0)
-    """Of sampling; greedy completions are drawn at 0."""
-    max_new_tokens: int = Field(gt=0)
-    """Longest completion."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,12 +72,18 @@ def write(
     metrics: dict[str, Any] = {}
     done: list[dict[str, int | float]] = []
     for name, pool in pools.items():
-        parts = [pool.prompts[at : at + CHUNK] for at in range(0, len(pool.prompts), CHUNK)]
-        steps = sample(sampler, decode, parts, pool, run.seed, name)
-        found = list(run.track(steps, total=len(parts), label=name))
+        steps, total = sample(sampler, decode, pool, run.seed, name), len(pool.prompts)
+        found = list(run.track(steps, total=-(-total // CHUNK), label=name))
         completions = [row for step in found for row in step.rows]
         lines.write(folder / str(run.seed) / f"{name}.jsonl", completions)
-        metrics[name] = describe(completions)
+        cut = sum(row.finish_reason == "length" for row in completions)
+        metrics[name] = {
+            "problems": len({row.id for row in completions}),
+            "completions": len(completions),
+            "tokens": num_tokens(completions),
+            "mean_tokens": num_tokens(completions) / len(completions),
+            "truncated": cut / len(completions),
+        }
         done += [step.metrics for step in found]
     metrics["generated_tokens"] = sum(metrics[name]["tokens"] for name in pools)
     metrics["work"] = work.summary(done, {"policy": size})
@@ -90,16 +91,10 @@ def write(
     return metrics
 
 
-def sample(
-    sampler: Sampler,
-    decode: Decode,
-    parts: Sequence[Sequence[Prompt]],
-    pool: Pool,
-    seed: int,
-    name: str,
-) -> Iterator[Step]:
-    """For each part of the pool's problems its completions, as the rows of a step."""
-    for index, prompts in enumerate(parts):
+def sample(sampler: Sampler, decode: Decode, pool: Pool, seed: int, name: str) -> Iterator[Step]:
+    """The completions of `CHUNK` of the pool's problems at a time, as the rows of a step."""
+    for index, start in enumerate(range(0, len(pool.prompts), CHUNK)):
+        prompts = pool.prompts[start : start + CHUNK]
         drawn = draw(sampler, decode, prompts, pool, seed)
         passes = work.sampled(
             [prompt.prompt_ids for prompt in prompts], [row.completion_ids for row in drawn]
@@ -141,14 +136,3 @@ def draw(
 def num_tokens(found: Sequence[Completion]) -> int:
     """Tokens generated."""
     return sum(len(row.completion_ids) for row in found)
-
-
-def describe(found: Sequence[Completion]) -> dict[str, Any]:
-    """A pool in numbers, for metrics.json."""
-    return {
-        "problems": len({row.id for row in found}),
-        "completions": len(found),
-        "tokens": num_tokens(found),
-        "mean_tokens": num_tokens(found) / len(found),
-        "truncated": sum(row.finish_reason == "length" for row in found) / len(found),
-    }

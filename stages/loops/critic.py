@@ -7,14 +7,13 @@ from typing import Literal
 import torch
 from pydantic import Field, model_validator
 from torch import nn
-from transformers import PreTrainedModel
 
 from stages.algorithms.aggregation import token_mean
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
 from stages.loops.objective import Part
+from stages.loops.rollouts import Actor
 from stages.models import scalar_head
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig
 from stages.models.start import LoraConfig
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
@@ -44,32 +43,25 @@ class ValueConfig(Params):
 
 def load(
     config: ValueConfig,
-    policy: PreTrainedModel,
+    actor: Actor,
     start: Callable[[], Path],
     reward: Path,
-    pad_id: int,
-    compute: ComputeConfig,
     adapters: LoraConfig,
     seed: int,
 ) -> nn.Module:
     """The value model that `config` asks for, on the policy's device.
 
-    Args:
-        config: says which.
-        policy: whose trunk it may share.
-        start: the folder that the policy was loaded from, asked for where it starts from that.
-        reward: the folder of the reward model or ensemble, which it may start from.
-        pad_id, compute: see `scalar_head.from_policy`.
-        adapters, seed: of a trunk of its own.
+    It may start from the folder that the policy was loaded from, which `start` finds, or from that
+    of the reward model or ensemble. `adapters` and `seed` are of a trunk of its own.
     """
     if config.trunk == "shared":
-        return scalar_head.SharedValue(policy)
+        return scalar_head.SharedValue(actor.policy)
+    compute, device = actor.compute, actor.policy.device
     if config.init == "policy":
-        value = scalar_head.from_policy(start(), pad_id, compute, policy.device)
+        value = scalar_head.from_policy(start(), actor.pad_id, compute, device)
     else:
         # Of an ensemble, its first member: a mean of weights is no mean of functions.
-        first = scalar_head.folders(reward)[0]
-        value = scalar_head.load(first, compute, policy.device)
+        value = scalar_head.load(scalar_head.folders(reward)[0], compute, device)
     models_start.attach(value, adapters, derive(seed, "value"))
     return value
 

@@ -4,7 +4,7 @@ It is always measured, penalised on demand. Also log-probs of rollouts under fro
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,13 +16,14 @@ from stages.algorithms import kl
 from stages.algorithms.aggregation import masked_mean, masked_sum
 from stages.choice import Choice, OneOf, by_name
 from stages.loops import rollouts as rollout_batch
-from stages.loops.rollouts import Rollouts
-from stages.models.batch import Batch, micro_batches
-from stages.models.device import ComputeConfig
+from stages.loops import work
+from stages.loops.rollouts import Actor, Rollouts
+from stages.models.batch import Batch
 from stages.models.policy import completion_logprobs
 from stages.params import Params
 
 Grid = Float[Tensor, "batch token"]
+Mask = Bool[Tensor, "batch token"]
 Estimator = Literal["k1", "k2", "k3"]
 ESTIMATORS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}
 """See `algorithms/kl` for the gradient of each."""
@@ -70,11 +71,7 @@ class NoKl(Params):
     """The divergence is measured and never penalised."""
 
     kind: Literal["none"]
-
-    @property
-    def coef(self) -> Coefficient:
-        """Zero."""
-        return Coefficient.model_validate(0.0)
+    coef: ClassVar = Coefficient.model_validate(0.0)
 
 
 class KlInReward(Params):
@@ -98,13 +95,7 @@ class KlInLoss(Params):
     """Multiply by the ratio of new to old policy, with its gradient."""
     coef: Coefficient
 
-    def __call__(
-        self,
-        logprobs: Grid,
-        old_logprobs: Grid,
-        ref_logprobs: Grid,
-        mask: Bool[Tensor, "batch token"],
-    ) -> Grid:
+    def __call__(self, logprobs: Grid, old_logprobs: Grid, ref_logprobs: Grid, mask: Mask) -> Grid:
         """The penalty at each token, before its weight."""
         # Differences before sums: a sum of log-probs rounds more coarsely than it differs.
         from_ref, from_old = (
@@ -133,45 +124,44 @@ KlPenalty = Annotated[
 ]
 
 
-def penalties(config: KlPenalty, coef: float, drawn: Rollouts, ref_logprobs: Grid) -> Grid:
-    """The divergence's cost at each token, where it is part of the reward; else 0."""
-    mask = drawn.mask()
-    if not isinstance(config, KlInReward):
-        return torch.zeros(mask.shape)
-    cost = coef * ESTIMATORS[config.estimator](drawn.sampler_logprobs(), ref_logprobs)
-    return torch.where(mask, cost, 0.0)
+class Measured(NamedTuple):
+    """How far a rollout batch is from the reference, and what that costs."""
+
+    ref_logprobs: Grid | None
+    """Laid out as `Rollouts.mask()`, on the CPU; None: without a reference."""
+    penalties: Grid
+    """The cost at each token, where the divergence is part of the reward; else 0."""
+    metrics: dict[str, int | float]
+    """Unbiased estimates of KL(policy || reference): k1 and k3 a token, k1 a completion."""
 
 
-def from_reference(drawn: Rollouts, ref_logprobs: Grid) -> dict[str, float]:
-    """Unbiased estimates of KL(policy || reference): k1 and k3 a token, k1 a completion.
+def measure(
+    actor: Actor, drawn: Rollouts, config: KlPenalty, coef: float, temperature: float
+) -> Measured:
+    """The divergence over all that was drawn, under the log-probs it was drawn with.
 
-    Over all that was drawn, under the log-probs it was drawn with: leaving out groups
-    without signal would bias them.
+    Leaving out groups without signal would bias it.
     """
     mask, logprobs = drawn.mask(), drawn.sampler_logprobs()
+    penalties = torch.zeros(mask.shape)
+    if actor.reference is None:
+        return Measured(None, penalties, {})
+    batches = rollout_batch.batches(actor, drawn)
+    ref_logprobs = torch.zeros(mask.shape)
+    found = frozen_logprobs(actor.reference, batches, temperature=temperature)
+    for batch, rows in zip(batches, found, strict=True):
+        ref_logprobs[batch.indices, : rows.shape[1]] = rows.cpu()
+    if isinstance(config, KlInReward):
+        cost = coef * ESTIMATORS[config.estimator](logprobs, ref_logprobs)
+        penalties = torch.where(mask, cost, 0.0)
     k1 = kl.k1(logprobs, ref_logprobs)
-    return {
+    metrics = {
         "kl/k1": masked_mean(k1, mask).item(),
         "kl/k3": masked_mean(kl.k3(logprobs, ref_logprobs), mask).item(),
         "kl/sequence": masked_sum(k1, mask).item() / len(mask),
+        **work.of_batches("reference", "read", batches),
     }
-
-
-def reference_logprobs(
-    reference: PreTrainedModel,
-    drawn: Rollouts,
-    compute: ComputeConfig,
-    pad_id: int,
-    temperature: float,
-) -> Grid:
-    """log p of every token of every completion, laid out as `drawn.mask()`, on the CPU."""
-    groups = rollout_batch.batch_groups(drawn, None, compute.row_tokens)
-    batches = list(micro_batches(groups, compute, pad_id, reference.device))
-    grid = torch.zeros(drawn.mask().shape)
-    found = frozen_logprobs(reference, batches, temperature=temperature)
-    for batch, logprobs in zip(batches, found, strict=True):
-        grid[batch.indices, : logprobs.shape[1]] = logprobs.cpu()
-    return grid
+    return Measured(ref_logprobs, penalties, metrics)
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """The order in which rows are visited, and how far a run goes: steps, or a budget of tokens."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,11 +57,6 @@ def _passes(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
             yield order[start : start + batch_size].tolist()
 
 
-def draws(num_rows: int, num_steps: int, batch_size: int, seed: int) -> list[list[int]]:
-    """The first `num_steps` batches of `endless`."""
-    return list(itertools.islice(endless(num_rows, batch_size, seed), num_steps))
-
-
 def endless(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
     """Row numbers of full batches without an end, drawn from shuffled passes over the rows.
 
@@ -73,10 +68,6 @@ def endless(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
             f"a step needs {batch_size} prompts, found {num_rows}: lower prompts_per_step or "
             f"prepare more problems"
         )
-    return _endless(num_rows, batch_size, seed)
-
-
-def _endless(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
     left: list[int] = []
     for epoch in itertools.count():
         order = np.random.default_rng(derive(seed, "epoch", epoch)).permutation(num_rows)
@@ -87,42 +78,12 @@ def _endless(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
             left = left[batch_size:]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Budgeted:
-    """Prompt numbers of each step, without an end, and when to end."""
-
-    batches: Iterable[Sequence[int]]
-    tokens: int
-    """After the step with which so many are generated and trained on, training ends."""
-
-    def __iter__(self) -> Iterator[Sequence[int]]:
-        return iter(self.batches)
-
-
-Schedule = Sequence[Sequence[int]] | Budgeted
-"""Prompt numbers of each step."""
-
-
-def prompt_batches(
-    num_prompts: int, num_steps: int, batch_size: int, seed: int, token_budget: int | None
-) -> Schedule:
-    """`num_steps` batches of prompts; with a budget, as many as it takes, the same at first."""
-    if token_budget is None:
-        return draws(num_prompts, num_steps, batch_size, seed)
-    return Budgeted(batches=endless(num_prompts, batch_size, seed), tokens=token_budget)
-
-
-def length(schedule: Schedule) -> int | None:
-    """The number of steps; None where a budget decides."""
-    return None if isinstance(schedule, Budgeted) else len(schedule)
-
-
 @dataclass(kw_only=True, slots=True)
 class Pace:
     """How far a run has come: what its learning rate follows, and what ends it.
 
-    Of a list of S steps, S are planned and taken. With a budget, S is not known beforehand, since
-    completions change their length: after step i, from 0, with `spent` tokens, it is
+    Without a budget of tokens, the S steps of `num_steps` are taken. With one, S is not known
+    beforehand, since completions change their length: after step i, from 0, with `spent` tokens,
 
         S = (i + 1) budget / spent
 
@@ -130,7 +91,9 @@ class Pace:
     for 5 % of the tokens, and a rate that falls to 0 gets there as the last are spent.
     """
 
-    schedule: Schedule
+    num_steps: int
+    budget: int | None
+    """Training ends with the step that reaches so many tokens, generated and trained on."""
     spent: int = 0
 
     def spend(self, metrics: Mapping[str, int | float]) -> None:
@@ -139,12 +102,12 @@ class Pace:
 
     def num_updates(self, index: int, per_step: int) -> int:
         """Optimizer steps in the whole run, as it looks when step `index` has been counted."""
-        if not isinstance(self.schedule, Budgeted):
-            return len(self.schedule) * per_step
-        planned = round((index + 1) * per_step * self.schedule.tokens / self.spent)
+        if self.budget is None:
+            return self.num_steps * per_step
+        planned = round((index + 1) * per_step * self.budget / self.spent)
         # The step that goes over the budget is the last.
         return max(planned, (index + 1) * per_step)
 
     def over(self) -> bool:
         """Whether there was a budget and it is spent."""
-        return isinstance(self.schedule, Budgeted) and self.spent >= self.schedule.tokens
+        return self.budget is not None and self.spent >= self.budget

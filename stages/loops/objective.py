@@ -94,10 +94,7 @@ class ObjectiveConfig(Params):
     @model_validator(mode="after")
     def _old_kl_belongs_to_its_surrogate(self) -> "ObjectiveConfig":
         if (self.surrogate.kind == "kl_penalty") != (self.old_kl is not None):
-            raise ValueError(
-                "old_kl is the weight of surrogate kl_penalty's divergence: give it there, and "
-                "null with every other surrogate"
-            )
+            raise ValueError("surrogate kl_penalty has a weight old_kl, every other one has null")
         return self
 
     def dense(self) -> bool:

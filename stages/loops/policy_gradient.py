@@ -14,23 +14,20 @@ from stages.algorithms.aggregation import masked_sum
 from stages.loops import rollouts as rollout_batch
 from stages.loops.divergence import FullKlInLoss, check_on_policy, frozen_logprobs
 from stages.loops.objective import Counts, New, ObjectiveConfig, Part, Weights, part_loss
-from stages.loops.rollouts import Rollouts
+from stages.loops.rollouts import Actor, Rollouts
 from stages.models import policy as policy_model
-from stages.models.batch import Batch, micro_batches
-from stages.models.device import ComputeConfig
+from stages.models.batch import Batch
 
 Grid = Float[Tensor, "completion longest"]
 """Laid out as `Rollouts.mask()`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Minibatch:
-    """The completions of one optimizer step."""
+class Minibatch(Counts):
+    """The completions of one optimizer step, counted with those that have no gradient."""
 
     batches: list[Batch]
     """Of the completions that have a gradient."""
-    counts: Counts
-    """Of all that the step is a mean over, those without a gradient included."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,40 +55,32 @@ def partition(num_prompts: int, num_minibatches: int, seed: int) -> list[list[in
 
 
 def split(
+    actor: Actor,
     drawn: Rollouts,
+    num_minibatches: int,
+    seed: int,
     *,
     used: Bool[Tensor, " batch"],
     learned: Bool[Tensor, " batch"],
     computed: Bool[Tensor, " batch"],
-    parts: Sequence[Sequence[int]],
     max_length: int,
-    compute: ComputeConfig,
-    pad_id: int,
-    device: torch.device,
 ) -> list[Minibatch]:
-    """One mini-batch for each list of prompt numbers in `parts`.
+    """The mini-batches of all completions of a rollout batch; see `partition`.
 
-    Args:
-        drawn: all completions of the rollout batch.
-        used: which of them the step is a mean over.
-        learned: of those, the ones whose tokens count.
-        computed: of those, the ones with a gradient: only these reach the model.
-        parts: see `partition`.
-        max_length: longest completion that could have been sampled.
-        compute, pad_id, device: see `micro_batches`.
+    The step is a mean over those that are `used`; of these the tokens of `learned` ones count, and
+    only `computed` ones, which have a gradient, reach the model.
     """
     lengths, prompt_of = drawn.mask().sum(1), torch.tensor(drawn.groups)
-    minibatches = []
-    for numbers in parts:
-        inside = torch.isin(prompt_of, torch.tensor(numbers, dtype=torch.long))
-        groups = rollout_batch.batch_groups(drawn, inside & computed, compute.row_tokens)
-        counts = Counts(
+    prompts, minibatches = prompt_of[used].unique(), []
+    for places in partition(len(prompts), num_minibatches, seed):
+        inside = torch.isin(prompt_of, prompts[places])
+        minibatch = Minibatch(
+            batches=rollout_batch.batches(actor, drawn, inside & computed),
             num_tokens=int(lengths[inside & learned].sum()),
             num_sequences=int((inside & used).sum()),
             max_length=max_length,
         )
-        batches = list(micro_batches(groups, compute, pad_id, device))
-        minibatches.append(Minibatch(batches=batches, counts=counts))
+        minibatches.append(minibatch)
     return minibatches
 
 
@@ -122,19 +111,13 @@ def make_parts(
         correct = right[batch.indices].to(device)
         return Part(batch=batch, old_logprobs=old_logprobs, correct=correct, **rows)
 
-    return [
-        [
-            part(batch, old)
-            for batch, old in zip(
-                minibatch.batches,
-                frozen_logprobs(policy, minibatch.batches, temperature=temperature)
-                if reuse
-                else [None] * len(minibatch.batches),
-                strict=True,
-            )
-        ]
-        for minibatch in gathered.minibatches
-    ]
+    parts: list[list[Part]] = []
+    for batches in (minibatch.batches for minibatch in gathered.minibatches):
+        old: Sequence[Grid | None] = [None] * len(batches)
+        if reuse:
+            old = frozen_logprobs(policy, batches, temperature=temperature)
+        parts.append([part(*pair) for pair in zip(batches, old, strict=True)])
+    return parts
 
 
 def accumulate(
@@ -148,10 +131,7 @@ def accumulate(
     temperature: float,
     on_policy: bool,
 ) -> dict[str, float]:
-    """Add the gradient of one optimizer step (`part_loss`) to the policy's.
-
-    Returns the loss, and means over the step's tokens of what else there is to know.
-    """
+    """Add the gradient of a step (`part_loss`) to the policy's; returns loss and token means."""
     num_positive = sum(int(part.batch.mask[part.correct].sum()) for part in parts)
     sums: dict[str, float] = {}
     for part in parts:
@@ -203,7 +183,7 @@ def from_old(
 
     Estimated without bias under the old policy, which drew them: exp(d) - 1 - d with
     d = log policy - log old. The coefficient `old_kl` follows it (Schulman et al. 2017,
-    section 4, measure it after the updates too). One forward pass more.
+    section 4, measure it after the updates too).
     """
     parts = [part for minibatch in minibatches for part in minibatch]
     news = frozen_logprobs(policy, [part.batch for part in parts], temperature=temperature)

@@ -1,33 +1,30 @@
 """Proximal policy optimisation with a value model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Annotated
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from pydantic import Field
 from torch import Tensor, nn
 
 from stages.algorithms.aggregation import masked_mean, masked_whiten
 from stages.algorithms.token_advantages import gae, length_adaptive_lambda
 from stages.choice import Choice, OneOf
-from stages.loops import divergence, rl_loop
+from stages.loops import divergence, rl_loop, work
 from stages.loops import rollouts as rollout_batch
-from stages.loops.advantages import token_rewards
+from stages.loops.advantages import Grid, token_rewards
 from stages.loops.critic import Critic, ValueConfig
-from stages.loops.epochs import Schedule
-from stages.loops.policy_gradient import Experience, Minibatch, partition, split
+from stages.loops.policy_gradient import Experience, split
 from stages.loops.rl_loop import RlConfig, RlPreset
 from stages.loops.rollouts import Actor, Task
 from stages.loops.work import Step
 from stages.models import scalar_head
-from stages.models.device import ComputeConfig
+from stages.models.batch import Batch
 from stages.optim import OptimConfig
 from stages.rewards.reward_file import RewardFile
 from stages.seeding import derive
-
-Grid = Float[Tensor, "batch token"]
 
 
 def fixed(*, value: float) -> float:
@@ -93,26 +90,22 @@ def train(
     actor: Actor,
     value: nn.Module,
     task: Task,
-    schedule: Schedule,
+    schedule: Iterable[Sequence[int]],
     config: PpoConfig,
     preset: PpoPreset,
-    compute: ComputeConfig,
     seed: int,
 ) -> Iterator[Step]:
     """One step for each list of prompt numbers in `schedule`; policy and value model change.
 
     See `gather` for rewards, advantages and returns, and `rl_loop.train` for the rest. The value
     loss is a token mean.
-
-    Raises:
-        ValueError: more mini-batches than prompts; no reference; or see `rl_loop.train`.
     """
     rl_loop.check(config, preset)
     if actor.reference is None:
         raise ValueError("PPO measures the divergence from a reference: give one")
-    collect = partial(gather, actor, value, task, config, preset, compute, seed)
+    collect = partial(gather, actor, value, task, config, preset, seed)
     critic = Critic(value, preset.value, config.value_optim)
-    return rl_loop.train(actor, collect, schedule, config, preset, compute, critic)
+    return rl_loop.train(actor, collect, schedule, config, preset, critic)
 
 
 @torch.no_grad()
@@ -122,7 +115,6 @@ def gather(
     task: Task,
     config: PpoConfig,
     preset: PpoPreset,
-    compute: ComputeConfig,
     seed: int,
     step: int,
     chosen: Sequence[int],
@@ -137,74 +129,62 @@ def gather(
 
     k_t is the estimate of the divergence where it is part of the reward.
     """
-    assert actor.reference is not None
     drawn = rollout_batch.collect(
         actor.sampler,
         actor.decode,
         [task.prompts[i] for i in chosen],
+        config=config,
         step=step,
         seed=seed,
         group_size=config.samples_per_prompt,
-        temperature=config.temperature,
-        max_new_tokens=config.max_new_tokens,
     )
-    mask, treatment = drawn.mask(), preset.truncation(truncated=drawn.truncated())
-    judged = task.reward(drawn)
-    end_rewards = torch.tensor(judged.totals, dtype=torch.float32) - treatment.penalties
-    correct = task.verdicts(drawn)
-    ref_logprobs = divergence.reference_logprobs(
-        actor.reference, drawn, compute, actor.pad_id, config.temperature
-    )
+    judged, correct = rl_loop.judge(task, preset, drawn), task.verdicts(drawn)
+    divergences = divergence.measure(actor, drawn, preset.kl, kl_coef, config.temperature)
     # `mask` and `exclude` are the same here: the value model is the baseline.
-    learned = treatment.in_loss
+    learned = preset.treatment(drawn).in_loss
     minibatches = split(
+        actor,
         drawn,
+        preset.num_minibatches,
+        derive(seed, "minibatches", step),
         used=torch.ones_like(learned),
         learned=learned,
         computed=learned,
-        parts=partition(len(chosen), preset.num_minibatches, derive(seed, "minibatches", step)),
         max_length=config.max_new_tokens,
-        compute=compute,
-        pad_id=actor.pad_id,
-        device=actor.policy.device,
     )
-    values = _values(value, minibatches, mask)
-    penalties = divergence.penalties(preset.kl, kl_coef, drawn, ref_logprobs)
-    paid = token_rewards(end_rewards, judged.step_rewards, penalties, mask)
-    rewards = end_rewards
-    if judged.step_rewards is not None:
-        rewards = end_rewards + judged.step_rewards.sum(1)
+    mask = drawn.mask()
+    batches = [batch for minibatch in minibatches for batch in minibatch.batches]
+    values = _values(value, batches, mask)
+    totals = torch.tensor(judged.totals)
+    paid = token_rewards(totals, judged.step_rewards, divergences.penalties, mask)
     mask = mask & learned[:, None]
     gamma, lam = preset.gamma, preset.lam(lengths=mask.sum(1))
     advantages, _ = gae(paid, values, mask, gamma=gamma, lam=lam)
     _, returns = gae(paid, values, mask, gamma=gamma, lam=preset.value_lam)
     if preset.whiten_eps is not None:
         advantages = masked_whiten(advantages, mask, eps=preset.whiten_eps)
+    metrics = rollout_batch.statistics(drawn, judged, correct) | divergences.metrics
+    metrics |= work.of_batches("value", "read", batches, logits=False)
+    metrics["value/explained_variance"] = explained_variance(returns, values, mask)
     return Experience(
         rollouts=drawn,
-        rewards=rewards,
+        rewards=judged.rewards(),
         correct=correct,
         minibatches=minibatches,
         advantages=advantages,
-        ref_logprobs=ref_logprobs,
+        ref_logprobs=divergences.ref_logprobs,
         values=values,
         returns=returns,
-        metrics={
-            **rollout_batch.statistics(drawn, rewards, correct, judged),
-            **divergence.from_reference(drawn, ref_logprobs),
-            "value/explained_variance": explained_variance(returns, values, mask),
-        },
+        metrics=metrics,
     )
 
 
-def _values(
-    value: nn.Module, minibatches: Sequence[Minibatch], mask: Bool[Tensor, "batch token"]
-) -> Grid:
+def _values(value: nn.Module, batches: Sequence[Batch], mask: Bool[Tensor, "batch token"]) -> Grid:
     """The value before each token, in eval mode; 0 where nothing is computed."""
     was_training = value.training
     value.eval()
     grid = torch.zeros(mask.shape)
-    for batch in (batch for minibatch in minibatches for batch in minibatch.batches):
+    for batch in batches:
         found = scalar_head.values(value, batch).cpu()
         grid[batch.indices, : found.shape[1]] = found
     value.train(was_training)

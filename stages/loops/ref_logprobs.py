@@ -52,20 +52,19 @@ def problem_groups(wanted: Wanted, row_tokens: int) -> tuple[list[Group], list[i
 
     Also returns the number of each wanted one.
     """
-    problems: dict[str, tuple[list[int], dict[tuple[int, ...], int]]] = {}
-    for name, prompt_ids, ids in wanted:
-        _, places = problems.setdefault(name, (prompt_ids, {}))
-        places.setdefault(tuple(ids), len(places))
+    prompts = {name: prompt_ids for name, prompt_ids, _ in wanted}
+    completions: dict[str, dict[tuple[int, ...], None]] = {name: {} for name in prompts}
+    for name, _, ids in wanted:
+        completions[name][tuple(ids)] = None
     groups: list[Group] = []
-    first: dict[str, int] = {}
-    start = 0
-    for name, (prompt_ids, places) in problems.items():
-        first[name] = start
-        numbers = range(start, start + len(places))
-        group = Group(prompt_ids=prompt_ids, completions=[*map(list, places)], indices=numbers)
+    numbers: dict[tuple[str, tuple[int, ...]], int] = {}
+    for name, own in completions.items():
+        start = len(numbers)
+        numbers |= {(name, ids): number for number, ids in enumerate(own, start)}
+        indices = range(start, len(numbers))
+        group = Group(prompt_ids=prompts[name], completions=[*map(list, own)], indices=indices)
         groups += split_group(group, row_tokens)
-        start += len(places)
-    return groups, [first[name] + problems[name][1][tuple(ids)] for name, _, ids in wanted]
+    return groups, [numbers[name, tuple(ids)] for name, _, ids in wanted]
 
 
 @torch.no_grad()

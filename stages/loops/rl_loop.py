@@ -1,80 +1,37 @@
 """Reinforcement learning step by step: the part that PPO and the group methods share.
 
-Each step samples and judges completions (`gather`, which is the method's own), then takes an
-optimizer step for each mini-batch of them.
+A step gathers completions that are judged, then takes an optimizer step for each mini-batch.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 
 import torch
-from jaxtyping import Bool, Float
 from pydantic import Field
-from torch import Tensor
 
-from stages.choice import Choice, OneOf
-from stages.loops import policy_gradient, work
+from stages.loops import epochs, work
 from stages.loops import rollouts as rollout_batch
+from stages.loops.advantages import Treatment, Truncation
 from stages.loops.critic import Critic
 from stages.loops.divergence import FullKlInLoss
-from stages.loops.epochs import Pace, Schedule
+from stages.loops.epochs import Pace
 from stages.loops.objective import ObjectiveConfig, Part, Weights
-from stages.loops.policy_gradient import Experience
-from stages.loops.rollouts import Actor
+from stages.loops.policy_gradient import Experience, accumulate, from_old, make_parts
+from stages.loops.rollouts import Actor, DrawingConfig, Rollouts, Task
 from stages.loops.work import Step
-from stages.models.device import ComputeConfig
+from stages.models.batch import Batch
 from stages.optim import OptimConfig, adamw, update
-from stages.params import Params
-
-Flags = Bool[Tensor, " batch"]
+from stages.rewards.judged import Judged
 
 
-class Treatment(NamedTuple):
-    """What is subtracted from rewards, and which completions make the baseline and the loss."""
-
-    penalties: Float[Tensor, " batch"]
-    in_baseline: Flags
-    in_loss: Flags
-
-
-def penalise(truncated: Flags, *, penalty: float) -> Treatment:
-    """Learned from like any other, its reward lowered; at penalty 0 it is judged by its text."""
-    every = torch.ones_like(truncated)
-    return Treatment(penalty * truncated, every, every)
-
-
-def mask(truncated: Flags) -> Treatment:
-    """Not learned from; its reward still counts in its group's baseline."""
-    return Treatment(torch.zeros(truncated.shape), torch.ones_like(truncated), ~truncated)
-
-
-def exclude(truncated: Flags) -> Treatment:
-    """Not learned from, and the baseline is that of the others."""
-    return Treatment(torch.zeros(truncated.shape), ~truncated, ~truncated)
-
-
-Truncation = Annotated[
-    Choice,
-    OneOf(
-        {"penalise": penalise, "mask": mask, "exclude": exclude},
-        given=("truncated",),
-        bounds={"penalty": Field(ge=0)},
-    ),
-]
-"""The treatment of completions that were cut at the length limit."""
-
-
-class RlConfig(Params):
+class RlConfig(DrawingConfig):
     """Sizes and rates, the same for every preset."""
 
     num_steps: int = Field(gt=0)
     """Rollout batches."""
     prompts_per_step: int = Field(gt=0)
     """Prompts that a rollout batch learns from."""
-    temperature: float = Field(gt=0)
-    """Of sampling, and of every log-probability."""
-    max_new_tokens: int = Field(gt=0)
-    """Longest completion."""
     num_checkpoints: int = Field(ge=0)
     """Policies kept along the way, evenly spaced, each as large as the policy; 0: none."""
     optim: OptimConfig
@@ -93,41 +50,52 @@ class RlPreset(ObjectiveConfig):
     token_budget: int | None = Field(gt=0)
     """Tokens, generated and trained on, in place of `num_steps` (see `Pace`); null: none."""
 
+    def treatment(self, drawn: Rollouts) -> Treatment:
+        """Of the completions that were cut."""
+        return self.truncation(truncated=drawn.truncated())
+
+    def max_prompts(self, config: RlConfig) -> int:
+        """Prompts that a step may need."""
+        return config.prompts_per_step
+
 
 def check(config: RlConfig, preset: RlPreset) -> None:
     """Refuse more mini-batches than prompts."""
-    if preset.num_minibatches > config.prompts_per_step:
-        raise ValueError(
-            f"num_minibatches {preset.num_minibatches} is more than prompts_per_step "
-            f"{config.prompts_per_step}: some would be empty"
-        )
+    number, prompts = preset.num_minibatches, config.prompts_per_step
+    if number > prompts:
+        raise ValueError(f"num_minibatches {number} is more than prompts_per_step {prompts}")
 
 
-Gather = Callable[[int, Sequence[int], float], Experience]
-"""Step, prompt numbers and the weight of the divergence -> what is learned from."""
+def schedule(task: Task, config: RlConfig, preset: RlPreset, seed: int) -> Iterable[Sequence[int]]:
+    """Prompt numbers of each step; with a `token_budget` without an end, the same at first."""
+    found = epochs.endless(len(task.prompts), preset.max_prompts(config), seed)
+    return found if preset.token_budget is not None else islice(found, config.num_steps)
+
+
+def judge(task: Task, preset: RlPreset, drawn: Rollouts) -> Judged:
+    """The task's rewards, those of cut completions lowered where the preset says so."""
+    judged = task.reward(drawn)
+    totals = torch.tensor(judged.totals, dtype=torch.float32) - preset.treatment(drawn).penalties
+    return replace(judged, totals=totals.tolist())
 
 
 def train(
     actor: Actor,
-    gather: Gather,
-    schedule: Schedule,
+    gather: Callable[[int, Sequence[int], float], Experience],
+    schedule: Iterable[Sequence[int]],
     config: RlConfig,
     preset: RlPreset,
-    compute: ComputeConfig,
     critic: Critic | None = None,
 ) -> Iterator[Step]:
     """One step for each list of prompt numbers in `schedule`; policy and value model change.
 
-    The policy's gradient is that of `policy_gradient.accumulate`. With a `token_budget`, training
-    ends with the step that reaches it.
-
-    Raises:
-        ValueError: all completions of several steps were cut; the sampler's log-probs are not the
-            trainer's.
+    `gather`, of the step's number, prompts and weight of the divergence, is the method's own. The
+    gradient is that of `accumulate`. A `token_budget` ends training with the step that reaches it.
     """
     actor.policy.train()
     optimizer = adamw(actor.policy, config.optim)
-    weights, num_cut_steps, pace = Weights.start(preset), 0, Pace(schedule=schedule)
+    weights, num_cut_steps, temperature = Weights.start(preset), 0, config.temperature
+    pace = Pace(num_steps=config.num_steps, budget=preset.token_budget)
     per_step = preset.num_epochs * preset.num_minibatches
     for index, chosen in enumerate(schedule):
         gathered = gather(index, chosen, weights.kl)
@@ -135,25 +103,21 @@ def train(
         metrics = gathered.metrics
         learns = critic is None or index >= critic.config.warmup_steps
         reuse = learns and (per_step > 1 or preset.old_kl is not None)
-        parts = policy_gradient.make_parts(
-            actor.policy, gathered, temperature=config.temperature, reuse=reuse
-        )
-        metrics["tokens/trained"] = preset.num_epochs * sum(
-            int(part.batch.mask.sum()) for minibatch in parts for part in minibatch
-        )
+        parts = make_parts(actor.policy, gathered, temperature=temperature, reuse=reuse)
+        batches = [part.batch for minibatch in parts for part in minibatch]
+        num_tokens = sum(int(batch.mask.sum()) for batch in batches)
+        metrics["tokens/trained"] = preset.num_epochs * num_tokens
         pace.spend(metrics)
         first, total = index * per_step, pace.num_updates(index, per_step)
         learner = optimizer if learns else None
         metrics |= _updates(
             actor, critic, learner, gathered, parts, config, preset, weights, first, total
         )
-        metrics |= _passes(gathered, parts, compute, preset, learns=learns, reuse=reuse)
+        work.add(metrics, _passes(batches, critic, preset, learns=learns, reuse=reuse))
         metrics["kl/coef"] = weights.kl
         if learns:
             if preset.old_kl is not None:
-                metrics["kl/old_after"] = policy_gradient.from_old(
-                    actor.policy, parts, temperature=config.temperature
-                )
+                metrics["kl/old_after"] = from_old(actor.policy, parts, temperature=temperature)
             weights = weights.after(preset, metrics, len(gathered.rewards))
         rows = rollout_batch.rows(gathered.rollouts, index, gathered.rewards, gathered.correct)
         yield Step(index=index, metrics=metrics, rows=rows)
@@ -176,34 +140,29 @@ def _updates(
 ) -> dict[str, float]:
     """Take a step for each mini-batch of each epoch; returns means over them.
 
-    Args:
-        actor, critic, config, preset: as of `train`.
-        optimizer: of the policy; None while only the value model learns.
-        gathered, parts: the rollout batch and, of each mini-batch, its micro-batches.
-        weights: of the divergences.
-        first, total: the first step's number in the run, and steps of the run, as it looks now.
+    `optimizer` is None while only the value model learns. The steps are number `first` and
+    following of `total` in the run, as it looks now.
     """
     metrics: dict[str, float] = {}
     num_updates = preset.num_epochs * sum(1 for minibatch in parts if minibatch)
-    for number in range(preset.num_epochs * preset.num_minibatches):
-        place = number % preset.num_minibatches
-        if not parts[place]:
+    minibatches = zip(parts, gathered.minibatches, strict=True)
+    for step, (own, counts) in enumerate([*minibatches] * preset.num_epochs, first):
+        if not own:
             continue
-        step, counts = first + number, gathered.minibatches[place].counts
         found: dict[str, float] = {}
         if critic is not None:
             # With a shared trunk this gradient is the policy's too.
-            found["loss/value"] = critic.add_gradient(parts[place], counts.num_tokens)
+            found["loss/value"] = critic.add_gradient(own, counts.num_tokens)
         if optimizer is not None:
-            found |= policy_gradient.accumulate(
+            found |= accumulate(
                 actor.policy,
                 actor.reference,
-                parts[place],
+                own,
                 preset,
                 counts,
                 weights,
                 temperature=config.temperature,
-                on_policy=number == 0,
+                on_policy=step == first,
             )
             rollout_batch.check_sampler(found["sampling/logprob_gap"])
             metrics |= update(optimizer, config.optim, step, total)
@@ -216,33 +175,15 @@ def _updates(
 
 
 def _passes(
-    gathered: Experience,
-    parts: Sequence[Sequence[Part]],
-    compute: ComputeConfig,
-    preset: RlPreset,
-    *,
-    learns: bool,
-    reuse: bool,
+    batches: Sequence[Batch], critic: Critic | None, preset: RlPreset, *, learns: bool, reuse: bool
 ) -> dict[str, int]:
-    """Passes of policy, reference and value model over judged completions (see `work`).
-
-    The value model reads and learns from all of `parts`, the reference reads every completion.
-    `learns`: False while only the value model does; `reuse`: the old log-probs had a pass of their
-    own.
-    """
-    batches = [part.batch for minibatch in parts for part in minibatch]
+    """Passes over what is learned from (see `work`); `reuse`: old log-probs had one too."""
     num_epochs = preset.num_epochs
     num_frozen = int(reuse) + int(learns and preset.old_kl is not None)
     found = work.of_batches("policy", "read", batches, times=num_frozen)
     found |= work.of_batches("policy", "trained", batches, times=num_epochs * learns)
-    if gathered.values is not None:
-        found |= work.of_batches("value", "read", batches, logits=False)
+    if critic is not None:
         found |= work.of_batches("value", "trained", batches, times=num_epochs, logits=False)
-    if gathered.ref_logprobs is not None:
-        positions = rollout_batch.num_positions(gathered.rollouts, compute.row_tokens)
-        outputs = int(gathered.rollouts.mask().sum())
-        if learns and isinstance(preset.kl, FullKlInLoss):
-            positions += num_epochs * sum(batch.num_tokens for batch in batches)
-            outputs += num_epochs * sum(int(batch.mask.sum()) for batch in batches)
-        found |= work.passed("reference", "read", positions=positions, outputs=outputs)
+    if learns and isinstance(preset.kl, FullKlInLoss):
+        found |= work.of_batches("reference", "read", batches, times=num_epochs)
     return found

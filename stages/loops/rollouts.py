@@ -5,21 +5,33 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
+from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.loops import work
-from stages.models.batch import Group, split_group
+from stages.models.batch import Batch, Group, micro_batches, split_group
+from stages.models.device import ComputeConfig
+from stages.params import Params
 from stages.records.pools import Rollout
 from stages.records.problems import Prompt
 from stages.rewards.judged import Judged
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive
 
-# A gap this large in the mean means that sampler and trainer see different weights,
-# temperatures or templates: rounding stays a hundred times below it.
+# Rounding stays a hundred times below this gap in the mean.
 MAX_LOGPROB_GAP = 0.05
 MAX_CUT_STEPS = 3
+Flags = Bool[Tensor, " batch"]
+
+
+class DrawingConfig(Params):
+    """How completions are drawn."""
+
+    temperature: float = Field(gt=0)
+    """Of sampling, and of every log-probability of what is learned from."""
+    max_new_tokens: int = Field(gt=0)
+    """Longest completion."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +51,7 @@ class Rollouts:
         """The prompt of a completion."""
         return self.prompts[self.groups[index]]
 
-    def truncated(self) -> Bool[Tensor, " batch"]:
+    def truncated(self) -> Flags:
         """Which completions were cut at the length limit."""
         return torch.tensor([sample.finish_reason == "length" for sample in self.samples])
 
@@ -68,6 +80,7 @@ class Actor:
     decode: Callable[[Sequence[int]], str]
     """Token ids to text."""
     pad_id: int
+    compute: ComputeConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,14 +103,14 @@ def collect(
     decode: Callable[[Sequence[int]], str],
     prompts: Sequence[Prompt],
     *,
+    config: DrawingConfig,
     step: int,
     seed: int,
     group_size: int,
-    temperature: float,
-    max_new_tokens: int,
+    greedy: bool = False,
     part: int = 0,
 ) -> Rollouts:
-    """`group_size` completions of each prompt, prompt-major.
+    """`group_size` completions of each prompt, or the greedy one, prompt-major.
 
     Their streams depend on (seed, step, prompt, sample), and on `part` where a group is
     drawn in several: the numbers of a part's samples start at `part` times `group_size`.
@@ -107,8 +120,8 @@ def collect(
         [prompt.prompt_ids for prompt in prompts],
         [derive(seed, "rollout", step, prompt.id, *more) for prompt in prompts],
         num_samples=group_size,
-        temperature=temperature,
-        max_new_tokens=max_new_tokens,
+        temperature=0.0 if greedy else config.temperature,
+        max_new_tokens=config.max_new_tokens,
     )
     samples = [sample for group in drawn for sample in group]
     return Rollouts(
@@ -133,9 +146,13 @@ def join(parts: Sequence[Rollouts]) -> Rollouts:
     )
 
 
-def batch_groups(
-    rollouts: Rollouts, keep: Bool[Tensor, " batch"] | None, row_tokens: int
-) -> list[Group]:
+def batches(actor: Actor, rollouts: Rollouts, keep: Flags | None = None) -> list[Batch]:
+    """The kept completions (None: all) as micro-batches."""
+    groups = batch_groups(rollouts, keep, actor.compute.row_tokens)
+    return list(micro_batches(groups, actor.compute, actor.pad_id, actor.policy.device))
+
+
+def batch_groups(rollouts: Rollouts, keep: Flags | None, row_tokens: int) -> list[Group]:
     """The kept completions (None: all), those of a prompt together, in groups that fit a row."""
     members: dict[int, list[int]] = {}
     for index, place in enumerate(rollouts.groups):
@@ -148,11 +165,6 @@ def batch_groups(
         group = Group(prompt_ids=prompt_ids, completions=completions, indices=indices)
         groups += split_group(group, row_tokens)
     return groups
-
-
-def num_positions(rollouts: Rollouts, row_tokens: int) -> int:
-    """Tokens that a model reads which reads every completion, shared prompts counted once."""
-    return sum(group.length() for group in batch_groups(rollouts, None, row_tokens))
 
 
 def check_some_ended(rollouts: Rollouts, num_cut_steps: int) -> int:
@@ -173,9 +185,8 @@ def check_sampler(gap: float) -> None:
     """Stop when the mean absolute difference of sampler's and trainer's log-probs is too large."""
     if gap > MAX_LOGPROB_GAP:
         raise ValueError(
-            f"the sampler's log-probs differ from the trainer's by {gap:.3f} a token in the mean "
-            f"(at most {MAX_LOGPROB_GAP} is rounding): the sampler has other weights, another "
-            f"temperature, or another tokenizer than the policy."
+            f"the sampler's log-probs differ from the trainer's by {gap:.3f} a token (rounding: at "
+            f"most {MAX_LOGPROB_GAP}): the sampler has other weights, temperature or tokenizer"
         )
 
 
@@ -198,11 +209,9 @@ def rows(
     ]
 
 
-def statistics(
-    rollouts: Rollouts, rewards: Float[Tensor, " batch"], correct: Sequence[bool], judged: Judged
-) -> dict[str, float]:
+def statistics(rollouts: Rollouts, judged: Judged, correct: Sequence[bool]) -> dict[str, float]:
     """Reward and its parts, true accuracy, length and truncation of a step's completions."""
-    lengths = [len(sample.token_ids) for sample in rollouts.samples]
+    lengths, rewards = [len(sample.token_ids) for sample in rollouts.samples], judged.rewards()
     return {
         **judged.statistics(),
         "reward/mean": rewards.mean().item(),

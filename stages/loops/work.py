@@ -2,9 +2,8 @@
 
 A loop counts passes in the metrics of its steps, under `work/<model>/<pass>/<positions or
 outputs>` (see `flops.Passes`); the passes are `sampled` (tokens generated, with the prompts they
-were generated after), `read` (forward only) and `trained`. An entry point adds them up and puts
-the sizes of the models beside them: `work` of a metrics.json. They depend on the inputs alone,
-not on how micro-batches are made.
+were generated after), `read` (forward only) and `trained`. Their sums, beside the sizes of the
+models, are `work` of a metrics.json. They depend on the inputs alone, not on micro-batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,14 +30,16 @@ class Step:
 def passed(model: str, kind: str, *, positions: int, outputs: int = 0) -> dict[str, int]:
     """Passes of a model as metrics of a step.
 
-    Args:
-        model: `policy`, `reference`, `value` or `scorer`.
-        kind: `sampled`, `read` or `trained`.
-        positions: tokens of the input that it saw.
-        outputs: of those, the ones whose logits were computed.
+    `positions` are the tokens of the input that it saw, `outputs` those whose logits were computed.
     """
     path = f"{PREFIX}{model}/{kind}"
     return {f"{path}/positions": positions, f"{path}/outputs": outputs}
+
+
+def add(metrics: dict[str, int | float], passes: Mapping[str, int]) -> None:
+    """Count further passes in a step's metrics."""
+    for name, count in passes.items():
+        metrics[name] = metrics.get(name, 0) + count
 
 
 def of_batches(
@@ -99,18 +100,12 @@ def learned(
 
 
 def judged(tokens: Mapping[str, int], size: Mapping[str, int] | None) -> dict[str, Any]:
-    """`read_tokens`, `generated_tokens` and `work` of a judge's metrics.json.
+    """`work` of a judge's metrics.json, beside its `tokens` (`sampler.tokens`).
 
-    The one position of each message whose logits decide is not counted as an output.
-
-    Args:
-        tokens: `read_tokens` and `generated_tokens` (`sampler.tokens`).
-        size: of the policy that judges; None: an endpoint, whose size nobody tells: no work.
+    The one position of each message whose logits decide is not counted as an output. Without a
+    `size`, which nobody tells of an endpoint, there is no work.
     """
-    told: dict[str, Any] = {name: tokens[name] for name in ("read_tokens", "generated_tokens")}
-    if size is None:
-        return told | {"work": {}}
-    positions = tokens["read_tokens"] + tokens["generated_tokens"]
-    outputs = tokens["generated_tokens"]
-    passes = passed("policy", "sampled", positions=positions, outputs=outputs)
-    return told | {"work": summary([passes], {"policy": size})}
+    read, generated = tokens["read_tokens"], tokens["generated_tokens"]
+    told = {"read_tokens": read, "generated_tokens": generated}
+    passes = passed("policy", "sampled", positions=read + generated, outputs=generated)
+    return told | {"work": {} if size is None else summary([passes], {"policy": size})}

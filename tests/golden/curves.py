@@ -16,6 +16,7 @@ from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import (
     OPTIM,
     decode,
+    draws,
     even_share,
     make_demonstrations,
     make_pairs,
@@ -59,7 +60,7 @@ SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "temperature": 1.0, "max
 def game() -> tuple[Actor, Task]:
     model = load("llama")
     actor = Actor(policy=model, reference=load("llama", seed=1), sampler=make_sampler(model),
-                  decode=decode, pad_id=PAD)  # fmt: skip
+                  decode=decode, pad_id=PAD, compute=COMPUTE)  # fmt: skip
     task = Task(
         prompts=PROMPTS,
         reward=lambda drawn: Judged(totals=even_share(drawn.texts)),
@@ -118,18 +119,18 @@ def unpaired() -> Iterator[Step]:
 
 def groups() -> Iterator[Step]:
     config = GroupRlConfig(**SIZES, group_size=4)
-    schedule = epochs.draws(8, NUM_STEPS, 4, seed=0)
+    schedule = draws(8, NUM_STEPS, 4, seed=0)
     preset = presets.group_rl(num_epochs=2)
-    yield from group_rl.train(*game(), schedule, config, preset, COMPUTE, 0)
+    yield from group_rl.train(*game(), schedule, config, preset, 0)
 
 
 def actor_critic() -> Iterator[Step]:
     config = PpoConfig(**SIZES, samples_per_prompt=4, value_optim=RATE)
     actor, task = game()
     value = scalar_head.from_policy(checkpoint("llama", 1), PAD, COMPUTE, CPU)
-    schedule = epochs.draws(8, NUM_STEPS, 4, seed=0)
+    schedule = draws(8, NUM_STEPS, 4, seed=0)
     preset = presets.ppo(num_minibatches=2)
-    yield from ppo.train(actor, value, task, schedule, config, preset, COMPUTE, 0)
+    yield from ppo.train(actor, value, task, schedule, config, preset, 0)
 
 
 def curve(steps: Iterable[Step]) -> list[dict[str, str]]:

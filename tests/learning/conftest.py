@@ -13,7 +13,7 @@ from stages import params
 from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.engines import transformers as engine
 from stages.loops import rollouts
-from stages.loops.rollouts import Rollouts
+from stages.loops.rollouts import DrawingConfig, Rollouts
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.records import lines
@@ -53,8 +53,7 @@ class Embedded:
             step=0,
             seed=5,
             group_size=NUM_SAMPLES,
-            temperature=1.0,
-            max_new_tokens=MAX_NEW_TOKENS,
+            config=DrawingConfig(temperature=1.0, max_new_tokens=MAX_NEW_TOKENS),
         )
 
 

@@ -7,7 +7,7 @@ from answers import NOTHING
 from learning.conftest import MAX_NEW_TOKENS, REWARD, REWARD_MODEL, SEED, SFT, Embedded, gain
 
 from stages.engines import transformers as engine
-from stages.loops import critic, epochs, group_rl, group_sampling, ppo, rl_run
+from stages.loops import critic, group_rl, ppo, rl_loop, rl_run
 from stages.loops.group_rl import GroupRlConfig
 from stages.loops.ppo import PpoConfig
 from stages.loops.rollouts import Actor, Task
@@ -37,7 +37,7 @@ def rule(drawn):
 
 @pytest.fixture(scope="module")
 def learned_reward(embedded: Embedded):
-    return rl_run.load_reward(REWARD, SEED, actor(embedded), embedded.compute, MAX_NEW_TOKENS)
+    return rl_run.load_reward(REWARD, SEED, actor(embedded), MAX_NEW_TOKENS)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,7 @@ def actor(embedded: Embedded) -> Actor:
         sampler=engine.from_model(model, embedded.tokenizer, max_batch=1024),
         decode=policy.decoder(embedded.tokenizer),
         pad_id=model_tokenizer.pad_id(embedded.tokenizer),
+        compute=embedded.compute,
     )
 
 
@@ -82,10 +83,9 @@ def test_group_preset(name, embedded, start):
     preset = presets.group_rl(name)
     reward = rule_as_one_step if preset.advantage.kind == "step_zscore" else rule
     task = Task(prompts=embedded.train, reward=reward, correct=judged.correct)
-    needed = group_sampling.num_prompts(preset.sampling, SIZES["prompts_per_step"])
-    schedule = epochs.draws(len(embedded.train), NUM_STEPS, needed, seed=1)
     config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
-    for _ in group_rl.train(player, task, schedule, config, preset, embedded.compute, 1):
+    schedule = rl_loop.schedule(task, config, preset, seed=1)
+    for _ in group_rl.train(player, task, schedule, config, preset, 1):
         pass
     _, low, _ = report(name, rule, start, embedded.draw(player.policy))
     assert low > 0
@@ -98,12 +98,11 @@ def test_ppo_preset(name, embedded, start, learned_reward):
     reward = rule if name in MAXIMISES_RULE else learned_reward
     task = Task(prompts=embedded.train, reward=reward, correct=judged.correct)
     value = critic.load(
-        preset.value, player.policy, lambda: SFT, REWARD_MODEL, player.pad_id, embedded.compute,
-        LoraConfig(rank=0, alpha=16), 1,
-    )  # fmt: skip
-    schedule = epochs.draws(len(embedded.train), NUM_STEPS, SIZES["prompts_per_step"], seed=1)
+        preset.value, player, lambda: SFT, REWARD_MODEL, LoraConfig(rank=0, alpha=16), 1
+    )
     config = PpoConfig(**SIZES, samples_per_prompt=8, optim=rate(2e-4), value_optim=rate(6e-4))
-    for _ in ppo.train(player, value, task, schedule, config, preset, embedded.compute, 1):
+    schedule = rl_loop.schedule(task, config, preset, seed=1)
+    for _ in ppo.train(player, value, task, schedule, config, preset, 1):
         pass
     _, low, _ = report(name, reward, start, embedded.draw(player.policy))
     assert low > 0

@@ -4,9 +4,9 @@ import presets
 import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
-from tiny_rollouts import OPTIM, decode, even_share, make_prompts, make_sampler
+from tiny_rollouts import OPTIM, decode, draws, even_share, make_prompts, make_sampler
 
-from stages.loops import epochs, group_rl, group_sampling, ppo, rollouts
+from stages.loops import group_rl, ppo, rollouts
 from stages.loops.group_rl import GroupRlConfig
 from stages.loops.ppo import PpoConfig
 from stages.loops.rollouts import Actor, Task
@@ -38,7 +38,7 @@ def steps_of(drawn):
 def play(model, reward=None):
     actor = Actor(
         policy=model, reference=load("llama"), sampler=make_sampler(model), decode=decode,
-        pad_id=PAD,
+        pad_id=PAD, compute=compute(),
     )  # fmt: skip
     task = Task(
         prompts=PROMPTS,
@@ -64,10 +64,9 @@ def test_group_preset(name):
         **(SCALE if asked.overlong else {}),
     )
     config = GroupRlConfig(**SIZES, prompts_per_step=4, group_size=4)
-    needed = group_sampling.num_prompts(preset.sampling, 2)
-    schedule = epochs.draws(8, NUM_STEPS, min(8, needed * 2), seed=0)
+    schedule = draws(8, NUM_STEPS, min(8, preset.max_prompts(config)), seed=0)
     reward = steps_of if preset.advantage.kind == "step_zscore" else None
-    steps = list(group_rl.train(*play(model, reward), schedule, config, preset, compute(), 0))
+    steps = list(group_rl.train(*play(model, reward), schedule, config, preset, 0))
     assert gain(steps) > 0.1
     last = steps[-1].metrics
     assert {"kl/k1", "kl/k3", "kl/sequence", "clip_fraction", "kl/old"} <= last.keys()
@@ -93,8 +92,8 @@ def test_ppo_preset(name):
         value_optim=OPTIM,
     )
     actor, task = play(model)
-    schedule = epochs.draws(8, num_steps, 4, seed=0)
-    steps = list(ppo.train(actor, value, task, schedule, config, preset, compute(), 0))
+    schedule = draws(8, num_steps, 4, seed=0)
+    steps = list(ppo.train(actor, value, task, schedule, config, preset, 0))
     assert gain(steps, num_steps) > 0.1
     assert {"value/explained_variance", "kl/k1", "kl/k3", "entropy"} <= steps[-1].metrics.keys()
 
@@ -107,8 +106,8 @@ def test_the_value_head_may_share_the_policys_trunk():
     preset = presets.ppo(num_minibatches=2, value=shared)
     before = model.get_output_embeddings().weight.detach().clone()
     actor, task = play(model)
-    schedule = epochs.draws(8, NUM_STEPS, 4, seed=0)
-    steps = ppo.train(actor, value, task, schedule, config, preset, compute(), 0)
+    schedule = draws(8, NUM_STEPS, 4, seed=0)
+    steps = ppo.train(actor, value, task, schedule, config, preset, 0)
     first = next(steps)
     assert "loss/policy" not in first.metrics, "warm-up: only the value head learns"
     assert torch.equal(model.get_output_embeddings().weight, before)

@@ -35,7 +35,7 @@ from tiny_rollouts import OPTIM, decode, make_demonstrations, make_prompts, make
 from stages.algorithms.aggregation import token_mean
 from stages.loops import divergence, group_rl, rollouts
 from stages.loops.group_rl import GroupRlConfig
-from stages.loops.rollouts import Actor, Task
+from stages.loops.rollouts import Actor, DrawingConfig, Task
 from stages.models import policy, scalar_head
 from stages.models.batch import Group, micro_batches
 from stages.rewards.judged import Judged
@@ -53,6 +53,7 @@ def train(model, schedule, *, reward, sampler=None, preset="dapo", **changes):
         sampler=sampler or make_sampler(model),
         decode=decode,
         pad_id=PAD,
+        compute=compute(),
     )
     task = Task(
         prompts=PROMPTS,
@@ -61,7 +62,7 @@ def train(model, schedule, *, reward, sampler=None, preset="dapo", **changes):
     )
     chosen = presets.group_rl(preset, **{"num_minibatches": 1, "overlong": None} | changes)
     config = GroupRlConfig(**SETTINGS | sizes)
-    return list(group_rl.train(actor, task, schedule, config, chosen, compute(), 0))
+    return list(group_rl.train(actor, task, schedule, config, chosen, 0))
 
 
 def mark(prompt_id: str, text: str) -> float:
@@ -86,10 +87,14 @@ def test_temperature_is_in_every_log_prob_so_reference_and_sampler_agree_at_the_
         step=0,
         seed=0,
         group_size=2,
-        temperature=temperature,
-        max_new_tokens=6,
+        config=DrawingConfig(temperature=temperature, max_new_tokens=6),
     )
-    found = divergence.reference_logprobs(model, drawn, compute(), PAD, temperature)
+    actor = Actor(
+        policy=model, reference=load("llama"), sampler=make_sampler(model), decode=decode,
+        pad_id=PAD, compute=compute(),
+    )  # fmt: skip
+    kl = presets.group_rl().kl
+    found = divergence.measure(actor, drawn, kl, 0.0, temperature).ref_logprobs
     torch.testing.assert_close(found, drawn.sampler_logprobs(), rtol=1e-4, atol=1e-4)
 
 

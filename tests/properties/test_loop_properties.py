@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_grids import examples
 from random_rollouts import NEW, OLD, REFERENCE, TEMPERATURE, Drawn, rollouts
-from tiny_checkpoints import CPU, PAD, compute
-from tiny_rollouts import OPTIM
+from tiny_checkpoints import PAD, compute
+from tiny_rollouts import OPTIM, decode, make_sampler
 
 from stages.loops.critic import Critic, ValueConfig
 from stages.loops.objective import Part, Weights
 from stages.loops.policy_gradient import Experience, Minibatch, accumulate, make_parts, split
+from stages.loops.rollouts import Actor
 from stages.optim import OptimConfig
 
 # The checks of types within our code pick the items of a list at random.
@@ -42,16 +43,19 @@ max_tokens = st.sampled_from([1, 12, 25, 60, 400])
 
 def divide(drawn: Drawn, computed=None, **limits) -> Minibatch:
     every = torch.ones(len(drawn.correct), dtype=torch.bool)
+    actor = Actor(
+        policy=NEW, reference=REFERENCE, sampler=make_sampler(NEW), decode=decode, pad_id=PAD,
+        compute=compute(**limits),
+    )  # fmt: skip
     (minibatch,) = split(
+        actor,
         drawn.rollouts,
+        1,
+        0,
         used=every,
         learned=every,
         computed=every if computed is None else computed,
-        parts=[range(len(drawn.rollouts.prompts))],
         max_length=9,
-        compute=compute(**limits),
-        pad_id=PAD,
-        device=CPU,
     )
     return minibatch
 
@@ -79,7 +83,7 @@ def policy_gradient(drawn: Drawn, objective, computed=None, **limits) -> torch.T
         REFERENCE,
         make(drawn, minibatch, reuse=True),
         objective,
-        minibatch.counts,
+        minibatch,
         Weights(kl=0.3, old_kl=0.7),
         temperature=TEMPERATURE,
         on_policy=False,
@@ -91,7 +95,7 @@ def value_gradient(drawn: Drawn, **limits) -> torch.Tensor:
     minibatch = divide(drawn, **limits)
     config = ValueConfig(init="reward_model", trunk="own", clip=0.5, coef=1.0, warmup_steps=0)
     critic = Critic(VALUE, config, OptimConfig(**OPTIM))
-    critic.add_gradient(make(drawn, minibatch, reuse=False), minibatch.counts.num_tokens)
+    critic.add_gradient(make(drawn, minibatch, reuse=False), minibatch.num_tokens)
     return take_gradient(VALUE)
 
 

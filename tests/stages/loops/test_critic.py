@@ -3,9 +3,11 @@ from functools import partial
 import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
+from tiny_rollouts import decode, make_sampler
 
 from stages.loops import critic
 from stages.loops.critic import ValueConfig
+from stages.loops.rollouts import Actor
 from stages.models import scalar_head
 from stages.models.start import LoraConfig
 
@@ -19,8 +21,12 @@ def save(path, seed):
 def make(path, init="reward_model"):
     config = ValueConfig(init=init, trunk="own", clip=0.2, coef=1.0, warmup_steps=0)
     no_adapters = LoraConfig(rank=0, alpha=16)
-    start = partial(checkpoint, "llama")
-    return critic.load(config, load("llama"), start, path, PAD, compute(), no_adapters, 0)
+    model = load("llama")
+    actor = Actor(
+        policy=model, reference=None, sampler=make_sampler(model), decode=decode, pad_id=PAD,
+        compute=compute(),
+    )  # fmt: skip
+    return critic.load(config, actor, partial(checkpoint, "llama"), path, no_adapters, 0)
 
 
 def test_from_an_ensemble_the_value_model_starts_as_its_first_member(tmp_path):

@@ -74,12 +74,12 @@ def train(num_epochs):
     config = GroupRlConfig(num_steps=1, prompts_per_step=4, group_size=4, temperature=0.9,
                            max_new_tokens=6, num_checkpoints=0, optim=OPTIM)  # fmt: skip
     actor = Actor(policy=model, reference=None, sampler=make_sampler(model), decode=decode,
-                  pad_id=PAD)  # fmt: skip
+                  pad_id=PAD, compute=compute())  # fmt: skip
     task = Task(
         prompts=PROMPTS, reward=lambda drawn: Judged(totals=even_share(drawn.texts)), correct=None
     )
     schedule = [[0, 1, 2, 3]]
-    (step,) = group_rl.train(actor, task, schedule, config, preset, compute(), 0)
+    (step,) = group_rl.train(actor, task, schedule, config, preset, 0)
     return model.eval(), step
 
 

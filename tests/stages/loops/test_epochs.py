@@ -1,6 +1,7 @@
-from itertools import chain, islice
+from itertools import chain
 
 import pytest
+from tiny_rollouts import draws
 
 from stages.loops import epochs
 from stages.loops.epochs import Pace
@@ -21,7 +22,7 @@ def test_the_order_is_a_function_of_the_seed_and_more_epochs_do_not_change_the_f
 
 
 def test_draws_are_full_batches_that_pass_over_all_rows_before_any_comes_again():
-    steps = epochs.draws(5, num_steps=5, batch_size=3, seed=0)
+    steps = draws(5, num_steps=5, batch_size=3, seed=0)
     assert [len(step) for step in steps] == [3] * 5
     order = list(chain(*steps))
     for start in (0, 5, 10):
@@ -30,13 +31,13 @@ def test_draws_are_full_batches_that_pass_over_all_rows_before_any_comes_again()
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_row_is_twice_in_a_batch_even_where_two_passes_meet(seed):
-    for step in epochs.draws(5, num_steps=10, batch_size=3, seed=seed):
+    for step in draws(5, num_steps=10, batch_size=3, seed=seed):
         assert len(set(step)) == 3
 
 
 def test_fewer_rows_than_a_batch_are_refused():
     with pytest.raises(ValueError, match="a step needs 4 prompts, found 3: lower"):
-        epochs.draws(3, num_steps=1, batch_size=4, seed=0)
+        draws(3, num_steps=1, batch_size=4, seed=0)
 
 
 def test_a_budget_ends_with_the_step_that_reaches_it_in_whatever_epoch():
@@ -49,11 +50,6 @@ def test_a_budget_ends_with_the_step_that_reaches_it_in_whatever_epoch():
         assert steps == long[: len(steps)]
 
 
-def test_batches_without_an_end_begin_as_those_of_a_number_of_steps():
-    endless = epochs.endless(5, 3, seed=0)
-    assert list(islice(endless, 12)) == epochs.draws(5, 12, 3, seed=0)
-
-
 COSINE = OptimConfig(
     learning_rate=1.0, warmup_share=0.1, schedule="cosine", weight_decay=0.0, max_grad_norm=1.0
 )
@@ -63,24 +59,15 @@ def metrics(generated, trained):
     return {"tokens/generated": float(generated), "tokens/trained": trained}
 
 
-def test_a_number_of_steps_is_a_list_that_no_token_shortens():
-    schedule = epochs.prompt_batches(5, 3, 2, seed=0, token_budget=None)
-    assert schedule == epochs.draws(5, 3, 2, seed=0)
-    assert epochs.length(schedule) == 3
-    run = Pace(schedule=schedule)
+def test_a_number_of_steps_is_one_that_no_token_shortens():
+    run = Pace(num_steps=3, budget=None)
     run.spend(metrics(10**9, 10**9))
     assert run.num_updates(0, per_step=4) == 12
     assert not run.over()
 
 
-def test_a_budget_has_the_same_batches_and_no_end_of_its_own():
-    schedule = epochs.prompt_batches(5, 3, 2, seed=0, token_budget=100)
-    assert epochs.length(schedule) is None
-    assert list(islice(schedule, 7)) == epochs.draws(5, 7, 2, seed=0)
-
-
 def test_the_budget_is_over_with_the_step_that_reaches_it():
-    run = Pace(schedule=epochs.prompt_batches(5, 3, 2, seed=0, token_budget=100))
+    run = Pace(num_steps=3, budget=100)
     run.spend(metrics(30, 20))
     assert not run.over()
     run.spend(metrics(30, 19))
@@ -90,7 +77,7 @@ def test_the_budget_is_over_with_the_step_that_reaches_it():
 
 
 def test_the_steps_to_come_are_taken_to_be_like_those_so_far():
-    run = Pace(schedule=epochs.prompt_batches(5, 3, 2, seed=0, token_budget=1000))
+    run = Pace(num_steps=3, budget=1000)
     run.spend(metrics(50, 50))
     assert run.num_updates(0, per_step=2) == 20  # a tenth of the budget in one step of 2 updates
     run.spend(metrics(200, 100))
@@ -103,7 +90,7 @@ def test_the_steps_to_come_are_taken_to_be_like_those_so_far():
 def test_the_rate_warms_up_and_falls_with_the_share_of_the_budget(tokens):
     # however completions grow: 2 sin² of half of what is left after the warm-up of a tenth
     budget, rates, shares = 2000, [], []
-    run = Pace(schedule=epochs.prompt_batches(5, 3, 2, seed=0, token_budget=budget))
+    run = Pace(num_steps=3, budget=budget)
     for step, number in enumerate(tokens):
         if run.over():
             break

@@ -6,6 +6,7 @@ from tiny_rollouts import (
     OPTIM,
     assert_same_gradients,
     decode,
+    draws,
     even_share,
     make_prompts,
     make_sampler,
@@ -69,6 +70,7 @@ def train(
         sampler=sampler or make_sampler(model),
         decode=decode,
         pad_id=PAD,
+        compute=settings or compute(),
     )
     return list(
         group_rl.train(
@@ -81,7 +83,6 @@ def train(
             schedule,
             GroupRlConfig(**SETTINGS | sizes),
             presets.group_rl(preset, **{"kl": penalty(kl_coef)} | changes),
-            settings or compute(),
             0,
         )
     )
@@ -90,7 +91,7 @@ def train(
 def test_the_trivial_task_is_learned(monkeypatch):
     # Nothing in this game rewards ending an answer.
     monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", 100)
-    steps = train(load("llama"), epochs.draws(8, 25, 4, seed=0))
+    steps = train(load("llama"), draws(8, 25, 4, seed=0))
     first = sum(step.metrics["reward/mean"] for step in steps[:3]) / 3
     last = sum(step.metrics["reward/mean"] for step in steps[-3:]) / 3
     assert first < 0.75
@@ -162,7 +163,7 @@ def test_with_one_update_and_no_penalty_the_loss_is_0_and_its_gradient_is_not():
 
 
 def test_a_divergence_beyond_its_budget_ends_the_training():
-    schedule = epochs.draws(8, 10, 4, seed=0)
+    schedule = draws(8, 10, 4, seed=0)
     free = train(load("llama"), schedule)
     spent = [step.metrics["kl/sequence"] for step in free]
     assert len(free) == 10
@@ -222,7 +223,7 @@ def test_several_updates_count_their_tokens_and_move_the_ratio():
 
 
 def test_at_the_reference_the_divergence_is_zero_and_later_it_is_measured():
-    first, *_, last = train(load("llama"), epochs.draws(8, 5, 4, seed=0), kl_coef=0.05)
+    first, *_, last = train(load("llama"), draws(8, 5, 4, seed=0), kl_coef=0.05)
     assert first.metrics["kl/k3"] == pytest.approx(0.0, abs=1e-6)
     assert last.metrics["kl/k3"] > 1e-3
 
@@ -244,7 +245,7 @@ def test_the_same_training_twice_gives_the_same_bits_and_the_same_rollouts():
     found = []
     for _ in range(2):
         model = load("llama")
-        steps = train(model, epochs.draws(8, 3, 4, seed=0), kl_coef=0.05, num_epochs=2)
+        steps = train(model, draws(8, 3, 4, seed=0), kl_coef=0.05, num_epochs=2)
         found.append((weights(model), [row for step in steps for row in step.rows]))
     assert torch.equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
@@ -254,9 +255,10 @@ def test_a_budget_ends_training_with_the_step_that_reaches_it():
     def spent(step):
         return step.metrics["tokens/generated"] + step.metrics["tokens/trained"]
 
-    fixed = train(load("llama"), epochs.draws(8, 6, 4, 0), prompts_per_step=4)
+    fixed = train(load("llama"), draws(8, 6, 4, 0), prompts_per_step=4)
     budget = int(sum(spent(step) for step in fixed[:3])) - 1
-    found = train(load("llama"), epochs.prompt_batches(8, 6, 4, 0, budget), prompts_per_step=4)
+    endless = epochs.endless(8, 4, 0)
+    found = train(load("llama"), endless, prompts_per_step=4, token_budget=budget)
     assert len(found) == 3
     # the same rate and batches, so the same steps
     assert [spent(step) for step in found] == [spent(step) for step in fixed[:3]]

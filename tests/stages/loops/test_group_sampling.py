@@ -1,20 +1,19 @@
 """A sampler of numbers: prompt p's completions are worth what a table says."""
 
-import presets
 import torch
 
-from stages.loops import group_sampling
-from stages.loops.group_sampling import Sampling, Shaped, adaptive, dynamic, fixed
+from stages.loops.group_sampling import adaptive, dynamic, fixed
 from stages.loops.rollouts import Rollouts
 from stages.records.problems import Prompt
 from stages.rewards.judged import Judged
 from stages.sampler import Sample
 
 
-def prompt(number):
-    return Prompt(
-        id=f"p{number}", task="solve", question="", prompt="", prompt_ids=[number], answer=""
-    )
+def prompts(count):
+    return [
+        Prompt(id=f"p{i}", task="solve", question="", prompt="", prompt_ids=[i], answer="")
+        for i in range(count)
+    ]
 
 
 class Game:
@@ -24,13 +23,14 @@ class Game:
         self.table = table
         self.calls = []
 
-    def draw(self, numbers, group_size, part):
+    def draw(self, prompts, group_size, part=0):
+        numbers = [prompt.prompt_ids[0] for prompt in prompts]
         self.calls.append((list(numbers), group_size, part))
         first = part * group_size
         places = [(i, number, first + j) for i, number in enumerate(numbers)
                   for j in range(group_size)]  # fmt: skip
         return Rollouts(
-            prompts=[prompt(number) for number in numbers],
+            prompts=prompts,
             groups=[i for i, _, _ in places],
             numbers=[j for _, _, j in places],
             samples=[
@@ -41,20 +41,22 @@ class Game:
         )
 
     def judge(self, drawn):
-        judged = Judged(
+        return Judged(
             totals=[float(text) for text in drawn.texts],
             step_rewards=torch.zeros(len(drawn.texts), 1 + len(self.calls)),
             step_ends=torch.ones(len(drawn.texts), 1 + len(self.calls), dtype=torch.bool),
         )
-        every = torch.ones(len(drawn.texts), dtype=torch.bool)
-        return Shaped(judged=judged, end_rewards=judged.rewards(), in_baseline=every)
+
+
+def every(drawn):
+    return torch.ones(len(drawn.texts), dtype=torch.bool)
 
 
 def test_fixed_sampling_takes_what_it_is_given():
     game = Game([[0, 1], [0, 0]])
-    found = fixed(game.draw, game.judge, [0, 1], 2)
+    found = fixed(game.draw, game.judge, prompts(2), 2)
     assert game.calls == [([0, 1], 2, 0)]
-    assert found.shaped.rewards().tolist() == [0, 1, 0, 0]
+    assert found.judged.rewards().tolist() == [0, 1, 0, 0]
     assert found.used.all()
     assert found.num_rounds == 1
 
@@ -62,39 +64,37 @@ def test_fixed_sampling_takes_what_it_is_given():
 def test_dynamic_sampling_refills_until_enough_groups_carry_signal():
     # prompts 0 and 3 have a signal, 5 has one too many: two are wanted
     game = Game([[0, 1], [1, 1], [0, 0], [1, 0], [0, 0], [0, 1]])
-    choice = presets.choice(Sampling, {"kind": "dynamic", "max_rounds": 3})
-    assert group_sampling.num_prompts(choice, 2) == 6
-    found = dynamic(game.draw, game.judge, range(6), 2, 2, max_rounds=3)
+    found = dynamic(game.draw, game.judge, every, prompts(6), 2, 2, max_rounds=3)
     assert [numbers for numbers, _, _ in game.calls] == [[0, 1], [2, 3]]
     assert found.num_rounds == 2
-    assert len(found.shaped.end_rewards) == 8, "what was drawn in vain is there to be counted"
+    assert len(found.judged.totals) == 8, "what was drawn in vain is there to be counted"
     used = [found.rollouts.prompt(i).id for i in range(8) if found.used[i]]
     assert used == ["p0", "p0", "p3", "p3"]
 
 
 def test_dynamic_sampling_uses_the_first_groups_when_a_round_brings_too_many():
     game = Game([[0, 1], [1, 1], [0, 1], [1, 0]])
-    found = dynamic(game.draw, game.judge, range(4), 2, 2, max_rounds=2)
+    found = dynamic(game.draw, game.judge, every, prompts(4), 2, 2, max_rounds=2)
     used = {found.rollouts.prompt(i).id for i in range(8) if found.used[i]}
     assert used == {"p0", "p2"}
 
 
 def test_dynamic_sampling_is_bounded_and_goes_on_with_what_it_has():
     game = Game([[0, 0], [1, 1], [0, 0], [1, 0]])
-    found = dynamic(game.draw, game.judge, range(4), 2, 2, max_rounds=2)
+    found = dynamic(game.draw, game.judge, every, prompts(4), 2, 2, max_rounds=2)
     assert len(game.calls) == 2
     assert found.used.tolist() == [*[False] * 6, True, True]
 
 
 def test_groups_without_signal_grow_until_they_have_one_or_are_full():
     game = Game([[0, 1, 9, 9, 9, 9], [0, 0, 0, 0, 1, 0], [1, 1, 1, 1, 1, 1]])
-    found = adaptive(game.draw, game.judge, [0, 1, 2], 6, first=2)
+    found = adaptive(game.draw, game.judge, every, prompts(3), 6, first=2)
     assert game.calls == [([0, 1, 2], 2, 0), ([1, 2], 2, 1), ([1, 2], 2, 2)]
     sizes = [found.rollouts.groups.count(place) for place in range(3)]
     assert sizes == [2, 6, 6]
     drawn = [float(text) for text in found.rollouts.texts]
-    assert found.shaped.judged.totals == drawn, "judged in the order in which they are joined"
-    assert found.shaped.judged.step_rewards.shape == (14, 4), "padded to the longest part"
+    assert found.judged.totals == drawn, "judged in the order in which they are joined"
+    assert found.judged.step_rewards.shape == (14, 4), "padded to the longest part"
     assert [found.rollouts.numbers[i] for i in range(14) if found.rollouts.groups[i] == 1] == [
         0, 1, 2, 3, 4, 5
     ]  # fmt: skip

@@ -7,6 +7,7 @@ from tiny_rollouts import (
     alone,
     assert_same_gradients,
     decode,
+    draws,
     even_share,
     make_prompts,
     make_sampler,
@@ -67,6 +68,7 @@ def train(
         sampler=sampler or make_sampler(models.policy),
         decode=decode,
         pad_id=PAD,
+        compute=settings,
     )
     task = Task(
         prompts=PROMPTS,
@@ -76,7 +78,7 @@ def train(
     kl = {**IN_REWARD, "coef": kl_coef}
     config = PpoConfig(**SETTINGS | sizes)
     chosen = presets.ppo(preset, **ONE_UPDATE | {"kl": kl} | changes)
-    return list(ppo.train(actor, models.value, task, schedule, config, chosen, settings, 0))
+    return list(ppo.train(actor, models.value, task, schedule, config, chosen, 0))
 
 
 def mean(steps, name):
@@ -88,9 +90,7 @@ def test_the_reward_models_score_rises_and_the_value_model_learns_to_predict_it(
     monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", 100)
     models = Models()
     before = weights(models.reward), weights(models.reference)
-    steps = train(
-        models, epochs.draws(8, 25, 4, seed=0), num_epochs=2, num_minibatches=2, gamma=1.0
-    )
+    steps = train(models, draws(8, 25, 4, seed=0), num_epochs=2, num_minibatches=2, gamma=1.0)
     assert mean(steps[-3:], "reward/mean") > mean(steps[:3], "reward/mean") + 0.5
     assert mean(steps[-5:], "loss/value") < mean(steps[:5], "loss/value")
     assert torch.equal(weights(models.reward), before[0])
@@ -141,7 +141,7 @@ def test_a_strong_penalty_keeps_the_policy_near_the_reference():
     for kl_coef in (0.0, 2.0):
         steps = train(
             Models(),
-            epochs.draws(8, 15, 4, seed=0),
+            draws(8, 15, 4, seed=0),
             num_minibatches=2,
             kl_coef=kl_coef,
             optim=OPTIM | {"learning_rate": 3e-3},
@@ -159,7 +159,7 @@ def test_the_same_training_twice_gives_the_same_bits_and_the_same_rollouts():
     found = []
     for _ in range(2):
         models = Models()
-        steps = train(models, epochs.draws(8, 3, 4, seed=0), num_epochs=2, num_minibatches=2)
+        steps = train(models, draws(8, 3, 4, seed=0), num_epochs=2, num_minibatches=2)
         rows = [row for step in steps for row in step.rows]
         found.append((weights(models.policy), weights(models.value), rows))
     assert torch.equal(found[0][0], found[1][0])
@@ -193,8 +193,8 @@ def test_a_budget_ends_training_with_the_step_that_reaches_it():
     def spent(step):
         return step.metrics["tokens/generated"] + step.metrics["tokens/trained"]
 
-    fixed = train(Models(), epochs.draws(8, 4, 4, 0))
+    fixed = train(Models(), draws(8, 4, 4, 0))
     budget = int(sum(spent(step) for step in fixed[:2]))
-    found = train(Models(), epochs.prompt_batches(8, 4, 4, 0, budget))
+    found = train(Models(), epochs.endless(8, 4, 0), token_budget=budget)
     # the same rate and batches, so the same steps
     assert [spent(step) for step in found] == [spent(step) for step in fixed[:2]]

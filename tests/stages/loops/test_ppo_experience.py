@@ -50,18 +50,23 @@ def run(num_minibatches=1, truncation=None, whiten_eps=1e-8, step_rewards=None, 
         value_optim=OPTIM,
     )
     actor = Actor(
-        policy=policy, reference=reference, sampler=make_sampler(policy), decode=decode, pad_id=PAD
+        policy=policy,
+        reference=reference,
+        sampler=make_sampler(policy),
+        decode=decode,
+        pad_id=PAD,
+        compute=settings,
     )
     task = Task(
         prompts=PROMPTS,
         reward=lambda drawn: Judged(
-            totals=rl_run.scores(alone(reward), drawn, settings, PAD).values.tolist(),
+            totals=rl_run.of_model(alone(reward), drawn, settings, PAD).totals,
             step_rewards=step_rewards and step_rewards(drawn),
             step_ends=step_rewards and step_rewards(drawn) != 0,
         ),
         correct=lambda drawn: [False] * len(drawn.texts),
     )
-    found = gather(actor, value, task, config, preset, settings, 0, 0, range(4), KL)
+    found = gather(actor, value, task, config, preset, 0, 0, range(4), KL)
     return models, found
 
 
@@ -153,8 +158,8 @@ def test_cut_completions_may_be_left_out_of_everything():
     assert kept.mean().item() == pytest.approx(0.0, abs=1e-5)
     assert kept.var(correction=0).item() == pytest.approx(1.0, rel=1e-4)
     lengths = found.rollouts.mask().sum(1)
-    assert found.minibatches[0].counts.num_tokens == lengths[~cut].sum()
-    assert found.minibatches[0].counts.num_sequences == 8
+    assert found.minibatches[0].num_tokens == lengths[~cut].sum()
+    assert found.minibatches[0].num_sequences == 8
 
 
 def test_nothing_carries_a_gradient():

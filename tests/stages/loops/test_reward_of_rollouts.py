@@ -7,6 +7,7 @@ from tiny_rollouts import decode, make_prompts, make_sampler
 
 from stages.algorithms.ensemble import mean, mean_minus_std, minimum
 from stages.loops import rl_run, rollouts
+from stages.loops.rollouts import DrawingConfig
 from stages.models import scalar_head
 
 
@@ -25,8 +26,7 @@ def drawn():
         step=0,
         seed=0,
         group_size=4,
-        temperature=1.0,
-        max_new_tokens=6,
+        config=DrawingConfig(temperature=1.0, max_new_tokens=6),
     )
 
 

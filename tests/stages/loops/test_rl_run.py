@@ -10,7 +10,7 @@ from tiny_rollouts import OPTIM, alone, decode, make_prompts, make_sampler, weig
 from stages.engines import transformers
 from stages.loops import group_rl, rl_run, rollouts
 from stages.loops.group_rl import GroupRlConfig
-from stages.loops.rollouts import Actor, Task
+from stages.loops.rollouts import Actor, DrawingConfig, Task
 from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.policy_chooser import option_tokens
 from stages.records.problems import Prompt
@@ -41,15 +41,20 @@ def write(path, kinds, model=None, own=None, aggregate="mean", **settings):
 def actor():
     model = load("llama")
     return Actor(
-        policy=model, reference=None, sampler=make_sampler(model), decode=decode, pad_id=PAD
+        policy=model,
+        reference=None,
+        sampler=make_sampler(model),
+        decode=decode,
+        pad_id=PAD,
+        compute=compute(),
     )
 
 
 @pytest.fixture
 def drawn(actor):
     return rollouts.collect(
-        actor.sampler, decode, make_prompts(2), step=0, seed=0, group_size=3, temperature=1.0,
-        max_new_tokens=6,
+        actor.sampler, decode, make_prompts(2), step=0, seed=0, group_size=3,
+        config=DrawingConfig(temperature=1.0, max_new_tokens=6),
     )  # fmt: skip
 
 
@@ -57,10 +62,10 @@ def test_the_scorer_of_the_seed_is_asked_about_the_completions_at_hand(actor, dr
     model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU)
     torch.nn.init.normal_(model.score.weight, generator=torch.Generator().manual_seed(0))
     model.save_pretrained(tmp_path / "3/model")
-    scores = rl_run.scores(alone(model), drawn, compute(), PAD).values.tolist()
+    scores = rl_run.of_model(alone(model), drawn, compute(), PAD).totals
     assert len(set(scores)) > 1
     write(tmp_path, ("scorer", "answer"), model="reward")
-    found = rl_run.load_reward(tmp_path, 3, actor, compute(), 6)(drawn)
+    found = rl_run.load_reward(tmp_path, 3, actor, 6)(drawn)
     assert found.totals == pytest.approx([2 * score for score in scores], rel=1e-5)
     assert found.parts["scorer"] == pytest.approx(scores, rel=1e-5)
     assert found.parts["answer"] == [0.0] * 6
@@ -71,9 +76,9 @@ def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(acto
     for seed in range(3):
         model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
         model.save_pretrained(tmp_path / f"0/model/{seed}")
-        scores.append(rl_run.scores(alone(model), drawn, compute(), PAD).values)
+        scores.append(rl_run.of_model(alone(model), drawn, compute(), PAD).rewards())
     write(tmp_path, ["scorer"], model="reward", aggregate="min")
-    found = rl_run.load_reward(tmp_path, 0, actor, compute(), 6)(drawn)
+    found = rl_run.load_reward(tmp_path, 0, actor, 6)(drawn)
     lowest = torch.stack(scores).amin(0)
     assert found.totals == pytest.approx((2 * lowest).tolist(), rel=1e-5)
     disagreement = torch.stack(scores).std(0, correction=0).mean().item()
@@ -83,7 +88,7 @@ def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(acto
 def test_ones_own_function_is_loaded_by_its_file(actor, drawn, tmp_path, monkeypatch):
     monkeypatch.setattr(reward_file, "load_own", lambda word: lambda prompt, text: float(len(word)))
     write(tmp_path, ["own"], own="brevity")
-    assert rl_run.load_reward(tmp_path, 0, actor, compute(), 6)(drawn).totals == [14.0] * 6
+    assert rl_run.load_reward(tmp_path, 0, actor, 6)(drawn).totals == [14.0] * 6
 
 
 @pytest.mark.parametrize(
@@ -100,7 +105,7 @@ def test_a_reward_without_what_it_asks_is_refused(kind, told, tmp_path):
 
 def test_a_folder_that_is_no_reward_is_refused(actor, tmp_path):
     with pytest.raises(ValueError, match=r"expected a reward in .*, found no reward\.json"):
-        rl_run.load_reward(tmp_path, 0, actor, compute(), 6)
+        rl_run.load_reward(tmp_path, 0, actor, 6)
 
 
 JUDGE = {"style": "short", "constitution": "none", "min_option_mass": 0.5}
@@ -120,9 +125,10 @@ def judging(tmp_path):
         sampler=transformers.from_model(model, tokenizer, max_batch=64),
         decode=policy.decoder(tokenizer),
         pad_id=model_tokenizer.pad_id(tokenizer),
+        compute=compute(),
     )
     write(tmp_path, ["judge"], model="policy", **JUDGE)
-    reward = rl_run.load_reward(tmp_path, 0, actor, compute(), 6)
+    reward = rl_run.load_reward(tmp_path, 0, actor, 6)
     question = judge_checkpoint.QUESTION
     prompts = [
         Prompt(
@@ -177,7 +183,7 @@ def test_a_policy_is_trained_on_the_verdicts_of_a_judge(judging):
     steps = list(
         group_rl.train(
             actor, Task(prompts=prompts, reward=reward, correct=None), [[0, 1]] * 2, settings,
-            presets.group_rl("grpo_deepseekmath", kl={"kind": "none"}), compute(), 0,
+            presets.group_rl("grpo_deepseekmath", kl={"kind": "none"}), 0,
         )
     )  # fmt: skip
     assert not torch.equal(weights(actor.policy), before)

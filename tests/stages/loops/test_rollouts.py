@@ -6,6 +6,7 @@ from tiny_checkpoints import CPU, PAD, compute, load
 from tiny_rollouts import decode, even_share, make_prompts, make_sampler
 
 from stages.loops import rollouts
+from stages.loops.rollouts import DrawingConfig
 from stages.models.batch import micro_batches
 from stages.models.policy import completion_logprobs
 from stages.rewards.judged import Judged
@@ -21,8 +22,7 @@ def collect(model, step=0, prompts=PROMPTS, temperature=0.8):
         step=step,
         seed=3,
         group_size=3,
-        temperature=temperature,
-        max_new_tokens=6,
+        config=DrawingConfig(temperature=temperature, max_new_tokens=6),
     )
 
 
@@ -73,7 +73,7 @@ def test_parts_of_a_group_join_by_prompt_and_their_streams_differ():
     first = collect(model)
     more = rollouts.collect(
         make_sampler(model), decode, PROMPTS[1:3], step=0, seed=3, group_size=3, part=1,
-        temperature=0.8, max_new_tokens=6,
+        config=DrawingConfig(temperature=0.8, max_new_tokens=6),
     )  # fmt: skip
     both = rollouts.join([first, more])
     assert [prompt.id for prompt in both.prompts] == ["p0", "p1", "p2", "p3"]
@@ -109,7 +109,7 @@ def test_records_and_statistics_tell_what_was_drawn():
     assert [(row.step, row.id, row.index) for row in rows[2:4]] == [(5, "p0", 2), (5, "p1", 0)]
     assert rows[7].completion_ids == drawn.samples[7].token_ids
     assert rows[7].reward == pytest.approx(rewards[7].item(), abs=1e-6)
-    found = rollouts.statistics(drawn, rewards, correct, judged)
+    found = rollouts.statistics(drawn, judged, correct)
     lengths = [len(sample.token_ids) for sample in drawn.samples]
     assert found["reward/mean"] == pytest.approx(rewards.mean().item())
     assert found["reward/even"] == 0.25
