@@ -47,11 +47,9 @@ def main() -> None:
         for entry in entries(ROOT):
             files = [*import_closure(graph, entry, ROOT), CONSTRAINTS]
             read = {one: hashlib.sha256((ROOT / one).read_bytes()).hexdigest() for one in files}
+            path = code / f"{entry.removeprefix(f'{PACKAGE}.').replace('.', '/')}.json"
             if entry.startswith(OWN_PACKAGE):
                 path = own / entry.removeprefix(f"{OWN_PACKAGE}.")
-            else:
-                name = entry.removeprefix(f"{PACKAGE}.").replace(".", "/")
-                path = code / f"{name}.json"
             path.parent.mkdir(exist_ok=True)
             path.write_text(json.dumps(read, indent=0) + "\n", encoding="utf-8")
 
@@ -68,13 +66,13 @@ def import_graph(root: Path) -> grimp.ImportGraph:
 
 def entries(root: Path) -> list[str]:
     """Dotted names of what a stage's command or row names, sorted."""
-    found = []
-    for package in (PACKAGE, STUDIES_PACKAGE):
-        for path in root.joinpath(*package.split(".")).glob("*.py"):
-            text = path.read_text(encoding="utf-8")
-            found += [f"{package}.{path.stem}"] if '\nif __name__ == "__main__":' in text else []
-    own = root.joinpath(*OWN_PACKAGE.split(".")).glob("[!_]*.py")
-    found += [f"{OWN_PACKAGE}.{path.stem}" for path in own]
+    found = [
+        f"{package}.{path.stem}"
+        for package in (PACKAGE, STUDIES_PACKAGE, OWN_PACKAGE)
+        for path in root.joinpath(*package.split(".")).glob("[!_]*.py")
+        if package == OWN_PACKAGE
+        or '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
+    ]
     return sorted(entry for entry in found if not exempt(entry))
 
 
@@ -85,24 +83,19 @@ def import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str
     for module in tuple(modules):
         parts = module.split(".")
         modules.update(".".join(parts[:length]) for length in range(1, len(parts)))
-    files = (source_file(module, root) for module in modules if not exempt(module))
+    stems = [root / module.replace(".", "/") for module in modules if not exempt(module)]
+    files = [file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py")]
+    # A namespace package has no file, and that of most packages is empty.
     return sorted(
         file.relative_to(root).as_posix()
         for file in files
-        if file is not None and not (file.name == "__init__.py" and file.stat().st_size == 0)
+        if file.is_file() and (file.name != "__init__.py" or file.stat().st_size)
     )
 
 
 def exempt(module: str) -> bool:
     """Whether the module is declared unable to change an output."""
     return f"{module}.".startswith(f"{EXEMPT_PACKAGE}.") or module in EXEMPT_MODULES
-
-
-def source_file(module: str, root: Path) -> Path | None:
-    """The module's file; None for a namespace package, which has none."""
-    stem = root / module.replace(".", "/")
-    files = (stem.with_suffix(".py"), stem / "__init__.py")
-    return next((file for file in files if file.is_file()), None)
 
 
 if __name__ == "__main__":

@@ -54,11 +54,7 @@ class Results:
 
 
 def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float) -> Results:
-    """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`.
-
-    Raises:
-        ValueError: they are of different problems.
-    """
+    """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`."""
     rows = {
         policy: [
             list(lines.read(folder / f"{policy}/{seed}/per_problem.jsonl", ProblemResult))

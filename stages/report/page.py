@@ -80,9 +80,9 @@ PAGE = """\
 <p><strong>{{ block.prompt.id }}</strong> ({{ block.reason }}): {{ block.prompt.question }}
 Right answer: {{ block.prompt.answer }}</p>
 <div class="answers">
-{%- for one in block.answers %}
-<div class="answer {{ 'right' if one.right else 'wrong' }}"><strong>{{ one.policy }}</strong>:
-{{ '✓ right' if one.right else '✗ wrong' }}<pre>{{ one.text or '(nothing)' }}</pre></div>
+{%- for policy, text, is_right in block.answers %}
+<div class="answer {{ 'right' if is_right else 'wrong' }}"><strong>{{ policy }}</strong>:
+{{ '✓ right' if is_right else '✗ wrong' }}<pre>{{ text or '(nothing)' }}</pre></div>
 {%- endfor %}
 </div>
 {%- else -%}

@@ -1,7 +1,7 @@
 """What stages measured of their own rows: how good labels and rewards are, and what each row cost.
 
-Quality is on held-out problems. Costs, tokens and floating-point operations, are counted, not
-measured, so they are the same on every machine; seconds and memory stand in data/runs.
+Costs, tokens and floating-point operations, are counted, not measured, so they are the same on
+every machine; seconds and memory stand in data/runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,9 +85,7 @@ def cost(metrics: Mapping[str, Any]) -> Cost:
     """What a stage's metrics.json tells of its cost."""
     # What labels training and held-out problems tells its tokens for each.
     sides = [metrics.get(side, {}) for side in ("train", "heldout")]
-    tokens = {
-        kind: metrics.get(kind, sum(side.get(kind, 0) for side in sides)) for kind in COSTS[:2]
-    }
+    tokens = {kind: metrics.get(kind, sum(one.get(kind, 0) for one in sides)) for kind in COSTS[:2]}
     return tokens | {"flops": sum(operations(done) for done in metrics.get("work", {}).values())}
 
 

@@ -20,22 +20,14 @@ RULE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """What a policy wrote."""
-
-    policy: str
-    text: str
-    right: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Transcript:
     """A problem, and what each policy wrote."""
 
     prompt: Prompt
     reason: str
-    answers: list[Answer]
+    answers: list[tuple[str, str, bool]]
+    """A policy's name, what it wrote, and whether that is right."""
 
 
 def read(samples: Path, policies: Sequence[str], seed: int) -> list[Transcript]:
@@ -82,12 +74,9 @@ def choose(
     ]
     return [
         Transcript(
-            prompt=prompts[at],
-            reason=reason,
-            answers=[
-                Answer(policy=name, text=rows[at].completion, right=right[name][at])
-                for name, rows in greedy.items()
-            ],
+            prompts[at],
+            reason,
+            [(name, rows[at].completion, right[name][at]) for name, rows in greedy.items()],
         )
         for at, reason in chosen
     ]

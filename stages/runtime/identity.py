@@ -12,7 +12,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,14 +120,11 @@ def claim(stage: str) -> Iterator[tuple[Execution, Path]]:
                 f"Wait for it, or end it."
             ) from None
         record = folder / "exec.json"
-        execution_id, attempt = uuid.uuid4().hex, 1
+        execution = Execution(execution_id=uuid.uuid4().hex, stage=stage, input_key=key, attempt=1)
         if record.exists():
-            previous = json.loads(record.read_text(encoding="utf-8"))
-            if previous["input_key"] == key:
-                execution_id, attempt = previous["execution_id"], previous["attempt"] + 1
-        execution = Execution(
-            execution_id=execution_id, stage=stage, input_key=key, attempt=attempt
-        )
+            previous = Execution(**json.loads(record.read_text(encoding="utf-8")))
+            if previous.input_key == key:
+                execution = replace(previous, attempt=previous.attempt + 1)
         with outputs.replace(record) as partial:
             partial.write_text(json.dumps(asdict(execution), sort_keys=True), encoding="utf-8")
         yield execution, folder

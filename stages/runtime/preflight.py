@@ -12,9 +12,7 @@ from pathlib import Path
 
 from stages.runtime.identity import PIPE
 
-FILES = (Path("params.yaml"), Path("dvc.yaml"))
 CODE = Path("stages")
-CHECK = CODE / "plan.py"
 PASSED = PIPE / "preflight"
 
 
@@ -24,7 +22,7 @@ def check() -> None:
     Does nothing where there is no plan to check. Stages that start together check once.
     """
     passed = PASSED / digest()
-    if not CHECK.is_file() or passed.exists():
+    if not (CODE / "plan.py").is_file() or passed.exists():
         return
     PASSED.mkdir(parents=True, exist_ok=True)
     with (PASSED / "lock").open("w") as lock:
@@ -39,7 +37,7 @@ def check() -> None:
 
 
 def remember() -> None:
-    """The check of these files by this code has passed."""
+    """The check of what is here now has passed."""
     passed = PASSED / digest()
     PASSED.mkdir(parents=True, exist_ok=True)
     for stale in PASSED.iterdir():
@@ -49,9 +47,10 @@ def remember() -> None:
 
 
 def digest() -> str:
-    """A hash of these files and of every Python and YAML file of the stages."""
+    """A hash of params.yaml, dvc.yaml and every Python and YAML file of the stages."""
     content = hashlib.sha256()
-    for path in [*FILES, *sorted(CODE.rglob("*.yaml")), *sorted(CODE.rglob("*.py"))]:
+    files = [Path("params.yaml"), Path("dvc.yaml")]
+    for path in [*files, *sorted(CODE.rglob("*.yaml")), *sorted(CODE.rglob("*.py"))]:
         content.update(str(path).encode() + b"\0")
         if path.exists():
             content.update(hashlib.sha256(path.read_bytes()).digest())

@@ -67,7 +67,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds `EMPTY`, and for a time a stand-in of `scipy.optimize`."""
 
     def __init__(self) -> None:
-        self.names: tuple[str, ...] = (*EMPTY, *(name for name in ABSENT if "." in name))
+        self.names: tuple[str, ...] = (*EMPTY, "scipy.optimize")
 
     def find_spec(
         self,
@@ -118,9 +118,7 @@ def lighten() -> None:
     gc.set_threshold(50_000, 20, 50)
     sys.meta_path.insert(0, _finder)
     importlib.metadata.packages_distributions = _distributions
-    for name in ABSENT:
-        if "." not in name:
-            sys.modules[name] = None  # type: ignore[assignment]
+    sys.modules["sklearn"] = None  # type: ignore[assignment]
 
 
 def imported() -> None:

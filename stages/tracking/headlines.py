@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from stages.records.metrics import number
 from stages.tracking.lockfile import Entry
@@ -37,11 +36,10 @@ METRICS: dict[str, dict[str, Sequence[str]]] = {
 }
 """Stage -> name in MLflow -> where it stands in the metrics.json of a seed, or in the last step of
 its history: the first that is there. A run shows the mean over seeds."""
-EVALUATE, DEV = "evaluate", "dev_accuracy"
+DEV = "dev_accuracy"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chosen:
+class Chosen(NamedTuple):
     """The best policy: the DVC stage that made it, its seed, and tags that say why."""
 
     stage: str
@@ -81,7 +79,7 @@ def best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | None:
     accuracy: dict[str, dict[str, float]] = {}
     for entry in entries:
         kind, _, policy = entry.stage.partition("@")
-        if kind == EVALUATE and entry.stage in runs and f"train@{policy}" in runs:
+        if kind == "evaluate" and entry.stage in runs and f"train@{policy}" in runs:
             accuracy[policy] = {seed: float(one[DEV]) for seed, one in by_seed(entry).items()}
     if not accuracy:
         return None

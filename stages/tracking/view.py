@@ -52,8 +52,7 @@ def sync(entries: list[Entry]) -> int:
         for entry in entries:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the store took longer than {MAX_SECONDS:.0f} s")
-            record = lockfile.record(entry)
-            if record is not None:
+            if (record := lockfile.record(entry)) is not None:
                 run_id, is_new = sync_stage(target, entry, record)
                 runs[entry.stage] = (run_id, record)
                 added += is_new
@@ -75,8 +74,7 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
     if not is_new:
         return False
     ended = max(milliseconds(record["ended"]) for _, record in runs.values())
-    params = {name: value for entry in entries for name, value in entry.params.items()}
-    store.log_params(run_id, params)
+    store.log_params(run_id, {k: value for entry in entries for k, value in entry.params.items()})
     # A tag's name may not hold `@`.
     tags = {f"posttrain.run.{name.replace('@', '/')}": made for name, (made, _) in runs.items()}
     if COMPARISON in runs:
@@ -88,8 +86,7 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
         if (verdict := REPORT / "verdict.txt").is_file():
             tags["mlflow.note.content"] = verdict.read_text(encoding="utf-8")
     store.log(run_id, "tags", [RunTag(name, value) for name, value in tags.items()])
-    chosen = headlines.best(entries, runs)
-    if chosen is not None:
+    if (chosen := headlines.best(entries, runs)) is not None:
         models.mark_best(store, runs[chosen.stage][0], chosen)
     store.complete(run_id, ended)
     return True
@@ -107,8 +104,7 @@ def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> tuple[str,
     if is_new:
         store.log_params(run_id, entry.params)
         store.log(run_id, "metrics", _metrics(entry, record))
-        inputs = [_dataset(dep) for dep in entry.deps if dep.path.parts[0] == "data"]
-        if inputs:
+        if inputs := [_dataset(dep) for dep in entry.deps if dep.path.parts[0] == "data"]:
             store.client.log_inputs(run_id, inputs)
         _log_files(store, run_id, entry)
         models.log(store, run_id, entry)

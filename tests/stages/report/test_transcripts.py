@@ -65,8 +65,8 @@ def test_without_another_policy_nothing_is_gained_or_lost(monkeypatch):
 def test_each_policys_answer_with_its_verdict(monkeypatch):
     monkeypatch.setattr(transcripts, "DRAWN", 8)
     found = {one.prompt.id: one for one in transcripts.choose(PROMPTS, greedy(), 0)}
-    assert [one.right for one in found["p2"].answers] == [False, True, True, False]
-    assert [one.policy for one in found["p2"].answers] == list("bxyz")
+    assert [right for _, _, right in found["p2"].answers] == [False, True, True, False]
+    assert [policy for policy, _, _ in found["p2"].answers] == list("bxyz")
 
 
 def test_another_number_of_completions_is_an_error():
