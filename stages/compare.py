@@ -10,7 +10,6 @@ comparisons; without several seeds there is no verdict. No output holds a time.
 """
 
 import json
-from typing import Any
 
 from stages import params, rows
 from stages.params import Params
@@ -24,9 +23,7 @@ from stages.report import (
     transcripts,
     verdict,
 )
-from stages.report.estimates import Results
 from stages.report.evaluation_config import EvaluationConfig
-from stages.report.stage_metrics import Plan
 from stages.runtime import outputs, process, runs
 
 DATA = rows.DATA
@@ -53,7 +50,15 @@ def main() -> None:
             config.seeds,
             config.evaluation.confidence,
         )
-        metrics = measure(found, plan, config)
+        compared = comparison.compare(found)
+        costs = stage_metrics.costs_of_rows(DATA, plan, config.seeds)
+        of_policies = stage_metrics.costs_of_policies(plan, config.baseline, costs)
+        metrics = {
+            "verdict": verdict.sentences(compared),
+            **compared,
+            "quality": stage_metrics.quality(DATA, plan, config.seeds),
+            "costs": {"policies": of_policies, "rows": costs},
+        }
         curves = {
             name: one
             for name in found.tables
@@ -70,21 +75,6 @@ def main() -> None:
             page.write(folder, TITLE, metrics["verdict"], parts)
         accuracy = {name: one["mean_accuracy"] for name, one in metrics["policies"].items()}
         run.log(0, {f"{name}/mean_accuracy": one["value"] for name, one in accuracy.items()})
-
-
-def measure(found: Results, plan: Plan, config: Config) -> dict[str, Any]:
-    """The content of metrics.json."""
-    metrics = comparison.compare(found)
-    costs = stage_metrics.costs_of_rows(DATA, plan, config.seeds)
-    return {
-        "verdict": verdict.sentences(metrics),
-        **metrics,
-        "quality": stage_metrics.quality(DATA, plan, config.seeds),
-        "costs": {
-            "policies": stage_metrics.costs_of_policies(plan, config.baseline, costs),
-            "rows": costs,
-        },
-    }
 
 
 if __name__ == "__main__":

@@ -91,12 +91,11 @@ def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence
 
 def columns(results: Sequence[ProblemResult]) -> dict[str, Float[np.ndarray, " problem"]]:
     """Every estimate of every problem, by its name: `mean_accuracy`, `best_of/outcome/8`."""
-    fields = {name: "greedy_correct" if name == GREEDY else name for name in FIELDS}
-    found = {
+    fields = {name: name for name in FIELDS} | {GREEDY: "greedy_correct"}
+    return {
         name: np.array([float(getattr(row, field)) for row in results])
         for name, field in fields.items()
-    }
-    return found | {
+    } | {
         f"{method}/{n}": np.array([row.accuracy_at[method][n] for row in results])
         for method, of_n in results[0].accuracy_at.items()
         for n in of_n

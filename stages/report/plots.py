@@ -84,17 +84,15 @@ def accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
     """Each policy's mean accuracy with its interval, and a dot for each seed."""
     policies = {name: one[MEAN] for name, one in metrics["policies"].items()}
     seeds = metrics["seeds"]
-    _write(
-        folder / "accuracy.csv",
-        ["policy", "mean_accuracy", "low", "high", *(f"seed_{seed}" for seed in seeds)],
-        (
-            [name, one["value"], one["low"], one["high"], *one["seeds"].values()]
-            for name, one in policies.items()
-        ),
+    header = ["policy", "mean_accuracy", "low", "high", *(f"seed_{seed}" for seed in seeds)]
+    rows = (
+        [name, one["value"], one["low"], one["high"], *one["seeds"].values()]
+        for name, one in policies.items()
     )
+    _write(folder / "accuracy.csv", header, rows)
     over = "seeds and problems" if len(seeds) > 1 else "problems (one seed)"
-    size = {"width": 7.2, "height": 0.95 + 0.42 * len(policies)}
-    with figure(folder / "accuracy.svg", **size) as drawn:
+    height = 0.95 + 0.42 * len(policies)
+    with figure(folder / "accuracy.svg", width=7.2, height=height) as drawn:
         axes = drawn.subplots()
         for place, (name, colour) in enumerate(colours(policies).items()):
             one = policies[name]
@@ -155,9 +153,7 @@ def _by_n(panel: Axes, results: Results, policy: str) -> None:
         panel.plot(results.ns, values, line, color=colour, marker=".", label=label)
     panel.set_xscale("log", base=2)
     panel.set_xticks(results.ns, [str(n) for n in results.ns])
-    panel.set_title(policy)
-    panel.set_xlabel("samples")
-    panel.set_ylabel("accuracy, %")
+    panel.set(title=policy, xlabel="samples", ylabel="accuracy, %")
     panel.label_outer()
 
 

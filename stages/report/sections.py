@@ -40,7 +40,16 @@ def sections(
         Section("Choosing among samples", selection(metrics)),
         Section("Labels and rewards", made(metrics)),
         Section("Costs", costs(metrics)),
-        Section("Training", training(curves)),
+        Section(
+            "Training",
+            [
+                "A thin line a seed, a thick one their mean.",
+                *(
+                    Section(name, [Image(f"training-{name}.svg", f"Training of {name}, by step")])
+                    for name in curves
+                ),
+            ],
+        ),
         Section("Details", details(metrics, transcripts)),
     ]
 
@@ -161,17 +170,6 @@ def costs(metrics: Metrics) -> list[Block]:
                 "matrices and position read or sampled, 6 where it was trained; attention's "
                 "own products are left out (stages/algorithms/flops.py).",
             ],
-        ),
-    ]
-
-
-def training(curves: Sequence[str]) -> list[Block]:
-    """A plot a policy."""
-    return [
-        "A thin line a seed, a thick one their mean.",
-        *(
-            Section(name, [Image(f"training-{name}.svg", f"Training of {name}, by step")])
-            for name in curves
         ),
     ]
 

@@ -98,22 +98,15 @@ def _counts(
     one: Audited, num_completions: int, k: int, threshold: float
 ) -> Float[np.ndarray, "2 ratio"]:
     """Numerators and denominators of `RATIOS`, expected over the subsets of k completions."""
-    needed = min_right(threshold, k)
-    estimated = [
-        wrong_probability(count, num_completions, subset_size=k, needed=needed)
-        for count in one.num_right
-    ]
+    sizes = {"subset_size": k, "needed": min_right(threshold, k)}
+    estimated = [wrong_probability(count, num_completions, **sizes) for count in one.num_right]
     wrong = [not right for right in one.true_labels]
     hits = sum(p for p, is_wrong in zip(estimated, wrong, strict=False) if is_wrong)
     first = wrong.index(True) if any(wrong) else -1
     agrees = first_error_probability([*estimated, float(not one.correct)], first)
-    has_error = float(any(wrong))
-    return np.array(
-        [
-            [hits, hits, agrees, agrees * has_error, agrees * (1 - has_error)],
-            [sum(estimated), sum(wrong[:-1]), 1.0, has_error, 1 - has_error],
-        ]
-    )
+    error = float(any(wrong))
+    above = [hits, hits, agrees, agrees * error, agrees * (1 - error)]
+    return np.array([above, [sum(estimated), sum(wrong[:-1]), 1.0, error, 1 - error]])
 
 
 def min_right(threshold: float, num_completions: int) -> int:
@@ -141,7 +134,6 @@ def wrong_probability(
     """
     assert 0 <= num_right <= num_completions, (num_right, num_completions)
     assert 1 <= subset_size <= num_completions, (subset_size, num_completions)
-    assert needed >= 1, needed
     fewer = sum(
         math.comb(num_right, x) * math.comb(num_completions - num_right, subset_size - x)
         for x in range(min(needed, subset_size + 1))

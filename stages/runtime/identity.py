@@ -11,7 +11,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,30 +61,24 @@ def input_key(stage: str) -> str | None:
     edited meanwhile.
     """
     try:
-        repo = Repo(".")
-    except NotDvcRepoError:
-        return None
-    try:
-        loaded = repo.stage.load_one(stage.rpartition(":")[0] or None, name_of(stage))
-        loaded.save_deps()
-        check_sources(str(dep.def_path) for dep in loaded.deps)
-        return lock_key(to_single_stage_lockfile(loaded))
-    except (StageNotFound, StageFileDoesNotExistError):
+        with closing(Repo(".")) as repo:
+            loaded = repo.stage.load_one(stage.rpartition(":")[0] or None, name_of(stage))
+            loaded.save_deps()
+            check_sources(str(dep.def_path) for dep in loaded.deps)
+            return lock_key(to_single_stage_lockfile(loaded))
+    except (NotDvcRepoError, StageNotFound, StageFileDoesNotExistError):
         return None
     except DvcException as error:
         raise ValueError(
             f"stage '{stage}' cannot be identified: {error}. `dvc repro {stage}` makes its inputs."
         ) from error
-    finally:
-        repo.close()
 
 
 def check_sources(dependencies: Iterable[str]) -> None:
-    """Refuse to run code that was edited after DVC had read what it consists of.
+    """Refuse to run code that was edited after trace_code had told DVC what it consists of.
 
-    DVC knows a stage's code by the file that trace_code wrote when this `dvc repro` began. A stage
-    that starts an hour later imports what the files say then: were they edited in between, its
-    result would be kept, and restored one day, as that of the older code. The dependencies are
+    A stage that starts an hour later imports what the files say then: were they edited in between,
+    its result would be kept, and restored one day, as that of the older code. The dependencies are
     paths relative to the repository.
     """
     for traced in sorted(path for path in dependencies if path.startswith(TRACED)):

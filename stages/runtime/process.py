@@ -40,7 +40,13 @@ def die_with_dvc(stage: str) -> None:
     process = psutil.Process(die_with_parent())
     if process.name() in SHELLS:
         # A shell that did not replace itself by the command outlives dvc: watch dvc itself.
-        _watch(process.ppid())
+        descriptor = os.pidfd_open(process.ppid())
+
+        def wait() -> None:
+            select.select([descriptor], [], [])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.Thread(target=wait, name="watch-dvc", daemon=True).start()
 
 
 def die_with_parent() -> int:
@@ -52,13 +58,3 @@ def die_with_parent() -> int:
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
     return parent
-
-
-def _watch(pid: int) -> None:
-    descriptor = os.pidfd_open(pid)
-
-    def wait() -> None:
-        select.select([descriptor], [], [])
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=wait, name="watch-dvc", daemon=True).start()

@@ -62,11 +62,9 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
     `.pipe/<stage>-<key>/` stays, with failed.json; the next start with the same inputs takes it
     over with the same execution id.
 
-    Args:
-        stage: the DVC stage's name, variant included (`sample@sft`), and of a study with its file
-            before it (`stages/studies/dvc.yaml:search`).
-        gpu: hold a GPU while running, where there is one; enter before CUDA is used. A stage that
-            works for several seeds leaves it to them.
+    `stage` is the DVC stage's name, variant included (`sample@sft`), and of a study with its file
+    before it (`stages/studies/dvc.yaml:search`). With `gpu` it holds a GPU while running, where
+    there is one: enter before CUDA is used. A stage that works for several seeds leaves it to them.
     """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
