@@ -13,22 +13,12 @@ import json
 
 from stages import params, rows
 from stages.params import Params
-from stages.report import (
-    comparison,
-    estimates,
-    page,
-    plots,
-    sections,
-    stage_metrics,
-    transcripts,
-    verdict,
-)
+from stages.report import comparison, estimates, page, plots, sections, stage_metrics, transcripts
 from stages.report.evaluation_config import EvaluationConfig
 from stages.runtime import outputs, process, runs
 
 DATA = rows.DATA
 OUTPUT = DATA / "report"
-TITLE = "Post-training, compared"
 
 
 class Config(Params):
@@ -50,12 +40,10 @@ def main() -> None:
             config.seeds,
             config.evaluation.confidence,
         )
-        compared = comparison.compare(found)
         costs = stage_metrics.costs_of_rows(DATA, plan, config.seeds)
         of_policies = stage_metrics.costs_of_policies(plan, config.baseline, costs)
         metrics = {
-            "verdict": verdict.sentences(compared),
-            **compared,
+            **comparison.compare(found),
             "quality": stage_metrics.quality(DATA, plan, config.seeds),
             "costs": {"policies": of_policies, "rows": costs},
         }
@@ -72,7 +60,7 @@ def main() -> None:
             outputs.write_json(folder / "metrics.json", metrics)
             problems = transcripts.read(DATA / "samples", list(found.tables), config.seeds[0])
             parts = sections.sections(metrics, problems, list(curves))
-            page.write(folder, TITLE, metrics["verdict"], parts)
+            page.write(folder, metrics["verdict"], parts)
         accuracy = {name: one["mean_accuracy"] for name, one in metrics["policies"].items()}
         run.log(0, {f"{name}/mean_accuracy": one["value"] for name, one in accuracy.items()})
 

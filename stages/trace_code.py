@@ -28,11 +28,9 @@ PACKAGE = "stages"
 STUDIES_PACKAGE = "stages.studies"
 OWN_PACKAGE = "stages.rewards.own"
 """Files that a row names and Python imports by that name."""
-EXEMPT_PACKAGE = "stages.runtime"
-"""The declared exception: run records, checkpoints and progress cannot change an output."""
-EXEMPT_MODULES = frozenset({"stages.plan", "stages.trace_code"})
-"""Every stage's output is of the rows, parameters and code that these two look at, and of nothing
-that they do."""
+EXEMPT = ("stages.runtime.", "stages.plan.", "stages.trace_code.")
+"""Declared unable to change an output: run records and progress; and of what the other two look at,
+rows, parameters and code, every stage depends by itself."""
 CONSTRAINTS = "constraints.txt"
 """The versions of everything that is not in this repository."""
 
@@ -95,7 +93,7 @@ def import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str
 
 def exempt(module: str) -> bool:
     """Whether the module is declared unable to change an output."""
-    return f"{module}.".startswith(f"{EXEMPT_PACKAGE}.") or module in EXEMPT_MODULES
+    return f"{module}.".startswith(EXEMPT)
 
 
 if __name__ == "__main__":

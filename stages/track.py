@@ -1,12 +1,10 @@
 """Show in MLflow what dvc.lock holds, and tell how it went.
 
 Reads dvc.lock, `data/runs/` and `data/report/`; writes `data/tracked/manifest.json`, the result
-hash of each stage that has a run record (deterministic: it does not depend on MLflow). MLflow is a
-view of the run records, one run for each executed stage and one for the whole, brought up to date
-whenever `python -m stages.track` runs, as the last stage of `dvc repro` or by hand; a second call
-adds nothing. When the store cannot be reached, the call says so and succeeds: nothing is lost, the
-next call adds what is missing. Prints at its end how long each stage took, the verdict, and where
-the report is.
+hash of each stage that has a run record (deterministic: it does not depend on MLflow). Brings
+MLflow up to date (`tracking/view`), as the last stage of `dvc repro` or by hand; a second call adds
+nothing. When the store cannot be reached, the call says so and succeeds: the next one adds what is
+missing. Prints at its end how long each stage took, the verdict, and where the report is.
 
 Environment: MLFLOW_TRACKING_URI (default: mlflow.db in the repository), MLFLOW_EXPERIMENT_NAME,
 POSTTRAIN_TRACK_WEIGHTS=1 to copy checkpoints into MLflow too.

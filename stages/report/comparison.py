@@ -15,6 +15,7 @@ import numpy as np
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import CrossedMeans, Wanted, holm_adjusted
 from stages.records.metrics import named, over_seeds, rounded
+from stages.report import verdict
 from stages.report.estimates import (
     BEST_OF,
     FIELDS,
@@ -42,14 +43,14 @@ NUM_GROUPS = 5
 
 
 def compare(results: Results) -> dict[str, Any]:
-    """The numbers of `data/report/metrics.json` that are estimated on test problems.
+    """The numbers of `data/report/metrics.json` that are estimated on test problems; the verdict.
 
     Families of comparisons, Holm's adjustment within each: every policy minus the baseline, of each
     measure; every two of the other policies, of mean accuracy; every way to choose among a policy's
     samples minus their majority, and minus what a check of the format does in its place.
     """
     baseline, *others = results.tables
-    n, tables = results.largest, results.tables
+    n, tables = results.ns[-1], results.tables
     kept = [*FIELDS, f"{MAJORITY}/{n}", f"{PASS}/{n}"]
     policies: dict[str, dict[str, Any]] = {
         name: intervals({key: table[key] for key in kept}, results)
@@ -65,7 +66,7 @@ def compare(results: Results) -> dict[str, Any]:
         measure: {name: tables[name][measure] - tables[baseline][measure] for name in others}
         for measure in (MEAN, GREEDY, f"{MAJORITY}/{n}", "mean_strict", "mean_lenient")
     }
-    return {
+    metrics = {
         "baseline": baseline,
         "seeds": results.seeds,
         "num_problems": len(results.ids),
@@ -79,6 +80,7 @@ def compare(results: Results) -> dict[str, Any]:
         "selection": {name: selection(results, name) for name in tables},
         "difficulty": difficulty(results),
     }
+    return {"verdict": verdict.sentences(metrics), **metrics}
 
 
 def selection(results: Results, policy: str) -> dict[str, Any]:
@@ -88,7 +90,7 @@ def selection(results: Results, policy: str) -> dict[str, Any]:
         `accuracy`, `over_majority` and `over_format`, each `{<way>/<reward>: ...}`, and `auc` and
         `auc_in_format` by reward, the mean over seeds with each seed's.
     """
-    n, tables = results.largest, results.tables[policy]
+    n, tables = results.ns[-1], results.tables[policy]
     ways = {f"{w}/{r}": (w, r) for w in (BEST_OF, WEIGHTED) for r in results.methods(policy, w)}
     accuracy = {way: tables[f"{way}/{n}"] for way in ways}
     tested = {way: kind for way, (kind, reward) in ways.items() if reward not in UNTESTED}

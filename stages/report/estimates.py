@@ -42,11 +42,6 @@ class Results:
     confidence: float
     """Coverage of every interval."""
 
-    @property
-    def largest(self) -> int:
-        """The largest n."""
-        return self.ns[-1]
-
     def methods(self, policy: str, way: str) -> list[str]:
         """What completions of a policy are chosen by (`best_of`) or weighed by (`weighted`)."""
         ends = [name.split("/") for name in self.tables[policy]]

@@ -8,7 +8,6 @@ from pydantic import Field, field_validator
 
 from stages.algorithms.selection.best_of_n import LEAST_POOL
 from stages.algorithms.statistics import score_quality
-from stages.algorithms.statistics.score_quality import Binning
 from stages.params import Params
 
 
@@ -32,7 +31,7 @@ class Bins(Params):
             raise ValueError(f"expected rising edges, each once, found {edges}: sort them")
         return edges
 
-    def binned_by(self) -> Binning:
+    def binned_by(self) -> score_quality.Binning:
         """The function that `binning` names."""
         return getattr(score_quality, self.binning)
 

@@ -8,11 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from stages.algorithms import judge_readings
-from stages.algorithms.statistics.intervals import (
-    bootstrap_means,
-    problem_means,
-    problem_numbers,
-)
+from stages.algorithms.statistics import intervals
 from stages.records.metrics import named, rounded
 from stages.records.preferences import Verdict
 
@@ -82,8 +78,7 @@ def against_truth(
     `single_order` is what reading each pair once would give, `averaged` both orders, `gain` the
     paired difference. `longer_wins` is what always choosing the longer completion would give (equal
     ones: half), `beyond_length` what the judge has over that, `equal_length` the averaged label on
-    the pairs of equally long ones, of which length says nothing. Pairs are averaged within
-    problems, intervals are bootstrapped over problems.
+    equally long ones. Pairs are averaged within problems, intervals bootstrapped over problems.
     """
     p12, p21, soft = _columns(verdicts, "p12", "p21", "probability")
     a_right = np.array([correct[verdict.id, verdict.index_a] for verdict in verdicts])
@@ -136,6 +131,9 @@ def _longer(verdicts: Sequence[Verdict], num_tokens: Facts) -> Int[np.ndarray, "
 def _intervals(
     problems: Sequence[str], columns: Mapping[str, Float[np.ndarray, " pair"]], seed: int
 ) -> dict[str, dict[str, float]]:
-    means = problem_means(np.stack(list(columns.values()), axis=1), problem_numbers(problems))
-    found = bootstrap_means(means, num_resamples=NUM_RESAMPLES, confidence=CONFIDENCE, seed=seed)
+    numbers = intervals.problem_numbers(problems)
+    means = intervals.problem_means(np.stack(list(columns.values()), axis=1), numbers)
+    found = intervals.bootstrap_means(
+        means, num_resamples=NUM_RESAMPLES, confidence=CONFIDENCE, seed=seed
+    )
     return {name: named(*bounds) for name, *bounds in zip(columns, *found, strict=True)}

@@ -98,12 +98,12 @@ Right answer: {{ block.prompt.answer }}</p>
 style-src 'unsafe-inline'; base-uri 'none'">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
-<title>{{ title }}</title>
+<title>Post-training, compared</title>
 <style>
 {{ style }}</style>
 </head>
 <body>
-<h1>{{ title }}</h1>
+<h1>Post-training, compared</h1>
 {{ show(picture) }}
 {% for sentence in verdict %}<p class="verdict">{{ sentence }}</p>
 {% endfor %}
@@ -132,7 +132,7 @@ MARKDOWN = """\
 {{ block | table }}
 {%- endif -%}
 {%- endmacro -%}
-# {{ title }}
+# Post-training, compared
 
 {{ show(picture) }}
 {% for sentence in verdict %}
@@ -147,30 +147,24 @@ MARKDOWN = """\
 """
 
 
-def write(folder: Path, title: str, verdict: Sequence[str], parts: Sequence[Section]) -> None:
+def write(folder: Path, verdict: Sequence[str], parts: Sequence[Section]) -> None:
     """`report.html`, the same as Markdown, and the verdict, beside the plots in `plots/`.
 
     The Markdown, for a terminal and for MLflow, is without transcripts.
     """
-    alt = "Mean accuracy of each policy with its interval, and a dot for each seed"
-    said = {"title": title, "picture": Image("accuracy.svg", alt), "verdict": verdict}
-    page = html(folder / "plots", **said, sections=parts)
-    (folder / "report.html").write_text(page, encoding="utf-8")
-    text = _render(MARKDOWN, {"table": markdown_table}, **said, sections=parts)
-    text = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
-    (folder / "report.md").write_text(text, encoding="utf-8")
-    (folder / "verdict.txt").write_text("\n".join(verdict) + "\n", encoding="utf-8")
-
-
-def html(plots: Path, **said: Any) -> str:
-    """The page: a title, picture, verdict and sections of plain texts. Images lie in `plots`."""
 
     def inline(file: str) -> str:
-        svg = base64.b64encode((plots / file).read_bytes()).decode("ascii")
+        svg = base64.b64encode((folder / "plots" / file).read_bytes()).decode("ascii")
         return f"data:image/svg+xml;base64,{svg}"
 
+    alt = "Mean accuracy of each policy with its interval, and a dot for each seed"
+    said = {"picture": Image("accuracy.svg", alt), "verdict": verdict, "sections": parts}
     filters = {"table": html_table, "inline": inline}
-    return _render(PAGE, filters, escape=True, style=Markup(STYLE), **said)
+    page = _render(PAGE, filters, escape=True, style=Markup(STYLE), **said)
+    (folder / "report.html").write_text(page, encoding="utf-8")
+    text = re.sub(r"\n{3,}", "\n\n", _render(MARKDOWN, {"table": markdown_table}, **said))
+    (folder / "report.md").write_text(text.strip() + "\n", encoding="utf-8")
+    (folder / "verdict.txt").write_text("\n".join(verdict) + "\n", encoding="utf-8")
 
 
 def html_table(table: Rows) -> Markup:

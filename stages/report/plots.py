@@ -64,8 +64,7 @@ Curves = dict[str, Float[np.ndarray, "seed step"]]
 def figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
     """A figure of so many inches in this style, whatever the user's matplotlibrc says.
 
-    At the end it is saved, as SVG or PNG, without a date and without the library's version, which
-    matplotlib would put in.
+    At the end it is saved, as SVG or PNG, without a date or the library's version.
     """
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -117,10 +116,7 @@ def accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
 
 
 def accuracy_by_n(folder: Path, results: Results) -> None:
-    """A panel a policy: pass@n, the majority and best-of-n by each reward, means over seeds.
-
-    With the numbers also those of the votes by weight.
-    """
+    """A panel a policy: pass@n, the majority and best-of-n; in the numbers also votes by weight."""
     rows = (
         [policy, method, n, f"{table.mean():.6f}"]
         for policy, tables in results.tables.items()

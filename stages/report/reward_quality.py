@@ -147,8 +147,7 @@ def over_problems(
 ) -> Interval | None:
     """The mean over problems of the mean of each problem's rows; None without rows.
 
-    A rate that is 0 or 1 on every problem has Wilson's interval: a bootstrap would claim
-    certainty.
+    A rate that is 0 or 1 on all problems has Wilson's interval: a bootstrap would claim certainty.
     """
     if not len(values):
         return None

@@ -129,14 +129,14 @@ def what_holds(metrics: Metrics) -> list[str]:
     if len(metrics["seeds"]) == 1:
         return ["With one seed none of these differences from the majority is tested."]
     n, found = metrics["n"], metrics["selection"][metrics["baseline"]]["over_majority"]
-    labels = (
-        "Better than the majority over seeds",
-        "Worse than the majority over seeds",
-        "No significant difference from the majority",
+    better, worse, rest = (
+        "; ".join(verdict.name(way, n) for way in ways) or "none"
+        for ways in verdict.split(found, list(found))
     )
     return [
-        f"{label}: {'; '.join(verdict.name(way, n) for way in ways) or 'none'}."
-        for label, ways in zip(labels, verdict.split(found, list(found)), strict=True)
+        f"Better than the majority over seeds: {better}.",
+        f"Worse than the majority over seeds: {worse}.",
+        f"No significant difference from the majority: {rest}.",
     ]
 
 

@@ -43,11 +43,10 @@ def read(samples: Path, policies: Sequence[str], seed: int) -> list[Transcript]:
 def choose(
     prompts: Sequence[Prompt], greedy: Mapping[str, Sequence[Completion]], seed: int
 ) -> list[Transcript]:
-    """Problems by the rule of `RULE`, none twice; fewer where there are fewer.
+    """Problems by `RULE`, none twice; the baseline is the first policy of `greedy`.
 
     Disagreement is the smaller of the number of policies that are right and of those that are
-    wrong; ties, and the problems at random, are drawn by `seed`. The baseline is the first policy
-    of `greedy`.
+    wrong; ties, and the problems at random, are drawn by `seed`.
     """
     baseline = next(iter(greedy))
     right = {

@@ -77,9 +77,8 @@ def input_key(stage: str) -> str | None:
 def check_sources(dependencies: Iterable[str]) -> None:
     """Refuse to run code that was edited after trace_code had told DVC what it consists of.
 
-    A stage that starts an hour later imports what the files say then: were they edited in between,
-    its result would be kept, and restored one day, as that of the older code. The dependencies are
-    paths relative to the repository.
+    A stage that starts an hour later imports what the files say then: its result would be kept, and
+    restored one day, as that of the older code. Dependencies are relative to the repository.
     """
     for traced in sorted(path for path in dependencies if path.startswith(TRACED)):
         for file, expected in json.loads(Path(traced).read_text(encoding="utf-8")).items():

@@ -38,11 +38,7 @@ def writing(path: Path) -> Iterator[Log]:
 
 
 def read(path: Path) -> Iterator[Row]:
-    """The rows of a journal; a last line that a kill tore is left out.
-
-    Raises:
-        ValueError: a line other than the last is not a row.
-    """
+    """The rows of a journal; a last line that a kill tore is left out."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         if not line.endswith("\n"):

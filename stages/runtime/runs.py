@@ -1,8 +1,7 @@
 """The frame of a stage's work: who it is, what it logs, what it leaves behind, where it happened.
 
-Contract: nothing in this package can change an output. It seeds nothing, draws no random
-number that a stage could see and hands nothing to the work but paths. Where a run happened is
-recorded and never read back.
+Contract: nothing in this package can change an output. It seeds nothing, draws no random number
+that a stage could see, hands nothing to the work but paths, and never reads a record back.
 """
 
 import importlib.metadata

@@ -72,8 +72,7 @@ def side_by_side(
 
     A single seed works in this process. Otherwise each has a process of its own, holding a GPU
     where one is wanted and there is one, and the first error ends all and is raised here with the
-    seed named. Results cross a pipe: small things only. `work` may change nothing that another
-    seed sees.
+    seed named. Results cross a pipe: small things only. No seed may change what another sees.
     """
     display = _Display(run.execution.stage, seeds)
     if len(seeds) == 1:

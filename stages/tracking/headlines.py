@@ -71,10 +71,9 @@ def by_seed(entry: Entry) -> dict[str, dict[str, Any]]:
 def best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | None:
     """The policy of the highest mean accuracy on dev problems, and the best of its seeds there.
 
-    Never by the test problems: of several policies the one with the highest test accuracy is also
-    the one that chance has favoured most there, so a name given by it would make its own test
-    result too good. Of equals the first by name; None where no policy was evaluated. `runs` are the
-    stages whose outputs are those that dvc.lock names.
+    Never by the test problems: the policy with the highest accuracy there is also the one that
+    chance has favoured most, so its test result would be too good. Of equals the first by name;
+    None where no policy was evaluated. `runs` are the stages whose outputs dvc.lock names.
     """
     accuracy: dict[str, dict[str, float]] = {}
     for entry in entries:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from dvc.repo import Repo
 from dvc.utils import dict_sha256
+from dvc.utils.flatten import flatten
 from dvc.utils.serialize import load_yaml
 
 from stages.runtime import identity, runs
@@ -64,37 +64,22 @@ def read(path: Path = Path("dvc.lock")) -> list[Entry]:
 
 
 def _entry(stage: str, content: dict[str, Any]) -> Entry:
-    parts = {part: content.get(part, []) for part in ("deps", "outs")}
-    results = content | {
-        part: [item for item in items if not item["path"].startswith(f"{RUNS}/")]
-        for part, items in parts.items()
-    }
-    named = {
-        part: [
-            Artifact(path=Path(item["path"]), digest=item["md5"]) for item in items if "md5" in item
-        ]
-        for part, items in parts.items()
-    }
+    results, artifacts = dict(content), {}
+    for part in ("deps", "outs"):
+        items = content.get(part, [])
+        results[part] = [item for item in items if not item["path"].startswith(f"{RUNS}/")]
+        known = [item for item in items if "md5" in item]
+        artifacts[part] = [Artifact(path=Path(one["path"]), digest=one["md5"]) for one in known]
+    of_files = content.get("params", {}).values()
     return Entry(
         stage=stage,
         command=content["cmd"],
-        params=dict(
-            pair for section in content.get("params", {}).values() for pair in leaves(section)
-        ),
-        **named,
+        params=flatten({name: value for own in of_files for name, value in own.items()}),
+        **artifacts,
         input_key=identity.lock_key(content),
         lock_hash=dict_sha256(content, exclude=SIZES),
         result_hash=dict_sha256(results, exclude=SIZES),
     )
-
-
-def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of everything in nested dictionaries; lists are values."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from leaves(inner, f"{prefix}.{name}" if prefix else str(name))
-    else:
-        yield prefix, value
 
 
 def record(entry: Entry) -> dict[str, Any] | None:

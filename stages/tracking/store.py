@@ -31,7 +31,6 @@ OUTAGES = (
     OSError,
 )
 """What an absent, slow, broken or too new store raises (TimeoutError is an OSError)."""
-EXPERIMENT = "posttrain"
 COMPLETE = "posttrain.complete"
 MAX_VALUE = 6000
 
@@ -108,7 +107,7 @@ def connect(root: Path) -> Iterator[Store]:
         # Creating external models goes through the module's own functions, which use this.
         mlflow.set_tracking_uri(uri)
         client = mlflow.MlflowClient(uri)
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "posttrain"
         experiment = client.get_experiment_by_name(name)
         if experiment is not None:
             yield Store(client, experiment.experiment_id)

@@ -24,11 +24,7 @@ from stages.tracking.store import Store, key, milliseconds
 
 MAX_SECONDS = 300.0
 """After so long the rest is left to the next call: a slow server must not hold a pipeline."""
-MANIFEST = "posttrain.manifest"
-COMPARISON = "compare"
 REPORT = Path("data/report")
-WEIGHTS = "POSTTRAIN_TRACK_WEIGHTS"
-"""Environment variable: `1` copies checkpoints into MLflow too."""
 SUFFIXES = {".md", ".png", ".svg", ".csv", ".json", ".html", ".txt"}
 MAX_BYTES = 4_000_000
 MAX_DIGEST = 36
@@ -40,11 +36,7 @@ Runs = dict[str, tuple[str, dict[str, Any]]]
 
 
 def sync(entries: list[Entry]) -> int:
-    """Add what MLflow lacks; how many runs were added.
-
-    Raises:
-        TimeoutError or another of `store.OUTAGES`: the store is absent or too slow.
-    """
+    """Add what MLflow lacks; how many runs were added. One of `store.OUTAGES` if it is too slow."""
     deadline = time.monotonic() + MAX_SECONDS
     runs: Runs = {}
     added = 0
@@ -65,7 +57,7 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
     """Log the manifest of these entries, all of dvc.lock; whether it was added now."""
     lock = lockfile.digest(entries)
     run_id, is_new = store.run(
-        MANIFEST,
+        "posttrain.manifest",
         lock,
         name=f"manifest {lock[:8]}",
         started=min(record["started"] for _, record in runs.values()),
@@ -77,11 +69,11 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
     store.log_params(run_id, {k: value for entry in entries for k, value in entry.params.items()})
     # A tag's name may not hold `@`.
     tags = {f"posttrain.run.{name.replace('@', '/')}": made for name, (made, _) in runs.items()}
-    if COMPARISON in runs:
+    if "compare" in runs:
         found = headlines.of_report(REPORT / "metrics.json")
         metrics = [Metric(key(name), value, ended, 0) for name, value in found.items()]
         store.log(run_id, "metrics", metrics)
-        if (commit := runs[COMPARISON][1]["git_commit"]) is not None:
+        if (commit := runs["compare"][1]["git_commit"]) is not None:
             tags["mlflow.source.git.commit"] = commit
         if (verdict := REPORT / "verdict.txt").is_file():
             tags["mlflow.note.content"] = verdict.read_text(encoding="utf-8")
@@ -166,7 +158,7 @@ def _log_files(store: Store, run_id: str, entry: Entry) -> None:
         # log_table appends to a table that exists.
         if f"completions/{name}.json" not in logged:
             store.client.log_table(run_id, columns, f"completions/{name}.json")
-    if os.environ.get(WEIGHTS) == "1":
+    if os.environ.get("POSTTRAIN_TRACK_WEIGHTS") == "1":
         for path, _ in models.checkpoints(entry):
             store.client.log_artifacts(run_id, str(path), f"model/{path.name}")
 

@@ -133,14 +133,11 @@ def test_every_image_of_the_markdown_is_there():
 
 
 def test_all_that_is_said_is_escaped():
-    image = Image("a.svg", "<b>")
-    Path("a.svg").write_text("<svg/>", encoding="utf-8")
-    inner = Section("<i>", ["<u>"])
-    said = {"title": "<t>", "picture": image, "verdict": ["<v>"]}
-    html = page.html(Path(), **said, sections=[Section("<s>", [inner])])
-    for one in ("<b>", "<i>", "<u>", "<t>", "<v>", "<s>"):
-        assert one.replace("<", "&lt;").replace(">", "&gt;") in html
-        assert one not in html
+    inner = Section("<i>", ["<u>", Image("accuracy.svg", "<b>")])
+    page.write(compare.OUTPUT, ["<v>"], [Section("<s>", [inner])])
+    for one in ("<b>", "<i>", "<u>", "<v>", "<s>"):
+        assert one.replace("<", "&lt;").replace(">", "&gt;") in text("report.html")
+        assert one not in text("report.html")
 
 
 def test_it_imports_no_torch():

@@ -49,6 +49,9 @@ def test_a_record_of_other_inputs_or_none_is_left_out_with_a_warning(entered, ca
     assert "of other inputs" in caplog.records[1].message
 
 
-def test_nested_values_become_dotted_names():
-    nested = {"a": {"b": 1, "c": {"d": [1, 2]}}, "e": None}
-    assert dict(lockfile.leaves(nested)) == {"a.b": 1, "a.c.d": [1, 2], "e": None}
+def test_nested_parameters_become_dotted_names(entered):
+    parameters = {"params.yaml": {"a.b": {"c": [1, 2]}}, "stages/presets.yaml": {"grpo": {"d": 3}}}
+    content = {"cmd": "x", "params": parameters}
+    Path("dvc.lock").write_text(json.dumps({"stages": {"train@sft": content}}))
+    (entry,) = lockfile.read()
+    assert entry.params == {"a.b.c": [1, 2], "grpo.d": 3}
