@@ -168,7 +168,7 @@ def read_training(training: Path, seeds: Sequence[int]) -> Curves:
         [json.loads(line)["metrics"] for line in of_seeds] for of_seeds in zip(*texts, strict=False)
     ]
     return {
-        name: np.array([[one[name] for one in of_seeds] for of_seeds in steps]).T
+        name: np.array([[one[name] for one in own] for own in zip(*steps, strict=True)])
         for name in SHOWN
         if steps and all(name in one for of_seeds in steps for one in of_seeds)
     }
