@@ -49,9 +49,7 @@ def test_a_record_of_other_inputs_or_none_is_left_out_with_a_warning(entered, ca
     assert "of other inputs" in caplog.records[1].message
 
 
-def test_nested_parameters_become_dotted_names(entered):
-    parameters = {"params.yaml": {"a.b": {"c": [1, 2]}}, "stages/presets.yaml": {"grpo": {"d": 3}}}
-    content = {"cmd": "x", "params": parameters}
-    Path("dvc.lock").write_text(json.dumps({"stages": {"train@sft": content}}))
-    (entry,) = lockfile.read()
-    assert entry.params == {"a.b.c": [1, 2], "grpo.d": 3}
+def test_nested_parameters_become_dotted_names():
+    parameters = {"params.yaml": {"a.b": {"c": [1, 2]}, "e": None}, "presets.yaml": {"d": {"f": 3}}}
+    entry = lockfile._entry("train@sft", {"cmd": "x", "params": parameters})
+    assert entry.params == {"a.b.c": [1, 2], "e": None, "d.f": 3}
