@@ -4,6 +4,7 @@ import ast
 import functools
 import importlib
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -60,17 +61,14 @@ def find_problems(content: Content, presets: Content, rows: Tables, modules: Mod
     read = {name for module in modules.values() for name in module.Config.model_fields}
     known = {*read, *rows, *tables.ABOVE} - {PRESET}
     problems = list(tables.match(list(content), sorted(known), ""))
-    made: set[str] = set()
-    for place in tables.places(rows):
+    places = list(tables.places(rows))
+    for place in places:
         found = list(wrong_kind(place, content, presets, modules))
         if not found and place.table != POOLS:
             found = list(wrong_preset(place, content, presets, modules))
         problems += found
-        made.add(place.entry_point)
-    for name, module in modules.items():
-        if name not in made:
-            found = validate(module.Config, content)
-            problems += [f"{where or f'stages/{name}.py'}: {what}" for where, what in found]
+    for name in sorted(modules.keys() - {place.entry_point for place in places}):
+        problems += validate(modules[name].Config, content, f"stages/{name}.py")
     problems += wrong_rewards(content, presets, rows, modules)
     return list(dict.fromkeys(problems))
 
@@ -78,12 +76,10 @@ def find_problems(content: Content, presets: Content, rows: Tables, modules: Mod
 def wrong_kind(place: Place, content: Content, presets: Content, modules: Modules) -> Iterator[str]:
     """No entry point makes the row, or it is asked for what a random model cannot do."""
     if place.entry_point not in modules:
-        key, stage = ("train" if place.table == POLICIES else "by"), STAGES[place.table]
-        kinds = [name.removeprefix(f"{stage}_") for name in modules if name.startswith(f"{stage}_")]
-        yield (
-            f"{place}.{key}: there is no stages/{place.entry_point}.py"
-            f"{meant(place.words.get(key, ''), kinds)}"
-        )
+        key, stage = ("train" if place.table == POLICIES else "by"), f"{STAGES[place.table]}_"
+        kinds = [name.removeprefix(stage) for name in modules if name.startswith(stage)]
+        what = f"there is no stages/{place.entry_point}.py"
+        yield f"{place}.{key}: {what}{meant(place.words.get(key, ''), kinds)}"
     model = content.get("model")
     untrained = isinstance(model, dict) and model.get("path") is None
     preset = presets.get(place.words.get(PRESET, ""))
@@ -110,9 +106,8 @@ def wrong_preset(
                 f"{place.entry_point} are {', '.join(known) or 'none'}"
             )
             return
-    for where, what in validate(config, {**content, PRESET: presets[name]}):
-        inside = re.sub(rf"^{PRESET}(?=\.|$)", f"{PRESETS_PATH}: {name}", where)
-        yield f"{inside or place}: {what}"
+    read = {**content, PRESET: presets[name]}
+    yield from validate(config, read, str(place), f"{PRESETS_PATH}: {name}")
 
 
 def wrong_rewards(
@@ -197,32 +192,30 @@ def pick(config: type[pydantic.BaseModel], content: Content) -> dict[str, Any]:
     return {name: content[name] for name in config.model_fields if name in content}
 
 
-def validate(config: type[pydantic.BaseModel], content: Content) -> Iterator[tuple[str, str]]:
-    """(place, what is wrong there); the place is empty of sections that do not go together."""
+def validate(
+    config: type[pydantic.BaseModel], content: Content, whole: str, preset: str = PRESET
+) -> Iterator[str]:
+    """What is wrong, an unknown key and the missing one that it is meant for as one mistake.
+
+    `whole`: the place of sections that do not go together; `preset`: that of the preset.
+    """
+    unknown, missing = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     try:
         config.model_validate(pick(config, content))
     except pydantic.ValidationError as error:
-        yield from told(error)
-
-
-def told(error: pydantic.ValidationError) -> Iterator[tuple[str, str]]:
-    """Its messages, an unknown key and the missing one that it is meant for as one."""
-    unknown: dict[str, list[str]] = {}
-    missing: dict[str, list[str]] = {}
-    for item in error.errors():
-        *parents, name = (str(part) for part in item["loc"] or [""])
-        parent = "".join(f"{part}." for part in parents)
-        if item["type"] == "extra_forbidden":
-            unknown.setdefault(parent, []).append(name)
-        elif item["type"] == "missing":
-            # A whole section that is missing is told once, not by each of its readers.
-            if parents:
-                missing.setdefault(parent, []).append(name)
-        elif not item["loc"] or item["type"] == "value_error":
-            yield f"{parent}{name}", item["msg"].removeprefix("Value error, ")
-        else:
-            yield f"{parent}{name}", f"{item['msg']} (found {item['input']!r})"
+        for item in error.errors():
+            place = [str(part) for part in item["loc"]] or [whole]
+            *parents, name = [preset, *place[1:]] if place[0] == PRESET else place
+            parent = "".join(f"{part}." for part in parents)
+            if item["type"] == "extra_forbidden":
+                unknown[parent].append(name)
+            elif item["type"] == "missing":
+                # A whole section that is missing is told once, not by each of its readers.
+                if parents:
+                    missing[parent].append(name)
+            elif not item["loc"] or item["type"] == "value_error":
+                yield f"{parent}{name}: {item['msg'].removeprefix('Value error, ')}"
+            else:
+                yield f"{parent}{name}: {item['msg']} (found {item['input']!r})"
     for parent in sorted(unknown.keys() | missing.keys()):
-        for line in tables.match(unknown.get(parent, []), missing.get(parent, []), parent):
-            where, _, what = line.partition(": ")
-            yield where, what
+        yield from tables.match(unknown[parent], missing[parent], parent)

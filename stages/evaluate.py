@@ -12,11 +12,10 @@ weighted by each, over the same random subsets. Papers and formulas: stages/algo
 Accuracy on the dev problems is for choosing among policies.
 """
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stages import params, rows
+from stages import row_run
 from stages.algorithms.selection import votes
 from stages.loops import work
 from stages.models import pool_scorer, size
@@ -26,14 +25,12 @@ from stages.records import lines, pools
 from stages.report import estimates
 from stages.report.evaluation_config import EvaluationConfig
 from stages.rewards import pool_scores, problem_evaluation, reward_file
-from stages.rewards.reward_file import RewardFile
-from stages.runtime import outputs, process, runs, seeds
+from stages.rows import DATA, Row
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
-REWARDS = rows.DATA / "rewards"
-SAMPLES = rows.DATA / "samples"
-OUTPUT = rows.DATA / "evaluations"
+REWARDS = DATA / "rewards"
 
 
 class Config(Params):
@@ -44,21 +41,16 @@ class Config(Params):
     evaluation: EvaluationConfig
 
 
-def main(policy: str) -> None:
+def main(*words: str) -> None:
     """Write `scores.jsonl`, `per_problem.jsonl` and `metrics.json` of each seed."""
-    with runs.start(f"evaluate@{policy}") as run:
-        config = params.load(Config)
-        models = reward_file.models(REWARDS)
-        with outputs.replace(OUTPUT / policy) as folder:
-            work_of_seed = partial(evaluate, config, policy, models, folder)
-            seeds.side_by_side(work_of_seed, config.seeds, run, gpu=True)
+    with row_run.start("evaluate", words, Config) as job:
+        job.each_seed(evaluate)
 
 
-def evaluate(
-    config: Config, policy: str, rewards: dict[str, RewardFile], folder: Path, run: SeedRun
-) -> None:
+def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The evaluation of one seed."""
-    settings, samples = config.evaluation, SAMPLES / policy / str(run.seed)
+    settings, samples = config.evaluation, DATA / "samples" / row.name / str(run.seed)
+    rewards = reward_file.models(REWARDS)
     problems = pools.of_split(samples, "test")
     num_samples = len(problems[0][1])
     settings.check(num_samples, samples)
@@ -96,11 +88,9 @@ def evaluate(
     run.log(0, metrics)
     read_by = [work.passed(name, "read", positions=grouped.positions) for name in rewards]
     sizes = {n: size.of_scorer(reward_file.model(REWARDS / n, run.seed)) for n in rewards}
-    metrics |= {"generated_tokens": 0, "work": work.summary(read_by, sizes)}
-    path = folder / str(run.seed)
-    lines.write(path / "scores.jsonl", scores)
-    lines.write(path / "per_problem.jsonl", results)
-    outputs.write_json(path / "metrics.json", metrics)
+    lines.write(own / "scores.jsonl", scores)
+    lines.write(own / "per_problem.jsonl", results)
+    return metrics | {"generated_tokens": 0, "work": work.summary(read_by, sizes)}
 
 
 if __name__ == "__main__":

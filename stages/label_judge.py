@@ -9,13 +9,12 @@ https://arxiv.org/abs/2212.08073. The verifier is asked afterwards, to measure t
 """
 
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from stages import params, rows
+from stages import row_run
 from stages.engines import loading
 from stages.engines.loading import SamplingConfig
 from stages.loops import work
@@ -26,8 +25,8 @@ from stages.report import judge_quality
 from stages.rewards.feedback import injections, judging
 from stages.rewards.feedback.judging import LabelRule
 from stages.rewards.feedback.prompts import OPTIONS, Prompts, Style
-from stages.rows import DATA, Row
-from stages.runtime import outputs, process, runs, seeds
+from stages.rows import Row
+from stages.runtime import process
 from stages.runtime.identity import PIPE
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
@@ -57,16 +56,13 @@ class Config(SamplingConfig):
 
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl`, `verdicts.jsonl` and `metrics.json` of each seed."""
-    row = rows.parse(words)
-    with runs.start(f"label@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        with outputs.replace(DATA / "pairs" / row.name) as folder:
-            seeds.side_by_side(partial(label, config, row, folder), config.seeds, run, gpu=True)
+    with row_run.start("label", words, Config) as job:
+        job.each_seed(label)
 
 
-def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The pairs of one seed, judged by the judge of that seed."""
-    preset, seed, own = config.preset, derive(run.seed, "label_judge"), folder / str(run.seed)
+    preset, seed = config.preset, derive(run.seed, "label_judge")
     prompts = Prompts(style=preset.style, constitution=preset.constitution)
     chooser = loading.chooser(
         preset.judge,
@@ -103,7 +99,7 @@ def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     metrics |= work.judged(cost + spent, judge_size)
     metrics["judge"] = preset.judge.model_dump()
     lines.write(own / "verdicts.jsonl", verdicts)
-    outputs.write_json(own / "metrics.json", metrics)
+    return metrics
 
 
 if __name__ == "__main__":

@@ -14,14 +14,13 @@ from typing import Any
 
 from pydantic import Field
 
-from stages import params, rows
+from stages import row_run
 from stages.models import label_prompting
 from stages.models import start as models_start
 from stages.params import Params
 from stages.records import lines
 from stages.records.problems import BadRow
-from stages.rows import DATA
-from stages.runtime import outputs, process, runs
+from stages.runtime import outputs, process
 from stages.sources import preference_files, quarantine
 from stages.sources.quarantine import FileLimits
 
@@ -46,15 +45,13 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl`, `quarantine.jsonl` and `metrics.json`."""
-    row = rows.parse(words)
-    with runs.start(f"label@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        preset, path = config.preset, row.source
+    with row_run.start("label", words, Config) as job:
+        row, preset, path, folder = job.row, job.config.preset, job.row.source, job.folders[0]
         found = list(preference_files.pairs(path, preset.format, preset.columns))
         bad = [one for one in found if isinstance(one, BadRow)]
         raws = [one for one in found if not isinstance(one, BadRow)]
         # That of every seed is the same.
-        tokenizer = models_start.tokenizer(row.policy, config.seeds[0])
+        tokenizer = models_start.tokenizer(row.policy, job.config.seeds[0])
         encoded = label_prompting.encode_pairs(raws, tokenizer, max_tokens=preset.max_tokens)
         bad += preference_files.bad_rows(path.name, encoded.rejected)
         over_long = preference_files.bad_rows(path.name, encoded.over_long)
@@ -62,13 +59,12 @@ def main(*words: str) -> None:
         sides = preference_files.split(encoded.rows, preset.heldout_share)
         metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
         metrics["quarantined"] = quarantine.count_by_kind(left_out)
-        with outputs.replace(DATA / "pairs" / row.name) as folder:
-            for side, pairs in sides.items():
-                metrics[side] = preference_files.describe(pairs)
-                run.log(0, {f"{side}/{key}": value for key, value in metrics[side].items()})
-                lines.write(folder / f"{side}.jsonl", pairs)
-            lines.write(folder / "quarantine.jsonl", left_out)
-            outputs.write_json(folder / "metrics.json", metrics)
+        for side, pairs in sides.items():
+            metrics[side] = preference_files.describe(pairs)
+            job.run.log(0, {f"{side}/{key}": value for key, value in metrics[side].items()})
+            lines.write(folder / f"{side}.jsonl", pairs)
+        lines.write(folder / "quarantine.jsonl", left_out)
+        outputs.write_json(folder / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ revision over the first answer (`train.jsonl`, `heldout.jsonl`). Bai et al. 2022
 AI), https://arxiv.org/abs/2212.08073; stages/loops/revision.py says where we depart.
 """
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stages import params, rows
+from stages import row_run
 from stages.engines.loading import SamplingConfig
 from stages.loops import revision, work
 from stages.loops.revision import RevisionConfig
@@ -22,8 +21,8 @@ from stages.models import start as models_start
 from stages.records import lines, pools
 from stages.records.preferences import Revision
 from stages.rewards.feedback import revisions
-from stages.rows import DATA, Row
-from stages.runtime import outputs, process, runs, seeds
+from stages.rows import Row
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -36,16 +35,13 @@ class Config(SamplingConfig):
 
 def main(*words: str) -> None:
     """Write pairs, demonstrations, triples and `metrics.json` of each seed."""
-    row = rows.parse(words)
-    with runs.start(f"label@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        with outputs.replace(DATA / "pairs" / row.name) as folder:
-            seeds.side_by_side(partial(revise, config, row, folder), config.seeds, run, gpu=True)
+    with row_run.start("label", words, Config) as job:
+        job.each_seed(revise)
 
 
-def revise(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The revisions of one seed, by the policy of that seed."""
-    preset, seed, own = config.preset, derive(run.seed, "label_revision"), folder / str(run.seed)
+    preset, seed = config.preset, derive(run.seed, "label_revision")
     sampler = config.sampler(row.policy, run.seed, preset.max_prompt_tokens + preset.max_new_tokens)
     tokenizer = models_start.tokenizer(row.policy, run.seed)
     decode, encode = policy.decoder(tokenizer), partial(prompting.message_ids, tokenizer=tokenizer)
@@ -74,7 +70,7 @@ def revise(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     metrics |= {"generated_tokens": generated, "trained_tokens": 0}
     measured = size.of_policy(row.policy, run.seed, config.model)
     metrics["work"] = work.summary(history, {"policy": measured})
-    outputs.write_json(own / "metrics.json", metrics)
+    return metrics
 
 
 if __name__ == "__main__":

@@ -6,17 +6,17 @@ Reads a pool of each seed and the problems that it answers; writes `demonstratio
 those of prepare_data. Rejection sampling: stages/rewards/verifier_labels.py.
 """
 
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
-from stages import params, rows
+from stages import row_run
 from stages.params import Params
 from stages.records import lines, pools
 from stages.rewards import verifier_labels
-from stages.rows import DATA, Row
-from stages.runtime import outputs, process, runs, seeds
+from stages.rows import Row
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -37,14 +37,11 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `demonstrations.jsonl` and `metrics.json` of each seed."""
-    row = rows.parse(words)
-    with runs.start(f"label@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        with outputs.replace(DATA / "pairs" / row.name) as folder:
-            seeds.side_by_side(partial(select, config, row, folder), config.seeds, run)
+    with row_run.start("label", words, Config) as job:
+        job.each_seed(select, gpu=False)
 
 
-def select(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+def select(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The demonstrations of one seed; refused where not a single completion is right."""
     problems = pools.read(row.source, run.seed, "train")
     selected = [
@@ -66,9 +63,8 @@ def select(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
             f"max_new_tokens), or from a policy that sometimes solves them."
         )
     run.log(0, metrics)
-    own = folder / str(run.seed)
     lines.write(own / "demonstrations.jsonl", (one for some in selected for one in some))
-    outputs.write_json(own / "metrics.json", metrics)
+    return metrics
 
 
 if __name__ == "__main__":

@@ -8,18 +8,17 @@ people's or a judge's preferences (Christiano et al. 2017, https://arxiv.org/abs
 never wrong about the final answer and says nothing about style.
 """
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from stages import params, rows
+from stages import row_run
 from stages.params import Params
 from stages.records import lines, pools
 from stages.rewards import verifier_labels
-from stages.rows import DATA, Row
-from stages.runtime import outputs, process, runs, seeds
+from stages.rows import Row
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -40,16 +39,12 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl` and `metrics.json` of each seed."""
-    row = rows.parse(words)
-    with runs.start(f"label@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        with outputs.replace(DATA / "pairs" / row.name) as folder:
-            seeds.side_by_side(partial(label, config, row, folder), config.seeds, run)
+    with row_run.start("label", words, Config) as job:
+        job.each_seed(label, gpu=False)
 
 
-def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The pairs of one seed; refused where no problem has a right and a wrong completion."""
-    own = folder / str(run.seed)
     metrics: dict[str, Any] = {}
     for side in pools.SIDES:
         problems = pools.read(row.source, run.seed, side)
@@ -73,7 +68,7 @@ def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
             )
         run.log(0, {f"{side}/{name}": value for name, value in metrics[side].items()})
         lines.write(own / f"{side}.jsonl", (one for some in labelled for one in some.preferences))
-    outputs.write_json(own / "metrics.json", metrics)
+    return metrics
 
 
 if __name__ == "__main__":

@@ -6,18 +6,17 @@ Writes, for each seed, N completions of each problem of the split (`train.jsonl`
 dev problem (`heldout.jsonl`); `pool.json` says whose they are, and of which split.
 """
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stages import params, rows
+from stages import params, row_run
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
 from stages.models import policy, size
 from stages.models import start as models_start
 from stages.rows import Row
-from stages.runtime import outputs, process, runs, seeds
+from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
 
 HELDOUT = "heldout"
@@ -31,16 +30,13 @@ class Config(SamplingConfig):
 
 def main(*words: str) -> None:
     """Write the row's pool."""
-    row = rows.parse(words)
-    with runs.start(f"pool@{row.name}") as run:
-        config = params.load(Config)
-        with outputs.replace(rows.DATA / "pools" / row.name) as folder:
-            folder.mkdir()
-            outputs.write_json(folder / "pool.json", {"split": row.preset, "policy": row.policy})
-            seeds.side_by_side(partial(sample, config, row, folder), config.seeds, run, gpu=True)
+    with row_run.start("pool", words, Config) as job:
+        whose = {"split": job.row.preset, "policy": job.row.policy}
+        outputs.write_json(job.folders[0] / "pool.json", whose)
+        job.each_seed(sample)
 
 
-def sample(config: Config, row: Row, folder: Path, run: SeedRun) -> dict[str, Any]:
+def sample(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The completions of one seed's policy; their metrics."""
     settings = params.entry_of(config.sampling, row.preset, "section 'sampling'")
     pools = {
@@ -51,7 +47,7 @@ def sample(config: Config, row: Row, folder: Path, run: SeedRun) -> dict[str, An
     sampler = config.sampler(row.policy, run.seed, candidates.longest(pools.values()))
     decode = policy.decoder(models_start.tokenizer(row.policy, run.seed))
     measured = size.of_policy(row.policy, run.seed, config.model)
-    return candidates.write(pools, sampler, decode, measured, folder, run)
+    return candidates.write(pools, sampler, decode, measured, own, run)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,10 @@ right and wrong weigh the same within each problem, so what is learned is P(righ
 equally likely beforehand (`rewards/verifier_labels`).
 """
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stages import params, rows
+from stages import row_run
 from stages.loops import epochs, reward, training, work
 from stages.loops.reward import OutcomeConfig
 from stages.models import model_tokenizer, policy, scalar_head, size
@@ -25,8 +24,8 @@ from stages.records import pools
 from stages.report import reward_quality
 from stages.report.evaluation_config import Bins, EvaluationConfig
 from stages.rewards import reward_file, verifier_labels
-from stages.rows import DATA, Row
-from stages.runtime import outputs, process, runs, seeds
+from stages.rows import Row
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -46,18 +45,14 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `reward.json`, and `model/` and `metrics.json` of each seed."""
-    row = rows.parse(words)
-    with runs.start(f"reward@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        with outputs.replace(DATA / "rewards" / row.name) as folder:
-            folder.mkdir()
-            reward_file.write(folder, reward_file.of_model("outcome"))
-            seeds.side_by_side(partial(train, config, row, folder), config.seeds, run, gpu=True)
+    with row_run.start("reward", words, Config) as job:
+        reward_file.write(job.folders[0], reward_file.of_model("outcome"))
+        job.each_seed(train)
 
 
-def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The outcome model of one seed."""
-    preset, compute, own = config.preset, config.compute, folder / str(run.seed)
+    preset, compute = config.preset, config.compute
     device, seed = setup(compute), derive(run.seed, "reward_outcome")
     read = {side: pools.read(row.source, run.seed, side) for side in pools.SIDES}
     judged = {
@@ -80,7 +75,8 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     steps = reward.train_outcomes(model, problems, schedule, preset, compute, pad_id)
     history = [step.metrics for step in run.track(steps, total=len(schedule))]
     scores = reward.score_outcomes(model, heldout, compute, pad_id)
-    metrics: dict[str, Any] = {
+    policy.save(merged(), tokenizer, own / "model")
+    return {
         **work.learned(history, {"reward": size.measure(model)}),
         "problems": len(problems),
         "completions": sum(map(len, problems)),
@@ -91,8 +87,6 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
             derive(seed, "bootstrap"),
         ),
     }
-    policy.save(merged(), tokenizer, own / "model")
-    outputs.write_json(own / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

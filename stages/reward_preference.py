@@ -10,14 +10,13 @@ of the pairs (Coste et al., "Reward Model Ensembles Help Mitigate Overoptimizati
 `flip_percent` of the training labels are made wrong, the same ones for each member.
 """
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import Field
 
-from stages import params, rows
+from stages import row_run
 from stages.loops import epochs, reward, training, work
 from stages.loops.reward import RewardConfig
 from stages.models import model_tokenizer, policy, scalar_head, size
@@ -29,8 +28,8 @@ from stages.report import reward_quality
 from stages.report.evaluation_config import Bins, EvaluationConfig
 from stages.rewards import reward_file, verifier_labels
 from stages.rewards.reward_file import Aggregate
-from stages.rows import DATA, Row
-from stages.runtime import outputs, process, runs, seeds
+from stages.rows import Row
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -56,19 +55,16 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `reward.json`, and `model/` and `metrics.json` of each seed."""
-    row = rows.parse(words)
-    with runs.start(f"reward@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        with outputs.replace(DATA / "rewards" / row.name) as folder:
-            folder.mkdir()
-            reward_file.write(folder, reward_file.of_model("preference", config.preset.aggregate))
-            seeds.side_by_side(partial(train, config, row, folder), config.seeds, run, gpu=True)
+    with row_run.start("reward", words, Config) as job:
+        content = reward_file.of_model("preference", job.config.preset.aggregate)
+        reward_file.write(job.folders[0], content)
+        job.each_seed(train)
 
 
-def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The reward model of one seed, or all members of its ensemble."""
     preset, compute, device = config.preset, config.compute, setup(config.compute)
-    source, own = training.per_seed(row.source, run.seed), folder / str(run.seed)
+    source = training.per_seed(row.source, run.seed)
     labelled = list(lines.read(source / "train.jsonl", Preference))
     pairs = verifier_labels.flip_labels(labelled, preset.flip_percent, derive(run.seed, "flip"))
     heldout = list(lines.read(source / "heldout.jsonl", Preference))
@@ -93,12 +89,11 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     found = preset.aggregate(scores=torch.stack(scores).flatten(1)).view(-1, 2)
     quality = config.evaluation.quality(preset.quality)
     seed = derive(run.seed, "reward_preference", "bootstrap")
-    metrics: dict[str, Any] = {
+    return {
         **work.learned(history, {"reward": sizes[-1]}),
         "pairs": len(pairs),
         "heldout": reward_quality.of_pairs(heldout, found.numpy(), quality, seed),
     }
-    outputs.write_json(own / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,12 @@ Departures: a new head in place of two words of the vocabulary, which starts at 
 or left out in silence (`loops/process_reward`).
 """
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from stages import params, rows
+from stages import row_run
 from stages.loops import process_reward, training, work
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.models import model_tokenizer, policy, process_head, size
@@ -25,8 +24,8 @@ from stages.models import start as models_start
 from stages.models.device import setup
 from stages.records.steps import read_training_steps
 from stages.rewards import pool_scores, reward_file
-from stages.rows import DATA, Row
-from stages.runtime import outputs, process, runs, seeds
+from stages.rows import Row
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -48,18 +47,14 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `reward.json`, and `model/`, `aggregation.json` and `metrics.json` of each seed."""
-    row = rows.parse(words)
-    with runs.start(f"reward@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        with outputs.replace(DATA / "rewards" / row.name) as folder:
-            folder.mkdir()
-            reward_file.write(folder, reward_file.of_model("process"))
-            seeds.side_by_side(partial(train, config, row, folder), config.seeds, run, gpu=True)
+    with row_run.start("reward", words, Config) as job:
+        reward_file.write(job.folders[0], reward_file.of_model("process"))
+        job.each_seed(train)
 
 
-def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The process model of one seed."""
-    preset, compute, own = config.preset, config.compute, folder / str(run.seed)
+    preset, compute = config.preset, config.compute
     source = training.per_seed(row.source, run.seed)
     labelled, heldout = read_training_steps(source / "train.jsonl", source / "heldout.jsonl")
     device, seed = setup(compute), derive(run.seed, "reward_process")
@@ -78,15 +73,14 @@ def train(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     history = [step.metrics for step in run.track(steps, total=len(schedule))]
     scores = process_head.step_scores(model, process_reward.solutions(heldout), compute, pad_id)
     choice, accuracy = pool_scores.choose_aggregation(heldout, scores)
-    metrics: dict[str, Any] = {
+    policy.save(merged(), tokenizer, own / "model")
+    choice.write(own)
+    return {
         **work.learned(history, {"reward": size.measure(model)}),
         "solutions": len(labelled),
         "heldout": process_reward.summary(heldout, scores, preset.targets),
         "accuracy": accuracy,
     }
-    policy.save(merged(), tokenizer, own / "model")
-    choice.write(own)
-    outputs.write_json(own / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

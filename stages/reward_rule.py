@@ -13,13 +13,13 @@ import os
 import shutil
 from pathlib import Path
 
-from stages import params, rows
+from stages import row_run, rows
 from stages.params import Params
 from stages.rewards import reward_file
 from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
-from stages.rows import BASE, DATA, Row
-from stages.runtime import outputs, process, runs
+from stages.rows import BASE, Row
+from stages.runtime import process
 
 
 class Config(Params):
@@ -31,15 +31,11 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `reward.json`, and `model/` of each seed where a model is asked."""
-    row = rows.parse(words)
-    with runs.start(f"reward@{row.name}"):
-        config = params.load(Config, row.preset)
-        content, models = describe(config, row)
-        with outputs.replace(DATA / "rewards" / row.name) as folder:
-            folder.mkdir()
-            reward_file.write(folder, content)
-            for seed, path in models.items():
-                shutil.copytree(path, folder / str(seed) / "model", copy_function=link)
+    with row_run.start("reward", words, Config) as job:
+        content, models = describe(job.config, job.row)
+        reward_file.write(job.folders[0], content)
+        for seed, path in models.items():
+            shutil.copytree(path, job.folders[0] / str(seed) / "model", copy_function=link)
 
 
 def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:

@@ -48,11 +48,12 @@ def parse(words: tuple[str, ...]) -> Row:
     """The row of a stage's command line: `<name> --by .. --preset .. --from .. --on ..`.
 
     `--train` is `--by`, as the table `policies` calls it; a pool has `--split` for its preset.
+    `sample` and `evaluate` are told a policy's name alone.
     """
     parser = argparse.ArgumentParser(prog="python -m stages.<stage>", allow_abbrev=False)
     parser.add_argument("name")
     parser.add_argument("--by", "--train", dest="by", default="")
-    parser.add_argument("--preset", "--split", dest="preset", required=True)
+    parser.add_argument("--preset", "--split", dest="preset", default="")
     parser.add_argument("--from", dest="policy", default=BASE)
     parser.add_argument("--on", default="")
     return Row(**vars(parser.parse_args(words)))

@@ -7,17 +7,17 @@ completion (`dev_greedy.jsonl`, `test_greedy.jsonl`). A completion's random stre
 problem and sample alone, not on the policy, so that policies are compared on the same draws.
 """
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stages import params, rows
+from stages import row_run
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
 from stages.models import policy, size
 from stages.models import start as models_start
-from stages.runtime import outputs, process, runs, seeds
+from stages.rows import Row
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 
 SPLITS = ("dev", "test")
@@ -29,18 +29,15 @@ class Config(SamplingConfig):
     sampling: dict[str, CandidatesConfig]
 
 
-def main(name: str) -> None:
-    """Write the samples of policy `name`."""
-    with runs.start(f"sample@{name}") as run:
-        config = params.load(Config)
-        with outputs.replace(rows.DATA / "samples" / name) as folder:
-            folder.mkdir()
-            seeds.side_by_side(partial(sample, config, name, folder), config.seeds, run, gpu=True)
+def main(*words: str) -> None:
+    """Write the policy's samples."""
+    with row_run.start("sample", words, Config) as job:
+        job.each_seed(sample)
 
 
-def sample(config: Config, name: str, folder: Path, run: SeedRun) -> dict[str, Any]:
+def sample(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The samples of one seed's policy; their metrics."""
-    pools = {}
+    name, pools = row.name, {}
     for split in SPLITS:
         settings = config.sampling[split]
         pools[split] = candidates.read(split, settings, split)
@@ -48,7 +45,7 @@ def sample(config: Config, name: str, folder: Path, run: SeedRun) -> dict[str, A
     sampler = config.sampler(name, run.seed, candidates.longest(pools.values()))
     decode = policy.decoder(models_start.tokenizer(name, run.seed))
     measured = size.of_policy(name, run.seed, config.model)
-    return candidates.write(pools, sampler, decode, measured, folder, run)
+    return candidates.write(pools, sampler, decode, measured, own, run)
 
 
 if __name__ == "__main__":

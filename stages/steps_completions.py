@@ -16,12 +16,11 @@ What a kill interrupts goes on where it stopped: the counts of finished parts ar
 """
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from stages import params, rows
+from stages import row_run
 from stages.engines.loading import SamplingConfig
 from stages.loops import step_labels
 from stages.loops.step_labels import Decode, Parts, StepLabelsConfig
@@ -33,8 +32,8 @@ from stages.records.steps import PrefixCount
 from stages.report import step_label_quality
 from stages.report.step_label_quality import AuditConfig
 from stages.rewards import step_solutions
-from stages.rows import DATA, Row
-from stages.runtime import outputs, process, runs, seeds
+from stages.rows import Row
+from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -53,16 +52,13 @@ class Config(SamplingConfig):
 
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl`, `prefixes.jsonl` and `metrics.json` of each seed."""
-    row = rows.parse(words)
-    with runs.start(f"label_steps@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        with outputs.replace(DATA / "steps" / row.name) as folder:
-            seeds.side_by_side(partial(label, config, row, folder), config.seeds, run, gpu=True)
+    with row_run.start("label_steps", words, Config) as job:
+        job.each_seed(label)
 
 
-def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
+def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The labelled steps of one seed."""
-    preset, own = config.preset, folder / str(run.seed)
+    preset = config.preset
     seed = derive(run.seed, "steps_completions", "bootstrap")
     decode = policy.decoder(models_start.tokenizer(row.policy, run.seed))
     problems = {side: pools.read(row.source, run.seed, side) for side in pools.SIDES}
@@ -87,7 +83,7 @@ def label(config: Config, row: Row, folder: Path, run: SeedRun) -> None:
     lines.write(own / "prefixes.jsonl", counts or [])
     measured = size.of_policy(row.policy, run.seed, config.model)
     metrics |= step_labels.done(parts, counts or [], measured)
-    outputs.write_json(own / "metrics.json", metrics)
+    return metrics
 
 
 def count(

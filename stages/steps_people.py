@@ -15,14 +15,13 @@ from typing import Any
 
 from pydantic import Field
 
-from stages import params, rows
+from stages import row_run
 from stages.models import label_prompting
 from stages.models import start as models_start
 from stages.params import Params
 from stages.records import lines
 from stages.records.problems import BadRow
-from stages.rows import DATA
-from stages.runtime import outputs, process, runs
+from stages.runtime import outputs, process
 from stages.sources import quarantine, step_files
 from stages.sources.quarantine import FileLimits
 
@@ -48,10 +47,8 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl`, `quarantine.jsonl` and `metrics.json`."""
-    row = rows.parse(words)
-    with runs.start(f"label_steps@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        preset, path = config.preset, row.source
+    with row_run.start("label_steps", words, Config) as job:
+        row, preset, path, folder = job.row, job.config.preset, job.row.source, job.folders[0]
         found = list(step_files.solutions(path, preset.format))
         bad = [one for one in found if isinstance(one, BadRow)]
         raws = [raw for one in found if not isinstance(one, BadRow) for raw in one]
@@ -59,7 +56,7 @@ def main(*words: str) -> None:
         encoded = label_prompting.encode_steps(
             raws,
             # That of every seed is the same.
-            models_start.tokenizer(row.policy, config.seeds[0]),
+            models_start.tokenizer(row.policy, job.config.seeds[0]),
             template=preset.prompt_template,
             separator=preset.separator,
             max_tokens=preset.max_tokens,
@@ -70,13 +67,12 @@ def main(*words: str) -> None:
         metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
         metrics["quarantined"] = quarantine.count_by_kind(left_out)
         metrics |= step_files.describe(encoded.rows)
-        run.log(0, {f"solutions/{key}": value for key, value in metrics["solutions"].items()})
-        with outputs.replace(DATA / "steps" / row.name) as folder:
-            for side, own in step_files.split(encoded.rows, preset.heldout_share).items():
-                metrics[side] = len(own)
-                lines.write(folder / f"{side}.jsonl", own)
-            lines.write(folder / "quarantine.jsonl", left_out)
-            outputs.write_json(folder / "metrics.json", metrics)
+        job.run.log(0, {f"solutions/{key}": value for key, value in metrics["solutions"].items()})
+        for side, own in step_files.split(encoded.rows, preset.heldout_share).items():
+            metrics[side] = len(own)
+            lines.write(folder / f"{side}.jsonl", own)
+        lines.write(folder / "quarantine.jsonl", left_out)
+        outputs.write_json(folder / "metrics.json", metrics)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ is iterative DPO (Xu et al. 2023, https://arxiv.org/abs/2312.16682).
 
 import logging
 from collections.abc import Iterator
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel
 
-from stages import params, rows
+from stages import row_run
 from stages.loops import epochs, kto, preference, ref_logprobs, training, work
 from stages.loops.preference import KTO, PreferenceConfig, PreferencePreset
 from stages.loops.work import Step
@@ -25,7 +25,7 @@ from stages.models.device import setup
 from stages.records import lines
 from stages.records.preferences import Preference
 from stages.rows import Row
-from stages.runtime import process, runs, seeds
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -41,14 +41,11 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
-    row = rows.parse(words)
-    with runs.start(f"train@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        with training.outputs_of(row.name) as folders:
-            seeds.side_by_side(partial(train, config, row, folders), config.seeds, run, gpu=True)
+    with row_run.start("train", words, Config) as job:
+        job.each_seed(train)
 
 
-def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> dict[str, Any]:
+def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
     device, seed = setup(config.compute), derive(run.seed, "train_dpo")
     tokenizer = models_start.tokenizer(row.policy, run.seed)
@@ -60,7 +57,7 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
     pad_id = model_tokenizer.pad_id(tokenizer)
     number, steps, reference_work = learn(config, model, pairs, seed, pad_id)
     kept = config.dpo.num_checkpoints
-    history = training.take(steps, number, kept, merged, tokenizer, folders, run)
+    history = training.take(steps, number, kept, merged, tokenizer, logged, run)
     done = [step.metrics for step in history]
     metrics = {
         "pairs": len(pairs),
@@ -70,7 +67,7 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
     }
     if metrics["both_logprobs_fell"]:
         logger.warning(preference.BOTH_FELL, metrics)
-    training.write(folders, run.seed, merged(), tokenizer, history, metrics)
+    training.write(saved, logged, merged(), tokenizer, history)
     return metrics
 
 

@@ -9,19 +9,19 @@ rule reward this is R1-Zero's recipe (Guo et al. 2025, https://arxiv.org/abs/250
 checker's verdict is logged, whatever the reward.
 """
 
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import model_validator
 
-from stages import params, rows
+from stages import row_run
 from stages.engines import transformers as engine
 from stages.loops import group_rl, rl_loop, rl_run, training
 from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
 from stages.models import start as models_start
 from stages.rewards import reward_file
 from stages.rows import Row
-from stages.runtime import process, runs, seeds
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -40,22 +40,20 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
-    row = rows.parse(words)
-    with runs.start(f"train@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        group_rl.check_reward(config.grpo, config.preset, reward_file.read(row.source))
-        with training.outputs_of(row.name) as folders:
-            seeds.side_by_side(partial(train, config, row, folders), config.seeds, run, gpu=True)
+    with row_run.start("train", words, Config) as job:
+        config, reward = job.config, reward_file.read(job.row.source)
+        group_rl.check_reward(config.grpo, config.preset, reward)
+        job.each_seed(train)
 
 
-def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> dict[str, Any]:
+def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
     settings, preset, seed = config.grpo, config.preset, derive(run.seed, "train_grpo")
     actor, task, tokenizer = rl_run.begin(row, run.seed, config, settings, engine.from_model)
     merged = models_start.attach(actor.policy, config.lora, seed)
     schedule = rl_loop.schedule(task, settings, preset, seed)
     steps = group_rl.train(actor, task, schedule, settings, preset, seed)
-    return rl_run.finish(actor, tokenizer, steps, settings, preset, merged, row, folders, run)
+    return rl_run.finish(actor, tokenizer, steps, settings, preset, merged, row, saved, logged, run)
 
 
 if __name__ == "__main__":

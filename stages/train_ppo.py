@@ -10,18 +10,19 @@ Departure: no pretraining mix. The answer checker's verdict is logged, whatever 
 """
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import model_validator
 
-from stages import params, rows
+from stages import row_run
 from stages.engines import transformers as engine
 from stages.loops import critic, ppo, rl_loop, rl_run, training
 from stages.loops.ppo import PpoConfig, PpoPreset
 from stages.models import start as models_start
 from stages.rewards import reward_file
 from stages.rows import Row
-from stages.runtime import process, runs, seeds
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -40,15 +41,13 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
-    row = rows.parse(words)
-    with runs.start(f"train@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        ppo.check_reward(config.ppo, config.preset, reward_file.read(row.source))
-        with training.outputs_of(row.name) as folders:
-            seeds.side_by_side(partial(train, config, row, folders), config.seeds, run, gpu=True)
+    with row_run.start("train", words, Config) as job:
+        config, reward = job.config, reward_file.read(job.row.source)
+        ppo.check_reward(config.ppo, config.preset, reward)
+        job.each_seed(train)
 
 
-def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> dict[str, Any]:
+def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
     settings, preset, seed = config.ppo, config.preset, derive(run.seed, "train_ppo")
     actor, task, tokenizer = rl_run.begin(row, run.seed, config, settings, engine.from_model)
@@ -59,7 +58,7 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
     schedule = rl_loop.schedule(task, settings, preset, seed)
     steps = ppo.train(actor, value, task, schedule, settings, preset, seed)
     return rl_run.finish(
-        actor, tokenizer, steps, settings, preset, merged, row, folders, run, value
+        actor, tokenizer, steps, settings, preset, merged, row, saved, logged, run, value
     )
 
 

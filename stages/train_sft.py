@@ -9,12 +9,12 @@ follow instructions" (2022), step 1). Departure: every token of an optimizer ste
 whatever its micro-batch.
 """
 
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import model_validator
 
-from stages import params, rows
+from stages import row_run
 from stages.loops import epochs, sft, training, work
 from stages.loops.sft import SftConfig, SftPreset
 from stages.models import model_tokenizer, size
@@ -23,7 +23,7 @@ from stages.models.device import setup
 from stages.records import lines
 from stages.records.problems import Demonstration
 from stages.rows import Row
-from stages.runtime import process, runs, seeds
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -46,14 +46,11 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
-    row = rows.parse(words)
-    with runs.start(f"train@{row.name}") as run:
-        config = params.load(Config, row.preset)
-        with training.outputs_of(row.name) as folders:
-            seeds.side_by_side(partial(train, config, row, folders), config.seeds, run, gpu=True)
+    with row_run.start("train", words, Config) as job:
+        job.each_seed(train)
 
 
-def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> dict[str, Any]:
+def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
     settings = config.preset.over(config.sft)
     device, seed = setup(config.compute), derive(run.seed, "train_sft")
@@ -74,7 +71,7 @@ def train(config: Config, row: Row, folders: training.Folders, run: SeedRun) -> 
         "demonstrations": len(examples),
         "final_loss": sum(last) / len(last),
     }
-    training.write(folders, run.seed, merged(), tokenizer, history, metrics)
+    training.write(saved, logged, merged(), tokenizer, history)
     return metrics
 
 

@@ -15,7 +15,6 @@ from stages.models.size import Size
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
-from stages.runtime import outputs
 from stages.runtime.seeds import SeedRun
 from stages.sampler import Sampler
 from stages.seeding import derive
@@ -68,14 +67,14 @@ def write(
     folder: Path,
     run: SeedRun,
 ) -> dict[str, Any]:
-    """Draw each pool into `<name>.jsonl` of the seed's folder; returns what metrics.json says."""
+    """Draw each pool into `<name>.jsonl`; returns what metrics.json says."""
     metrics: dict[str, Any] = {}
     done: list[dict[str, int | float]] = []
     for name, pool in pools.items():
         steps, total = sample(sampler, decode, pool, run.seed, name), len(pool.prompts)
         found = list(run.track(steps, total=-(-total // CHUNK), label=name))
         completions = [row for step in found for row in step.rows]
-        lines.write(folder / str(run.seed) / f"{name}.jsonl", completions)
+        lines.write(folder / f"{name}.jsonl", completions)
         cut = sum(row.finish_reason == "length" for row in completions)
         metrics[name] = {
             "problems": len({row.id for row in completions}),
@@ -87,7 +86,6 @@ def write(
         done += [step.metrics for step in found]
     metrics["generated_tokens"] = sum(metrics[name]["tokens"] for name in pools)
     metrics["work"] = work.summary(done, {"policy": size})
-    outputs.write_json(folder / str(run.seed) / "metrics.json", metrics)
     return metrics
 
 

@@ -71,14 +71,15 @@ def finish(
     preset: RlPreset,
     merged: Merge,
     row: Row,
-    folders: training.Folders,
+    saved: Path,
+    logged: Path,
     run: SeedRun,
     value: nn.Module | None = None,
 ) -> dict[str, Any]:
-    """Take all steps and write the policy, every rollout and the metrics, which are returned."""
+    """Take all steps and write the policy (`saved`), steps and rollouts (`logged`); the metrics."""
     total = config.num_steps if preset.token_budget is None else None
     kept = config.num_checkpoints
-    history = training.take(steps, total, kept, merged, tokenizer, folders, run)
+    history = training.take(steps, total, kept, merged, tokenizer, logged, run)
     assert actor.reference is not None
     models = {"policy": size.measure(actor.policy), "reference": size.frozen(actor.reference)}
     if value is not None:
@@ -87,10 +88,9 @@ def finish(
     if reward_file.read(row.source).model is not None:
         models["scorer"] = size.of_scorer(reward_file.model(row.source, run.seed))
     learned = work.learned([step.metrics for step in history], models)
-    metrics = {"steps": len(history), **learned}
     rollouts = (rollout for step in history for rollout in step.rows)
-    training.write(folders, run.seed, merged(), tokenizer, history, metrics, rollouts)
-    return metrics
+    training.write(saved, logged, merged(), tokenizer, history, rollouts)
+    return {"steps": len(history), **learned}
 
 
 def load_reward(

@@ -12,9 +12,8 @@ none of them.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
@@ -25,8 +24,6 @@ from stages.models.device import ComputeConfig
 from stages.models.start import LoraConfig, Merge, ModelConfig
 from stages.params import Params
 from stages.records import lines
-from stages.rows import DATA
-from stages.runtime import outputs
 from stages.runtime.seeds import SeedRun
 
 TIMES = "time/"
@@ -43,26 +40,6 @@ class TrainingConfig(Params):
     lora: LoraConfig
 
 
-class Folders(NamedTuple):
-    """Where a stage's two outputs are written before they take their place."""
-
-    model: Path
-    training: Path
-
-
-@contextmanager
-def outputs_of(name: str) -> Iterator[Folders]:
-    """Temporary folders of policy `name`; both take their place when the block ends, or neither."""
-    folder = DATA / "policies" / name
-    with (
-        outputs.replace(folder / "model") as model,
-        outputs.replace(folder / "training") as trained,
-    ):
-        model.mkdir()
-        trained.mkdir()
-        yield Folders(model, trained)
-
-
 def per_seed(folder: Path, seed: int) -> Path:
     """The seed's own part of an input, where it has one for each; else the folder itself."""
     own = folder / str(seed)
@@ -75,7 +52,7 @@ def take(
     num_checkpoints: int,
     merged: Merge,
     tokenizer: PreTrainedTokenizerBase,
-    folders: Folders,
+    logged: Path,
     run: SeedRun,
 ) -> list[Step]:
     """Every step, tracked; after the `spaced` ones the model is saved before anything else happens.
@@ -86,10 +63,10 @@ def take(
         num_checkpoints: how many are saved.
         merged: gives the model to be saved, and leaves the one that is trained as it is.
         tokenizer: saved with each.
-        folders, run: where.
+        logged, run: where, and what tracks.
     """
     kept = spaced(total or 0, num_checkpoints)
-    folder = folders.training / str(run.seed) / "checkpoints"
+    folder = logged / "checkpoints"
     folder.mkdir(parents=True)
     history = []
     for step in run.track(steps, total=total):
@@ -132,22 +109,19 @@ def read_checkpoints(folder: Path) -> list[tuple[int, Path]]:
 
 
 def write(
-    folders: Folders,
-    seed: int,
+    saved: Path,
+    logged: Path,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     history: Sequence[Step],
-    metrics: dict[str, Any],
     rollouts: Iterable[Any] | None = None,
 ) -> None:
-    """The outputs of one seed; `rollouts` are the rows that a reinforcement-learning run made."""
-    policy.save(model, tokenizer, folders.model / str(seed))
-    folder = folders.training / str(seed)
-    folder.mkdir(exist_ok=True)
-    with (folder / "history.jsonl").open("w", encoding="utf-8") as file:
+    """One seed's policy (`saved`) and its steps (`logged`), with `rollouts` where there are any."""
+    policy.save(model, tokenizer, saved)
+    logged.mkdir(exist_ok=True)
+    with (logged / "history.jsonl").open("w", encoding="utf-8") as file:
         for step in history:
             kept = {name: v for name, v in step.metrics.items() if not name.startswith(TIMES)}
             file.write(json.dumps({"index": step.index, "metrics": kept}, sort_keys=True) + "\n")
     if rollouts is not None:
-        lines.write(folder / "rollouts.jsonl", rollouts)
-    outputs.write_json(folder / "metrics.json", metrics)
+        lines.write(logged / "rollouts.jsonl", rollouts)

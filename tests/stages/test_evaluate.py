@@ -18,7 +18,7 @@ from stages.rewards import reward_file
 
 EVALUATION = {"ks": [1, 2], "num_draws": 400, "num_bootstrap": 200, "confidence": 0.95,
               "decimals": 5}  # fmt: skip
-OUTPUT = evaluate.OUTPUT / "sft"
+OUTPUT = DATA / "evaluations" / "sft"
 
 
 @pytest.fixture(scope="module")

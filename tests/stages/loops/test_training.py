@@ -57,13 +57,11 @@ def logits(model):
 def test_a_checkpoint_is_the_policy_after_its_step_and_training_goes_on_the_same(rank, tmp_path):
     finals, seen = [], {}
     for kept in ([], [1, 3]):
-        model = load("llama")
+        model, folder = load("llama"), tmp_path / str(len(kept)) / "checkpoints"
         merged = models_start.attach(model, LoraConfig(rank=rank, alpha=8), 0)
-        folders = training.Folders(tmp_path / "model", tmp_path)
         with journal.writing(tmp_path / "journal.jsonl") as log:
             run = SeedRun(seed=len(kept), folder=tmp_path, log=log, say=lambda *_: None)
-            training.take(learn(model, seen), 4, len(kept), merged, TOKENIZER, folders, run)
-        folder = tmp_path / str(len(kept)) / "checkpoints"
+            training.take(learn(model, seen), 4, len(kept), merged, TOKENIZER, folder.parent, run)
         finals.append(dict(merged().state_dict()))
         assert [step for step, _ in training.read_checkpoints(folder)] == kept
     for name, weight in finals[0].items():
