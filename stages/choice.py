@@ -73,9 +73,9 @@ class OneOf:
         return {kind: self._model(kind, function) for kind, function in self.functions.items()}
 
     def _model(self, kind: str, function: Callable[..., Any]) -> type[Choice]:
-        parameters = inspect.signature(function).parameters
+        parameters, bounds = inspect.signature(function).parameters, self.bounds
         own = {
-            name: (parameter.annotation, self._bound(kind, name))
+            name: (parameter.annotation, bounds.get(f"{kind}.{name}", bounds.get(name, Field())))
             for name, parameter in parameters.items()
             if name not in self.given
         }
@@ -84,10 +84,6 @@ class OneOf:
         model.function = staticmethod(function)
         model.given = self.given & parameters.keys()
         return model
-
-    def _bound(self, kind: str, name: str) -> FieldInfo:
-        everywhere = self.bounds.get(name, Field())
-        return self.bounds.get(f"{kind}.{name}", everywhere)
 
     def _spelled_out(self, content: Any) -> Any:
         """The mapping that a name, or a number, stands for."""

@@ -11,13 +11,13 @@ comparisons; without several seeds there is no verdict. No output holds a time.
 
 import json
 
-from stages import params, rows
+from stages import params
 from stages.params import Params
 from stages.report import comparison, estimates, page, plots, sections, stage_metrics, transcripts
 from stages.report.evaluation_config import EvaluationConfig
+from stages.rows import DATA
 from stages.runtime import outputs, process, runs
 
-DATA = rows.DATA
 OUTPUT = DATA / "report"
 
 

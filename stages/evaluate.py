@@ -3,13 +3,12 @@
     python -m stages.evaluate <policy>
 
 Reads the policy's samples and greedy completions of the test problems, its samples of the dev
-problems, and every reward that is a model; writes for each seed what the rewards score
-(`scores.jsonl`), every estimate on every problem (`per_problem.jsonl`) and the means
-(`metrics.json`). Each seed's samples are scored by the rewards of that seed. All estimates come
-from the same N samples, without bias for every k: pass@k (Chen et al. 2021), majority@n exactly
-where Wang et al. 2023 vote once, best-of-n by each reward after Nakano et al. 2021, and votes
-weighted by each, over the same random subsets. Papers and formulas: stages/algorithms/selection.
-Accuracy on the dev problems is for choosing among policies.
+problems, and every reward that is a model; writes for each seed what the rewards of that seed score
+(`scores.jsonl`), every estimate on every problem (`per_problem.jsonl`) and the means. All estimates
+come from the same N samples, without bias for every k: pass@k (Chen et al. 2021), majority@n
+exactly where Wang et al. 2023 vote once, best-of-n by each reward after Nakano et al. 2021, and
+votes weighted by each, over the same random subsets. Papers and formulas: stages/algorithms/
+selection. Accuracy on the dev problems is for choosing among policies.
 """
 
 from pathlib import Path
@@ -68,20 +67,15 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
     orders = votes.nested_subsets(num_samples, num_draws=settings.num_draws, seed=seed)
     scored = pools.scores(problems, scores)
     greedy_of = pools.of_split(samples, "test", "test_greedy")
-    of_problem = zip(problems, greedy_of, scored, strict=True)
-    results = [
-        problem_evaluation.evaluate(
-            prompt,
-            pool,
-            greedy,
-            pool_scores.by_scorer(pool, of_pool, aggregations),
-            ks=settings.ks,
-            orders=orders,
+    of_problem = run.track(list(zip(problems, greedy_of, scored, strict=True)), label="problem")
+    results = []
+    for (prompt, pool), (_, (greedy,)), of_pool in of_problem:
+        by_scorer = pool_scores.by_scorer(pool, of_pool, aggregations)
+        results.append(
+            problem_evaluation.evaluate(
+                prompt, pool, greedy, by_scorer, ks=settings.ks, orders=orders
+            )
         )
-        for (prompt, pool), (_, (greedy,)), of_pool in run.track(
-            of_problem, total=len(problems), label="problem"
-        )
-    ]
     dev_accuracy = problem_evaluation.accuracy(pools.of_split(samples, "dev"))
     metrics: dict[str, Any] = estimates.means(results)
     metrics["dev_accuracy"] = estimates.rounded(dev_accuracy)

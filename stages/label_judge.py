@@ -85,9 +85,8 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         found = judging.preferences(asked, said, preset.rule)
         lines.write(own / f"{side}.jsonl", found)
         metrics[side] = judge_quality.summarise(said, *judging.facts(asked), seed)
-        run.log(
-            0, {f"{side}/{name}": v for name, v in judge_quality.headline(metrics[side]).items()}
-        )
+        headline = judge_quality.headline(metrics[side])
+        run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
         verdicts += said
         cost += spent
     flips, spent = injections.flips(

@@ -5,8 +5,7 @@
 Reads a pool of each seed, the problems that it answers, and the policy `from`, which criticises and
 revises. Writes each round's original, critique and revision (`triples.jsonl`); the problems to
 learn from with their last revision, for SFT (`demonstrations.jsonl`); and pairs of the last
-revision over the first answer (`train.jsonl`, `heldout.jsonl`). Bai et al. 2022 (Constitutional
-AI), https://arxiv.org/abs/2212.08073; stages/loops/revision.py says where we depart.
+revision over the first answer (`train.jsonl`, `heldout.jsonl`). Source: stages/loops/revision.py.
 """
 
 from pathlib import Path
@@ -52,10 +51,9 @@ def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         problems = pools.read(row.source, run.seed, side)
         answers = revisions.choose_answers(problems, preset.max_per_problem)
         steps = revision.rounds(sampler, decode, encode, answers, preset, seed, side)
-        found: list[Revision] = []
-        for step in run.track(steps, total=preset.num_rounds, label=side):
-            history.append(step.metrics)
-            found += step.rows
+        done = list(run.track(steps, total=preset.num_rounds, label=side))
+        history += [step.metrics for step in done]
+        found = [row for step in done for row in step.rows]
         triples += found
         revised = revisions.gather(answers, found, preset.num_rounds)
         metrics[side] = revisions.summarise_revisions(revised)
@@ -66,11 +64,8 @@ def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
             shown = [shown for one in revised if (shown := one.demonstration()) is not None]
             lines.write(own / "demonstrations.jsonl", shown)
     lines.write(own / "triples.jsonl", triples)
-    generated = sum(int(one["tokens/generated"]) for one in history)
-    metrics |= {"generated_tokens": generated, "trained_tokens": 0}
     measured = size.of_policy(row.policy, run.seed, config.model)
-    metrics["work"] = work.summary(history, {"policy": measured})
-    return metrics
+    return metrics | work.learned(history, {"policy": measured})
 
 
 if __name__ == "__main__":

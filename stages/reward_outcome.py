@@ -74,7 +74,8 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     schedule = epochs.batches(len(problems), preset.num_epochs, preset.batch_size, seed)
     steps = reward.train_outcomes(model, problems, schedule, preset, compute, pad_id)
     history = [step.metrics for step in run.track(steps, total=len(schedule))]
-    scores = reward.score_outcomes(model, heldout, compute, pad_id)
+    groups = reward.problem_groups(heldout, compute.row_tokens)
+    scores = reward.score(model, groups, compute, pad_id)
     policy.save(merged(), tokenizer, own / "model")
     return {
         **work.learned(history, {"reward": size.measure(model)}),

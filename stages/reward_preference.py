@@ -18,6 +18,7 @@ from pydantic import Field
 
 from stages import row_run
 from stages.loops import epochs, reward, training, work
+from stages.loops.preference import pair_groups
 from stages.loops.reward import RewardConfig
 from stages.models import model_tokenizer, policy, scalar_head, size
 from stages.models import start as models_start
@@ -68,6 +69,7 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     labelled = list(lines.read(source / "train.jsonl", Preference))
     pairs = verifier_labels.flip_labels(labelled, preset.flip_percent, derive(run.seed, "flip"))
     heldout = list(lines.read(source / "heldout.jsonl", Preference))
+    groups = pair_groups(heldout, range(len(heldout)))
     tokenizer = models_start.tokenizer(row.policy, run.seed)
     pad_id = model_tokenizer.pad_id(tokenizer)
     start = models_start.folder(row.policy, run.seed, config.model)
@@ -82,11 +84,11 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         steps = reward.train(model, pairs, schedule, preset, compute, pad_id)
         tracked = run.track(steps, total=len(schedule), label=f"member {member}")
         history += [step.metrics for step in tracked]
-        scores.append(reward.score_pairs(model, heldout, compute, pad_id))
+        scores.append(reward.score(model, groups, compute, pad_id))
         place = own / "model" / str(member) if preset.members > 1 else own / "model"
         sizes.append(size.measure(model))
         policy.save(merged(), tokenizer, place)
-    found = preset.aggregate(scores=torch.stack(scores).flatten(1)).view(-1, 2)
+    found = preset.aggregate(scores=torch.stack(scores)).view(-1, 2)
     quality = config.evaluation.quality(preset.quality)
     seed = derive(run.seed, "reward_preference", "bootstrap")
     return {

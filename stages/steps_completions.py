@@ -11,8 +11,6 @@ departures: `rewards/step_solutions`. Writes the labels, of problems to learn fr
 choose among), the counts behind them (`prefixes.jsonl`, of which both kinds of labels can be
 made), and how right they are at every K where the truth is known (`metrics.json`). With
 `num_completions: 0` nothing is sampled, and the labels are the truth.
-
-What a kill interrupts goes on where it stopped: the counts of finished parts are kept.
 """
 
 from collections.abc import Iterator
@@ -96,8 +94,12 @@ def count(
         sampler = config.sampler(row.policy, run.seed, length)
         return step_labels.count(sampler, decode, parts, config.preset, run.seed, start=first)
 
-    files = {"write": step_labels.write, "read": step_labels.read}
-    steps = outputs.keep_parts(run.folder / "parts", work, **files)
+    steps = outputs.keep_parts(
+        run.folder / "parts",
+        work,
+        write=lambda path, step: lines.write(path, step.rows),
+        read=lambda index, path: step_labels.part(index, list(lines.read(path, PrefixCount))),
+    )
     for step in run.track(steps, total=len(parts)):
         yield from step.rows
 

@@ -19,9 +19,7 @@ POLICIES, POOLS, PAIRS, STEPS, REWARDS = TABLES
 WORDS = {
     POLICIES: ("train", "preset", "from", "on"),
     POOLS: ("from", "split"),
-    PAIRS: ("by", "preset", "from", "on"),
-    STEPS: ("by", "preset", "from", "on"),
-    REWARDS: ("by", "preset", "from", "on"),
+    **dict.fromkeys((PAIRS, STEPS, REWARDS), ("by", "preset", "from", "on")),
 }
 STAGES = {POLICIES: "train", POOLS: "pool", PAIRS: "label", STEPS: "steps", REWARDS: "reward"}
 """What the entry points of a table's kinds begin with; that of pools is the whole of it."""
@@ -34,20 +32,13 @@ RAW, OWN = "raw", "own"
 OWN_SOURCES = Path("stages/rewards/own")
 READS = {
     "train_sft": ("demonstrations", PAIRS),
-    "train_dpo": (PAIRS,),
-    "train_ppo": (REWARDS,),
-    "train_grpo": (REWARDS,),
-    "label_verifier": (POOLS,),
-    "label_judge": (POOLS,),
-    "label_revision": (POOLS,),
-    "label_selection": (POOLS,),
-    "label_people": (RAW,),
-    "steps_completions": (POOLS,),
-    "steps_people": (RAW,),
-    "reward_rule": ("prompts", REWARDS, OWN),
-    "reward_preference": (PAIRS,),
-    "reward_outcome": (POOLS,),
+    **dict.fromkeys(("train_ppo", "train_grpo"), (REWARDS,)),
+    **dict.fromkeys(("train_dpo", "reward_preference"), (PAIRS,)),
+    **dict.fromkeys(("label_verifier", "label_judge", "label_revision"), (POOLS,)),
+    **dict.fromkeys(("label_selection", "steps_completions", "reward_outcome"), (POOLS,)),
+    **dict.fromkeys(("label_people", "steps_people"), (RAW,)),
     "reward_process": (STEPS,),
+    "reward_rule": ("prompts", REWARDS, OWN),
 }
 """The first part of `on`, for each entry point; one that is not here may read anything."""
 DEMONSTRATING = ("selection", "revision")
@@ -75,10 +66,7 @@ class Place:
 
 
 def read(paths: Collection[Path]) -> tuple[Tables, list[str]]:
-    """The rows of these files together, and what is wrong with a file or with a row's words.
-
-    Rows with wrong words are told and left out.
-    """
+    """The rows of these files together, and what is wrong with a file or with the rows left out."""
     tables: Tables = {table: {} for table in TABLES}
     problems: list[str] = []
     for path in paths:
@@ -125,41 +113,35 @@ def wrong_words(table: str, name: str, words: Any) -> Iterator[str]:
 
 def wrong_names(tables: Tables, splits: Collection[str] = SPLITS) -> Iterator[str]:
     """Words that name no policy, split, folder or file, and rows that need each other."""
+    policies = [BASE, *tables[POLICIES]]
     for place in places(tables):
-        policies = [BASE, *tables[POLICIES]]
-        if place.words["from"] not in policies:
-            found = place.words["from"]
+        if (found := place.words["from"]) not in policies:
             yield f"{place}.from: there is no policy '{found}'{meant(found, policies)}"
-        if place.table == POOLS:
-            if place.words["split"] not in splits:
-                found = place.words["split"]
-                yield f"{place}.split: expected one of {list(splits)}, found '{found}'"
-        elif problem := wrong_source(place, tables):
-            yield f"{place}.on: {problem}"
+        if place.table != POOLS:
+            if problem := wrong_source(place, tables):
+                yield f"{place}.on: {problem}"
+        elif (found := place.words["split"]) not in splits:
+            yield f"{place}.split: expected one of {list(splits)}, found '{found}'"
     yield from circles(tables)
 
 
 def wrong_source(place: Place, tables: Tables) -> str | None:
     """What is wrong with the word `on`, if anything is."""
-    on = place.words["on"]
+    on, reader = place.words["on"], place.entry_point
     kind, _, name = on.partition("/")
-    reads = READS.get(place.entry_point, (*PREPARED, *TABLES, RAW, OWN))
+    reads = READS.get(reader, (*PREPARED, *TABLES, RAW, OWN))
     folders = sources(tables, reads)
     if kind not in reads and on in sources(tables, (*PREPARED, *TABLES)):
-        return f"{place.entry_point} learns nothing from '{on}'; it reads {' or '.join(reads)}"
+        return f"{reader} learns nothing from '{on}'; it reads {' or '.join(reads)}"
     if kind == RAW and RAW in reads:
         missing = f"there is no {DATA / on}: put the file there, or correct its name"
         return None if (DATA / on).exists() else missing
     if on not in folders:
         return f"no row makes '{on}'{meant(on, folders)}"
-    return wrong_pairs(place.entry_point, on, tables[PAIRS][name]["by"]) if kind == PAIRS else None
-
-
-def wrong_pairs(entry_point: str, on: str, by: str) -> str | None:
-    """Demonstrations are asked of pairs, or pairs of demonstrations."""
-    if entry_point == "train_sft" and by not in DEMONSTRATING:
+    by = tables[PAIRS][name]["by"] if kind == PAIRS else ""
+    if by and reader == "train_sft" and by not in DEMONSTRATING:
         return f"'{on}', by {by}, holds no demonstrations; {' and '.join(DEMONSTRATING)} do"
-    if entry_point != "train_sft" and by == "selection":
+    if by == "selection" and reader != "train_sft":
         return f"'{on}', by {by}, holds demonstrations and no pairs"
     return None
 

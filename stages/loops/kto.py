@@ -23,9 +23,9 @@ from stages.records.preferences import Judged, Preference
 def judged_rows(pairs: Iterable[Preference]) -> list[Judged]:
     """Each distinct chosen completion, desirable, and each distinct rejected one, undesirable.
 
-    In order of appearance. A completion of several pairs is one row; one that is chosen in a pair
-    and rejected in another (a ranking of more than two gives such) is a row of either verdict.
-    A pair whose label is not sure is refused: KTO's rows are desirable or not.
+    In order of appearance. A completion that is chosen in one pair and rejected in another (a
+    ranking of more than two gives such) is a row of either verdict. A pair whose label is not sure
+    is refused.
     """
     found: dict[tuple[str, tuple[int, ...], bool], Judged] = {}
     for pair in pairs:
@@ -34,17 +34,9 @@ def judged_rows(pairs: Iterable[Preference]) -> list[Judged]:
                 f"KTO takes pairs that are sure, found a label of {pair.probability} from "
                 f"'{pair.source}' at problem '{pair.id}': set labels: hard where the pairs are made"
             )
-        for completion, ids, desirable in (
-            (pair.chosen, pair.chosen_ids, True),
-            (pair.rejected, pair.rejected_ids, False),
-        ):
+        for ids, desirable in ((pair.chosen_ids, True), (pair.rejected_ids, False)):
             row = Judged(
-                id=pair.id,
-                prompt=pair.prompt,
-                prompt_ids=pair.prompt_ids,
-                completion=completion,
-                completion_ids=ids,
-                desirable=desirable,
+                id=pair.id, prompt_ids=pair.prompt_ids, completion_ids=ids, desirable=desirable
             )
             found.setdefault((pair.id, tuple(ids), desirable), row)
     return list(found.values())

@@ -5,9 +5,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses.reward_and_value_losses import balanced_weights, soft_step_label_loss
@@ -21,15 +19,12 @@ from stages.loops import epochs, work
 from stages.loops.epochs import EpochsConfig
 from stages.loops.work import Step
 from stages.models import process_head
-from stages.models.batch import Batch, micro_batches
+from stages.models.batch import micro_batches
 from stages.models.device import ComputeConfig
 from stages.models.process_head import Solution
 from stages.optim import adamw, update
 from stages.params import Params
 from stages.records.steps import StepLabels
-
-Goals = Sequence[Sequence[float | None]]
-"""Of each solution, the target of each step; None: none."""
 
 
 class HardTargets(Params):
@@ -85,6 +80,13 @@ def targets(row: StepLabels, kind: Targets, *, up_to_first_error: bool) -> list[
     return [*found[:end], *[None] * (len(found) - end)]
 
 
+def goals_of(row: StepLabels, config: ProcessRewardConfig) -> list[tuple[int, float]]:
+    """Where each step of a solution that has a target ends, in tokens, and its target."""
+    found = targets(row, config.targets, up_to_first_error=config.up_to_first_error)
+    ends = process_head.step_ends(row.step_ids)
+    return [(end, target) for end, target in zip(ends, found, strict=True) if target is not None]
+
+
 def solutions(rows: Sequence[StepLabels]) -> list[Solution]:
     """The rows as the model reads them."""
     return [Solution(prompt_ids=row.prompt_ids, steps=row.step_ids) for row in rows]
@@ -114,18 +116,17 @@ def train(
 
     A hard target is the soft one 0 or 1. An optimizer step without any label is refused.
     """
-    up_to_first = config.up_to_first_error
-    goals = [targets(row, config.targets, up_to_first_error=up_to_first) for row in rows]
+    goals = [goals_of(row, config) for row in rows]
     weights = (1.0, 1.0)
     if config.class_balance == "balanced":
-        weights = balanced_weights(_labelled(goals, range(len(goals))))
+        weights = balanced_weights(torch.tensor([t for own in goals for _, t in own]).float())
     read = solutions(rows)
     # A solution that does not fit is refused before anything is learned.
     process_head.groups(read, range(len(rows)), model, compute.row_tokens)
     model.train()
     optimizer = adamw(model, config.optim)
     for index, chosen in enumerate(schedule):
-        num_labels = len(_labelled(goals, chosen))
+        num_labels = sum(len(goals[i]) for i in chosen)
         if not num_labels:
             raise ValueError(
                 f"optimizer step {index}: none of its {len(chosen)} solutions has a labelled step "
@@ -133,12 +134,14 @@ def train(
                 f"raise the preset's batch_size"
             )
         # The others would only be read.
-        used = [i for i in chosen if any(target is not None for target in goals[i])]
+        used = [i for i in chosen if goals[i]]
         parts = process_head.groups(read, used, model, compute.row_tokens)
         loss_sum, num_right, num_tokens, num_positions = 0.0, 0, 0, 0
         for batch in micro_batches(parts, compute, pad_id, model.device):
-            logits = process_head.step_logits(model, batch, _labelled_ends(read, goals, batch))
-            wanted = _labelled(goals, batch.indices).to(logits.device)
+            own = [goals[i] for i in batch.indices]
+            ends = [[end for end, _ in one] for one in own]
+            logits = process_head.step_logits(model, batch, ends)
+            wanted = torch.tensor([t for one in own for _, t in one]).float().to(logits.device)
             losses = soft_step_label_loss(logits, wanted, weights=weights)
             (losses.sum() / num_labels).backward()
             loss_sum += losses.sum().item()
@@ -154,17 +157,6 @@ def train(
             **update(optimizer, config.optim, index, len(schedule)),
         }
         yield Step(index=index, metrics=metrics)
-
-
-def _labelled(goals: Goals, numbers: Sequence[int]) -> Float[Tensor, " step"]:
-    """The targets of these solutions' labelled steps, in turn."""
-    return torch.tensor([t for i in numbers for t in goals[i] if t is not None]).float()
-
-
-def _labelled_ends(read: Sequence[Solution], goals: Goals, batch: Batch) -> list[list[int]]:
-    """Where the labelled steps of the batch's solutions end, in their order."""
-    ends = [(process_head.step_ends(read[i].steps), goals[i]) for i in batch.indices]
-    return [[end for end, target in zip(*own, strict=True) if target is not None] for own in ends]
 
 
 def summary(

@@ -60,13 +60,8 @@ def rounds(
 
     Principle and samples of an answer in a round depend on `seed`, `split` (the answers' file), the
     problem's id, the answer's index and the round. An answer whose request is too long has no row
-    in that round and none later.
-
-    Args:
-        sampler: the model that criticises and revises.
-        decode: tokens to text without special tokens.
-        encode: messages to the tokens of prompts.
-        answers, config, seed, split: what is revised first, and how.
+    in that round and none later. `decode` leaves special tokens out; `encode` makes prompts of
+    messages.
     """
     style, constitution = config.style, CONSTITUTIONS[config.constitution]
     questions = [answer.prompt.question for answer in answers]
@@ -113,7 +108,7 @@ def rounds(
         texts = {i: row.revision for i, row in zip(revisions, rows, strict=True)}
         drawn = [*critiques.values(), *revisions.values()]
         generated = sum(len(sample.token_ids) for sample in drawn)
-        positions = num_read + num_read_again
+        positions = num_read + num_read_again - len(drawn) + generated
         metrics: dict[str, int | float] = {
             "answers/revised": len(rows),
             "answers/changed": sum(row.revision != row.original for row in rows),
@@ -130,7 +125,7 @@ def _ask(
     seeds: Mapping[int, int],
     config: RevisionConfig,
 ) -> tuple[dict[int, Sample], int]:
-    """A reply to each message that is not too long, by the answer's number; positions it took."""
+    """A reply to each message that is not too long, by the answer's number; tokens that it read."""
     prompts = dict(zip(requests, encode(list(requests.values())), strict=True))
     short = {i: ids for i, ids in prompts.items() if len(ids) <= config.max_prompt_tokens}
     samples = sampler.sample(
@@ -141,5 +136,4 @@ def _ask(
         max_new_tokens=config.max_new_tokens,
     )
     replies = {i: sample for i, (sample,) in zip(short, samples, strict=True)}
-    positions = sum(map(len, short.values()))
-    return replies, positions + sum(len(reply.token_ids) - 1 for reply in replies.values())
+    return replies, sum(map(len, short.values()))

@@ -81,14 +81,6 @@ def train(
         yield Step(index=index, metrics=metrics)
 
 
-def score_pairs(
-    model: PreTrainedModel, pairs: Sequence[Preference], compute: ComputeConfig, pad_id: int
-) -> Float[Tensor, "pair 2"]:
-    """Rewards of the chosen (first) and rejected completion of every pair, in eval mode."""
-    groups = pair_groups(pairs, range(len(pairs)))
-    return scores_of(model, groups, compute, pad_id).view(-1, 2)
-
-
 def train_outcomes(
     model: PreTrainedModel,
     problems: Sequence[Sequence[Outcome]],
@@ -132,19 +124,6 @@ def train_outcomes(
         yield Step(index=index, metrics=metrics)
 
 
-def score_outcomes(
-    model: PreTrainedModel,
-    problems: Sequence[Sequence[Outcome]],
-    compute: ComputeConfig,
-    pad_id: int,
-) -> Float[Tensor, " completion"]:
-    """The logit of P(right) of every completion, in the order of the problems, in eval mode.
-
-    P(right) as learned: had right and wrong been equally likely (`rewards/verifier_labels`).
-    """
-    return scores_of(model, problem_groups(problems, compute.row_tokens), compute, pad_id)
-
-
 def problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> list[Group]:
     """Each problem's completions, numbered in reading order, in groups that fit a row."""
     parts: list[Group] = []
@@ -161,10 +140,14 @@ def problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> li
 
 
 @torch.no_grad()
-def scores_of(
+def score(
     model: PreTrainedModel, groups: Sequence[Group], compute: ComputeConfig, pad_id: int
 ) -> Float[Tensor, " completion"]:
-    """The reward of every completion of the groups, in eval mode, at its number in `indices`."""
+    """The reward of every completion of the groups, in eval mode, at its number in `indices`.
+
+    Of an outcome model it is the logit of P(right) as learned: had right and wrong been equally
+    likely (`rewards/verifier_labels`).
+    """
     model.eval()
     scores = torch.zeros(sum(len(group.completions) for group in groups))
     for batch in micro_batches(groups, compute, pad_id, model.device):

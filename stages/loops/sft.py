@@ -28,9 +28,8 @@ class SftPreset(Params):
     """What is learned."""
 
     num_epochs: int | None = Field(gt=0)
-    """In place of the section's; null: that."""
     learning_rate: float | None = Field(gt=0)
-    """In place of the section's; null: that."""
+    """Both in place of the section's; null: that."""
     num_demonstrations: int | None = Field(gt=0)
     """Learn from so many of them, drawn once; null: from all."""
     tasks: list[str] | None = Field(min_length=1)
@@ -47,11 +46,7 @@ class SftPreset(Params):
 
 
 def choose(rows: Sequence[Demonstration], preset: SftPreset, seed: int) -> Sequence[Demonstration]:
-    """The rows that `preset` asks for, with what is learned of them as their completion.
-
-    Raises:
-        ValueError: there are fewer, or none of its tasks.
-    """
+    """The rows that `preset` asks for, with what is learned of them as their completion."""
     if preset.tasks is not None:
         found = sorted({row.task for row in rows})
         rows = [row for row in rows if row.task in preset.tasks]

@@ -1,14 +1,13 @@
 """Completions of solutions that were broken off after a step, and how many come out right.
 
 Prefixes of one problem that are equal token by token are completed once, and share their count:
-the completions are draws from one distribution. Nothing else is shared, as it would not be exact:
-prefixes of the same text in other tokens, or of the same value by other lines, lead the policy to
-other continuations; and the rest of the solution itself is no fresh completion: solutions are
-chosen by how they ended, and a label would agree with the very solution that it judges.
+the completions are draws from one distribution. Nothing else is shared: prefixes of the same text
+in other tokens, or of the same value by other lines, lead the policy to other continuations. Nor is
+the rest of the solution itself a completion: solutions are chosen by how they ended, so a label
+would agree with the very solution that it judges.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -18,16 +17,14 @@ from stages.loops import work
 from stages.loops.work import Step
 from stages.models.size import Size
 from stages.params import Params
-from stages.records import lines
 from stages.records.problems import Prompt
 from stages.records.steps import PrefixCount
 from stages.rewards import answer_checker
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive
 
-# Prefixes handed to the engine at once: enough to fill its batches, and what a kill can cost.
 CHUNK = 256
-
+"""Prefixes handed to the engine at once: enough to fill its batches, and what a kill can cost."""
 Prefix = tuple[Prompt, tuple[int, ...]]
 """A problem and the tokens of the first steps of an answer to it."""
 Parts = Sequence[Sequence[Prefix]]
@@ -40,9 +37,8 @@ class StepLabelsConfig(Params):
     """How the steps of a pool's solutions are labelled."""
 
     num_problems: int | None = Field(gt=0)
-    """The first so many of those to learn from; null: all."""
     num_heldout_problems: int | None = Field(gt=0)
-    """The first so many of those that are held out; null: all."""
+    """The first so many of those to learn from, and of those that are held out; null: all."""
     max_solutions_per_problem: int = Field(ge=1)
     """Different completions of a problem that are labelled, at most."""
     num_completions: int = Field(ge=0)
@@ -91,16 +87,6 @@ def part(index: int, rows: Sequence[PrefixCount]) -> Step:
         "prefixes/none_right": sum(row.num_right == 0 for row in rows) / len(rows),
     }
     return Step(index=index, metrics=metrics, rows=rows)
-
-
-def write(path: Path, step: Step) -> None:
-    """A part to a file."""
-    lines.write(path, step.rows)
-
-
-def read(index: int, path: Path) -> Step:
-    """A part that `write` wrote."""
-    return part(index, list(lines.read(path, PrefixCount)))
 
 
 def longest(parts: Parts, max_new_tokens: int) -> int:

@@ -58,9 +58,7 @@ class Judged:
     """One row of what unpaired preference learning reads."""
 
     id: str
-    prompt: str
     prompt_ids: list[int]
-    completion: str
     completion_ids: list[int]
     desirable: bool
     """Whether the completion should become more likely, or less."""

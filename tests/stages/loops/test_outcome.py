@@ -57,6 +57,11 @@ def train(model, schedule, settings=None, *, problems=PROBLEMS):
     )
 
 
+def score_outcomes(model, problems, settings, pad_id):
+    groups = reward.problem_groups(problems, settings.row_tokens)
+    return reward.score(model, groups, settings, pad_id)
+
+
 def test_from_a_zero_head_the_loss_is_log_2():
     (step,) = train(load(), ONE_STEP)
     assert step.metrics["loss/outcome"] == pytest.approx(math.log(2))
@@ -67,7 +72,7 @@ def test_from_a_zero_head_the_loss_is_log_2():
 
 def test_the_loss_is_the_weighted_cross_entropy_of_the_scores():
     model = load(head=0.5)
-    scores = reward.score_outcomes(model, PROBLEMS, compute(), PAD)
+    scores = score_outcomes(model, PROBLEMS, compute(), PAD)
     rows = [row for problem in PROBLEMS for row in problem]
     losses = [
         math.log1p(math.exp(-score if row.right else score))
@@ -94,9 +99,9 @@ def test_the_gradient_does_not_depend_on_micro_batches_rows_or_order(family, mon
 
 def test_scores_are_in_the_order_of_the_completions_however_they_are_batched():
     model = load(head=0.5)
-    together = reward.score_outcomes(model, PROBLEMS, compute(), PAD)
+    together = score_outcomes(model, PROBLEMS, compute(), PAD)
     alone = torch.cat([
-        reward.score_outcomes(model, [[row]], compute(max_tokens=1), PAD)
+        score_outcomes(model, [[row]], compute(max_tokens=1), PAD)
         for problem in PROBLEMS for row in problem
     ])  # fmt: skip
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
@@ -107,7 +112,7 @@ def test_even_tokens_are_told_from_odd_ones_in_completions_never_seen():
     model = load()
     train(model, epochs.batches(32, 15, 8, seed=0), problems=problems[:32])
     rows = [row for problem in problems[32:] for row in problem]
-    scores = reward.score_outcomes(model, problems[32:], compute(), PAD)
+    scores = score_outcomes(model, problems[32:], compute(), PAD)
     right = torch.tensor([row.right for row in rows])
     assert ((scores > 0) == right).float().mean().item() >= 0.9
 

@@ -7,6 +7,7 @@ from tiny_checkpoints import CPU, FAMILIES, PAD, checkpoint, compute
 from tiny_rollouts import OPTIM, assert_same_gradients, make_pairs, watch_gradients, weights
 
 from stages.loops import epochs, reward
+from stages.loops.preference import pair_groups
 from stages.loops.reward import RewardConfig
 from stages.models import scalar_head
 
@@ -26,6 +27,11 @@ def train(model, schedule, settings=None, *, centring=0.0, margin=0.0, pairs=PAI
     return list(reward.train(model, pairs, schedule, config, settings or compute(), PAD))
 
 
+def score_pairs(model, pairs, settings, pad_id):
+    groups = pair_groups(pairs, range(len(pairs)))
+    return reward.score(model, groups, settings, pad_id).view(-1, 2)
+
+
 def test_from_a_zero_head_the_loss_is_log_2_whatever_the_label():
     for probability in (1.0, 0.7):
         (step,) = train(load(), ONE_STEP, pairs=make_pairs(8, probability))
@@ -34,7 +40,7 @@ def test_from_a_zero_head_the_loss_is_log_2_whatever_the_label():
 
 def test_the_loss_is_that_of_the_scores_with_the_centring_term():
     model = load(head=0.5)
-    scores = reward.score_pairs(model, PAIRS, compute(), PAD)
+    scores = score_pairs(model, PAIRS, compute(), PAD)
     margins, sums = scores[:, 0] - scores[:, 1], scores.sum(1)
     expected = (torch.log1p(torch.exp(-margins)) + 0.1 * sums**2).mean().item()
     (step,) = train(model, ONE_STEP, centring=0.1)
@@ -45,7 +51,7 @@ def test_the_loss_is_that_of_the_scores_with_the_centring_term():
 
 def test_the_margin_is_in_the_loss():
     model = load(head=0.5)
-    scores = reward.score_pairs(model, PAIRS, compute(), PAD)
+    scores = score_pairs(model, PAIRS, compute(), PAD)
     expected = torch.log1p(torch.exp(3.0 - (scores[:, 0] - scores[:, 1]))).mean().item()
     (step,) = train(model, ONE_STEP, margin=3.0)
     assert step.metrics["loss/bradley_terry"] == pytest.approx(expected, rel=1e-4)
@@ -92,7 +98,7 @@ def test_a_soft_label_is_learned_as_a_probability():
     model = load()
     pairs = make_pairs(8, probability=0.8)
     train(model, epochs.batches(8, 60, 8, seed=0), pairs=pairs)
-    scores = reward.score_pairs(model, pairs, compute(), PAD)
+    scores = score_pairs(model, pairs, compute(), PAD)
     learned = torch.sigmoid(scores[:, 0] - scores[:, 1])
     torch.testing.assert_close(learned, torch.full((8,), 0.8), rtol=0, atol=0.1)
 
@@ -101,7 +107,7 @@ def test_even_tokens_are_told_from_odd_ones_in_pairs_never_seen():
     pairs = make_pairs(48)
     model = load()
     train(model, epochs.batches(32, 15, 8, seed=0), pairs=pairs[:32])
-    scores = reward.score_pairs(model, pairs[32:], compute(), PAD)
+    scores = score_pairs(model, pairs[32:], compute(), PAD)
     assert (scores[:, 0] > scores[:, 1]).float().mean().item() >= 0.9
 
 
