@@ -142,11 +142,7 @@ def wrong_rewards(
 
 
 def describe(name: str, presets: Content, rows: Tables) -> RewardFile | None:
-    """What the stage will write of a reward, without digests; None where nothing can be said.
-
-    Raises:
-        ValueError: a rule does not name what its components ask.
-    """
+    """What the stage will write of a reward, without digests; None where nothing can be said."""
     words = rows[REWARDS].get(name)
     if words is None or words["by"] not in ("rule", "preference", "outcome", "process"):
         return None

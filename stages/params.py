@@ -41,8 +41,7 @@ def read(path: Path = PARAMS_PATH) -> dict[str, Any]:
 def load(config: type[ConfigT], preset: str | None = None) -> ConfigT:
     """The keys of params.yaml that are its fields, and the named preset as its field `preset`.
 
-    Raises:
-        ValueError: listing every missing, unknown or mistyped key at once.
+    A ValueError lists every missing, unknown or mistyped key at once.
     """
     content = read()
     picked = {name: content[name] for name in config.model_fields if name in content}

@@ -2,10 +2,10 @@
 
     python -m stages.plan --default params.yaml --iterative-dpo stages/recipes/iterative_dpo.yaml
 
-The words are those of `tables`: where rows are. Reads these files and presets.yaml, imports every
-entry point and validates its `Config`; says everything that is wrong at once, with what was meant.
-Then deletes the folders of rows that are gone, so that whoever gathers a table's folders finds
-those of its rows alone, and writes data/plan.json: the rows of every table.
+The words are those of `tables`: where rows are. Reads these files and presets.yaml, and validates
+every entry point's `Config`; says everything that is wrong at once, with what was meant. Then
+deletes the folders of rows that are gone, so that a table's folders are those of its rows alone,
+and writes data/plan.json: the rows of every table.
 
     python -m stages.plan --check
 

@@ -3,12 +3,11 @@
     python -m stages.reward_outcome <reward> --by outcome --preset .. --from .. --on pools/<pool>
 
 Reads a pool of each seed, whose completions the answer checker labels; those of dev problems are
-tested on. Writes for each seed an `AutoModelForSequenceClassification` with one label, the logit,
-read at a completion's last token: the format of `reward_preference`. Cobbe et al., "Training
-Verifiers to Solve Math Word Problems" (2021), section 4, https://arxiv.org/abs/2110.14168.
-Departures: one prediction a completion, not one a token; no language-modelling loss beside it;
-right and wrong weigh the same within each problem, so what is learned is P(right) had both been
-equally likely beforehand (`rewards/verifier_labels`).
+tested on. Writes for each seed a model in the format of `reward_preference`, whose one label is the
+logit. Cobbe et al., "Training Verifiers to Solve Math Word Problems" (2021), section 4,
+https://arxiv.org/abs/2110.14168. Departures: one prediction a completion, not one a token; no
+language-modelling loss beside it; right and wrong weigh the same within each problem, so what is
+learned is P(right) had both been equally likely beforehand (`rewards/verifier_labels`).
 """
 
 from pathlib import Path

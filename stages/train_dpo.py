@@ -76,7 +76,7 @@ def learn(
 ) -> tuple[int, Iterator[Step], dict[str, int]]:
     """The number of steps, the steps of the loop that the loss needs, and the reference's `work`.
 
-    The reference is `model` as it is; its log-probs are computed here, and no step is taken yet.
+    The reference is `model` as it is; its log-probs are computed here, before any step.
     """
     sizes, compute = config.dpo, config.compute
     loss, budget = config.preset.loss, config.preset.token_budget

@@ -62,8 +62,7 @@ def take(
         total: how many there will be; None where a budget of tokens decides: none is saved.
         num_checkpoints: how many are saved.
         merged: gives the model to be saved, and leaves the one that is trained as it is.
-        tokenizer: saved with each.
-        logged, run: where, and what tracks.
+        tokenizer, logged, run: saved with each; where; what tracks.
     """
     kept = spaced(total or 0, num_checkpoints)
     folder = logged / "checkpoints"
@@ -91,11 +90,7 @@ def spaced(num_steps: int, num_checkpoints: int) -> list[int]:
 
 
 def read_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """The checkpoints that `take` wrote, by the number of their step.
-
-    Raises:
-        ValueError: something else lies there.
-    """
+    """The checkpoints that `take` wrote, by the number of their step."""
     found = []
     for path in folder.iterdir():
         number = path.name.removeprefix(CHECKPOINT)
