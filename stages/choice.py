@@ -6,9 +6,8 @@
     preset.surrogate(logprobs=..., ...)    # calls clipped_surrogate(..., low=0.2, high=0.28)
 
 A function's parameters are what its caller gives and, all others, its own keywords: these have to
-be in the preset, no more and no fewer, and of the types in the function's signature. So a method is
-a function in `algorithms/` and one line in the table of its kind. A kind without keywords may be
-written as its name alone.
+be in the preset, no more and no fewer, of the types in its signature. So a method is a function in
+`algorithms/` and one line in the table of its kind. A kind without keywords may be its name alone.
 """
 
 import inspect

@@ -62,9 +62,8 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         if not metrics[side]["pairs"]:
             raise ValueError(
                 f"{row.source}, {side} problems: expected some with both a right and a wrong "
-                f"completion, found none: {metrics[side]}. Sample more completions of each problem "
-                f"(section sampling: num_samples, temperature, max_new_tokens), train the policy "
-                f"for longer, or use problems that it sometimes solves."
+                f"completion, found none: {metrics[side]}. Sample more of each problem (section "
+                f"sampling), train the policy for longer, or use problems that it sometimes solves."
             )
         run.log(0, {f"{side}/{name}": value for name, value in metrics[side].items()})
         lines.write(own / f"{side}.jsonl", (one for some in labelled for one in some.preferences))

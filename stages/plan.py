@@ -9,8 +9,7 @@ and writes data/plan.json: the rows of every table.
 
     python -m stages.plan --check
 
-only checks, the rows of the recipes that dvc.yaml names included; `runtime.preflight` does so
-before the first stage works.
+only checks, the recipes that dvc.yaml names included, as `runtime.preflight` does at first.
 """
 
 import shutil

@@ -7,8 +7,7 @@ Reads PRM800K (Lightman et al. 2023), Math-Shepherd (Wang et al. 2024), MATH-APS
 tokenised step by step with their labels, to learn from and held out (the same for every seed, so in
 no seed's folder), and every row that is left out, with its line and the reason. The side of a
 solution depends on its prompt alone; ProcessBench is held out whole. What a label means, and what
-becomes of neutral ratings, alternatives and steps after an error: sources/step_files, prm800k,
-math_aps.
+becomes of neutral ratings and of steps after an error: sources/step_files, prm800k, math_aps.
 """
 
 from typing import Any

@@ -23,9 +23,8 @@ from stages.records.preferences import Judged, Preference
 def judged_rows(pairs: Iterable[Preference]) -> list[Judged]:
     """Each distinct chosen completion, desirable, and each distinct rejected one, undesirable.
 
-    In order of appearance. A completion that is chosen in one pair and rejected in another (a
-    ranking of more than two gives such) is a row of either verdict. A pair whose label is not sure
-    is refused.
+    In order of appearance. One that is chosen in a pair and rejected in another (a ranking of more
+    than two gives such) is a row of either verdict. A pair whose label is not sure is refused.
     """
     found: dict[tuple[str, tuple[int, ...], bool], Judged] = {}
     for pair in pairs:

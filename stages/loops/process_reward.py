@@ -222,10 +222,9 @@ def agreement(steps: Sequence[tuple[str, float, float]]) -> dict[str, float | in
 def lowest_is_last(scores: Sequence[Sequence[float]]) -> float | None:
     """Share of the solutions of several steps whose lowest score is that of the last step alone.
 
-    A model of steps that finds most faults at the end judges outcomes. Zhang et al., "The
-    Lessons of Developing Process Reward Models in Mathematical Reasoning" (2025),
-    https://arxiv.org/abs/2501.07301, where it is above 40 % for several models. None: no
-    solution has several.
+    A model of steps that finds most faults at the end judges outcomes. Zhang et al., "The Lessons
+    of Developing Process Reward Models in Mathematical Reasoning" (2025), above 40 % for several
+    models, https://arxiv.org/abs/2501.07301. None: no solution has several.
     """
     several = [own for own in scores if len(own) > 1]
     if not several:

@@ -60,8 +60,7 @@ def rounds(
 
     Principle and samples of an answer in a round depend on `seed`, `split` (the answers' file), the
     problem's id, the answer's index and the round. An answer whose request is too long has no row
-    in that round and none later. `decode` leaves special tokens out; `encode` makes prompts of
-    messages.
+    in that round and none later. `encode`: messages to the tokens of prompts.
     """
     style, constitution = config.style, CONSTITUTIONS[config.constitution]
     questions = [answer.prompt.question for answer in answers]

@@ -1,13 +1,10 @@
 """What every stage that trains a model reads, and what those that train a policy write.
 
-data/policies/<policy>/model/<seed>/       the policy, as transformers saves it
-data/policies/<policy>/training/<seed>/    metrics.json, history.jsonl (a row a step: its
-                                           metrics), and where there are any rollouts.jsonl and
-                                           checkpoints/step-<number>/
+Beside the policy data/policies/<policy>/training/<seed>/: metrics.json, history.jsonl (the metrics
+of each step) and, where there are any, rollouts.jsonl and checkpoints/step-<number>/.
 
 Checkpoints show what a run did on its way (accuracy on dev, divergence, what it was paid for), and
-which of its policies to keep. The policy after the last step is the run's own output, so it is
-none of them.
+which of its policies to keep. The policy after the last step is none of them.
 """
 
 import json
