@@ -8,6 +8,7 @@ learn from with their last revision, for SFT (`demonstrations.jsonl`); and pairs
 revision over the first answer (`train.jsonl`, `heldout.jsonl`). Source: stages/loops/revision.py.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
