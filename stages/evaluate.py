@@ -43,7 +43,7 @@ class Config(Params):
 def main(*words: str) -> None:
     """Write `scores.jsonl`, `per_problem.jsonl` and `metrics.json` of each seed."""
     with row_run.start("evaluate", words, Config) as job:
-        job.each_seed(evaluate)
+        job.each_seed(evaluate, gpu=True)
 
 
 def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:

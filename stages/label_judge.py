@@ -57,7 +57,7 @@ class Config(SamplingConfig):
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl`, `verdicts.jsonl` and `metrics.json` of each seed."""
     with row_run.start("label", words, Config) as job:
-        job.each_seed(label)
+        job.each_seed(label, gpu=True)
 
 
 def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Config(SamplingConfig):
 def main(*words: str) -> None:
     """Write pairs, demonstrations, triples and `metrics.json` of each seed."""
     with row_run.start("label", words, Config) as job:
-        job.each_seed(revise)
+        job.each_seed(revise, gpu=True)
 
 
 def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Config(Params):
 def main(*words: str) -> None:
     """Write `demonstrations.jsonl` and `metrics.json` of each seed."""
     with row_run.start("label", words, Config) as job:
-        job.each_seed(select, gpu=False)
+        job.each_seed(select)
 
 
 def select(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Config(Params):
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl` and `metrics.json` of each seed."""
     with row_run.start("label", words, Config) as job:
-        job.each_seed(label, gpu=False)
+        job.each_seed(label)
 
 
 def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:

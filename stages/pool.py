@@ -33,7 +33,7 @@ def main(*words: str) -> None:
     with row_run.start("pool", words, Config) as job:
         whose = {"split": job.row.preset, "policy": job.row.policy}
         outputs.write_json(job.folders[0] / "pool.json", whose)
-        job.each_seed(sample)
+        job.each_seed(sample, gpu=True)
 
 
 def sample(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def main(*words: str) -> None:
     with row_run.start("reward", words, Config) as job:
         content = reward_file.of_model("preference", job.config.preset.aggregate)
         reward_file.write(job.folders[0], content)
-        job.each_seed(train)
+        job.each_seed(train, gpu=True)
 
 
 def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:

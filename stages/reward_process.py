@@ -49,7 +49,7 @@ def main(*words: str) -> None:
     """Write `reward.json`, and `model/`, `aggregation.json` and `metrics.json` of each seed."""
     with row_run.start("reward", words, Config) as job:
         reward_file.write(job.folders[0], reward_file.of_model("process"))
-        job.each_seed(train)
+        job.each_seed(train, gpu=True)
 
 
 def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:

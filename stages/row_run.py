@@ -1,7 +1,7 @@
 """The stage run of a row: its words and preset, the work of each seed, its outputs in their place.
 
     with row_run.start("label", words, Config) as job:
-        job.each_seed(label)
+        job.each_seed(label, gpu=True)
 
 runs `label(config, row, folder, run)` for each of the section `seeds`, side by side; `folder` is
 the seed's own, and the metrics that `label` returns are its metrics.json. A stage with two outputs
@@ -45,7 +45,7 @@ class Job:
     folders: list[Path]
     """Its outputs, until they take their places."""
 
-    def each_seed(self, work: Callable[..., dict[str, Any]], *, gpu: bool = True) -> None:
+    def each_seed(self, work: Callable[..., dict[str, Any]], *, gpu: bool = False) -> None:
         """`work` for each seed."""
         seeds.side_by_side(partial(self._of_seed, work), self.config.seeds, self.run, gpu=gpu)
 

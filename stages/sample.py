@@ -32,7 +32,7 @@ class Config(SamplingConfig):
 def main(*words: str) -> None:
     """Write the policy's samples."""
     with row_run.start("sample", words, Config) as job:
-        job.each_seed(sample)
+        job.each_seed(sample, gpu=True)
 
 
 def sample(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:

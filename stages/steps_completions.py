@@ -51,7 +51,7 @@ class Config(SamplingConfig):
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl`, `prefixes.jsonl` and `metrics.json` of each seed."""
     with row_run.start("label_steps", words, Config) as job:
-        job.each_seed(label)
+        job.each_seed(label, gpu=True)
 
 
 def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def main(*words: str) -> None:
     with row_run.start("train", words, Config) as job:
         config, reward = job.config, reward_file.read(job.row.source)
         group_rl.check_reward(config.grpo, config.preset, reward)
-        job.each_seed(train)
+        job.each_seed(train, gpu=True)
 
 
 def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Config(training.TrainingConfig):
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
     with row_run.start("train", words, Config) as job:
-        job.each_seed(train)
+        job.each_seed(train, gpu=True)
 
 
 def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
