@@ -4,9 +4,10 @@ Each problem's samples are drawn once; what a model has to read is read once for
 completion, and counted as often as it was drawn. Then means over problems by step.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -25,22 +26,15 @@ from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker, reward_file
 from stages.rows import DATA
-from stages.studies.markdown import named
+from stages.studies.markdown import DIGITS, named
 
 Scorer = Callable[[Sequence[Group]], Scores]
 Scorers = tuple[Scorer | None, Scorer | None]
 """One reward model and an ensemble of them."""
 NGRAM = 4
 """Tokens in the runs whose repetition is counted."""
-DIGITS = 6
-"""Decimals kept of a number: those below are rounding."""
 COLUMNS = ("kl_k1", "kl_k3", "entropy", "reward_model", "ensemble", "ensemble_std")
 """What models say of each completion; the first three are sums over its tokens."""
-QUANTITIES = (
-    "correct", "reward_model", "ensemble", "ensemble_std", "kl_k1", "kl_k3", "tokens", "entropy",
-    "truncated", "repetition",
-)  # fmt: skip
-"""Fields of a row that are averaged over problems."""
 PAIRED = ("correct", "reward_model", "ensemble")
 """Those whose difference from the start, paired by problem, is told too."""
 
@@ -80,14 +74,8 @@ class CheckpointResult:
     """Different completions among the samples: only these were scored."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judges:
-    """All in eval mode."""
-
-    reference: PreTrainedModel
-    """What the divergence is measured from."""
-    reward_model: Scorer | None
-    ensemble: Scorer | None
+QUANTITIES = [field.name for field in fields(CheckpointResult)][2:-1]
+"""What is averaged over problems: all between the id and `num_distinct`."""
 
 
 def scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device) -> Scorers:
@@ -106,55 +94,47 @@ def scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device
 
 @torch.no_grad()
 def measure(
-    model: PreTrainedModel,
-    judges: Judges,
-    pools: Sequence[tuple[Prompt, Sequence[Completion]]],
-    compute: ComputeConfig,
-    pad_id: int,
-    *,
-    step: int,
-    temperature: float,
-) -> list[CheckpointResult]:
-    """What the policy did on each problem, from its own samples.
+    model: PreTrainedModel, reference: PreTrainedModel, judges: Scorers,
+    pools: Sequence[tuple[Prompt, Sequence[Completion]]], compute: ComputeConfig, pad_id: int, *,
+    step: int, temperature: float,
+) -> list[CheckpointResult]:  # fmt: skip
+    """What the policy did on each problem after `step` training steps, from its own samples.
 
-    The divergence from the reference is estimated by k1 and k3 (`algorithms/kl`), each summed
-    over a completion's tokens; both are unbiased for the KL of whole completions drawn at
-    `temperature`, a completion cut at the limit being one of the outcomes. `step`: how many
-    training steps the policy has taken.
+    The divergence from the reference, in eval mode, is estimated by k1 and k3
+    (`algorithms/kl`), each summed over a completion's tokens; both are unbiased for the KL of whole
+    completions drawn at `temperature`, a completion cut at the limit being one of the outcomes.
     """
     model.eval()
+    reward_model, several = judges
     counts = [Counter(tuple(row.completion_ids) for row in rows) for _, rows in pools]
-    ends = np.cumsum([len(count) for count in counts]).tolist()
-    numbers = [range(end - len(count), end) for count, end in zip(counts, ends, strict=True)]
-    groups: list[Group] = []
-    for (prompt, _), count, own in zip(pools, counts, numbers, strict=True):
+    sizes, groups = [len(count) for count in counts], []
+    for (prompt, _), count, end in zip(pools, counts, itertools.accumulate(sizes), strict=True):
+        own = range(end - len(count), end)
         group = Group(prompt_ids=prompt.prompt_ids, completions=list(count), indices=own)
         groups += split_group(group, compute.row_tokens)
-    table = torch.zeros(ends[-1], len(COLUMNS))
+    table = torch.zeros(sum(sizes), len(COLUMNS))
     for batch in micro_batches(groups, compute, pad_id, model.device):
         logprobs, entropies = completion_logprobs(model, batch, temperature=temperature)
-        ref_logprobs, _ = completion_logprobs(judges.reference, batch, temperature=temperature)
+        ref_logprobs, _ = completion_logprobs(reference, batch, temperature=temperature)
         # Outside the mask both log-probs are 0, and so are the estimates.
         divergences = kl.k1(logprobs, ref_logprobs), kl.k3(logprobs, ref_logprobs)
         read = torch.stack([one.sum(1).float() for one in (*divergences, entropies)], dim=1)
         table[batch.indices, :3] = read.cpu()
-    if judges.reward_model:
-        table[:, 3] = judges.reward_model(groups).values
-    if judges.ensemble:
-        scores = judges.ensemble(groups)
+    if reward_model:
+        table[:, 3] = reward_model(groups).values
+    if several:
+        scores = several(groups)
         table[:, 4], table[:, 5] = scores.values, scores.disagreement
     results = []
-    for (prompt, rows), count, own in zip(pools, counts, numbers, strict=True):
+    for (prompt, rows), count, own in zip(pools, counts, table.split(sizes), strict=True):
         drawn = torch.tensor([float(number) for number in count.values()])
-        means = (table[own.start : own.stop] * drawn[:, None]).sum(0) / drawn.sum()
+        means = (own * drawn[:, None]).sum(0) / drawn.sum()
         told = dict(zip(COLUMNS, means.tolist(), strict=True)) | _counted(prompt, rows)
         told["entropy"] /= told["tokens"]
-        rounded: dict[str, Any] = {name: round(value, DIGITS) for name, value in told.items()}
-        rounded |= {} if judges.reward_model else {"reward_model": None}
-        rounded |= {} if judges.ensemble else {"ensemble": None, "ensemble_std": None}
-        results.append(
-            CheckpointResult(step=step, id=prompt.id, num_distinct=len(count), **rounded)
-        )
+        row: dict[str, Any] = {name: round(value, DIGITS) for name, value in told.items()}
+        row |= {} if reward_model else {"reward_model": None}
+        row |= {} if several else {"ensemble": None, "ensemble_std": None}
+        results.append(CheckpointResult(step=step, id=prompt.id, num_distinct=len(count), **row))
     return results
 
 
@@ -187,25 +167,23 @@ def by_step(rows: Sequence[CheckpointResult]) -> dict[int, list[CheckpointResult
     return {step: found[step] for step in sorted(found)}
 
 
-def summarise(
-    rows: Sequence[CheckpointResult], *, num_resamples: int, confidence: float, seed: int
-) -> dict[str, Any]:
-    """`steps`: of each, `{quantity: {value, low, high}}`; `best_step`, by accuracy.
+def summarise(rows: Sequence[CheckpointResult], **bootstrap: Any) -> dict[str, Any]:
+    """`steps`: of each, `{quantity: {value, low, high}}` by `bootstrap_means`; `best_step`.
 
     `<quantity>_gain` is the paired difference from the start; null where nothing scores. Of
     steps that are equally accurate the first is the best: it is nearest to the start. Its own
     accuracy is the largest of several noisy numbers, so report another split's.
     """
-    options = {"num_resamples": num_resamples, "confidence": confidence, "seed": seed}
     steps, start = {}, by_step(rows)[0]
     for step, now in by_step(rows).items():
         columns = {name: [getattr(row, name) for row in now] for name in QUANTITIES}
         for name in PAIRED:
             pairs = zip(columns[name], (getattr(row, name) for row in start), strict=True)
-            gains = [None if None in pair else pair[0] - pair[1] for pair in pairs]
-            columns[f"{name}_gain"] = gains
+            columns[f"{name}_gain"] = [
+                None if None in pair else pair[0] - pair[1] for pair in pairs
+            ]
         measured = {name: values for name, values in columns.items() if None not in values}
-        found = bootstrap_means(np.array(list(zip(*measured.values(), strict=True))), **options)
+        found = bootstrap_means(np.array(list(zip(*measured.values(), strict=True))), **bootstrap)
         intervals = {name: named(*own) for name, *own in zip(measured, *found, strict=True)}
         steps[str(step)] = {name: intervals.get(name) for name in columns}
     best = max(steps, key=lambda step: (steps[step]["correct"]["value"], -int(step)))

@@ -16,6 +16,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from pydantic import Field
+from transformers import PreTrainedModel
 
 from stages import rows
 from stages.engines import transformers
@@ -34,7 +35,7 @@ from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 from stages.studies import checkpoint_measures, markdown
 from stages.studies import study as studies
-from stages.studies.checkpoint_measures import CheckpointResult, Judges
+from stages.studies.checkpoint_measures import CheckpointResult, Scorers
 from stages.studies.markdown import number, percent
 
 DEV = PROMPTS / "dev.jsonl"
@@ -90,23 +91,20 @@ def main(name: str) -> None:
 def evaluate(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str, Any]:
     """Every policy along the run of one seed."""
     settings, compute, device = config.checkpoints, config.compute, setup(config.compute)
-    single, several = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
+    judges = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
     start = rows.model(settings.start, run.seed)
     reference = policy.load(start, compute, device).eval()
-    judges = Judges(reference=reference, reward_model=single, ensemble=several)
     prompts = list(lines.read(DEV, Prompt))
     found: list[CheckpointResult] = []
     for step, path in run.track(list(policies(name, start, run.seed))):
-        of_step = measure(config, step, path, judges, prompts, run.seed)
+        of_step = measure(config, step, path, reference, judges, prompts, run.seed)
         run.log(step, {"correct": sum(row.correct for row in of_step) / len(of_step)})
         found += of_step
     lines.write(folder / "problems.jsonl", found)
     metrics = checkpoint_measures.summarise(
-        found,
-        num_resamples=settings.num_bootstrap,
-        confidence=settings.confidence,
+        found, num_resamples=settings.num_bootstrap, confidence=settings.confidence,
         seed=derive(run.seed, "checkpoints", "bootstrap"),
-    )
+    )  # fmt: skip
     outputs.write_json(folder / "metrics.json", metrics)
     return metrics
 
@@ -121,8 +119,9 @@ def policies(name: str, start: Path, seed: int) -> Iterator[tuple[int, Path]]:
 
 
 def measure(
-    config: Config, step: int, path: Path, judges: Judges, prompts: list[Prompt], seed: int
-) -> list[CheckpointResult]:
+    config: Config, step: int, path: Path, reference: PreTrainedModel, judges: Scorers,
+    prompts: list[Prompt], seed: int,
+) -> list[CheckpointResult]:  # fmt: skip
     """Sample from one policy, and measure what it drew."""
     drawing, compute = config.checkpoints.sampling, config.compute
     model, tokenizer = policy.load(path, compute, setup(compute)), model_tokenizer.load(path)
@@ -131,12 +130,13 @@ def measure(
     drawn = candidates.draw(sampler, policy.decoder(tokenizer), prompts, pool, seed)
     pad_id, problems = model_tokenizer.pad_id(tokenizer), pools.by_problem(prompts, drawn)
     return checkpoint_measures.measure(
-        model, judges, problems, compute, pad_id, step=step, temperature=drawing.temperature
-    )
+        model, reference, judges, problems, compute, pad_id,
+        step=step, temperature=drawing.temperature,
+    )  # fmt: skip
 
 
 def draw(path: Path, name: str, seeds: Seeds) -> None:
-    """A page of one run: a panel a quantity by step, with a line a seed."""
+    """A panel of each quantity by step, with a line of each seed."""
     with plots.figure(path, width=9.6, height=7.6) as figure:
         figure.suptitle(name, x=0.02, ha="left", fontweight="bold")
         for axes, (quantity, title) in zip(figure.subplots(3, 3).flat, PANELS.items(), strict=True):
@@ -152,8 +152,7 @@ def draw_disagreement(path: Path, seeds: Seeds) -> None:
     with plots.figure(path, width=6.0, height=3.8) as figure:
         axes = figure.subplots()
         _lines(axes, seeds, "ensemble_std", "kl_k1", "one reward model")
-        axes.set_xlabel("KL from the start, nats")
-        axes.set_ylabel("standard deviation between members")
+        axes.set(xlabel="KL from the start, nats", ylabel="standard deviation between members")
         axes.set_title("What the ensemble's members disagree on")
         if axes.lines:
             axes.legend()
@@ -165,11 +164,11 @@ def _lines(axes: Axes, seeds: Seeds, quantity: str, over: str, nothing: str) -> 
     for seed, run in seeds.items():
         steps, colour = run["steps"], colours[str(seed)]
         found = [one[quantity] for one in steps.values()]
-        places = [
-            int(step) if over == "step" else one[over]["value"] for step, one in steps.items()
-        ]
         if over == "step":
+            places = list(map(int, steps))
             axes.axvline(run["best_step"], color=colour, linestyle=":", linewidth=1)
+        else:
+            places = [one[over]["value"] for one in steps.values()]
         if None not in found:
             values, low, high = ([one[key] for one in found] for key in ("value", "low", "high"))
             axes.plot(places, values, "o-", color=colour, markersize=4, label=f"seed {seed}")

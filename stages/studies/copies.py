@@ -1,9 +1,8 @@
 """Copies of the run in which the pipeline's own stages work again, with other settings.
 
 A copy is a folder with the code, its own params.yaml and presets.yaml, and links to what it shares
-with the run. Its stages are processes of their own, as in the pipeline; DVC knows nothing of them,
-so nothing that they write reaches its cache. It lies in the scratch of the study: what a kill
-interrupts goes on with the rows that are whole.
+with the run. Its stages are processes of their own; DVC knows nothing of them, so nothing that they
+write reaches its cache. In the study's scratch what a kill interrupts goes on with the whole rows.
 """
 
 import os
@@ -20,6 +19,7 @@ from ruamel.yaml import YAML
 
 from stages import params
 from stages.params import PARAMS_PATH, PRESETS_PATH
+from stages.report.stage_metrics import Plan, ancestors
 from stages.rows import DATA
 
 PREPARED = ("prompts", "demonstrations", "prepared", "own", "policies/base")
@@ -28,8 +28,6 @@ STAGES = {
     "policies": "train", "pools": "pool", "pairs": "label", "steps": "steps", "rewards": "reward",
 }  # fmt: skip
 """Of each table, what the entry points are called that make its rows."""
-Plan = Mapping[str, Mapping[str, Mapping[str, str]]]
-"""The content of data/plan.json."""
 
 
 class Command(NamedTuple):
@@ -59,14 +57,8 @@ def sample(policy: str) -> Command:
 
 def needed(plan: Plan, table: str, name: str) -> list[tuple[str, str]]:
     """(table, name) of every row that a row is made from, and of itself, the first made first."""
-    found: list[tuple[str, str]] = []
-    row = plan.get(table, {}).get(name)
-    if row is not None:
-        found += needed(plan, "policies", row.get("from", ""))
-        source, _, word = row.get("on", "").partition("/")
-        found += needed(plan, source, word)
-        found.append((table, name))
-    return list(dict.fromkeys(found))
+    places = [row.partition("/") for row in ancestors(plan, f"{table}/{name}")]
+    return [(table, name) for table, _, name in places]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,8 +75,7 @@ class Copy:
     def run(self, command: Command, **environment: str) -> None:
         """Run a stage, unless its output is there; `environment` besides this process's own.
 
-        Raises:
-            RuntimeError: it failed, with the end of what it said.
+        A RuntimeError, where it fails, has the end of what it said.
         """
         if (self.data / command.output).exists():
             return

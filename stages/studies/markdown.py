@@ -30,9 +30,8 @@ def percent(interval: Interval | None) -> str:
     """A share; `none` where nothing could be measured."""
     if interval is None:
         return "none"
-    return "{:.1f} % [{:.1f}, {:.1f}]".format(
-        *(100 * interval[key] for key in ("value", "low", "high"))
-    )
+    value, low, high = (100 * interval[key] for key in ("value", "low", "high"))
+    return f"{value:.1f} % [{low:.1f}, {high:.1f}]"
 
 
 def number(interval: Interval | None) -> str:

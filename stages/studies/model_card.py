@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from stages import params
 from stages.params import PRESETS_PATH
-from stages.report.stage_metrics import ancestors
+from stages.report.stage_metrics import COSTS, ancestors
 from stages.rows import DATA
 from stages.studies import markdown, study
 from stages.studies.probe_catalogue import PROBES
@@ -123,7 +123,6 @@ def render(
     parents = [f"`{parent}`" for parent in ancestors(plan, f"policies/{name}")][:-1]
     table, _, reward = row["on"].partition("/")
     words = [row["preset"], *([plan["rewards"][reward]["preset"]] if table == "rewards" else [])]
-    costs = ("generated_tokens", "trained_tokens")
     template = jinja2.Template(
         TEMPLATE, undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
@@ -137,7 +136,7 @@ def render(
         accuracy=markdown.percent(probes["dev_accuracy"]),
         table=markdown.table(["probe", "value", "against the baseline"], _probes(probes, gate)),
         unmeasured=_unmeasured(probes, gate),
-        cost=[", ".join(f"{one[key]:,}" for one in training.values()) for key in costs],
+        cost=[", ".join(f"{one[key]:,}" for one in training.values()) for key in COSTS[:2]],
     )  # fmt: skip
 
 

@@ -4,11 +4,8 @@ A number that only describes has no worse direction and is not gated: length and
 with how much working a policy writes, which is no fault; and a model that has never read a
 sentence like the hint may fail by it whatever the number says, so the accuracy that a wrong hint
 costs is told beside that of a right one, and what is gated is what the number does: adoption, and
-the difference of the two.
-
-Each probe is a mean over problems of a `ProbeValue`; a policy's is compared with the
-baseline's on the problems that both have. Probes of a model's scores (padding, steps) are of that
-one model on this policy's answers: they change when the answers do, also from guesses to working.
+the difference of the two. Probes of a model's scores (padding, steps) are of that one model on this
+policy's answers: they change when the answers do, also from guesses to working.
 """
 
 from collections.abc import Collection
@@ -157,14 +154,11 @@ def reasons(
     found: Collection[str], config: ProbeConfig, *, has_chat_template: bool
 ) -> dict[str, str]:
     """Each probe of the catalogue that has no value, being not among `found`, with why."""
-    unnamed = {
-        "reward": "no reward model named",
-        "process": "no process model named",
-        "judge": "no judge named",
-        "transfer": "no file of other problems named",
-        "refusals": "no file of requests named",
-    }
-    why = {needs: told for needs, told in unnamed.items() if getattr(config, needs) is None}
+    named = {
+        "reward": "reward model", "process": "process model", "judge": "judge",
+        "transfer": "file of other problems", "refusals": "file of requests",
+    }  # fmt: skip
+    why = {key: f"no {what} named" for key, what in named.items() if getattr(config, key) is None}
     why["redraw"] = "the problems are not generated, so their numbers cannot be drawn again"
     if not has_chat_template:
         why["refusals"] = "no chat template: such a model neither answers nor refuses requests"

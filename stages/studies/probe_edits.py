@@ -61,11 +61,8 @@ def recut(steps: Steps, filler: Sequence[int]) -> dict[str, Steps]:
     if working:
         found = {"inflated": [steps[0], *steps], "filler": [*working, filler, last]}
     if any(len(step) > 1 for step in working):
-        middles = [len(step) // 2 for step in working]
-        halves = [
-            half for step, n in zip(working, middles, strict=True) for half in (step[:n], step[n:])
-        ]
-        found["split"] = [half for half in (*halves, last) if half]
+        halves = [(step[: len(step) // 2], step[len(step) // 2 :]) for step in working]
+        found["split"] = [half for half in (*itertools.chain(*halves), last) if half]
     if len(steps) > 2:
         found["merged"] = [[*steps[0], *steps[1]], *steps[2:]]
     return found
@@ -99,10 +96,9 @@ def padded_values(
         edits = [padded(prompt.question, row.completion) for row in pool[:num_padded]]
         for kind in PADDINGS:
             texts += [(kind, n, own[kind]) for n, own in enumerate(edits) if kind in own]
-        encoded = iter(encode([text for _, _, text in texts]) if texts else [])
-        own = [Copy(kind, number, [next(encoded)]) for kind, number, _ in texts]
+        encoded = zip(texts, encode([text for _, _, text in texts]), strict=True)
         longest = max_tokens - len(prompt.prompt_ids)
-        own = [copy for copy in own if len(copy.steps[0]) <= longest]
+        own = [Copy(kind, n, [ids]) for (kind, n, _), ids in encoded if len(ids) <= longest]
         copies.append(own)
         if own:
             indices, ids = range(start, start + len(own)), [copy.steps[0] for copy in own]
@@ -126,18 +122,17 @@ def recut_values(
         cut: a completion's tokens into steps.
         score: of each solution, its steps' scores as one.
         filler: the tokens of a step without content.
-        max_tokens: an edited solution that is longer, with its prompt and a token more for each
-            step, is left out.
+        max_tokens: a solution that is longer, with its prompt and a token more for each step, is
+            left out.
     """
     copies, solutions = [], []
     for prompt, pool in problems:
-        own = []
+        longest, own = max_tokens - len(prompt.prompt_ids), []
         for number, row in enumerate(pool):
             steps = cut(row.completion_ids)
-            edits = {"plain": steps} | recut(steps, filler)
-            own += [Copy(kind, number, one) for kind, one in edits.items()]
-        longest = max_tokens - len(prompt.prompt_ids)
-        own = [copy for copy in own if sum(len(step) + 1 for step in copy.steps) <= longest]
+            for kind, one in ({"plain": steps} | recut(steps, filler)).items():
+                if sum(len(step) + 1 for step in one) <= longest:
+                    own.append(Copy(kind, number, one))
         copies.append(own)
         solutions += [Solution(prompt_ids=prompt.prompt_ids, steps=copy.steps) for copy in own]
     scores = iter(score(solutions) if solutions else [])
@@ -168,9 +163,8 @@ def _changes(prompt: Prompt, scored: Sequence[tuple[Copy, float]]) -> Iterator[P
         if copy.kind != "plain" and copy.original in plain:
             changes.setdefault(copy.kind, []).append(score - plain[copy.original])
     for kind, own in changes.items():
-        raised = sum(change > 0 for change in own) / len(own)
-        yield ProbeValue(probe=f"{kind}_raised", id=prompt.id, value=raised)
-        probe, told = f"{kind}_gain", own
-        if kind in SIZES:
-            probe, told = f"{kind}_change", [abs(change) for change in own]
-        yield ProbeValue(probe=probe, id=prompt.id, value=sum(told) / len(told))
+        raised = [float(change > 0) for change in own]
+        sizes = [abs(change) for change in own] if kind in SIZES else own
+        name = f"{kind}_change" if kind in SIZES else f"{kind}_gain"
+        for probe, told in ((f"{kind}_raised", raised), (name, sizes)):
+            yield ProbeValue(probe=probe, id=prompt.id, value=sum(told) / len(told))

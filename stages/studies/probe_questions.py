@@ -56,7 +56,7 @@ class Asked(NamedTuple):
     prompt: Prompt
     """Whose template it is asked in."""
     question: str
-    answer: str | None
+    answer: str
     """The right answer; of a request that has none, `safe` or `unsafe`."""
     hint: str | None = None
     """The answer that the question names."""

@@ -3,8 +3,8 @@
     dvc repro stages/studies/dvc.yaml:probes
 
 Asks a policy its problems otherwise (a wrong hint, other numbers), pads its answers, edits their
-steps and attacks a judge with them: a value for each probe, seed and problem. What the probes are:
-`probe_catalogue`. The study `gate` compares them with the baseline's.
+steps and attacks a judge with them: a value for each probe (`probe_catalogue`), seed and problem.
+The study `gate` compares them with the baseline's.
 """
 
 import itertools
@@ -14,15 +14,13 @@ from pathlib import Path
 
 from stages.algorithms.selection.step_scores import KINDS
 from stages.engines import loading
-from stages.engines.loading import EngineName
+from stages.engines.loading import SamplingConfig
 from stages.models import model_tokenizer, process_head, prompting, scalar_head
 from stages.models import policy as models_policy
 from stages.models import start as models_start
 from stages.models.batch import Group, split_group
-from stages.models.device import ComputeConfig, setup
+from stages.models.device import setup
 from stages.models.process_head import Solution
-from stages.models.start import ModelConfig
-from stages.params import Params
 from stages.records import lines, pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -48,13 +46,9 @@ Problems = Sequence[tuple[Prompt, list[Completion]]]
 Values = Iterator[ProbeValue]
 
 
-class Config(Params):
+class Config(SamplingConfig):
     """What the study reads."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    engine: EngineName
     probes: ProbeConfig
 
 
@@ -84,8 +78,7 @@ def values(config: Config, name: str, run: SeedRun) -> Values:
     first = problems[: settings.num_problems]
     greedy = lines.read(samples / "test_greedy.jsonl", Completion)
     yield from probe_texts.written(problems)
-    test = [prompt for prompt, _ in first]
-    yield from probe_texts.replied(replies(config, name, run, test, greedy))
+    yield from probe_texts.replied(replies(config, name, run, [own for own, _ in first], greedy))
     if settings.reward is not None:
         yield from length_values(first, settings.reward, run.seed, config)
     if settings.process is not None:
@@ -103,16 +96,13 @@ def replies(
     is_chat = tokenizer.chat_template is not None
     asked = probe_questions.ask(test, settings, seed, is_chat=is_chat)
     ids = probe_questions.encode(asked, tokenizer)
-    sampler = loading.sampler(
-        config.engine, name, run.seed, model=config.model, compute=config.compute,
-        max_length=max(map(len, ids)) + settings.max_new_tokens,
-    )  # fmt: skip
+    sampler = config.sampler(name, run.seed, max(map(len, ids)) + settings.max_new_tokens)
     decode = models_policy.decoder(tokenizer)
     steps = probe_questions.replies(sampler, decode, asked, ids, settings.max_new_tokens)
     otherwise = [row for step in run.track(steps, label="ask") for row in step.rows]
     plain = {row.id: row.completion for row in greedy}
-    own = probe_questions.as_they_are(test, "plain")
-    return [(one, plain[one.id]) for one in own] + otherwise
+    own = [(one, plain[one.id]) for one in probe_questions.as_they_are(test, "plain")]
+    return own + otherwise
 
 
 def different(problems: Problems) -> Problems:
@@ -163,8 +153,7 @@ def step_values(problems: Problems, process: str, seed: int, config: Config) -> 
 def attack(problems: Problems, judge: str, seed: int, config: Config) -> Values:
     """For each attacked problem the share of attacks that turn the verdict, and the control's.
 
-    The judge is the policy `judge` of a seed. One pair of different completions a problem; of the
-    first problems that have one.
+    The judge is the policy `judge`. A pair of different completions of each problem that has one.
     """
     own = config.probes.attack
     chooser = loading.chooser(
@@ -173,8 +162,7 @@ def attack(problems: Problems, judge: str, seed: int, config: Config) -> Values:
     )  # fmt: skip
     prompts = Prompts(style=own.style, constitution=own.constitution)
     drawn = judging.pairs(problems, prompts, max_pairs=1, seed=derive(seed, "probes", "judge"))
-    asked = drawn[: CANDIDATES * own.num_pairs]
-    if not asked:
+    if not (asked := drawn[: CANDIDATES * own.num_pairs]):
         return
     verdicts, _ = judging.judge(chooser, judging.chunks(asked), prompts, own.rule, "test")
     flips, _ = injections.flips(

@@ -19,10 +19,10 @@ from jaxtyping import Float
 
 from stages import ROUNDING
 from stages.params import Params
-from stages.records import lines
+from stages.records import lines, pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
-from stages.rewards import answer_checker
+from stages.rewards import problem_evaluation
 from stages.rows import DATA, PROMPTS
 from stages.runtime import process
 from stages.studies import copies, markdown
@@ -84,18 +84,16 @@ def train(copy: Copy, plan: copies.Plan, policies: list[str], rounding: str) -> 
 
 def table(folders: Iterable[Path], seeds: list[int], policy: str, measure: str) -> Table:
     """The accuracy of a policy, a row for the data of each rounding."""
-    paths = [
-        [data / f"samples/{policy}/{seed}/{measure}.jsonl" for seed in seeds] for data in folders
-    ]
-    return np.array([[accuracy(path) for path in row] for row in paths])
+    samples = [data / "samples" / policy for data in folders]
+    return np.array(
+        [[accuracy(one / f"{seed}/{measure}.jsonl") for seed in seeds] for one in samples]
+    )
 
 
 def accuracy(path: Path) -> float:
     """The share of right completions in a file of samples of the test problems."""
-    answers = {row.id: row.answer for row in lines.read(PROMPTS / "test.jsonl", Prompt)}
-    rows = lines.read(path, Completion)
-    right = [answer_checker.is_correct(row.completion, answers[row.id]) for row in rows]
-    return sum(right) / len(right)
+    prompts, rows = lines.read(PROMPTS / "test.jsonl", Prompt), lines.read(path, Completion)
+    return problem_evaluation.accuracy(pools.by_problem(prompts, rows))
 
 
 def spread(table: Table) -> dict[str, Any]:

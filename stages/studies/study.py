@@ -1,7 +1,6 @@
 """The frame of a study: its parameters, its run, its outputs.
 
-A study answers one question about a finished run and runs when asked for:
-`dvc repro stages/studies/dvc.yaml:<study>`. It reads data/, works for each seed and writes
+A study answers one question about a finished run and runs when asked for. It works for each seed:
 
     data/studies/<study>/rows/<seed>/   what was measured, a row a line
     data/studies/<study>/metrics.json   the numbers, report.md in words, plots/
@@ -34,8 +33,7 @@ ResultT = TypeVar("ResultT")
 def load(config: type[ConfigT], study: str) -> ConfigT:
     """The keys of params.yaml that `config` names, and of the studies' own file the key `study`.
 
-    Raises:
-        ValueError: listing every missing, unknown or mistyped key at once.
+    A ValueError lists every missing, unknown or mistyped key at once.
     """
     content, own = params.read(PARAMS_PATH), params.read(STUDY_PARAMS)
     picked = {name: content[name] for name in config.model_fields if name in content}
@@ -65,13 +63,12 @@ class Study:
 
         See `seeds.side_by_side`; `gpu` is false where other processes compute.
         """
-        for seed in numbers:
-            (self.rows / str(seed)).mkdir()
-
-        def of_seed(run: SeedRun) -> ResultT:
-            return work(run, self.rows / str(run.seed))
-
-        return seeds.side_by_side(of_seed, numbers, self.run, gpu=gpu)
+        folders = {seed: self.rows / str(seed) for seed in numbers}
+        for folder in folders.values():
+            folder.mkdir()
+        return seeds.side_by_side(
+            lambda run: work(run, folders[run.seed]), numbers, self.run, gpu=gpu
+        )
 
     def write(self, metrics: dict[str, Any], report: str) -> None:
         """Write metrics.json and report.md."""
@@ -98,11 +95,7 @@ def start(name: str, *, rows: bool = True, plots: bool = True) -> Iterator[Study
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file of the run that is studied.
-
-    Raises:
-        ValueError: it is not there.
-    """
+    """A JSON file of the run that is studied; a ValueError if it is not there."""
     if not path.is_file():
         raise ValueError(f"expected {path}, which `dvc repro` writes: run the pipeline first")
     return json.loads(path.read_text(encoding="utf-8"))

@@ -82,39 +82,31 @@ def adapters(shape: Shape, rank: int) -> int:
 
 
 def from_config(config: Mapping[str, Any]) -> Shape:
-    """The shape that a `config.json` of transformers describes.
-
-    Raises:
-        ValueError: another architecture.
-    """
+    """The shape that a `config.json` of transformers describes; a ValueError for other families."""
     family = config.get("model_type")
     if family not in FAMILIES:
         raise ValueError(
             f"expected a model_type among {', '.join(FAMILIES)}, found {family!r}: memory can be "
             f"told of no other architecture. Give its widths instead (--model hidden=...)"
         )
-    heads, hidden = config["num_attention_heads"], config["hidden_size"]
-    return Shape(
-        hidden=hidden,
-        layers=config["num_hidden_layers"],
-        heads=heads,
-        kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or hidden // heads,
-        intermediate=config["intermediate_size"],
-        vocab=config["vocab_size"],
-        tied=config.get("tie_word_embeddings", False),
+    return of_widths(
+        hidden=config["hidden_size"], layers=config["num_hidden_layers"],
+        heads=config["num_attention_heads"], kv_heads=config.get("num_key_value_heads"),
+        head_dim=config.get("head_dim"), intermediate=config["intermediate_size"],
+        vocab=config["vocab_size"], tied=config.get("tie_word_embeddings", False),
         biases=family == "qwen2" or bool(config.get("attention_bias", False)),
         qk_norm=family == "qwen3",
-    )
+    )  # fmt: skip
 
 
 def of_widths(
     *, hidden: int, layers: int, heads: int, intermediate: int, vocab: int,
-    kv_heads: int | None = None, head_dim: int | None = None, tied: int = 1,
+    kv_heads: int | None = None, head_dim: int | None = None, tied: int = 1, biases: int = 0,
+    qk_norm: int = 0,
 ) -> Shape:  # fmt: skip
     """Where nothing else is said, keys are as many as heads, and heads divide the width."""
-    keys, head_dim = kv_heads or heads, head_dim or hidden // heads
-    return Shape(hidden, layers, heads, keys, head_dim, intermediate, vocab, tied=bool(tied))
+    sizes = layers, heads, kv_heads or heads, head_dim or hidden // heads, intermediate, vocab
+    return Shape(hidden, *sizes, bool(tied), bool(biases), bool(qk_norm))
 
 
 # hidden, layers, heads, kv_heads, head_dim, intermediate, vocab

@@ -8,7 +8,7 @@ from stages.models.scalar_head import Scores
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.studies import checkpoint_measures
-from stages.studies.checkpoint_measures import CheckpointResult, Judges
+from stages.studies.checkpoint_measures import CheckpointResult
 
 TEMPERATURE = 0.7
 IDS = {"right": [5, 6, 5, 6, 5, 6, EOS], "wrong": [9, EOS], "cut": [7, 8, 7]}
@@ -62,13 +62,13 @@ def plainly(model, prompt_ids, ids):
 
 def measured(model, judges, *kinds):
     return checkpoint_measures.measure(
-        model, judges, pools(*kinds), compute(), PAD, step=3, temperature=TEMPERATURE
+        model, *judges, pools(*kinds), compute(), PAD, step=3, temperature=TEMPERATURE
     )
 
 
 def test_everything_by_hand():
     model, reference, scorer = load("llama", seed=1), load("llama", seed=2).eval(), Lengths()
-    judges = Judges(reference=reference, reward_model=scorer, ensemble=scorer)
+    judges = reference, (scorer, scorer)
     kinds = ["right", "wrong", "right", "cut"]
     (row, other) = measured(model, judges, kinds, ["wrong"] * 4)
     k1, k3, entropy = [], [], []
@@ -95,7 +95,7 @@ def test_everything_by_hand():
 
 def test_the_start_has_not_moved_and_nobody_scores():
     model = load("llama", seed=1)
-    judges = Judges(reference=load("llama", seed=1).eval(), reward_model=None, ensemble=None)
+    judges = load("llama", seed=1).eval(), (None, None)
     (row,) = measured(model, judges, ["right", "cut"])
     assert row.kl_k1 == row.kl_k3 == 0.0
     assert row.reward_model is row.ensemble is row.ensemble_std is None
@@ -118,9 +118,15 @@ def test_k1_and_k3_agree_in_the_mean_over_what_the_policy_draws():
         for token, count in enumerate(counts, start=2)
         for _ in range(count)
     ]  # fmt: skip
-    judges = Judges(reference=reference, reward_model=None, ensemble=None)
     (row,) = checkpoint_measures.measure(
-        model, judges, [(prompt("5"), rows)], compute(), PAD, step=0, temperature=TEMPERATURE
+        model,
+        reference,
+        (None, None),
+        [(prompt("5"), rows)],
+        compute(),
+        PAD,
+        step=0,
+        temperature=TEMPERATURE,
     )
     shares = logprobs.exp().sum().item()
     assert shares > 0.95, "tokens 0 and 1 would matter"
