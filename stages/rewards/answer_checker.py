@@ -17,8 +17,8 @@ wrong: the working is not the answer. Roots and powers (`\sqrt{16}`, `10^3`) go 
 A policy that only learned to write `#### n` gains much under the `strict` reading and nothing under
 the `lenient` one: side by side they tell a gain in format from a gain in skill. After the strict
 and flexible readings of GSM8K in the Language Model Evaluation Harness (Gao et al. 2024,
-https://doi.org/10.5281/zenodo.12608602); departure: theirs are two patterns that can each be right
-where the other is wrong; here what the stricter reading finds right, the laxer one does too.
+https://doi.org/10.5281/zenodo.12608602), of which each can be right where the other is wrong;
+departure: what is right by our strict one is right by the lenient one, too.
 """
 
 import re
@@ -52,10 +52,8 @@ def statements(completion: str) -> Iterator[str]:
     """The contents of the final-answer statements, the last one first."""
     text = completion[-MAX_INSPECTED:]
     openings = list(_OPENING.finditer(text))
-    for opening in reversed(openings[-MAX_STATEMENTS:]):
-        content = _content(text, opening)
-        if content:
-            yield content
+    contents = (_content(text, opening) for opening in reversed(openings[-MAX_STATEMENTS:]))
+    yield from filter(None, contents)
 
 
 def _content(text: str, opening: re.Match[str]) -> str | None:
@@ -91,7 +89,7 @@ _ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
 
 
 def is_correct(completion: str, gold: str) -> bool:
-    """Whether the last final answer that `completion` states equals the gold answer itself."""
+    """Whether the last final answer that `completion` states equals the gold answer."""
     answer = extract(completion)
     return answer is not None and matches(answer, gold)
 
@@ -101,16 +99,13 @@ def matches(answer: str, gold: str) -> bool:
     gold_number, answer_number = number(gold), number(answer)
     if gold_number is not None and answer_number is not None:
         return gold_number == answer_number
-    if gold_number is None and not _is_expression(gold):
-        return False
-    if answer_number is None and not _is_expression(answer):
+    if canonical(gold) is None or canonical(answer) is None:
         return False
     # `7 = 7` or `(7)`: no number, and nothing that math-verify should make one of.
     if gold_number is not None and not re.search(r"\\|\^|sqrt|pi", answer):
         return False
-    if tidy(gold).replace(" ", "") == tidy(answer).replace(" ", ""):
-        return True
-    return symbolic_equality.equal(answer, gold)
+    same = tidy(gold).replace(" ", "") == tidy(answer).replace(" ", "")
+    return same or symbolic_equality.equal(answer, gold)
 
 
 def canonical(answer: str) -> str | None:
@@ -192,9 +187,9 @@ MIN_RATE = 0.9
 def check_rate(num_read: int, unreadable: Sequence[str]) -> float:
     """The share of known-good solutions of which the checker reads a final answer.
 
-    A format that the checker does not understand looks like a policy that is always wrong: every
-    reward is 0 and nothing says why. So a share below 90 % is an error, found before any training.
-    `unreadable` says of each of the others why it was rejected.
+    A format that it cannot read looks like a policy that is always wrong: every reward is 0 and
+    nothing says why. So a share below 90 % is an error, found before any training. `unreadable`
+    says of each of the others why it was rejected.
     """
     total = num_read + len(unreadable)
     if total == 0:

@@ -4,6 +4,7 @@ Of every component: its value for each completion -> cap -> normalise -> times i
 they are added. Whatever is wrong with a component stops the run: no reward is 0 for lack of one.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -12,14 +13,8 @@ from jaxtyping import Bool, Float
 from pydantic import Field, StringConstraints, model_validator
 from torch import Tensor
 
-from stages.algorithms.group_advantages import (
-    Counted,
-    Groups,
-    Rewards,
-    group_zscore,
-    normalised_sum,
-    weighted_sum,
-)
+from stages.algorithms import group_advantages
+from stages.algorithms.group_advantages import Counted, Groups, Rewards, group_zscore
 from stages.choice import Choice, OneOf
 from stages.params import Params
 from stages.rewards import model_components, text_components
@@ -39,22 +34,16 @@ def batch_zscore(
     return group_zscore(rewards, whole, counted=counted, ddof=ddof, eps=eps)
 
 
-GIVEN = ("groups", "counted")
+GIVEN = ("rewards", "parts", "weights", "groups", "counted")
 BOUNDS = {"ddof": Field(ge=0, le=1), "eps": Field(gt=0)}
 Value = OneOf(
     text_components.COMPONENTS | model_components.COMPONENTS,
     given=("answered", "scorer", "judge", "own", "max_new_tokens"),
 )
 Normalise = OneOf(
-    {"none": as_found, "batch": batch_zscore, "group": group_zscore},
-    given=("rewards", *GIVEN),
-    bounds=BOUNDS,
+    {"none": as_found, "batch": batch_zscore, "group": group_zscore}, given=GIVEN, bounds=BOUNDS
 )
-Combine = OneOf(
-    {"sum": weighted_sum, "normalise": normalised_sum},
-    given=("parts", "weights", *GIVEN),
-    bounds=BOUNDS,
-)
+COMBINED = {"sum": group_advantages.weighted_sum, "normalise": group_advantages.normalised_sum}
 """`normalise` is GDPO: each within its group, and the sum whitened over the batch."""
 
 
@@ -62,9 +51,7 @@ class Cap(Params):
     """Bounds that a component's values are cut at; null: none on that side."""
 
     low: float | None
-    """No value counts for less."""
     high: float | None
-    """No value counts for more."""
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> "Cap":
@@ -114,7 +101,7 @@ class Composition(Params):
     """What a completion is worth: components by name, and how they are combined."""
 
     components: dict[Name, Component] = Field(min_length=1)
-    combine: Annotated[Choice, Combine]
+    combine: Annotated[Choice, OneOf(COMBINED, given=GIVEN, bounds=BOUNDS)]
 
     @model_validator(mode="after")
     def _parts_go_together(self) -> "Composition":
@@ -122,10 +109,8 @@ class Composition(Params):
             raise ValueError(f"a component named {taken[0]}: reward/{taken[0]} is of the whole")
         twice = [name for name, part in self.components.items() if part.normalise.kind != "none"]
         if self.combine.kind == "normalise" and twice:
-            raise ValueError(
-                f"combine normalise normalises every component: {twice[0]} needs "
-                "normalise: {kind: none}"
-            )
+            told = f"combine normalise normalises every component: {twice[0]} needs normalise: "
+            raise ValueError(told + "{kind: none}")
         for name, part in self.components.items():
             if part.value.kind == "process" and self.rescales(name):
                 raise ValueError(f"component {name} of kind process {STEPS_AS_THEY_ARE}")
@@ -216,17 +201,15 @@ def value(name: str, component: Component, answered: Answered, available: Availa
         judged = component.value(answered=answered, **vars(available))
     except Exception as error:
         raise ValueError(f"{what} stopped: {error}") from error
-    if len(judged.totals) != len(answered.texts):
+    expected, number = len(answered.texts), len(judged.totals)
+    if number != expected:
         raise ValueError(
-            f"{what}: expected {len(answered.texts)} values, one for each completion, found "
-            f"{len(judged.totals)}"
+            f"{what}: expected {expected} values, one for each completion, found {number}"
         )
-    rewards = judged.rewards()
-    for index in (~rewards.isfinite()).nonzero()[:, 0].tolist():
-        raise ValueError(
-            f"{what}: expected a finite number, found {rewards[index].item()}, on "
-            f"{shown(answered, index)}"
-        )
+    for index, found in enumerate(judged.rewards().tolist()):
+        if not math.isfinite(found):
+            text = shown(answered, index)
+            raise ValueError(f"{what}: expected a finite number, found {found}, on {text}")
     return judged
 
 

@@ -23,8 +23,7 @@ class Judged:
     parts: dict[str, list[float]] = field(default_factory=dict)
     """Component -> its value for each completion, as it was found: logged, not paid."""
     step_rewards: Float[Tensor, "batch token"] | None = None
-    """Paid besides `totals`, at the last token of each step; 0 elsewhere. Laid out as
-    `Rollouts.mask()`. None: there are no steps."""
+    """Paid besides, at each step's last token, else 0; like `Rollouts.mask()`. None: no steps."""
     step_ends: Bool[Tensor, "batch token"] | None = None
     """Where `step_rewards` are paid: a reward of 0 is one too. None exactly where they are."""
     metrics: dict[str, float] = field(default_factory=dict)
@@ -119,8 +118,8 @@ def each(answered: Answered, value: Callable[[Prompt, str], float]) -> Judged:
         try:
             found.append(float(value(answered.prompt(index), text)))
         except Exception as error:
-            message = f"{type(error).__name__}: {error}, on {shown(answered, index)}"
-            raise ValueError(message) from error
+            what = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{what}, on {shown(answered, index)}") from error
     return Judged(totals=found)
 
 

@@ -26,9 +26,10 @@ from stages.sampler import Choice, Chooser, tokens
 from stages.seeding import derive
 
 Share = Annotated[float, Field(ge=0, le=1)]
+Model = Callable[[], Judged]
 
 
-def said_by(scorer: Callable[[], Judged] | None) -> Judged:
+def said_by(scorer: Model | None) -> Judged:
     """A reward model's, an ensemble's or an outcome model's score.
 
     Of a process model, its score of each step, as `process` with summed credit.
@@ -38,20 +39,14 @@ def said_by(scorer: Callable[[], Judged] | None) -> Judged:
     return scorer()
 
 
-def process(
-    scorer: Callable[[], Judged] | None, credit: Literal["sum", "min"], zero: Share
-) -> Judged:
+def process(scorer: Model | None, credit: Literal["sum", "min"], zero: Share) -> Judged:
     """P(right so far) - zero at the last token of each step, or of the worst step alone.
 
     Steps are paid when they end: PPO credits them there, and the advantage `step_zscore` gives a
     token what the steps from its own on earn. Summed credit pays for every further step above
     `zero`, so the policy learns to write more of them, or, where most are below, fewer; min credit
-    (`token_advantages`) does not.
-
-    Args:
-        credit: `sum`: every step earns its own; `min`: the worst step's reward is the only one.
-        zero: the score that is worth nothing; 0.5: a step that is rather wrong costs.
-            `step_zscore` does not see it.
+    (`token_advantages`), where the worst step's reward is the only one, does not. With `zero` 0.5 a
+    step that is rather wrong costs; `step_zscore` does not see it.
     """
     judged = said_by(scorer)
     rewards, ends = judged.step_rewards, judged.step_ends
@@ -88,10 +83,8 @@ def judge(
     is too long for the judge or because the judge chooses neither option: a run should not end on
     one odd completion. How many there are is logged.
 
-    Args:
-        style: of the message: `short` for the embedded model, which has learned it.
-        constitution: of each prompt's principle, the same for all its completions in every step.
-        min_option_mass: a comparison with less probability on the options has no verdict.
+    Each prompt has a principle of `constitution`, the same for all its completions in every step.
+    A comparison with less probability than `min_option_mass` on the options has no verdict.
     """
     if judge is None:
         raise ValueError("it needs a judge: name a policy as the row's `from`")
@@ -104,7 +97,8 @@ def judge(
             f"greedy_baseline, whose greedy completion is alone"
         ) from error
     prompts = Prompts(style=style, constitution=constitution)
-    found, num_read = compare(answered, compared, prompts, judge, min_option_mass)
+    said, num_read = compare(answered, compared, prompts, judge)
+    found = [verdict(orders, min_option_mass) for orders in said]
     outcomes = Counter(one.outcome for one in found)
     num_asked = len(found) - outcomes["identical"]
     if num_asked >= ENOUGH_ASKED and not outcomes["judged"]:
@@ -140,13 +134,9 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    answered: Answered,
-    compared: Sequence[tuple[int, int]],
-    prompts: Prompts,
-    judge: Chooser,
-    min_option_mass: float,
-) -> tuple[list[Comparison], int]:
-    """What becomes of each pair of completions, and how many tokens are read for them all."""
+    answered: Answered, compared: Sequence[tuple[int, int]], prompts: Prompts, judge: Chooser
+) -> tuple[list[list[Choice | None]], int]:
+    """The choices in both orders of a pair, none for equal texts; and the number of tokens read."""
     texts = answered.texts
 
     def messages(a: int, b: int) -> tuple[str, str]:
@@ -158,8 +148,8 @@ def compare(
     # Completions repeat each other: the same question is asked once.
     unique = list(dict.fromkeys(chain(*asked)))
     choices = dict(zip(unique, judge.choose(unique), strict=True)) if unique else {}
-    found = [verdict([choices[one] for one in both], min_option_mass) for both in asked]
-    return found, tokens(list(choices.values()))["read_tokens"]
+    said = [[choices[message] for message in both] for both in asked]
+    return said, tokens(list(choices.values()))["read_tokens"]
 
 
 def verdict(orders: Sequence[Choice | None], min_option_mass: float) -> Comparison:

@@ -62,10 +62,10 @@ def tidy(text: str) -> str:
 def number(text: str) -> Fraction | None:
     r"""The exact value of an answer, None when it is not one number with, perhaps, a unit.
 
-    Read are signs, thousands separators in groups of three, decimals, `3/4`, `2 1/2`,
-    `\frac{3}{4}`, `1e3`, a leading `x =`, currency signs, and trailing words (`18 dollars`,
-    `3 million`). A percent sign is a unit: `50%` is 50, never 0.5. A second number in the
-    text (`5 or 7`, `3:30`) makes it unreadable, and so does a word before the number.
+    Read are signs, thousands separators in groups of three, decimals, `3/4`, `2 1/2`, `1e3`,
+    `\frac{3}{4}`, a leading `x =`, currency signs, and words after it (`18 dollars`, `3 million`).
+    A percent sign is a unit: `50%` is 50, never 0.5. A second number (`5 or 7`, `3:30`) or a word
+    before the number makes it unreadable.
     """
     if len(text) > MAX_CHARACTERS:
         return None

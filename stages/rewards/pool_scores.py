@@ -53,9 +53,9 @@ def read_aggregation(path: Path) -> Aggregation:
 
 
 UNKNOWN: Kind = "min"
-"""Where no problem has both a right and a wrong solution to choose by: a solution is as good as
-its worst step (Zhang et al. 2025, https://arxiv.org/abs/2501.07301, section 3.4: for scores learned
-from people, whose files seldom say whether an answer is right)."""
+"""Where no problem has both a right and a wrong solution: the worst step counts (Zhang et al. 2025,
+https://arxiv.org/abs/2501.07301, section 3.4: for scores learned from people, whose files seldom
+say whether an answer is right)."""
 
 
 def read_aggregations(rewards: Path, names: Sequence[str], seed: int) -> dict[str, Aggregation]:
@@ -69,9 +69,9 @@ def choose_aggregation(
     """The kinds of `selection/step_scores` with the highest accuracy, and the accuracies of all.
 
     Accuracy is the mean over the problems that have right and wrong solutions: of the solution with
-    the highest score among all of the problem's (`best_of`), and of the answer with the largest sum
-    of scores (`weighted`). Which kind is best follows what the labels mean (Zhang et al. 2025).
-    Rows of whose answer nothing is known are left out.
+    the highest score (`best_of`), and of the answer with the largest sum of scores (`weighted`).
+    Which kind is best follows what the labels mean (Zhang et al. 2025). Rows of whose answer
+    nothing is known are left out.
     """
     problems: dict[str, list[int]] = {}
     for number, row in enumerate(rows):

@@ -43,11 +43,9 @@ def evaluate(
     ks: Sequence[int],
     orders: Int[np.ndarray, "draw sample"],
 ) -> ProblemResult:
-    """What a policy did on one problem.
+    """What a policy did on one problem: `ks` samples drawn from the pool, chosen by `scores`.
 
-    `ks` are how many samples are drawn from the pool; `scores` what it can be chosen by; `orders`
-    random orders of it, whose beginnings are the subsets that votes by weight are averaged over
-    (`votes.nested_subsets`).
+    Votes by weight are averaged over the beginnings of `orders` (`votes.nested_subsets`).
     """
     # Equal completions are common, and reading one is what takes the time.
     texts = [row.completion for row in [*pool, greedy]]

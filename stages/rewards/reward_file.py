@@ -25,19 +25,13 @@ from stages.rewards.composition import Composition
 NAME = "reward.json"
 OWN, OTHER = "own/", "rewards/"
 """What `on` begins with where a rule asks a function of the user's, or another reward's model."""
-Aggregate = Annotated[
-    Choice,
-    OneOf(
-        {
-            "mean": ensemble.mean,
-            "min": ensemble.minimum,
-            "mean_minus_std": ensemble.mean_minus_std,
-            "mean_minus_variance": ensemble.mean_minus_variance,
-        },
-        given=("scores",),
-        bounds={"k": Field(ge=0)},
-    ),
-]
+AGGREGATES = {
+    "mean": ensemble.mean,
+    "min": ensemble.minimum,
+    "mean_minus_std": ensemble.mean_minus_std,
+    "mean_minus_variance": ensemble.mean_minus_variance,
+}
+Aggregate = Annotated[Choice, OneOf(AGGREGATES, given=("scores",), bounds={"k": Field(ge=0)})]
 """How the scores of an ensemble's members become one; one model alone is left as it is."""
 MEAN = TypeAdapter(Aggregate).validate_python("mean")
 

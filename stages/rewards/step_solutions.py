@@ -13,8 +13,7 @@ step is right when the solution up to and including it is free of errors:
 - A step of several lines is right when all are; one without any is as right as the step before it.
 - Whatever follows a wrong step is wrong: it builds on an error.
 
-So a solution with the right answer may have wrong steps, but not the reverse: if all are right and
-the last states an answer, the answer is right.
+So wrong steps may lead to the right answer, but right ones that state an answer never to a wrong.
 
 Step labels follow from how often a policy completed each prefix rightly (`labelled`). Wang et al.,
 "Math-Shepherd" (2024), https://arxiv.org/abs/2312.08935, section 3.3: a step is good so far as it
@@ -40,10 +39,12 @@ from stages.rewards import answer_checker
 from stages.sources import word_problems
 from stages.sources.word_problems import Move
 
+Problems = Iterable[tuple[Prompt, Sequence[Completion]]]
+Decode = Callable[[Sequence[int]], str]
+"""Tokens to text without special tokens."""
 
-def split_steps(
-    token_ids: Sequence[int], decode: Callable[[Sequence[int]], str], separator: str
-) -> list[list[int]]:
+
+def split_steps(token_ids: Sequence[int], decode: Decode, separator: str) -> list[list[int]]:
     r"""Token ids of each step; joined they are `token_ids`.
 
     A step ends with the token that completes `separator` in the text since the step's start,
@@ -126,10 +127,7 @@ class Solution(NamedTuple):
 
 
 def choose_solutions(
-    problems: Iterable[tuple[Prompt, Sequence[Completion]]],
-    decode: Callable[[Sequence[int]], str],
-    separator: str,
-    max_per_problem: int,
+    problems: Problems, decode: Decode, separator: str, max_per_problem: int
 ) -> list[Solution]:
     """Of each problem the first `max_per_problem` different completions that ended by themselves.
 
@@ -143,11 +141,7 @@ def choose_solutions(
     return chosen
 
 
-def finished(
-    problems: Iterable[tuple[Prompt, Sequence[Completion]]],
-    decode: Callable[[Sequence[int]], str],
-    separator: str,
-) -> list[Solution]:
+def finished(problems: Problems, decode: Decode, separator: str) -> list[Solution]:
     """Every completion that ended by itself, equal ones each for itself: as the policy samples."""
     rows = [(prompt, row) for prompt, pool in problems for row in pool]
     return [solution(*one, decode, separator) for one in rows if one[1].finish_reason == "stop"]
@@ -158,9 +152,7 @@ def prefixes(solutions: Iterable[Solution]) -> Iterator[tuple[Prompt, tuple[int,
     return ((one.prompt, prefix) for one in solutions for prefix in one.prefixes())
 
 
-def solution(
-    prompt: Prompt, row: Completion, decode: Callable[[Sequence[int]], str], separator: str
-) -> Solution:
+def solution(prompt: Prompt, row: Completion, decode: Decode, separator: str) -> Solution:
     """One completion, split and checked; around a step's text there is no white space."""
     step_ids = split_steps(row.completion_ids, decode, separator)
     steps = [decode(ids).strip() for ids in step_ids]

@@ -22,7 +22,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 
 TIMEOUT_SECONDS = 5.0
 START_SECONDS = 120.0
@@ -112,21 +112,13 @@ def _stop(worker: subprocess.Popen[bytes]) -> None:
             stream.close()  # pyright: ignore[reportOptionalMemberAccess]
 
 
-def compare(answer: str, gold: str) -> bool:
-    """math-verify's verdict; its own timeouts are off, the process has a harder one."""
-    from math_verify import parse, verify
-
-    gold_parsed, answer_parsed = (
-        parse(f"${text}$", parsing_timeout=0, raise_on_error=True) for text in (gold, answer)
-    )
-    return bool(verify(gold_parsed, answer_parsed, timeout_seconds=None, raise_on_error=True))
-
-
 def work() -> None:
     """Answer requests until the input ends."""
     limit_memory()
-    import math_verify  # noqa: F401  (the slow import happens before the first time limit)
+    from math_verify import parse, verify  # slow, so before the first time limit
 
+    read = partial(parse, parsing_timeout=0, raise_on_error=True)
+    same = partial(verify, timeout_seconds=None, raise_on_error=True)
     # It warns at every check that its own timeouts are off.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     _say({"ready": True})
@@ -135,7 +127,8 @@ def work() -> None:
         # The default action of SIGALRM needs no Python code to run: it works in a C loop, too.
         signal.setitimer(signal.ITIMER_REAL, request["seconds"])
         try:
-            reply = {"equal": compare(request["answer"], request["gold"])}
+            gold, answer = read(f"${request['gold']}$"), read(f"${request['answer']}$")
+            reply = {"equal": bool(same(gold, answer))}
         except Exception as error:  # noqa: BLE001  (goes to the parent, which logs and counts it)
             reply = {"error": f"{type(error).__name__}: {error}"[:300]}
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -53,12 +53,10 @@ def flips(
 ) -> tuple[dict[str, list[tuple[str, float]]], Counter[str]]:
     """For each attack and `control`, (problem's id, 1.0 where the verdict flipped else 0.0).
 
-    Takes the first `num_pairs` pairs that the judge could read and that it did not call a tie.
-    The attack is appended to the answer that it found worse, in both orders, each time asking for
-    the option that stands for that answer there; a flip: the averaged label now prefers it, and
-    is none where the attack keeps the judge from answering at all.
-    A message that the attack makes too long to read is left out.
-    Besides the flips: what the readings cost (`sampler.tokens`).
+    Takes the first `num_pairs` pairs that the judge could read and did not call a tie. The attack
+    is appended to the answer that it found worse, in both orders, each time asking for the option
+    that stands for that answer there. A flip: the judge still answers, and the averaged label now
+    prefers it. A message that gets too long is left out. Besides: the cost (`sampler.tokens`).
     """
     lost: list[Pair] = []
     for pair, verdict in zip(asked, verdicts, strict=True):

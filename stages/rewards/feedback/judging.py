@@ -30,8 +30,8 @@ def draw_pairs(
 ) -> list[tuple[Completion, Completion]]:
     """At most `max_pairs` pairs of one problem's pool, in random order and orientation.
 
-    Only of completions that ended by themselves (there is no fair reading of half an answer),
-    and of different texts: of equal ones a judge can tell nothing but their position.
+    Of different texts, for of equal ones a judge can tell nothing but their position, that ended
+    by themselves: there is no fair reading of half an answer.
     """
     finished = [row for row in pool if row.finish_reason == "stop"]
     different = list({row.completion: row for row in reversed(finished)}.values())[::-1]
@@ -46,8 +46,7 @@ CHUNK = 512
 ENOUGH_ASKED = 8
 """Of so many pairs without a single verdict, none is bad luck."""
 DECIMALS = 6
-"""Of a probability in an output: float32 knows no more, and files stay comparable. The mean of two
-has one more."""
+"""Of a probability in an output: float32 knows no more. The mean of two has one more."""
 
 
 class LabelRule(Params):
@@ -140,8 +139,8 @@ def judge(
         ]
         choices = chooser.choose(list(itertools.chain(*both)))
         cost += tokens(choices)
-        answers = zip(part, choices[::2], choices[1::2], strict=True)
-        said = [_verdict(*one, prompts, rule, split) for one in answers]
+        orders = zip(choices[::2], choices[1::2], strict=True)
+        said = [_verdict(*one, prompts, rule, split) for one in zip(part, orders, strict=True)]
         if not verdicts:
             _check_answered(said, choices, rule)
         verdicts += said
@@ -165,18 +164,13 @@ def _check_answered(
         + ". Too long: take a judge with more positions (of a policy raise max_prompt_tokens). "
         "Otherwise: take a model that does not think first, or switch its thinking off in its "
         "chat template; one without a chat template needs api: completions, one that explains "
-        "itself first needs `reasoning`, an instruction-tuned one style: full, and of policies "
-        "only one that has learned to judge (train_sft's `tasks`) answers to style: short."
+        "itself first `reasoning`, an instruction-tuned one style: full; of policies only one that "
+        "has learned to judge (train_sft's `tasks`) answers to style: short."
     )
 
 
 def _verdict(
-    pair: Pair,
-    forward: Choice | None,
-    backward: Choice | None,
-    prompts: Prompts,
-    rule: LabelRule,
-    split: str,
+    pair: Pair, orders: Sequence[Choice | None], prompts: Prompts, rule: LabelRule, split: str
 ) -> Verdict:
     unread = Verdict(
         split=split,
@@ -188,6 +182,7 @@ def _verdict(
         **dict.fromkeys(("p12", "p21", "gap", "probability", "option_mass")),
         dropped="too_long",
     )
+    forward, backward = orders
     if forward is None or backward is None:
         return unread
     p12, p21 = (round(one.probabilities[0], DECIMALS) for one in (forward, backward))

@@ -1,10 +1,9 @@
 """The constitutions by which answers are compared, criticised and revised.
 
-Constitutional AI: Bai et al. 2022, https://arxiv.org/abs/2212.08073, section 3.1 (a principle is a
-pair of a critique request and a revision request) and section 4.1 (one that says which of two
-answers to choose). Departures: the words are ours; one principle has all three texts, so that the
-label of a comparison and the revision of an answer can be about the same thing. One constitution is
-about right answers, whose labels can be checked; the other about doing no harm, as theirs.
+Constitutional AI: Bai et al. 2022, https://arxiv.org/abs/2212.08073, section 3.1 (requests for a
+critique and for a revision) and 4.1 (which of two answers to choose). Departures: the words are
+ours; a principle has all three texts, so that labels and revisions can be about the same thing; one
+constitution is about right answers, whose labels can be checked, the other about harm, as theirs.
 """
 
 from dataclasses import dataclass

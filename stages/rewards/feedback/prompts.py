@@ -4,22 +4,19 @@ Which of two answers is better: Lee et al. 2023 (RLAIF), https://arxiv.org/abs/2
 3.1: a preamble that says what is asked, then question and answers, then an ending after which the
 next token is the number of the better answer. Departures: the preamble holds one principle of a
 constitution; the words are ours; no worked examples, which gained nothing there; the answers are
-quoted, so that what stands in one is not read as part of the prompt. A judge may think before it
-chooses (section 3.2 there): a rationale is decoded greedily, then the options are read after it.
-Bai et al. 2022, "Constitutional AI", section 4.1, https://arxiv.org/abs/2212.08073: probabilities
-after reasoning are over-confident, so clamp them.
+quoted. A judge may think before it chooses (section 3.2 there): a rationale is decoded greedily,
+then the options are read after it. Bai et al. 2022, "Constitutional AI", section 4.1,
+https://arxiv.org/abs/2212.08073: probabilities after reasoning are over-confident, so clamp them.
 
 Critique request, then revision request, both of one principle: Bai et al. 2022, section 3.1.
 Departure: the paper asks both in one growing conversation; here each is a message of its own that
-quotes what came before, so that any model with one turn can answer it and nothing in an answer is
-read as part of the prompt.
+quotes what came before, so that any model with one turn can answer it.
 
-Text that a model or a stranger wrote cannot leave its place: every line of it starts with the same
-mark (`quote`), and a line is whatever any reader may take for one (line feed, carriage return, form
-feed, Unicode's separators). So one that imitates the prompt's own lines ("Answer 2:") is still seen
-as quoted. A tokenizer that finds the spelling of a control token reads it as that token: an answer
-that spells the end of a turn would end it, and what follows would speak as somebody else. Whoever
-tokenises takes such spellings apart (`defuse`).
+Text that a model or a stranger wrote cannot leave its place: every line of it, in any reader's
+sense, starts with the same mark (`quote`), so one that imitates the prompt's own lines ("Answer
+2:") is still seen as quoted. A tokenizer that finds the spelling of a control token reads it as
+that token: an answer that spells the end of a turn would end it, and what follows would speak as
+somebody else. Whoever tokenises takes such spellings apart (`defuse`).
 """
 
 import random

@@ -33,7 +33,7 @@ class Answer(NamedTuple):
     completion: Completion
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Revised:
     """An answer with its revisions, in the order of the rounds."""
 
@@ -64,9 +64,8 @@ class Revised:
         """The last revision over the first answer, where they are two whole answers."""
         if self.outcome != "pair":
             return None
-        return verifier_labels.preference(
-            self.prompt, self.final(), self.original, 1.0, "constitution"
-        )
+        pair = self.final(), self.original
+        return verifier_labels.preference(self.prompt, *pair, 1.0, "constitution")
 
     def demonstration(self) -> Demonstration | None:
         """The problem answered by the last revision, unless that is empty, cut or missing."""
@@ -99,13 +98,8 @@ def gather(answers: Sequence[Answer], rows: Sequence[Revision], num_rounds: int)
     for row in sorted(rows, key=lambda row: row.round):
         found.setdefault((row.id, row.index), []).append(row)
     return [
-        Revised(
-            prompt=answer.prompt,
-            original=answer.completion,
-            revisions=found.get((answer.prompt.id, answer.completion.index), []),
-            num_rounds=num_rounds,
-        )
-        for answer in answers
+        Revised(prompt, original, found.get((prompt.id, original.index), []), num_rounds)
+        for prompt, original in answers
     ]
 
 
