@@ -80,9 +80,4 @@ def fixed_length_mean(losses: Tokens, mask: Mask, *, num_sequences: int, length:
     R1-Zero-Like Training" (2025), section 3.2 (Dr. GRPO), https://arxiv.org/abs/2503.20783
     `length` is usually the longest completion allowed; a change of it rescales the loss.
     """
-    if length < 1:
-        raise ValueError(
-            f"expected a length of at least 1, found {length}: "
-            "give the longest completion that sampling allows"
-        )
     return sequence_sum(losses, mask, num_sequences=num_sequences) / length

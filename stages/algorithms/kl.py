@@ -17,13 +17,11 @@ The weight of a penalty is adjusted so that the measured divergence meets a targ
 import math
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+
+from stages.algorithms.aggregation import Tokens
 
 # exp(20) is 5e8: beyond it a single token's estimate would drown a step, or overflow.
 MAX_LOG_RATIO = 20.0
-
-Tokens = Float[Tensor, "batch token"]
 
 
 def k1(logprobs: Tokens, ref_logprobs: Tokens) -> Tokens:
@@ -81,16 +79,11 @@ def adaptive_coef(
 
     Ziegler et al., "Fine-Tuning Language Models from Human Preferences" (2019), section
     2.2, https://arxiv.org/abs/1909.08593, with K_beta = num_samples / horizon as in its
-    code (target 6, horizon 10,000).
-
-    Args:
-        coef: the weight so far.
-        measured: KL(policy || reference) a completion, in nats, averaged over the step.
-        target: the divergence wanted.
-        num_samples: completions since the last adjustment.
-        horizon: completions over which an error is made good.
+    code (target 6, horizon 10,000). `measured` is KL(policy || reference) a completion, in nats,
+    averaged over the step; `num_samples` counts completions since the last adjustment, `horizon`
+    those over which an error is made good.
     """
-    _check_target(measured, target)
+    _check(measured)
     if not 0 <= num_samples * MAX_ERROR < horizon:
         raise ValueError(
             f"expected a horizon above {MAX_ERROR} x {num_samples} samples, found {horizon}: "
@@ -106,17 +99,13 @@ def doubling_coef(coef: float, measured: float, *, target: float) -> float:
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), section 4,
     https://arxiv.org/abs/1707.06347. `measured` is KL(old || new) a token, averaged over the step.
     """
-    _check_target(measured, target)
+    _check(measured)
     if measured < target / 1.5:
         return coef / 2
     return coef * 2 if measured > target * 1.5 else coef
 
 
-def _check_target(measured: float, target: float) -> None:
-    if not target > 0:
-        raise ValueError(
-            f"expected a KL target above 0, found {target}: for no penalty, set its weight to 0"
-        )
+def _check(measured: float) -> None:
     if math.isnan(measured):
         raise ValueError(
             "expected a measured KL, found NaN: the log-probabilities of this step are "

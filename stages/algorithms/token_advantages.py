@@ -10,10 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from stages.algorithms.aggregation import Mask, Tokens
 from stages.algorithms.group_advantages import group_zscore
-
-Tokens = Float[Tensor, "batch token"]
-Mask = Bool[Tensor, "batch token"]
 
 
 def returns_to_go(rewards: Tokens, mask: Mask, *, gamma: float) -> Tokens:
@@ -78,8 +76,6 @@ def length_adaptive_lambda(
     Yue et al., "VAPO" (2025), section 4.2, https://arxiv.org/abs/2504.05118 (alpha 0.05).
     Departure: the clamp; the formula is negative for completions shorter than 1 / alpha.
     """
-    if alpha <= 0:
-        raise ValueError(f"expected alpha above 0, found {alpha}: VAPO uses 0.05")
     # Without tokens: 1 / 0 is inf, and the clamp makes it 0.
     return torch.clamp(1 - 1 / (alpha * lengths.float()), 0.0, 1.0)
 

@@ -108,13 +108,12 @@ class VllmSampler:
     def _sample(self, output: Any) -> Sample:
         token_ids = list(output.token_ids)
         assert output.finish_reason in ("stop", "length"), output.finish_reason
-        assert len(output.logprobs) == len(token_ids)
         # The token that stopped it is the last one; `stop_reason` would name it again.
         at_end = output.finish_reason == "length" or token_ids[-1] in self.eos_ids
         return Sample(
             token_ids=token_ids,
             logprobs=[
-                step[token].logprob for step, token in zip(output.logprobs, token_ids, strict=True)
+                step[one].logprob for step, one in zip(output.logprobs, token_ids, strict=True)
             ],
             finish_reason=output.finish_reason if at_end else "step",
         )
@@ -148,16 +147,10 @@ def load(
     max_model_len: int,
     gpu_share: float | None = None,
 ) -> VllmSampler:
-    """Start vLLM on the checkpoint that `save_pretrained` wrote to `model_path`.
+    """Start vLLM on the checkpoint that `save_pretrained` wrote to the folder `model_path`.
 
-    Args:
-        model_path: a folder.
-        dtype: of weights and computation.
-        max_model_len: the longest prompt and completion together, in tokens.
-        gpu_share: of a GPU's memory, what the engine takes for itself; None: nearly all.
-
-    Raises:
-        ValueError: vLLM is not installed, or it cannot run this checkpoint as asked.
+    `dtype` is of weights and computation, `max_model_len` the longest prompt and completion
+    together, in tokens, `gpu_share`, of a GPU's memory, what the engine takes; None: nearly all.
     """
     if importlib.util.find_spec("vllm") is None:
         raise ValueError(

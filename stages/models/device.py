@@ -59,11 +59,7 @@ class ComputeConfig(Params):
 
 
 def setup(config: ComputeConfig) -> torch.device:
-    """Make torch deterministic and return the device: the first visible GPU, or the CPU.
-
-    Raises:
-        ValueError: a CPU that `pin` refuses.
-    """
+    """Make torch deterministic and return the device: the first visible GPU, or the CPU."""
     # cuBLAS reads this when it starts; without it its sums are not reproducible.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(stages.THREADS)
@@ -83,10 +79,7 @@ def pin() -> None:
     """Make this process compute with the pinned instructions; nothing where they are not pinned.
 
     Best before the first operation of torch: what computed already has chosen its instructions,
-    which is logged.
-
-    Raises:
-        ValueError: a processor without AVX2, or another build of MKL than that of torch's wheels.
+    which is logged. Refused: a processor without AVX2, and MKL as torch's wheels do not have it.
     """
     if stages.ROUNDING != "pinned":
         return

@@ -1,11 +1,11 @@
 """Pairs of answers and labelled solutions, as a source has them, in tokens.
 
 The prompt of a pair is rendered by the tokenizer's chat template when it has one, else it is the
-source's plain form (a transcript, or the text itself) after `prompting.bos`. Prompt and answers are
-tokenised apart, as they are when a model samples, and an answer ends with the end-of-sequence
-token. The prompt of a solution is rendered as prepare_data renders one. A solution is tokenised
-step by step, each step with the separator behind it and the last of a finished solution with the
-end-of-sequence token: joined text might put a step's end into the middle of a token.
+source's plain form (a transcript, or the text itself) after `prompting.bos`; that of a solution is
+rendered as prepare_data does it. Prompt and answers are tokenised apart, as when a model samples,
+and an answer ends with the end-of-sequence token. A solution is tokenised step by step, each with
+the separator behind it, the last of a finished one with the end-of-sequence token: joined text
+might put a step's end into the middle of a token.
 """
 
 from collections import Counter

@@ -16,13 +16,11 @@ cap of the log-ratio matters for them only where `cap` or `high` is above 4.8e8.
 """
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from stages.algorithms.aggregation import Mask, Tokens
 from stages.algorithms.kl import MAX_LOG_RATIO
-
-Tokens = Float[Tensor, "batch token"]
-Mask = Bool[Tensor, "batch token"]
 
 
 def masked_log_ratio(logprobs: Tokens, old_logprobs: Tokens, mask: Mask) -> Tokens:
@@ -68,8 +66,7 @@ def token_masked(
     Ling Team, "Every Step Evolves: Scaling Reinforcement Learning for Trillion-Scale
     Thinking Model" (2025), https://arxiv.org/abs/2510.18855 (0.5 and 5).
     """
-    log_weights = masked_log_ratio(old_logprobs.detach(), sampler_logprobs, mask)
-    return _within(log_weights, mask, low, high)
+    return _within(masked_log_ratio(old_logprobs.detach(), sampler_logprobs, mask), mask, low, high)
 
 
 def sequence_truncated(
@@ -102,18 +99,9 @@ def _log_product(old_logprobs: Tokens, sampler_logprobs: Tokens, mask: Mask) -> 
 
 
 def _truncated(log_weights: Tokens, mask: Mask, cap: float) -> Tokens:
-    if not cap > 0:
-        raise ValueError(
-            f"expected a cap above 0, found {cap}: it is the largest weight, such as 2"
-        )
     return torch.where(mask, torch.clamp(torch.exp(log_weights), max=cap), 0.0)
 
 
 def _within(log_weights: Tokens, mask: Mask, low: float, high: float) -> Tokens:
-    if not 0 <= low <= high:
-        raise ValueError(
-            f"expected 0 <= low <= high, found low {low} and high {high}: they are the "
-            "smallest and the largest weight to keep, such as 0.5 and 5"
-        )
     weights = torch.exp(log_weights)
     return torch.where(mask & (weights >= low) & (weights <= high), weights, 0.0)

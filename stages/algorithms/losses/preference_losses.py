@@ -78,16 +78,12 @@ def dpo_loss(pairs: PairLogprobs, *, beta: float, label_smoothing: float) -> Los
 def robust_dpo_loss(pairs: PairLogprobs, *, beta: float, flip_rate: float) -> Losses:
     """loss = ((1 - e) l(beta h) - e l(-beta h)) / (1 - 2 e),   l(m) = - log sigmoid(m).
 
-    Averaged over labels flipped at rate e, the `flip_rate`, it is the DPO loss of the true labels.
+    Averaged over labels flipped at rate e < 1/2, the `flip_rate`, it is the DPO loss of the true
+    ones.
     It has no minimum: at a large margin it falls as -e margin / (1 - 2 e). Chowdhury et al.,
     "Provably Robust DPO: Aligning Language Models with Noisy Feedback" (2024), sec. 3,
     https://arxiv.org/abs/2403.00409
     """
-    if not 0 <= flip_rate < 0.5:
-        raise ValueError(
-            f"expected a flip_rate from 0 to below 0.5, found {flip_rate}: with half of the "
-            f"labels wrong nothing can be learned, and with more than half swap the completions"
-        )
     margins = beta * pairs.log_ratio_margin()
     bounded = finite(margins)
     right, flipped = -logsigmoid(bounded), -logsigmoid(-bounded)

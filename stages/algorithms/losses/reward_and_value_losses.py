@@ -5,10 +5,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from stages.algorithms.aggregation import Tokens
+
 Pairs = Float[Tensor, " pair"]
 Completions = Float[Tensor, " batch"]
 Steps = Float[Tensor, " step"]
-Tokens = Float[Tensor, "batch token"]
 
 
 def bradley_terry_loss(
@@ -82,9 +83,6 @@ def balanced_weights(probabilities: Steps) -> tuple[float, float]:
     section 3.2, with a soft label counted as p of the one and 1 - p of the other. What a model
     learns under them is not P(right) but w_1 p / (w_1 p + w_0 (1 - p)): its scores rank steps
     as before, and 1/2 is where both labels are as likely as they are overall.
-
-    Raises:
-        ValueError: a label that never occurs, which no weight can balance.
     """
     total, right = float(len(probabilities)), float(probabilities.double().sum())
     if not 0 < right < total:

@@ -13,13 +13,9 @@ no gradient. At ratio 1 the gradient is the policy gradient, - A grad log p.
 """
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
+from stages.algorithms.aggregation import Mask, Tokens
 from stages.algorithms.losses.importance_ratios import masked_log_ratio, sequence_log_ratio
-
-Tokens = Float[Tensor, "batch token"]
-Mask = Bool[Tensor, "batch token"]
 
 
 def clipped_surrogate(
@@ -57,7 +53,7 @@ def dual_clip_surrogate(
     high: float,
     cap: float,
 ) -> tuple[Tokens, Mask]:
-    """Loss at each token, and where either clip was active.
+    """`clipped_surrogate` with a second limit, cap > 1, where A < 0.
 
         loss = clipped surrogate               where A >= 0
         loss = min(clipped surrogate, - cap A) where A < 0
@@ -67,11 +63,6 @@ def dual_clip_surrogate(
     Control in MOBA Games with Deep Reinforcement Learning" (2020), section 3.3,
     https://arxiv.org/abs/1912.09729 (cap 3).
     """
-    if not cap > 1:
-        raise ValueError(
-            f"expected a cap above 1, found {cap}: it is a ratio, of which 1 means no change; "
-            "the paper uses 3"
-        )
     losses, active = clipped_surrogate(logprobs, old_logprobs, advantages, mask, low=low, high=high)
     advantages = torch.where(mask, advantages.detach(), 0.0)
     ceiling = -cap * advantages
@@ -150,10 +141,6 @@ def cispo(
     paper's terms. TRL's `epsilon_high` is this number too: a 0.2 meant as a distance from 1 makes
     every weight 0.2 at most.
     """
-    if not cap > 0:
-        raise ValueError(
-            f"expected a cap above 0, found {cap}: it is the largest weight itself, such as 5"
-        )
     with torch.no_grad():
         ratio = torch.exp(masked_log_ratio(logprobs, old_logprobs, mask))
     coefficients = torch.clamp(ratio, max=cap) * torch.where(mask, advantages.detach(), 0.0)

@@ -174,18 +174,3 @@ def test_the_sequence_weight_is_unbiased():
     weights = sequence_truncated(old, drawn, torch.ones(9, 2, dtype=torch.bool), cap=1e6)[:, 0]
     found = (drawn.sum(1).exp() * weights * values).sum()
     torch.testing.assert_close(found, (old.sum(1).exp() * values).sum())
-
-
-@pytest.mark.parametrize(("low", "high"), [(2.0, 1.0), (-1.0, 1.0), (math.nan, 1.0)])
-def test_limits_with_nothing_between_them_are_refused(low, high):
-    for weights in (token_masked, sequence_masked):
-        with pytest.raises(ValueError, match="expected 0 <= low <= high"):
-            weights(
-                IMPORTANCE_CORRECTION_OLD, SAMPLER, IMPORTANCE_CORRECTION_MASK, low=low, high=high
-            )
-
-
-def test_a_cap_of_nothing_is_refused():
-    for weights in (token_truncated, sequence_truncated):
-        with pytest.raises(ValueError, match="expected a cap above 0"):
-            weights(IMPORTANCE_CORRECTION_OLD, SAMPLER, IMPORTANCE_CORRECTION_MASK, cap=0.0)
