@@ -19,8 +19,8 @@ ENTRY_POINTS = sorted(
 MAX_LINES = 250
 MAX_ENTRY_POINT_LINES = 80
 MAX_FILES = {"stages": 220, "flows": 10}
-MAX_LINES_IN_ALL = 28_850
-"""Of stages/. Both may only fall: 27,000 lines are wanted."""
+MAX_LINES_IN_ALL = 27_000
+"""Of stages/: what a team can know by heart."""
 FORBIDDEN_NAMES = {
     "utils", "util", "common", "base", "helpers", "helper", "misc", "core", "tools", "lib",
 }  # fmt: skip
