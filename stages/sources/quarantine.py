@@ -43,7 +43,7 @@ def check_share(rows: Sequence[BadRow], num_rows: int, *, max_share: float, limi
     kinds = ", ".join(f"{count} {kind}" for kind, count in count_by_kind(rows).items())
     raise ValueError(
         f"{len(rows)} of {num_rows} rows cannot be used ({kinds}); `{limit}` allows "
-        f" {max_share:.1%}. The first of them:\n{examples}\n"
+        f"{max_share:.1%}. The first of them:\n{examples}\n"
         f"Correct these rows or the source's settings, or raise `{limit}`: "
         f"then they are left out and listed in quarantine.jsonl."
     )
