@@ -14,10 +14,11 @@ PartT = TypeVar("PartT")
 def replace(path: Path) -> Iterator[Path]:
     """A temporary path in the same folder, for a file or a folder.
 
-    What is written there takes the place of `path` when the block ends, and vanishes when it fails.
-    An output that exists is never opened: DVC links outputs to its cache, so writing into one would
-    corrupt the cache.
+    What is written there takes the place of `path` when the block ends, and vanishes when it fails,
+    with the folder around it if that was made for it. An output that exists is never opened: DVC
+    links outputs to its cache, so writing into one would corrupt the cache.
     """
+    is_new = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.partial")
     retired = path.with_name(f".{path.name}.old")
@@ -36,6 +37,8 @@ def replace(path: Path) -> Iterator[Path]:
         if retired.exists() and not path.exists():
             retired.replace(path)
         _remove(temporary)
+        if is_new and not any(path.parent.iterdir()):
+            path.parent.rmdir()
         raise
     _remove(retired)
 
