@@ -38,7 +38,7 @@ from stages.loops import (
 )
 from stages.loops.group_rl import GroupRlConfig
 from stages.loops.ppo import PpoConfig
-from stages.loops.preference import PreferenceConfig, PreferencePreset
+from stages.loops.preference import PreferenceConfig
 from stages.loops.reward import OutcomeConfig, RewardConfig
 from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig
@@ -51,7 +51,6 @@ NUM_STEPS = 20
 ENVIRONMENT = stages.INSTRUCTIONS | {"POSTTRAIN_ROUNDING": "pinned"}
 """Set before this process starts: it imports torch before `stages`."""
 RATE = OPTIM | {"learning_rate": 3e-3}
-DPO = {"kind": "sigmoid", "beta": 0.5, "label_smoothing": 0.0}
 ROWS, PAIRS, PROMPTS = make_demonstrations(8), make_pairs(8), make_prompts(8)
 COMPUTE = compute()
 SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "temperature": 1.0, "max_new_tokens": 6,
@@ -104,8 +103,9 @@ def preferences() -> Iterator[Step]:
     wanted = ref_logprobs.of_pairs(PAIRS)
     ref = ref_logprobs.compute(load("llama"), wanted, COMPUTE, PAD).view(-1, 2)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
-    loss = PreferencePreset.model_validate(DPO).loss
-    yield from preference.train(load("llama"), PAIRS, ref, schedule, loss, config, COMPUTE, PAD)
+    yield from preference.train(
+        load("llama"), PAIRS, ref, schedule, presets.loss("dpo"), config, COMPUTE, PAD
+    )
 
 
 def unpaired() -> Iterator[Step]:

@@ -237,7 +237,7 @@ def test_a_sampler_with_other_weights_or_another_temperature_is_found():
             live = make_sampler(load("llama"))
             return live.sample(prompts, seeds, temperature=1.5 * temperature, **arguments)
 
-    with pytest.raises(ValueError, match="another temperature"):
+    with pytest.raises(ValueError, match="other weights, temperature or tokenizer"):
         train(load("llama"), FIRST_FOUR, sampler=Hotter())
 
 
