@@ -12,6 +12,11 @@ from collections.abc import Callable
 import psutil
 
 PR_SET_PDEATHSIG = 1
+KEPT_BYTES = {-3: 32 * 2**20, -1: 512 * 2**20}
+"""glibc's M_MMAP_THRESHOLD, up to which a tensor is of the heap, and M_TRIM_THRESHOLD, up to which
+the heap keeps what was freed. Left alone, the pages of every large activation are given back and
+asked for again, which is a tenth of the processor time of sampling. Larger tensors, as the weights
+of a real model, are given back as ever."""
 SHELLS = {"sh", "dash", "bash", "zsh", "fish", "ksh"}
 
 
@@ -22,6 +27,10 @@ def run(main: Callable[..., None]) -> None:
     the million objects that torch and transformers made, a second of every stage's few. An error
     takes the usual way out.
     """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; macOS and musl do without
+    if mallopt is not None:
+        for name, value in KEPT_BYTES.items():
+            mallopt(name, value)
     main(*sys.argv[1:])
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

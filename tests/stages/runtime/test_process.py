@@ -1,5 +1,6 @@
 """How a stage's process ends, by itself or with its dvc."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -80,3 +81,28 @@ def test_a_stage_started_by_hand_lives_on_without_its_parent(toy_repo):
             return
         time.sleep(0.05)
     raise AssertionError("the stage ended with its shell")
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="glibc alone has mallopt")
+def test_memory_that_was_freed_is_used_again_without_asking_the_kernel() -> None:
+    program = """
+import resource
+import numpy
+from stages.runtime import process
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def activations():
+    tensors = [numpy.ones(2**20) for _ in range(8)]  # 8 MiB each
+def main():
+    activations()
+    before = faults()
+    for _ in range(10):
+        activations()
+    print(faults() - before)
+{end}
+"""
+    found = [
+        int(subprocess.check_output([sys.executable, "-c", program.format(end=end)], text=True))
+        for end in ("process.run(main)", "main()")
+    ]
+    assert found[0] < 1_000 < found[1]  # a page is 4 KiB: 16,384 of them, ten times
