@@ -83,9 +83,7 @@ def test_kto(policy_seed, reference_seed, tmp_path, monkeypatch, agree):
     rows = [
         Judged(
             id=str(number),
-            prompt="",
             prompt_ids=prompt,
-            completion="",
             completion_ids=ids,
             desirable=bool(desirable),
         )
