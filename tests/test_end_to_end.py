@@ -114,7 +114,7 @@ def test_a_changed_preset_reruns_who_inherits_it_and_a_reverted_one_restores(
     text = path.read_text()
 
     def weigh_less(params: dict[str, Any], presets: dict[str, Any]) -> None:
-        presets["dpo"]["beta"] = 0.25
+        presets["dpo_low_beta"]["beta"] = 0.25
 
     repository.change(weigh_less)
     both = {"plan", "trace_code", *of_policy("dpo", "dpo-ai"), "compare", "track"}
