@@ -22,9 +22,7 @@ PRESET = "preset"
 class Params(pydantic.BaseModel):
     """A section of params.yaml: immutable, strictly typed, no unknown keys, no defaults."""
 
-    model_config = pydantic.ConfigDict(
-        frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True
-    )
+    model_config = pydantic.ConfigDict(frozen=True, strict=True, extra="forbid")
 
 
 ConfigT = TypeVar("ConfigT", bound=Params)

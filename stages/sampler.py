@@ -36,7 +36,10 @@ def check(prompts: Sequence[Sequence[int]], num_samples: int = 1, temperature: f
     if not all(prompts):
         raise ValueError("expected prompts of at least one token, found an empty one")
     if temperature == 0 and num_samples != 1:
-        raise ValueError(f"greedy decoding gives one completion, found num_samples {num_samples}")
+        raise ValueError(
+            "greedy decoding gives one completion of each prompt, "
+            f"found num_samples {num_samples}: set it to 1, or the temperature above 0"
+        )
 
 
 @runtime_checkable

@@ -22,11 +22,11 @@ from stages.models.batch import Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
 from stages.models.policy import completion_logprobs
 from stages.models.scalar_head import Scores
+from stages.records.metrics import DIGITS, named
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker, reward_file
 from stages.rows import DATA
-from stages.studies.markdown import DIGITS, named
 
 Scorer = Callable[[Sequence[Group]], Scores]
 Scorers = tuple[Scorer | None, Scorer | None]

@@ -18,9 +18,9 @@ from jaxtyping import Float
 from stages.algorithms.selection.best_of_n import distinct_cost
 from stages.algorithms.statistics import crossed_means
 from stages.records import pools
+from stages.records.metrics import rounded
 from stages.records.pools import Completion, ProblemResult, Score
 from stages.records.problems import Prompt
-from stages.studies.markdown import rounded
 
 Values = Float[np.ndarray, "seed problem"]
 Unit = Literal["flops", "tokens"]
@@ -93,7 +93,7 @@ def compare(
 
     def mean(values: Values, name: str = "value") -> dict[str, float]:
         found = crossed_means.estimate(values[..., None], confidence=confidence)
-        numbers = rounded([found.value[0], found.low[0], found.high[0]])
+        numbers = [rounded(bound[0]) for bound in (found.value, found.low, found.high)]
         return dict(zip((name, "low", "high"), numbers, strict=True))
 
     def versus(search: Searched, curve: Curve, budget: Budget) -> dict[str, Any] | None:

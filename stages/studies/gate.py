@@ -23,6 +23,7 @@ from stages.algorithms.statistics import crossed_means, intervals
 from stages.algorithms.statistics.crossed_means import holm_adjusted
 from stages.params import Params
 from stages.records import lines, pools
+from stages.records.metrics import named, rounded
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
@@ -30,7 +31,6 @@ from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs, process
 from stages.studies import markdown, model_card
 from stages.studies import study as studies
-from stages.studies.markdown import named, rounded
 from stages.studies.probe_catalogue import PROBES, ProbeConfig, ProbeValue
 
 FOUND = studies.STUDIES / "probes"
@@ -157,16 +157,16 @@ def compare(policy: Values, baseline: Values, confidence: float) -> dict[str, An
             continue
         own, other = (np.array([one[probe][name] for name in both]).T for one in (policy, baseline))
         (value, low, high), p_value = mean(own - other, confidence)
-        compared[probe] = dict(zip(BOUNDS, rounded([value, low, high]), strict=True)) | {
+        compared[probe] = dict(zip(BOUNDS, map(rounded, (value, low, high)), strict=True)) | {
             "problems": len(both),
-            "baseline": rounded([other.mean()])[0],
+            "baseline": rounded(other.mean()),
             "worse": {"higher": low > 0, "lower": high < 0, None: False}[definition.worse],
         }
         if definition.worse is not None:
             p_values[probe] = p_value
     adjusted = dict(zip(p_values, holm_adjusted(list(p_values.values())), strict=True))
     for probe, p in adjusted.items():
-        compared[probe]["p_holm"] = rounded([p])[0]
+        compared[probe]["p_holm"] = rounded(p)
     named_worse = [probe for probe, one in compared.items() if one["worse"]]
     certain = [probe for probe in named_worse if adjusted[probe] <= 1 - confidence + 1e-12]
     return {

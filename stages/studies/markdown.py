@@ -5,19 +5,6 @@ from typing import Any
 
 Interval = Mapping[str, Any]
 """`{value, low, high}`; of a difference between policies, `{difference, low, high}`."""
-DIGITS = 6
-"""Decimals that metrics keep: far below any interval's width, above the rounding of a sum in
-another order."""
-
-
-def rounded(numbers: Iterable[float]) -> list[float]:
-    """Plain floats with `DIGITS` decimals; no negative zero."""
-    return [round(float(number), DIGITS) + 0.0 for number in numbers]
-
-
-def named(value: float, low: float, high: float) -> dict[str, float]:
-    """The three with the decimals that metrics keep."""
-    return dict(zip(("value", "low", "high"), rounded([value, low, high]), strict=True))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

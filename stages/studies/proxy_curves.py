@@ -19,7 +19,7 @@ from stages.algorithms.statistics import reward_over_distance
 from stages.algorithms.statistics.intervals import bootstrap_means, percentiles, resamples
 from stages.algorithms.statistics.reward_over_distance import Form, change_after_best
 from stages.params import Params
-from stages.studies.markdown import named, rounded
+from stages.records.metrics import named, rounded
 
 GRID = 60
 """Distances at which a fitted curve is drawn."""
@@ -98,7 +98,7 @@ def spread(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
 
 def measure(curve: Curve, config: OveroptimizationConfig, seed: int) -> dict[str, Any]:
     """The points with intervals, both fits (their `band` is for a plot), and the verdict."""
-    rewards, distances = curve.rewards(), rounded(curve.distance())
+    rewards, distances = curve.rewards(), [rounded(distance) for distance in curve.distance()]
     draws = config.draws(len(curve.kl), seed)
     columns = {"kl": curve.kl, **rewards, "accuracy": curve.gold}
     found = {name: config.intervals(values, seed) for name, values in columns.items()}
@@ -157,7 +157,7 @@ def _fit(
         "peak_reward": _finite(reward_over_distance.peak_reward(found, form)),
         "peak_is_measured": bool(peak <= farthest),
         "peaks_measured": round(float((peaks <= farthest).mean()), 6),
-        "band": {name: rounded(numbers) for name, numbers in band.items()},
+        "band": {name: [rounded(number) for number in numbers] for name, numbers in band.items()},
     }
 
 

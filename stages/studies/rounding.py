@@ -20,6 +20,7 @@ from jaxtyping import Float
 from stages import ROUNDING
 from stages.params import Params
 from stages.records import lines, pools
+from stages.records.metrics import rounded
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import problem_evaluation
@@ -102,11 +103,11 @@ def spread(table: Table) -> dict[str, Any]:
     Between roundings: the root of the mean over seeds of the variance (ddof 1) over roundings of
     one seed; between seeds likewise, with the two exchanged. None of a single one.
     """
-    found: dict[str, Any] = {"accuracy": [markdown.rounded(row) for row in table]}
+    found: dict[str, Any] = {"accuracy": [[rounded(share) for share in row] for row in table]}
     for axis, name in enumerate(DEVIATIONS):
         enough = table.shape[axis] > 1
         deviation = table.var(axis=axis, ddof=1).mean() ** 0.5 if enough else np.nan
-        found[name] = markdown.rounded([deviation])[0] if enough else None
+        found[name] = rounded(deviation) if enough else None
     return found
 
 

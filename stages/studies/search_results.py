@@ -9,11 +9,11 @@ import numpy as np
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.algorithms.selection.votes import weighted_vote
 from stages.algorithms.statistics import crossed_means, intervals
+from stages.records.metrics import named, rounded
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rewards.problem_evaluation import answer_of, majority, numbered
 from stages.studies.equal_compute import BUDGETS, Searched, Values
-from stages.studies.markdown import named, rounded
 
 WAYS = ("best", "weighted", "majority")
 ACCURACIES = (*WAYS, "any_right")
@@ -157,7 +157,7 @@ def summarise(seeds: Sequence[Sequence[ProblemSearch]], *, confidence: float) ->
             right, problems = round(values[0].sum()), values.shape[1]
             bounds = intervals.wilson_interval(right, problems, confidence=confidence)
         accuracies[name] = named(means.value[number], *bounds)
-    spent = rounded(column(seeds, name).mean() for name in MEANS)
+    spent = [rounded(column(seeds, name).mean()) for name in MEANS]
     return {
         "num_problems": len(seeds[0]),
         "generated_tokens": sum(row.generated_tokens for rows in seeds for row in rows),

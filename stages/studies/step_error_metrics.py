@@ -15,8 +15,8 @@ from stages.algorithms.statistics.error_detection import (
 )
 from stages.algorithms.statistics.intervals import problem_numbers
 from stages.algorithms.statistics.score_quality import auc, balanced_accuracy
+from stages.records.metrics import named
 from stages.records.steps import StepLabels, shared_prompts
-from stages.studies.markdown import named
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,9 +9,9 @@ import numpy as np
 
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import CrossedMeans, Wanted, holm_adjusted
+from stages.records.metrics import named, rounded
 from stages.report.comparison import POWER
-from stages.report.estimates import Table, rounded
-from stages.studies.markdown import named
+from stages.report.estimates import Table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -148,7 +148,7 @@ def test_an_empty_prompt_and_several_greedy_samples_are_refused():
     model = load("llama")
     with pytest.raises(ValueError, match="found an empty one"):
         sampler(model).sample([[]], [0], num_samples=1, temperature=1.0, max_new_tokens=2)
-    with pytest.raises(ValueError, match="one completion, found num_samples 2"):
+    with pytest.raises(ValueError, match="found num_samples 2: set it to 1"):
         sample(model, [0], num_samples=2, temperature=0.0)
 
 
