@@ -1,18 +1,13 @@
-r"""Is the final answer of a completion the gold answer, and is it in the format?
+r"""Is the final answer that a completion states the gold answer, and is it in the format?
 
-A final answer is stated in one of four ways:
-
-    #### 42        \boxed{42}        <answer>42</answer>        The answer is 42.
-
-The last statement of a completion counts, whatever its form and whether or not its content can be
-read: a policy gains nothing by listing several answers. A statement that is empty or not closed
-does not count as one.
-
-The cheap rule reads both answers as exact numbers (`number_parsing`) and compares them. Only where
-one of them is no number but a mathematical expression (`\sqrt{2}`, `(1, 2)`, `x^2 + 1`) is
-math-verify asked, in a process of its own with a hard time limit (`symbolic_equality`). Nothing
-that a model wrote is evaluated here. Against a gold number, unevaluated arithmetic (`48 + 24`) is
-wrong: the working is not the answer. Roots and powers (`\sqrt{16}`, `10^3`) go to math-verify.
+The cheap rule reads both answers as exact numbers (`number_parsing`) and compares them. Lists
+(`1, 2`) and sets have no order, tuples and intervals have, and each element is an answer. Words
+(`\text{even}`) are compared as words. Only where there is mathematics that is no number
+(`\sqrt{2}`, `x^2 + 1`) is math-verify asked, in a process of its own with a hard time limit
+(`symbolic_equality`). Nothing that a model wrote is evaluated here. Against a gold number,
+unevaluated arithmetic (`48 + 24`) is wrong: the working is not the answer. Roots and powers
+(`\sqrt{16}`, `10^3`) go to math-verify. Nothing is rounded: 3.14 equals pi in no problem, since
+one that asks for two decimals has the gold answer 3.14.
 
 A policy that only learned to write `#### n` gains much under the `strict` reading and nothing under
 the `lenient` one: side by side they tell a gain in format from a gain in skill. After the strict
@@ -22,70 +17,15 @@ departure: what is right by our strict one is right by the lenient one, too.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from stages.rewards import symbolic_equality
-from stages.rewards.number_parsing import MAX_CHARACTERS, number, tidy
+from stages.rewards.answer_value import bare, canonical, elements, unnamed, words
+from stages.rewards.final_answer import MAX_INSPECTED, extract, statements
+from stages.rewards.number_parsing import number
 
-MAX_INSPECTED = 20_000
-"""Characters at the end of a completion that are looked at."""
-MAX_ANSWER = 300
-"""A statement whose content is longer is not a final answer."""
-MAX_STATEMENTS = 20
-"""Openings looked at, from the end: keeps the work linear on text made to be slow."""
-
-_OPENING = re.compile(r"(?<!#)####(?!#)|\\boxed(?=[ {\d])|<answer>|[Aa]nswer is\b")
-_LINE = re.compile(rf"[ \t:]*([^\n<]{{1,{MAX_ANSWER}}})")
-_TAGGED = re.compile(rf"([^<]{{1,{MAX_ANSWER}}})</answer>")
-# Until the end of the line or sentence; the point in `3.5` ends neither.
-_SENTENCE = re.compile(rf"[ \t:]*([^\n]{{1,{MAX_ANSWER}}}?)(?=\.?\s*(?:\n|$)|[.;!?]\s)")
-_UNBRACED = re.compile(r" *(\d+)", re.ASCII)
-
-
-def extract(completion: str) -> str | None:
-    """The content of the last final-answer statement, None when there is none."""
-    return next(statements(completion), None)
-
-
-def statements(completion: str) -> Iterator[str]:
-    """The contents of the final-answer statements, the last one first."""
-    text = completion[-MAX_INSPECTED:]
-    openings = list(_OPENING.finditer(text))
-    contents = (_content(text, opening) for opening in reversed(openings[-MAX_STATEMENTS:]))
-    yield from filter(None, contents)
-
-
-def _content(text: str, opening: re.Match[str]) -> str | None:
-    if opening[0] == "\\boxed":
-        return _boxed(text, opening.end())
-    form = {"####": _LINE, "<answer>": _TAGGED}.get(opening[0], _SENTENCE)
-    found = form.match(text, opening.end())
-    if found is None:
-        return None
-    content = found[1].strip()
-    # `\boxed{The answer is 5}`: the brace belongs to the outer form.
-    return content.rstrip("}").strip() if "{" not in content else content
-
-
-def _boxed(text: str, start: int) -> str | None:
-    r"""The content of `\boxed{...}`, whose braces may nest; a bare number after `\boxed`."""
-    if text[start] != "{":
-        found = _UNBRACED.match(text, start)
-        return found[1] if found else None
-    depth = 0
-    for position in range(start, min(start + MAX_ANSWER, len(text))):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
-        if depth == 0:
-            return text[start + 1 : position].strip()
-    return None
-
-
-_COMMAND = re.compile(r"\\[A-Za-z]+")
-_WORD = re.compile(r"[A-Za-z]{2,}")
-_FUNCTIONS = frozenset(("sqrt", "pi", "sin", "cos", "tan", "log", "ln", "exp", "oo", "abs"))
-_STRUCTURE = re.compile(r"[-+*/^=()\[\]|]|\\[A-Za-z]|sqrt|pi|\d ?[A-Za-z]\b")
-_ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
+_DRESSED = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit)\b")
 
 
 def is_correct(completion: str, gold: str) -> bool:
@@ -99,25 +39,51 @@ def matches(answer: str, gold: str) -> bool:
     gold_number, answer_number = number(gold), number(answer)
     if gold_number is not None and answer_number is not None:
         return gold_number == answer_number
-    if canonical(gold) is None or canonical(answer) is None:
-        return False
-    # `7 = 7` or `(7)`: no number, and nothing that math-verify should make one of.
-    if gold_number is not None and not re.search(r"\\|\^|sqrt|pi", answer):
-        return False
-    same = tidy(gold).replace(" ", "") == tidy(answer).replace(" ", "")
-    return same or symbolic_equality.equal(answer, gold)
+    of_gold, of_answer = canonical(gold), canonical(answer)
+    if of_gold is None or of_answer is None:
+        in_words = None if of_gold is not None else words(gold)
+        return in_words is not None and in_words == words(answer)
+    if of_gold == of_answer:
+        return True
+    is_working = _is_working(answer, gold, gold_is_number=gold_number is not None)
+    return not is_working and _is_equal(answer, gold)
 
 
-def canonical(answer: str) -> str | None:
-    """One text for all ways to write a value, for grouping answers in a vote.
+def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
+    """Whether it is no answer to a question with such a gold answer, whatever its value.
 
-    `1,000.0`, `$1000` and `2000/2` are all `1000`; `0.75` is `3/4`. An expression that is
-    no number is its own tidied text without spaces. None: the checker cannot read it.
+    Against a number `7 = 7` or `(7)`: nothing that math-verify should make a number of. `8 = 7^1`,
+    where `x = 7` is one. What has a base (`52_8`) equals its own text alone.
     """
-    value = number(answer)
-    if value is not None:
-        return str(value)
-    return tidy(answer).replace(" ", "") if _is_expression(answer) else None
+    return (
+        (gold_is_number and not re.search(r"\\|\^|sqrt|pi", answer))
+        or ("=" not in gold and "=" in unnamed(answer))
+        or re.search(r"\d_", gold + answer) is not None
+    )
+
+
+def _is_equal(answer: str, gold: str) -> bool:
+    """By algebra, element by element."""
+    group, group_of_gold = elements(answer), elements(gold)
+    if group is None or group_of_gold is None:
+        return symbolic_equality.equal(bare(answer), bare(gold))
+    return group.kind == group_of_gold.kind and _same(
+        group.elements, group_of_gold.elements, is_ordered=group.is_ordered
+    )
+
+
+def _same(answers: Sequence[str], golds: Sequence[str], *, is_ordered: bool) -> bool:
+    if len(answers) != len(golds):
+        return False
+    if is_ordered:
+        return all(map(matches, answers, golds))
+    left = list(golds)
+    for answer in answers:
+        same = next((gold for gold in left if matches(answer, gold)), None)
+        if same is None:
+            return False
+        left.remove(same)
+    return True
 
 
 def read_gold(text: str) -> str | None:
@@ -126,7 +92,7 @@ def read_gold(text: str) -> str | None:
     `1,234` is itself; of `half of 8 is 4 #### 4` it is `4`; None: neither can be read.
     """
     text = text.strip()
-    if canonical(text) is not None:
+    if canonical(text) is not None or words(text) is not None:
         return text
     return extract(text) if states_an_answer(text) else None
 
@@ -134,24 +100,25 @@ def read_gold(text: str) -> str | None:
 def states_an_answer(completion: str) -> bool:
     """Whether `completion` states a final answer, the last of which can be read."""
     answer = extract(completion)
-    return answer is not None and canonical(answer) is not None
+    return answer is not None and read(answer) is not None
 
 
 def states_one_answer(completion: str) -> bool:
     """Whether `completion` states exactly one final answer, which can be read."""
     stated = list(islice(statements(completion), 2))
-    return len(stated) == 1 and canonical(stated[0]) is not None
+    return len(stated) == 1 and read(stated[0]) is not None
 
 
-def _is_expression(text: str) -> bool:
-    """Mathematics that is not mere arithmetic on numbers, and no prose."""
-    if len(text) > MAX_CHARACTERS or not text.isascii():
-        return False
-    text = tidy(text)
-    if _ARITHMETIC.fullmatch(text) and not re.search(r"[(\[].*,", text):
-        return False
-    words = _WORD.findall(_COMMAND.sub(" ", text))
-    return all(word in _FUNCTIONS for word in words) and bool(_STRUCTURE.search(text))
+def read(answer: str, gold: str = "") -> str | None:
+    r"""Its `canonical` text, or its words where they are marked as an answer or asked for.
+
+    `\text{even}` is marked; words are asked for where the gold answer consists of them. Elsewhere
+    None: a policy that says `#### apples` has stated no number.
+    """
+    value = canonical(answer)
+    if value is not None or not (_DRESSED.search(answer) or (gold and canonical(gold) is None)):
+        return value
+    return words(answer)
 
 
 _ANSWER_LINE = re.compile(r"####[ \t]*[^\n<]+")

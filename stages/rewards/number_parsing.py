@@ -4,9 +4,11 @@ Digits are ASCII only, so no look-alike (other scripts, superscripts) can pass f
 Nothing is rounded and nothing of the text is evaluated.
 """
 
+import math
 import re
 from fractions import Fraction
 from functools import lru_cache
+from itertools import takewhile
 
 MAX_CHARACTERS = 200
 """A longer answer is not an answer."""
@@ -17,33 +19,54 @@ _MULTIPLIERS = {
     "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9,
     "trillion": 10**12, "dozen": 12,
 }  # fmt: skip
-# `5 or 7`, `5 plus 2` and `2 pi` are not the number 5 or 2 with a unit.
-_NOT_UNITS = frozenset(
-    ("or", "and", "to", "not", "plus", "minus", "times", "over", "mod", "factorial", "pi", "sqrt")
-)
+NUMBER_WORDS = frozenset((
+    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve", "zero", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
+))  # fmt: skip
+# `5 or 7`, `5 plus 2`, `7 squared` and `2 pi` are not the number 5, 7 or 2 with a unit.
+_NOT_UNITS = NUMBER_WORDS | frozenset((
+    "or", "and", "to", "not", "no", "plus", "minus", "times", "over", "mod", "modulo", "factorial",
+    "pi", "sqrt", "squared", "cubed", "choose", "divided", "multiplied", "negative", "wrong",
+    "incorrect", "false", "at", "if", "but", "except", "without", "than", "point", "half", "halves",
+    "third", "thirds", "fourth", "fourths", "fifth", "fifths", "sixth", "sixths", "eighth",
+    "eighths", "tenth", "tenths", "hundredth", "hundredths", "thousandth", "thousandths",
+))  # fmt: skip
 _UNIT_LETTERS = frozenset("mgshlLCF")
+_SHORT_UNITS = frozenset((
+    "km", "cm", "mm", "dm", "kg", "mg", "lb", "lbs", "oz", "ft", "in", "yd", "mi", "ml", "mL", "cl",
+    "hr", "hrs", "min", "sec", "mph", "am", "pm", "st", "nd", "rd", "th",
+))  # fmt: skip
+"""Of two letters, or three without a space before them; any other is a product of variables."""
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _NUMBER = re.compile(
-    rf"(?:[A-Za-z] ?= ?)?(?P<sign>[-+\u2212]?) ?[$€£¥]? ?(?P<sign2>[-\u2212]?)(?:"
+    rf"(?:[A-Za-z] ?= ?)?(?:USD |EUR |GBP )?"
+    rf"(?P<sign>[-+\u2212]?) ?[$€£¥]? ?(?P<sign2>[-\u2212]?)(?:"
     rf"(?:(?P<mixed>{_WHOLE})[ +])?(?P<numerator>{_WHOLE}) ?/ ?(?P<denominator>{_WHOLE})"
-    rf"|(?P<decimal>{_WHOLE}(?:\.\d+)?|\.\d+)(?:[eE](?P<exponent>[-+]?\d{{1,2}}))?"
+    rf"|(?P<decimal>{_WHOLE}(?:\.\d+)?|\.\d+)"
+    r"(?:[eE](?P<exponent>[-+]?\d{1,2})| ?[*x×] ?10\^\{?(?P<power>-?\d{1,2})\}?)?"
     r")(?P<tail>[A-Za-z²³°%$€£¥¢\s.,;:!'/)-]*)",
     re.ASCII,
 )
 _PLAIN = re.compile(r"-?\d{1,18}", re.ASCII)
 _WORD = re.compile(r"[A-Za-z]+")
 _LATEX = (
+    (re.compile(r"(?<=\d),\\!\s*(?=\d)"), ","),
+    (re.compile(r"\b(?:US|CA|AU|NZ|HK)(?=\\?\$)"), ""),
     (re.compile(r"\\(?:left|right|displaystyle|[!,;: ])|[*_`~]{2}|[$`]|\\[()\[\]$]"), ""),
     (re.compile(r"\{,\}"), ","),
     (re.compile(r"\\[dt]frac"), r"\\frac"),
-    (re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|operatorname)\{([^{}]*)\}"), r" \1 "),
+    (re.compile(r"^\s*\{([^{}]*)\}\s*$"), r"\1"),
+    (re.compile(r"\\(?:text|text[bi][ft]|math[rb][mf]|mbox|operatorname) *\{([^{}]*)\}"), r" \1 "),
+    (re.compile(r"~"), " "),
     (re.compile(r"\^\{?\\circ\}?"), "°"),
-    (re.compile(r"(\d\s*)([kcdm]?m|ft|in|yd|mi)\s*\^\{?[23]\}?$", re.ASCII), r"\1\2"),
+    (re.compile(r"(\d\s*)([kcdm]?m|ft|in|yd|mi|[a-z]{4,})\s*\^\{?[23]\}?$", re.ASCII), r"\1\2"),
     (re.compile(r"\\%"), "%"),
     (re.compile(r"\\(?:times|cdot)(?![A-Za-z])"), "*"),
 )  # fmt: skip
 _FRACTION = re.compile(
-    r"(?P<whole>\d*)\s*\\frac(?:\{(?P<top>[^{}]+)\}\{(?P<bottom>[^{}]+)\}|(?P<digits>\d\d))",
+    r"(?P<whole>\d*)\s*\\frac\s*(?:\{(?P<top>[^{}]+)\}|(?P<upper>\d))\s*"
+    r"(?:\{(?P<bottom>[^{}]+)\}|(?P<lower>\d))",
     re.ASCII,
 )
 
@@ -63,7 +86,8 @@ def number(text: str) -> Fraction | None:
     r"""The exact value of an answer, None when it is not one number with, perhaps, a unit.
 
     Read are signs, thousands separators in groups of three, decimals, `3/4`, `2 1/2`, `1e3`,
-    `\frac{3}{4}`, a leading `x =`, currency signs, and words after it (`18 dollars`, `3 million`).
+    `\frac{3}{4}`, `7 x 10^3`, a leading `x =`, currency signs, and words after it (`18 dollars`, `3
+    hundred thousand`).
     A percent sign is a unit: `50%` is 50, never 0.5. A second number (`5 or 7`, `3:30`) or a word
     before the number makes it unreadable.
     """
@@ -74,7 +98,7 @@ def number(text: str) -> Fraction | None:
     match = _NUMBER.fullmatch(tidy(text))
     if match is None or sum(map(str.isdigit, match[0])) > MAX_DIGITS:
         return None
-    factor, value = _unit_factor(match["tail"]), _magnitude(match)
+    factor, value = scale(match["tail"]), _magnitude(match)
     if factor is None or value is None or (match["sign"] and match["sign2"]):
         return None
     negative = (match["sign"] or match["sign2"]) in ("-", "\u2212")
@@ -83,7 +107,7 @@ def number(text: str) -> Fraction | None:
 
 def _magnitude(match: re.Match[str]) -> Fraction | None:
     if match["decimal"] is not None:
-        exponent = int(match["exponent"] or 0)
+        exponent = int(match["exponent"] or match["power"] or 0)
         return Fraction(match["decimal"].replace(",", "")) * Fraction(10) ** exponent
     whole, top, bottom = (
         int((match[name] or "0").replace(",", "")) for name in ("mixed", "numerator", "denominator")
@@ -93,22 +117,26 @@ def _magnitude(match: re.Match[str]) -> Fraction | None:
     return whole + Fraction(top, bottom)
 
 
-def _unit_factor(tail: str) -> int | None:
-    """What the words after the number multiply it by; None: they are not a unit."""
+def scale(tail: str) -> int | None:
+    """What the words after a number multiply it by, 1 for a unit; None: they are no unit."""
     words = _WORD.findall(tail)
     if ")" in tail or (not words and re.search(r"[-/²³]", tail)):
         return None
-    if not words:
-        return 1
-    variable = len(words[0]) == 1 and words[0] not in _UNIT_LETTERS
-    if variable or any(word.lower() in _NOT_UNITS for word in words):
+    lowered = [word.lower() for word in words]
+    if not words or any(word in _NOT_UNITS for word in lowered):
+        return None if words else 1
+    short = len(words[0]) < (3 if not tail[0].isalpha() else 4)
+    if short and words[0] not in (_UNIT_LETTERS if len(words[0]) == 1 else _SHORT_UNITS):
         return None
-    return _MULTIPLIERS.get(words[0].lower(), 1)
+    factors = [_MULTIPLIERS.get(word.removesuffix("s")) for word in lowered]
+    leading = list(takewhile(bool, factors))
+    # `7 groups of a hundred`: who knows.
+    return math.prod(filter(None, leading)) if not any(factors[len(leading) :]) else None
 
 
 def _slash(match: re.Match[str]) -> str:
     r"""`2\frac{1}{2}` as `2 1/2`."""
-    top, bottom = match["top"] or match["digits"][0], match["bottom"] or match["digits"][1]
-    if not (top.isascii() and bottom.isascii() and top.isdigit() and bottom.isdigit()):
+    top, bottom = match["top"] or match["upper"], match["bottom"] or match["lower"]
+    if not all(re.fullmatch(_WHOLE, part.strip(), re.ASCII) for part in (top, bottom)):
         return match[0]
     return f"{match['whole']} {top}/{bottom}".lstrip()

@@ -12,6 +12,7 @@ from stages.algorithms.statistics.score_quality import auc
 from stages.records.pools import Completion, ProblemResult
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
+from stages.rewards.final_answer import extract
 
 
 class PoolScores(NamedTuple):
@@ -27,7 +28,7 @@ class Reading:
     """A completion, read in every way that is reported."""
 
     def __init__(self, completion: str, gold: str) -> None:
-        self.answer = answer_of(completion)
+        self.answer = answer_of(completion, gold)
         self.right = answer_checker.is_correct(completion, gold)
         self.strictly_right = answer_checker.strict(completion, gold)
         self.leniently_right = answer_checker.lenient(completion, gold)
@@ -107,7 +108,7 @@ def numbered(
 ) -> tuple[Int[np.ndarray, " sample"], Bool[np.ndarray, " answer"]]:
     """Each sample's answer as a number, `UNREADABLE` where there is none; which numbers are right.
 
-    Answers are grouped by value, without a look at the gold answer: a vote has none either.
+    Answers are grouped by value, without a look at the gold answer's: a vote has none either.
     """
     numbers: dict[str, int] = {}
     found = [
@@ -119,10 +120,10 @@ def numbered(
     return np.array(found, dtype=np.int64), is_right
 
 
-def answer_of(completion: str) -> str | None:
+def answer_of(completion: str, gold: str = "") -> str | None:
     """The final answer as a value, one text for all ways to write it; None: none can be read."""
-    answer = answer_checker.extract(completion)
-    return None if answer is None else answer_checker.canonical(answer)
+    answer = extract(completion)
+    return None if answer is None else answer_checker.read(answer, gold)
 
 
 def accuracy(problems: Sequence[tuple[Prompt, Sequence[Completion]]]) -> float:

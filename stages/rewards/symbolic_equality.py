@@ -13,6 +13,7 @@ it when it is busy, and the end of its input when it is idle.
 import json
 import logging
 import os
+import re
 import resource
 import select
 import signal
@@ -27,6 +28,8 @@ from functools import lru_cache, partial
 TIMEOUT_SECONDS = 5.0
 START_SECONDS = 120.0
 MEMORY_BYTES = 2 * 1024**3
+DIGITS = 70
+"""To which values are compared where algebra decides nothing: more than an answer may have."""
 logger = logging.getLogger(__name__)
 
 
@@ -118,7 +121,7 @@ def work() -> None:
     from math_verify import parse, verify  # slow, so before the first time limit
 
     read = partial(parse, parsing_timeout=0, raise_on_error=True)
-    same = partial(verify, timeout_seconds=None, raise_on_error=True)
+    same = partial(verify, numeric_precision=DIGITS, timeout_seconds=None, raise_on_error=True)
     # It warns at every check that its own timeouts are off.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     _say({"ready": True})
@@ -127,12 +130,25 @@ def work() -> None:
         # The default action of SIGALRM needs no Python code to run: it works in a C loop, too.
         signal.setitimer(signal.ITIMER_REAL, request["seconds"])
         try:
-            gold, answer = read(f"${request['gold']}$"), read(f"${request['answer']}$")
+            gold, answer = (read(f"${exact(request[one])}$") for one in ("gold", "answer"))
             reply = {"equal": bool(same(gold, answer))}
         except Exception as error:  # noqa: BLE001  (goes to the parent, which logs and counts it)
             reply = {"error": f"{type(error).__name__}: {error}"[:300]}
         signal.setitimer(signal.ITIMER_REAL, 0)
         _say(reply)
+
+
+_DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d*)\.(\d+)", re.ASCII)
+
+
+def exact(text: str) -> str:
+    """Decimals as fractions: math-verify would round them, and 3.1415927 be pi."""
+    return _DECIMAL.sub(
+        lambda match: (
+            rf"(\frac{{{int((match[1] + match[2]).replace(',', ''))}}}{{{10 ** len(match[2])}}})"
+        ),
+        text,
+    )
 
 
 def limit_memory() -> None:

@@ -105,7 +105,7 @@ def evaluate(
     policy and of the process model, see `models/size`.
     """
     right = [answer_checker.is_correct(row.completion, prompt.answer) for row in solutions]
-    answers = [answer_of(row.completion) for row in solutions]
+    answers = [answer_of(row.completion, prompt.answer) for row in solutions]
     answer_numbers, answer_is_right = numbered(answers, right)
     scores, number = np.array([row.score for row in solutions]), len(solutions)
 

@@ -7,72 +7,14 @@ from pathlib import Path
 import pytest
 
 from stages.rewards.answer_checker import (
-    canonical,
     check_rate,
-    extract,
     has_format,
     is_correct,
     lenient,
     matches,
-    statements,
     strict,
 )
-
-
-@pytest.mark.parametrize(
-    ("completion", "answer"),
-    [
-        ("3 + 4 = 7\n#### 7", "7"),
-        ("####7", "7"),
-        (r"so \boxed{7}.", "7"),
-        (r"so $\boxed{\frac{3}{4}}$.", r"\frac{3}{4}"),
-        (r"\boxed 7", "7"),
-        ("<answer> 7 </answer>", "7"),
-        ("The answer is 7.", "7"),
-        ("The final answer is: 7 dollars", "7 dollars"),
-        ("The answer is 3.5. Well done.", "3.5"),
-        (r"The answer is $\boxed{7}$.", "7"),
-        (r"\boxed{The answer is 7}", "7"),
-        ("<answer>#### 7</answer>", "7"),
-    ],
-)
-def test_each_form_of_a_final_answer_is_found(completion: str, answer: str) -> None:
-    assert extract(completion) == answer
-
-
-def test_the_last_statement_wins_whatever_its_form() -> None:
-    assert extract("#### 1\n#### 2") == "2"
-    assert extract(r"\boxed{1} but The answer is 2") == "2"
-    assert extract("The answer is 2, so \\boxed{1}\n<answer>3</answer>") == "3"
-    assert extract("#### 5\n#### none") == "none"
-
-
-@pytest.mark.parametrize(
-    "completion", ["", "42", "####", "####\n", r"\boxed{", r"\boxed{}", "<answer>5", "##### 5"]
-)
-def test_no_statement_or_an_empty_or_open_one_gives_nothing(completion: str) -> None:
-    assert extract(completion) is None
-
-
-def test_an_empty_statement_after_a_good_one_does_not_hide_it() -> None:
-    assert extract("#### 5\n####\n") == "5"
-
-
-def test_all_statements_are_listed_from_the_last() -> None:
-    assert list(statements("#### 1\n\\boxed{2}\nThe answer is 3.")) == ["3", "2", "1"]
-
-
-def test_text_made_to_be_slow_is_not() -> None:
-    start = time.process_time()
-    for text in (
-        "\\boxed{" * 50_000,
-        "####\n" * 50_000,
-        "The answer is " * 50_000,
-        "<answer>" * 9999,
-    ):
-        extract(text)
-    assert time.process_time() - start < 0.5
-
+from stages.rewards.answer_value import canonical
 
 ADVERSARIAL = Path(__file__).parent / "adversarial.jsonl"
 
@@ -123,7 +65,7 @@ def test_a_wrong_or_tricky_answer_is_wrong(completion: str, gold: str) -> None:
 
 def test_answers_made_to_deceive_have_the_verdicts_given_by_hand() -> None:
     rows = [json.loads(line) for line in ADVERSARIAL.read_text(encoding="utf-8").splitlines()]
-    assert len(rows) >= 87
+    assert len(rows) >= 112
     judged = [(row, is_correct(row["completion"], row["gold"])) for row in rows]
     assert [row for row, verdict in judged if verdict != row["right"]] == []
 
@@ -153,18 +95,6 @@ def test_expressions_are_compared_by_math_verify() -> None:
     assert matches("(1,2)", "(1, 2)")
     assert not matches("(2, 1)", "(1, 2)")
     assert not matches(r"\sqrt{2}", "1.41")
-
-
-@pytest.mark.parametrize(
-    ("answer", "value"),
-    [
-        ("1,000.0", "1000"), ("$1000", "1000"), ("2000/2", "1000"), ("0.75", "3/4"),
-        (r"\frac{6}{8}", "3/4"), ("-7", "-7"), (r"\sqrt{ 2 }", r"\sqrt{2}"), ("(1, 2)", "(1,2)"),
-        ("nan", None), ("Tuesday", None), ("", None), ("3 + 4", None), ("9" * 10_000, None),
-    ],
-)  # fmt: skip
-def test_equal_values_have_one_canonical_text(answer: str, value: str | None) -> None:
-    assert canonical(answer) == value
 
 
 def test_a_cheap_check_takes_a_few_microseconds() -> None:

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from itertools import islice
 
@@ -63,6 +64,36 @@ def test_a_rejected_problem_is_found_again_in_its_file(tmp_path):
     ]
     for config, file in expected:
         assert catalogue.file_of(ADAPTER.validate_python(config), problem) == file
+
+
+def test_math_is_a_source_whose_gold_answer_stands_in_its_solution(tmp_path):
+    folder = tmp_path / "math"
+    folder.mkdir()
+    boxed = {"a": r"\frac{1}{2}", "b": r"\text{(C)}", "c": r"5.4 \text{ cents}", "d": "204_5"}
+    lines = [
+        json.dumps({"problem": f"What is {one}?", "solution": rf"So $\boxed{{{answer}}}$, we see."})
+        for one, answer in boxed.items()
+    ]
+    (folder / "train.jsonl").write_text("\n".join([*lines, '{"problem": "?", "solution": "7"}']))
+    source = ADAPTER.validate_python(
+        {
+            "kind": "hub",
+            "path": str(folder),
+            "name": None,
+            "revision": None,
+            "train_split": "train",
+            "test_split": None,
+            "columns": {
+                "question": "problem",
+                "answer": "solution",
+                "solution": "solution",
+                "id": None,
+            },
+            "licence": "MIT",
+        }
+    )
+    screened = catalogue.screen(source, catalogue.problems(source, 0))
+    assert [problem.answer for problem in screened.problems] == [*boxed.values(), "7"]
 
 
 MIXTURE = MixtureConfig(judge=0.5, critique=0.0, revise=0.5, max_prompt_tokens=192)

@@ -1,0 +1,165 @@
+r"""Read an answer as a value: a number, an expression, a list, tuple or interval of these, words.
+
+Texts of the same value are grouped by `canonical`, which decides no equality that needs algebra.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from stages.rewards.final_answer import states_nothing
+from stages.rewards.number_parsing import MAX_CHARACTERS, NUMBER_WORDS, number, scale, tidy
+
+_COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]*\}|\\[A-Za-z]+")
+_WORD = re.compile(r"[A-Za-z]{2,}")
+_FUNCTIONS = frozenset(("sqrt", "pi", "sin", "cos", "tan", "log", "ln", "exp", "oo", "abs"))
+_VARIABLES = re.compile(r"(?!as|at|am|an|by|my)[abcdkmnpqrstvwxyz]{2}")
+_STRUCTURE = re.compile(
+    r"[-+*/^=()\[\]|!]|\w ?[<>] ?[-\w\\]|\\[A-Za-z]|sqrt|pi|\d ?[A-Za-z]{1,2}\b|\d_"
+)
+_ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
+_UNIT = re.compile(r"\\(?:text|mbox|mathrm) *\{([ ~A-Za-z./]+)\}(?:\^\{?\d\}?)?[$. ]*$")
+_GROUP = re.compile(r"(\\\{|[(\[])(.*)(\\\}|[)\]])", re.DOTALL)
+_AND = re.compile(r",?\s+and\s+")
+_NAME = r"[A-Za-z](?:\([a-z]\)|_\{?\w\}?)?"
+_NAMED = re.compile(rf"^(\({_NAME}(?:, ?{_NAME})+\)|{_NAME}) ?(?:=|\\in\b) ?(?=[^=]*$)")
+_WORDS = re.compile(r"\(?([A-Za-z])\)?|([A-Za-z]+(?:[ -][A-Za-z]+){0,3})")
+_NO_WORDS = NUMBER_WORDS | {"nan", "inf"}
+_AMBIGUOUS = re.compile(r"\d+,\d+", re.ASCII)
+MAX_WORDS = 40
+"""Characters of an answer in words."""
+
+
+def canonical(answer: str) -> str | None:
+    r"""One text for all ways to write a value, for grouping answers in a vote.
+
+    `1,000.0`, `$1000` and `2000/2` are all `1000`; `0.75` is `3/4`; `2, 1` is `{1,2}`. An
+    expression that is no number is its own tidied text without spaces. None: the checker cannot
+    read it.
+    """
+    value = number(answer)
+    if value is not None:
+        return str(value)
+    group = elements(answer)
+    if group is None:
+        answer = bare(answer)
+        return _compact(answer) if _is_expression(answer) else None
+    found = [canonical(element) or _letter(element) for element in group.elements]
+    texts = [text for text in found if text is not None]
+    if len(texts) < len(found):
+        return None
+    return group.text(texts)
+
+
+def words(answer: str) -> str | None:
+    r"""`\text{Even}` and `even` as `even`, `\text{(C)}` as `C`; None: it is not a few words."""
+    text = tidy(answer).rstrip(".").strip()
+    found = _WORDS.fullmatch(text) if len(text) <= MAX_WORDS and states_nothing(text) else None
+    if found is None or not _NO_WORDS.isdisjoint(re.split("[ -]", text.lower())):
+        return None
+    return found[1] or found[2].lower()
+
+
+class Elements(NamedTuple):
+    """At least two answers that are one: a list, a set, a tuple, an interval, named values."""
+
+    kind: str
+    """`set`, also of a bare list; the brackets of a tuple or interval; the names of `x=1, y=2`."""
+    elements: Sequence[str]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the first of one can only equal the first of another."""
+        return self.kind != "set"
+
+    def text(self, texts: Sequence[str]) -> str:
+        """One text for all ways to write it, where `texts` are such of its elements."""
+        content = ",".join(texts if self.is_ordered else sorted(texts))
+        if not self.is_ordered:
+            return "{" + content + "}"
+        is_named = self.kind[0].isalpha()
+        return f"({self.kind})=({content})" if is_named else self.kind[0] + content + self.kind[1]
+
+
+def elements(answer: str) -> Elements | None:
+    r"""The answers that an answer consists of, `a \pm b` as two; None: it is a single one."""
+    text = unnamed(answer).rstrip(". ")
+    if len(text) > MAX_CHARACTERS or number(text) is not None or _AMBIGUOUS.fullmatch(text):
+        return None  # `1,23` may be a decimal, or two numbers
+    group, kind = _GROUP.fullmatch(text), "set"
+    if group is not None and _is_balanced(group[2]):
+        text, kind = group[2], "set" if group[1] == "\\{" else group[1] + group[3]
+    elif group is None:
+        text = _AND.sub(", ", text)
+    found = _split(text)
+    if kind == "set":
+        found = [
+            element.replace("\\pm", sign)
+            for element in found
+            for sign in ("+-" if "\\pm" in element else "+")
+        ]
+    if len(found) < 2 or not all(found):
+        return None
+    names = [match[1] for match in map(_NAMED.match, found) if match]
+    if len(set(names)) == len(found):
+        kind, found = ",".join(sorted(names)), [found[names.index(name)] for name in sorted(names)]
+    return Elements(kind, found)
+
+
+def unnamed(answer: str) -> str:
+    r"""The tidied value alone: of `x = 5`, `(x, y) = (1, 2)` and `x \in [0, 1]`."""
+    return _NAMED.sub("", tidy(answer))
+
+
+def _is_balanced(text: str) -> bool:
+    r"""Whether no bracket closes that was not opened: `1, 2) \cup (3, 4` is not inside of one."""
+    depth = 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _split(text: str) -> list[str]:
+    """At the commas outside of brackets; where a space follows some, `1,000` is one number."""
+    elements, depth, start = list[str](), 0, 0
+    spaced = ", " in text
+    for position, character in enumerate(text):
+        depth += (character in "([{") - (character in ")]}")
+        if depth == 0 and character == "," and (not spaced or text[position + 1 :][:1] == " "):
+            elements.append(text[start:position].strip())
+            start = position + 1
+    return [*elements, text[start:].strip()]
+
+
+def _letter(element: str) -> str | None:
+    """A single letter: a variable, or a choice of several."""
+    text = words(element)
+    return text if text is not None and len(text) == 1 else None
+
+
+def bare(answer: str) -> str:
+    r"""Without the dollars and full stop around it or a unit, as of `3\sqrt{2}\text{ cm}.`."""
+    text = answer.strip(" $.,;:")
+    unit = _UNIT.search(text)
+    if unit is None or unit.start() == 0 or scale(unit[1]) != 1:
+        return text
+    return text[: unit.start()].strip(" $")
+
+
+def _compact(text: str) -> str:
+    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", unnamed(text)).replace(" ", "")
+    return re.sub(r"\\sqrt(\w)", r"\\sqrt{\1}", text)
+
+
+def _is_expression(text: str) -> bool:
+    """Mathematics that is not mere arithmetic on numbers, and no prose."""
+    if len(text) > MAX_CHARACTERS or not text.isascii():
+        return False
+    text = tidy(text)
+    if _ARITHMETIC.fullmatch(text):
+        return False
+    found = _WORD.findall(_COMMAND.sub(" ", text))
+    known = all(word in _FUNCTIONS or _VARIABLES.fullmatch(word) for word in found)
+    return known and bool(_STRUCTURE.search(text))

@@ -1,0 +1,88 @@
+r"""The final answers that a completion states.
+
+A final answer is stated in one of four ways:
+
+    #### 42        \boxed{42}        <answer>42</answer>        The answer is 42.
+
+The last statement of a completion counts, whatever its form and whether or not its content can be
+read: a policy gains nothing by listing several answers. A statement that is empty, not closed or
+longer than `MAX_ANSWER` is none. A sentence whose answer is words alone is a statement only where
+there is no other: `\boxed{7}. I am sure that this answer is correct` states 7.
+"""
+
+import re
+from collections.abc import Iterator
+
+MAX_INSPECTED = 20_000
+"""Characters at the end of a completion that are looked at."""
+MAX_ANSWER = 300
+"""A statement whose content is longer is not a final answer."""
+MAX_STATEMENTS = 20
+"""Openings looked at, from the end: keeps the work linear on text made to be slow."""
+
+_OPENING = re.compile(r"(?<!#)####(?!#)|\\boxed(?=[ {\d])|<answer>|[Aa]nswer is\b")
+_CLOSING = "</answer>"
+# A line ends at a tag, too; `7 < 8` has none.
+_TAG = r"<[/|]?[A-Za-z_]+\|?>"
+_END = rf"\s*(?:\n|$|<<|{_TAG})"
+_LINE = re.compile(rf"[ \t:]*(?!{_TAG})([^\n]{{1,{MAX_ANSWER}}}?)(?={_END})")
+# Until the end of the sentence, or its reason; the point in `3.5` ends neither.
+_SENTENCE = re.compile(
+    rf"[ \t:]*([^\n]{{1,{MAX_ANSWER}}}?)"
+    rf"(?=\.?{_END}|(?<!\\)[.;!?]\s|,?\s(?:because|since|as|which)\s)"
+)
+_UNBRACED = re.compile(r" *(\d+)", re.ASCII)
+_WORDS_ALONE = re.compile(r"[A-Za-z][A-Za-z ,'-]+")
+
+
+def extract(completion: str) -> str | None:
+    """The content of the last final-answer statement, None when there is none."""
+    return next(statements(completion), None)
+
+
+def statements(completion: str) -> Iterator[str]:
+    """The contents of the final-answer statements, the last one first."""
+    text, sentences = completion[-MAX_INSPECTED:], list[str]()
+    openings, others = list(_OPENING.finditer(text)), False
+    for opening in reversed(openings[-MAX_STATEMENTS:]):
+        content = _content(text, opening)
+        if content and opening[0].endswith("is") and _WORDS_ALONE.fullmatch(content):
+            sentences.append(content)
+        elif content:
+            others = True
+            yield content
+    if not others:
+        yield from sentences
+
+
+def states_nothing(text: str) -> bool:
+    """Whether no statement is opened anywhere in `text`."""
+    return _OPENING.search(text) is None
+
+
+def _content(text: str, opening: re.Match[str]) -> str | None:
+    start = opening.end()
+    if opening[0] == "\\boxed":
+        return _boxed(text, start)
+    if opening[0] == "<answer>":
+        end = text.find(_CLOSING, start, start + MAX_ANSWER + len(_CLOSING))
+        return text[start:end].strip() if end >= 0 else None
+    found = (_LINE if opening[0] == "####" else _SENTENCE).match(text, start)
+    if found is None:
+        return None
+    content = found[1].strip()
+    # `\boxed{The answer is 5}`: the brace belongs to the outer form.
+    return content.rstrip("}").strip() if "{" not in content else content
+
+
+def _boxed(text: str, start: int) -> str | None:
+    r"""The content of `\boxed{...}`, whose braces may nest; a bare number after `\boxed`."""
+    if text[start] != "{":
+        found = _UNBRACED.match(text, start)
+        return found[1] if found else None
+    depth = 0
+    for position in range(start, min(start + MAX_ANSWER, len(text))):
+        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        if depth == 0:
+            return text[start + 1 : position].strip()
+    return None

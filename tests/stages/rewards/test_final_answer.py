@@ -1,0 +1,90 @@
+import time
+
+import pytest
+
+from stages.rewards.final_answer import extract, statements
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        ("3 + 4 = 7\n#### 7", "7"),
+        ("####7", "7"),
+        (r"so \boxed{7}.", "7"),
+        (r"so $\boxed{\frac{3}{4}}$.", r"\frac{3}{4}"),
+        (r"\boxed 7", "7"),
+        ("<answer> 7 </answer>", "7"),
+        ("The answer is 7.", "7"),
+        ("The final answer is: 7 dollars", "7 dollars"),
+        ("The answer is 3.5. Well done.", "3.5"),
+        (r"The answer is $\boxed{7}$.", "7"),
+        (r"\boxed{The answer is 7}", "7"),
+        ("<answer>#### 7</answer>", "7"),
+        ("<answer>The answer is 7</answer>", "7"),
+        ("<answer>7 < 8</answer>", "7 < 8"),
+        ("#### 7 < 8", "7 < 8"),
+        ("#### 7</s>", "7"),
+        ("#### 7<|im_end|>", "7"),
+        ("The answer is 7, because 3 + 4 = 7.", "7"),
+        ("The answer is Tuesday.", "Tuesday"),
+    ],
+)
+def test_each_form_of_a_final_answer_is_found(completion: str, answer: str) -> None:
+    assert extract(completion) == answer
+
+
+def test_the_last_statement_wins_whatever_its_form() -> None:
+    assert extract("#### 1\n#### 2") == "2"
+    assert extract(r"\boxed{1} but The answer is 2") == "2"
+    assert extract("The answer is 2, so \\boxed{1}\n<answer>3</answer>") == "3"
+    assert extract("#### 5\n#### none") == "none"
+
+
+@pytest.mark.parametrize(
+    "completion", ["", "42", "####", "####\n", r"\boxed{", r"\boxed{}", "<answer>5", "##### 5"]
+)
+def test_no_statement_or_an_empty_or_open_one_gives_nothing(completion: str) -> None:
+    assert extract(completion) is None
+
+
+def test_an_empty_statement_after_a_good_one_does_not_hide_it() -> None:
+    assert extract("#### 5\n####\n") == "5"
+
+
+def test_all_statements_are_listed_from_the_last() -> None:
+    assert list(statements("#### 1\n\\boxed{2}\nThe answer is 3.")) == ["3", "2", "1"]
+
+
+def test_text_made_to_be_slow_is_not() -> None:
+    start = time.process_time()
+    for text in (
+        "\\boxed{" * 50_000,
+        "####\n" * 50_000,
+        "The answer is " * 50_000,
+        "<answer>" * 9999,
+    ):
+        extract(text)
+    assert time.process_time() - start < 0.5
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "I am sure that this answer is correct.",
+        "The answer is right.",
+        "So the final answer is as above",
+        "My answer is well-founded, isn't it",
+    ],
+)
+def test_a_sentence_about_the_answer_does_not_hide_it(prose: str) -> None:
+    for statement in (r"\boxed{7}.", "#### 7\n", "<answer>7</answer>", "The answer is 7."):
+        assert extract(f"{statement} {prose}") == "7"
+
+
+def test_a_second_answer_in_a_sentence_does() -> None:
+    assert extract(r"\boxed{7}. No, the answer is 8") == "8"
+    assert extract(r"\boxed{7}. The answer is not 7") == "not 7"
+
+
+def test_a_tag_is_no_content() -> None:
+    assert extract("#### 5\n#### <eos>") == "5"
