@@ -53,6 +53,11 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
     problems = pools.of_split(samples, "test")
     num_samples = len(problems[0][1])
     settings.check(num_samples, samples)
+    greedy_of = pools.of_split(samples, "test", "test_greedy")
+    dev = pools.of_split(samples, "dev")
+    for name, of_problems in {"test": problems, "test_greedy": greedy_of, "dev": dev}.items():
+        drawn = [row for _, own_rows in of_problems for row in own_rows]
+        settings.check_cut(drawn, samples / f"{name}.jsonl")
     grouped = pool_scorer.group(problems, config.compute.row_tokens)
     device, columns = setup(config.compute), {}
     for name, reward in rewards.items():
@@ -66,7 +71,6 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
     seed = derive(run.seed, "evaluate")
     orders = votes.nested_subsets(num_samples, num_draws=settings.num_draws, seed=seed)
     scored = pools.scores(problems, scores)
-    greedy_of = pools.of_split(samples, "test", "test_greedy")
     of_problem = run.track(list(zip(problems, greedy_of, scored, strict=True)), label="problem")
     results = []
     for (prompt, pool), (_, (greedy,)), of_pool in of_problem:
@@ -76,7 +80,7 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
                 prompt, pool, greedy, by_scorer, ks=settings.ks, orders=orders
             )
         )
-    dev_accuracy = problem_evaluation.accuracy(pools.of_split(samples, "dev"))
+    dev_accuracy = problem_evaluation.accuracy(dev)
     metrics: dict[str, Any] = estimates.means(results)
     metrics["dev_accuracy"] = estimates.rounded(dev_accuracy)
     run.log(0, metrics)

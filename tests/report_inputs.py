@@ -46,7 +46,14 @@ QUALITY = {"accuracy": {"value": 0.8, "low": 0.7, "high": 0.9}, "auc": {"value":
 
 def write(seeds: list[int] = SEEDS, policies: dict[str, float] = POLICIES) -> None:
     """Write params.yaml and data/."""
-    section = {"ks": KS, "num_draws": 20, "num_bootstrap": 200, "confidence": 0.95, "decimals": 5}
+    section = {
+        "ks": KS,
+        "num_draws": 20,
+        "num_bootstrap": 200,
+        "confidence": 0.95,
+        "decimals": 5,
+        "max_cut_share": 1.0,
+    }
     content = {"seeds": seeds, "baseline": "sft", "evaluation": section}
     Path("params.yaml").write_text(json.dumps(content), encoding="utf-8")
     rows = {n: PLAN["policies"].get(n, PLAN["policies"]["dpo"]) for n in policies}

@@ -31,7 +31,14 @@ TINY = {
     "vocab_size": 700,
 }
 MODEL = {"path": None, "revision": None, "tiny": TINY}
-EVALUATION = {"ks": [1], "num_draws": 8, "num_bootstrap": 200, "confidence": 0.95, "decimals": 5}
+EVALUATION = {
+    "ks": [1],
+    "num_draws": 8,
+    "num_bootstrap": 200,
+    "confidence": 0.95,
+    "decimals": 5,
+    "max_cut_share": 1.0,
+}
 
 
 def configure(preset: Mapping[str, Any], seeds: Sequence[int] = (SEED,), **sections: Any) -> None:

@@ -1,6 +1,7 @@
 """Section `evaluation` of params.yaml, and how scores are tested: the same for all, to compare."""
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +10,7 @@ from pydantic import Field, field_validator
 from stages.algorithms.selection.best_of_n import LEAST_POOL
 from stages.algorithms.statistics import score_quality
 from stages.params import Params
+from stages.records.pools import Completion
 
 
 class Bins(Params):
@@ -66,6 +68,20 @@ class EvaluationConfig(Intervals):
                 f"evaluation.ks: expected numbers up to {num_samples // LEAST_POOL}, a quarter of "
                 f"the {num_samples} samples of each problem in {samples}; found {max(self.ks)}. "
                 f"Lower ks, or raise sampling.test.num_samples."
+            )
+
+    max_cut_share: float = Field(ge=0, le=1)
+    """Of the completions that a policy is judged by, those cut at `max_new_tokens`."""
+
+    def check_cut(self, rows: Sequence[Completion], path: Path) -> None:
+        """Raise a ValueError where so many are cut that the limit is measured, not the policy."""
+        share = sum(row.finish_reason == "length" for row in rows) / len(rows)
+        if share > self.max_cut_share:
+            raise ValueError(
+                f"{share:.1%} of the completions in {path} were cut at max_new_tokens, and an "
+                f"answer that is cut counts as wrong; expected at most {self.max_cut_share:.0%}. "
+                f"Raise `sampling.{path.stem.removesuffix('_greedy')}.max_new_tokens`; to evaluate "
+                f"a policy that has not learned to stop, raise `evaluation.max_cut_share`."
             )
 
     def quality(self, bins: Bins) -> QualityConfig:

@@ -29,6 +29,7 @@ def accuracy(metrics: Metrics) -> Rows:
             **over_seeds(one[MEAN], "each seed"),
             "greedy, %": value(one[GREEDY]),
             f"majority of {n}, %": value(one[f"{MAJORITY}/{n}"]),
+            "cut, %": value(one["truncation_rate"]),
             f"over {metrics['baseline']}, points": points(gains.get(name)),
             **over_seeds(gains.get(name, one[MEAN]), "p (Holm)"),
         }
@@ -123,7 +124,6 @@ def completions(metrics: Metrics) -> Rows:
         "mean_lenient": "accuracy, lenient, %",
         "readable_rate": "answer readable, %",
         "format_rate": "format kept, %",
-        "truncation_rate": "cut at the limit, %",
     }
     return [
         {"policy": name}

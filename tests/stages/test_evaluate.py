@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from stages.records.pools import Completion, ProblemResult, Score
 from stages.rewards import reward_file
 
 EVALUATION = {"ks": [1, 2], "num_draws": 400, "num_bootstrap": 200, "confidence": 0.95,
-              "decimals": 5}  # fmt: skip
+              "decimals": 5, "max_cut_share": 1.0}  # fmt: skip
 OUTPUT = DATA / "evaluations" / "sft"
 
 
@@ -117,6 +118,23 @@ def test_more_samples_than_a_quarter_of_the_pool_is_an_error_that_names_both(fol
     with pytest.raises(ValueError, match=r"numbers up to 2.*the 8 samples.*found 4"):
         evaluate.main("sft")
     assert not OUTPUT.exists()
+
+
+@pytest.mark.parametrize("name", ["test", "test_greedy", "dev"])
+def test_many_completions_cut_at_the_limit_are_no_result(folder, name):
+    path = DATA / f"samples/sft/0/{name}.jsonl"
+    samples = list(lines.read(path, Completion))
+    num_cut = len(samples) // 4 + 1
+    cut = [replace(row, finish_reason="length") for row in samples[:num_cut]]
+    lines.write(path, [*cut, *samples[num_cut:]])
+    write_params(max_cut_share=0.25)
+    raise_what = rf"{name}\.jsonl were cut .*sampling\.{name.split('_')[0]}\.max_new_tokens"
+    with pytest.raises(ValueError, match=raise_what):
+        evaluate.main("sft")
+    write_params(max_cut_share=0.9)
+    evaluate.main("sft")
+    metrics = json.loads((OUTPUT / "0/metrics.json").read_text(encoding="utf-8"))
+    assert (metrics["truncation_rate"] > 0) == (name == "test")
 
 
 def test_a_second_run_writes_the_same_bytes(folder):
