@@ -34,7 +34,8 @@ class ProcessPreset(ProcessRewardConfig):
     """How a process model is trained."""
 
     step_token: str = Field(min_length=1)
-    """A special token of the tokenizer that nothing else uses; follows each step."""
+    """A special token of the tokenizer that nothing else uses, follows each step; `auto`: one that
+    is free (`process_head.step_token_id`)."""
     separator: str = Field(min_length=1)
     """What ended the steps of the training rows; sampled completions are split by it."""
 

@@ -42,19 +42,35 @@ class Solution:
     steps: Sequence[Sequence[int]]
 
 
+AUTO = "auto"
+MEANT_FOR_IT = ("step", "extra", "reserved", "unused")
+"""In the name of a special token: what it is free for, the best first."""
+
+
 def step_token_id(tokenizer: PreTrainedTokenizerBase, step_token: str) -> int:
-    """The id of the token that is to follow each step: special, and without another use."""
+    """The id of the token that is to follow each step: special, and without another use.
+
+    That is: no begin, end, padding or unknown token, and not in the chat template. `auto`: of those
+    the first whose name says what it is free for, such as `<|reserved_special_token_0|>` of Llama
+    3; else the first, such as `<|object_ref_start|>` of Qwen 2.5.
+    """
     others = (tokenizer.eos_token, tokenizer.pad_token, tokenizer.bos_token, tokenizer.unk_token)
-    taken = {str(token) for token in others}
-    free = [str(token) for token in tokenizer.all_special_tokens if str(token) not in taken]
-    ids = tokenizer.encode(step_token, add_special_tokens=False)
-    if step_token not in free or len(ids) != 1:
+    template = str(tokenizer.chat_template or "")
+    free = {
+        token.content: number
+        for number, token in sorted(tokenizer.added_tokens_decoder.items())
+        if token.special and token.content not in others and token.content not in template
+    }
+    ranked = sorted(free, key=lambda token: [word not in token for word in MEANT_FOR_IT])
+    chosen = ranked[0] if step_token == AUTO and ranked else step_token
+    if chosen not in free:
         raise ValueError(
-            f"step_token {step_token!r} must be one special token of the tokenizer without another "
-            f"use, found the tokens {ids}. Set step_token of the preset to "
-            f"one of {free}, or add one to the tokenizer (additional_special_tokens)."
+            f"step_token {step_token!r}: expected a special token of the tokenizer that nothing "
+            f"else uses, found the tokens {tokenizer.encode(step_token, add_special_tokens=False)}."
+            f" Set step_token of the preset to `auto` or one of {ranked[:8]}"
+            + ("." if ranked else ": there is none; add one to the tokenizer as a special token.")
         )
-    return ids[0]
+    return free[chosen]
 
 
 def from_policy(

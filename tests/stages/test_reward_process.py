@@ -32,7 +32,7 @@ RIGHT, WRONG = ["3 + 4 = 7\n", "#### 7"], ["3 + 4 = 8\n", "#### 8"]
 
 
 PRESET = {
-    "step_token": "<|step|>",
+    "step_token": "auto",
     "separator": "\n",
     "targets": {"kind": "hard", "threshold": 0.0},
     "class_balance": "none",
@@ -131,6 +131,6 @@ def test_what_it_is_tested_on_is_not_learned():
 
 
 def test_an_unknown_step_token_is_refused_before_anything_is_learned():
-    with pytest.raises(ValueError, match=r"step_token 'ки' must be one special token"):
+    with pytest.raises(ValueError, match=r"step_token 'ки': expected a special token"):
         run(step_token="ки")
     assert not OUTPUT.exists()

@@ -3,7 +3,9 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, checkpoint, compute, exact, random_ids
-from transformers import AutoModelForTokenClassification
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import WordLevel
+from transformers import AutoModelForTokenClassification, PreTrainedTokenizerFast
 
 from stages.models import model_tokenizer, policy, process_head
 from stages.models import start as models_start
@@ -128,9 +130,41 @@ def test_a_classifier_that_does_not_say_where_steps_end_is_refused(key, tmp_path
 
 
 def test_the_embedded_tokenizer_has_a_step_token():
-    assert (
-        process_head.step_token_id(model_tokenizer.train_tokenizer(["a"], 700), "<|step|>") == STEP
+    assert process_head.step_token_id(model_tokenizer.train_tokenizer(["a"], 700), "auto") == STEP
+
+
+def special(*names: str, template: str | None = None) -> PreTrainedTokenizerFast:
+    """A tokenizer with these special tokens, added as real ones add them: by no name of a role."""
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel({"a": 0, "b": 1}, unk_token="a")), eos_token="<eos>"
     )
+    tokenizer.add_tokens([AddedToken(name, special=True) for name in names], special_tokens=True)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("names", "template", "chosen"),
+    [
+        (["<|step|>"], None, "<|step|>"),
+        # Llama 3, Qwen 2.5, and Qwen 2.5's process reward models
+        (["<|begin|>", "<|reserved_special_token_0|>"], None, "<|reserved_special_token_0|>"),
+        (["<|im_start|>", "<|object_ref_start|>"], "<|im_start|>", "<|object_ref_start|>"),
+        (["<|im_start|>", "<|box|>", "<extra_0>", "<extra_1>"], "<|im_start|>", "<extra_0>"),
+    ],
+)
+def test_a_free_special_token_is_found(names, template, chosen):
+    tokenizer = special(*names, template=template)
+    expected = tokenizer.convert_tokens_to_ids(chosen)
+    assert process_head.step_token_id(tokenizer, "auto") == expected
+    assert process_head.step_token_id(tokenizer, chosen) == expected
+
+
+@pytest.mark.parametrize("token", ["auto", "<|im_start|>", "<eos>", "b"])
+def test_where_none_is_free_none_is_found(token):
+    tokenizer = special("<|im_start|>", template="{{ '<|im_start|>' }}")
+    with pytest.raises(ValueError, match="there is none; add one to the tokenizer"):
+        process_head.step_token_id(tokenizer, token)
 
 
 @pytest.mark.parametrize("token", ["<|other|>", "ки", "\n", "<|end|>", "<|pad|>", ""])
