@@ -7,7 +7,8 @@ Reads PRM800K (Lightman et al. 2023), Math-Shepherd (Wang et al. 2024), MATH-APS
 tokenised step by step with their labels, to learn from and held out (the same for every seed, so in
 no seed's folder), and every row that is left out, with its line and the reason. The side of a
 solution depends on its prompt alone; ProcessBench is held out whole. What a label means, and what
-becomes of neutral ratings and of steps after an error: sources/step_files, prm800k, math_aps.
+becomes of neutral ratings, of steps after an error and of those with the separator inside
+(`cut_at_separator` counts them): sources/step_files, prm800k, math_aps.
 """
 
 from typing import Any
@@ -52,8 +53,9 @@ def main(*words: str) -> None:
         bad = [one for one in found if isinstance(one, BadRow)]
         raws = [raw for one in found if not isinstance(one, BadRow) for raw in one]
         num_read = len(raws) + len(bad)
+        inside = [sum(preset.separator in text for text in raw.steps) for raw in raws]
         encoded = label_prompting.encode_steps(
-            raws,
+            [step_files.cut(raw, preset.separator) for raw in raws],
             # That of every seed is the same.
             models_start.tokenizer(row.policy, job.config.seeds[0]),
             template=preset.prompt_template,
@@ -65,6 +67,7 @@ def main(*words: str) -> None:
         left_out = preset.left_out(row.preset, bad, over_long, num_read)
         metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
         metrics["quarantined"] = quarantine.count_by_kind(left_out)
+        metrics["cut_at_separator"] = {"solutions": sum(map(bool, inside)), "steps": sum(inside)}
         metrics |= step_files.describe(encoded.rows)
         job.run.log(0, {f"solutions/{key}": value for key, value in metrics["solutions"].items()})
         for side, own in step_files.split(encoded.rows, preset.heldout_share).items():

@@ -1,12 +1,18 @@
 """A key/value cache whose layers grow by writing into spare room, not by copying.
 
 transformers' DynamicCache concatenates at every token, which copies the whole cache each time:
-quadratic memory traffic, and most of the time of decoding a small model.
+quadratic memory traffic, and most of the time of decoding a small model. It holds keys and values
+alone: layers with a recurrent state, or that cannot go on at all, are found out by `check`.
 """
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
+
+from stages.models.batch import left_padded
+from stages.models.own_logits import TOLERANCE, apart
 
 
 class GrowingLayer(DynamicLayer):
@@ -20,16 +26,17 @@ class GrowingLayer(DynamicLayer):
     def update(  # type: ignore[override]
         self,
         key_states: Float[Tensor, "batch head new dim"],
-        value_states: Float[Tensor, "batch head new dim"],
+        value_states: Float[Tensor, "batch head new value"],
         *_args: object,
         **_kwargs: object,
-    ) -> tuple[Float[Tensor, "batch head seq dim"], Float[Tensor, "batch head seq dim"]]:
+    ) -> tuple[Float[Tensor, "batch head seq dim"], Float[Tensor, "batch head seq value"]]:
         """Write the new positions in place; returns views of everything so far."""
         if not self.is_initialized:
             self.dtype, self.device = key_states.dtype, key_states.device
-            batch, heads, _, dim = key_states.shape
-            self._keys = key_states.new_empty(batch, heads, self.capacity, dim)
-            self._values = value_states.new_empty(batch, heads, self.capacity, dim)
+            self._keys, self._values = (
+                one.new_empty(*one.shape[:2], self.capacity, one.shape[3])
+                for one in (key_states, value_states)
+            )
             self.is_initialized = True
         end = self.length + key_states.shape[2]
         assert end <= self.capacity, f"cache of {self.capacity} positions asked to hold {end}"
@@ -70,3 +77,42 @@ class GrowingCache(Cache):
         for layer in self.layers:
             assert isinstance(layer, GrowingLayer)
             layer.select(rows)
+
+
+@torch.no_grad()
+def check(model: PreTrainedModel) -> None:
+    """Refuse a model that goes on from this cache otherwise than it reads whole rows."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.autocast(model.device.type, enabled=False):
+            gap = _gap(model)
+        found = f"logits {gap:.1%} apart" if gap > TOLERANCE else ""
+    except Exception as error:  # noqa: BLE001 - whatever an architecture stumbles over
+        found = repr(error)
+    finally:
+        model.train(was_training)
+    if found:
+        raise ValueError(
+            f"{type(model).__name__}: expected a model that goes on from a cache of keys and "
+            f"values as it reads whole rows, found {found}. Sample with vLLM (engine: vllm in "
+            f"params.yaml), or use a model of another architecture, such as Llama or Qwen."
+        )
+
+
+def _gap(model: PreTrainedModel) -> float:
+    """Between the logits after a padded prompt that was read twice over and a token, two ways."""
+    inputs = left_padded([[2, 3, 4], [5]], 0, model.device)
+    cache = GrowingCache(model.config.num_hidden_layers, 4)
+    model(**inputs, past_key_values=cache, logits_to_keep=1)
+    rows, tokens = torch.tensor([[1, 0, 1], [6, 7, 8]], device=model.device)
+    cache.select(rows)
+    attention = inputs["attention_mask"][rows]
+    ours = model(
+        input_ids=tokens[:, None],
+        attention_mask=torch.cat([attention, torch.ones_like(attention[:, :1])], dim=1),
+        position_ids=attention.sum(1)[:, None],
+        past_key_values=cache,
+    ).logits[-1:, -1]
+    whole = torch.tensor([[5, 8]], device=model.device)
+    return apart(ours, model(input_ids=whole, use_cache=False).logits[:, -1])

@@ -17,7 +17,9 @@ from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.algorithms.packing import token_budget_batches
+from stages.engines import growing_cache
 from stages.engines.growing_cache import GrowingCache
+from stages.models import positions
 from stages.models.batch import left_padded
 from stages.models.model_tokenizer import eos_id, pad_id
 from stages.sampler import Sample, check
@@ -96,10 +98,11 @@ class TransformersSampler:
 
     def _check_length(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
         longest = max((len(prompt) for prompt in prompts), default=0) + max_new_tokens
-        positions = getattr(self.model.config, "max_position_embeddings", None)
-        if positions is not None and longest > positions:
+        config = self.model.config
+        num_positions = positions.limit(config) or getattr(config, "max_position_embeddings", None)
+        if num_positions is not None and longest > num_positions:
             raise ValueError(
-                f"prompt and completion may take {longest} tokens, the model has {positions} "
+                f"prompt and completion may take {longest} tokens, the model has {num_positions} "
                 f"positions: lower max_new_tokens or a judge's max_prompt_tokens, or drop the "
                 f"longest prompts in prepare_data"
             )
@@ -184,6 +187,7 @@ def from_model(
     """A sampler on a live model: it always draws from the current weights."""
     configured = getattr(model.generation_config, "eos_token_id", None)
     eos = configured if isinstance(configured, list) else [configured]
+    growing_cache.check(model)
     return TransformersSampler(
         model=model,
         eos_ids=frozenset([eos_id(tokenizer), *(i for i in eos if isinstance(i, int))]),

@@ -184,6 +184,7 @@ def summary(
         for row, own, _ in found
         if row.true_labels is not None
         for score, right in zip(own, row.true_labels, strict=True)
+        if right is not None
     ]
     return {
         "solutions": len(found),

@@ -11,9 +11,11 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from stages.algorithms.logprobs import OutputLayer, full_kl, token_logprobs
+from stages.algorithms.logprobs import full_kl, token_logprobs
+from stages.models import own_logits, positions
 from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
+from stages.models.own_logits import hidden_states, output_layer
 
 
 def read_checkpoint(
@@ -50,11 +52,6 @@ def read_checkpoint(
     return model
 
 
-# Set by architectures that change the logits after the output matrix, which the chunked
-# log-probabilities here would miss.
-LOGIT_TRANSFORMS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
-
-
 def load(
     path: str | Path, compute: ComputeConfig, device: torch.device, revision: str | None = None
 ) -> PreTrainedModel:
@@ -69,16 +66,11 @@ def prepare(
 ) -> PreTrainedModel:
     """Move to the device, switch dropout off, and checkpoint activations if asked to.
 
-    Without dropout old and new log-probabilities of a completion come from the same function.
+    Without dropout old and new log-probabilities of a completion come from the same function. A
+    model that would be computed wrong is refused: see `own_logits` and `positions`.
     """
-    for name in LOGIT_TRANSFORMS:
-        if getattr(model.config, name, None) not in (None, 1.0):
-            raise ValueError(
-                f"{model.config.model_type} sets `{name}`: its logits are not a linear map of "
-                f"the hidden state, which this project does not support. Use a Llama, Qwen, "
-                f"Mistral or GPT-2 type model."
-            )
-    if (compute.row_tokens or compute.pack_tokens) and not _attends_to_all(model):
+    shared = bool(compute.row_tokens or compute.pack_tokens)
+    if shared and not _attends_to_all(model):
         raise ValueError(
             f"{model.config.model_type} has layers that do not attend to all that stands before, "
             f"such as sliding windows, which rows shared by several completions or prompts would "
@@ -90,34 +82,29 @@ def prepare(
         # Attention dropout is a number on the attention module, read at every forward pass.
         if isinstance(getattr(module, "attention_dropout", None), float):
             module.attention_dropout = 0.0  # pyright: ignore[reportArgumentType]
+    model.to(device)  # pyright: ignore[reportArgumentType]
+    positions.refuse_longer(model)
+    own_logits.check(model, shared=shared)
     if compute.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.enable_input_require_grads()
-    return model.to(device)  # pyright: ignore[reportArgumentType]
+    return model
 
 
 def _attends_to_all(model: PreTrainedModel) -> bool:
     """Whether every layer is plain causal attention, in which alone a mask says it all."""
-    if layer_types := getattr(model.config, "layer_types", None):
+    config = model.config.get_text_config(decoder=True)
+    if layer_types := getattr(config, "layer_types", None):
         return set(layer_types) == {"full_attention"}
     # Mistral: one window for all layers, or none
-    return getattr(model.config, "sliding_window", None) is None
-
-
-def hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "position hidden"]:
-    """Final hidden states of the batch, rows flattened; no logits are computed."""
-    output = model.base_model(  # pyright: ignore[reportCallIssue]
-        input_ids=batch.input_ids,
-        attention_mask=batch.attention_mask,
-        position_ids=batch.position_ids,
-        use_cache=False,
-    )
-    return output.last_hidden_state.flatten(0, 1)
+    return getattr(config, "sliding_window", None) is None
 
 
 def states(model: PreTrainedModel, batch: Batch) -> Float[Tensor, "counted hidden"]:
-    """The hidden state that predicts each completion token."""
-    return hidden_states(model, batch)[batch.predict_index]
+    """What the output layer makes the logits of each completion token from."""
+    factor = getattr(model, "logit_factor", 1.0)
+    found = hidden_states(model, batch)[batch.predict_index]
+    return found if factor == 1 else found * factor
 
 
 def state_logprobs(
@@ -164,13 +151,6 @@ def state_kl(
         hidden, output_layer(model), ref_hidden, output_layer(reference), temperature=temperature
     )
     return unflatten(found, batch)
-
-
-def output_layer(model: PreTrainedModel) -> OutputLayer:
-    """The layer that makes logits of hidden states."""
-    head = model.get_output_embeddings()
-    assert isinstance(head, nn.Linear), f"expected a linear output layer, found {type(head)}"
-    return OutputLayer(head.weight, head.bias)
 
 
 def unflatten(values: Float[Tensor, " counted"], batch: Batch) -> Float[Tensor, "batch token"]:

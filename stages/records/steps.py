@@ -1,6 +1,6 @@
 """Solutions in labelled steps: as a source has them, to learn from, and where errors are known."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ class RawSteps:
     steps: list[str]
     labels: list[float | None]
     num_completions: list[int]
-    true_labels: list[bool] | None = None
+    true_labels: Sequence[bool | None] | None = None
     correct: bool | None = None
     finished: bool = True
     """Whether the last step ends the solution; otherwise a prefix was labelled."""
@@ -49,8 +49,8 @@ class StepLabels:
     """P(the solution is still right after this step); None: not labelled."""
     num_completions: list[int]
     """Completions behind each label; 0: not an estimate, but known or a person's."""
-    true_labels: list[bool] | None
-    """The known truth of each step, where there is one."""
+    true_labels: Sequence[bool | None] | None
+    """The known truth of each step, where there is one; None: a part of a step that was cut."""
     correct: bool | None
     """Whether the final answer is right, where that is known."""
     source: str

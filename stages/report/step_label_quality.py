@@ -176,7 +176,7 @@ def summarise(
             id=row.id,
             num_right=[count.num_right for count in counts],
             correct=bool(row.correct),
-            true_labels=row.true_labels,
+            true_labels=[bool(right) for right in row.true_labels],
         )
         for row, counts in rows
         if row.true_labels is not None

@@ -36,6 +36,7 @@ from stages.records.pools import Completion, distinct
 from stages.records.problems import Prompt
 from stages.records.steps import PrefixCount, StepLabels
 from stages.rewards import answer_checker
+from stages.rewards.final_answer import extract
 from stages.sources import word_problems
 from stages.sources.word_problems import Move
 
@@ -87,7 +88,7 @@ def step_truth(question: str, steps: Sequence[str]) -> list[bool] | None:
                 break
             if stated:
                 correct = False
-            elif answer_checker.extract(line) is not None:
+            elif extract(line) is not None:
                 correct = stated = answer_checker.is_correct(line, answer)
             else:
                 done = _carried_out(line, value, todo)
@@ -211,7 +212,7 @@ def known(solutions: Iterable[Solution]) -> list[Labelled]:
                 f"generated word problems have; found the question {prompt.question[:80]!r}. "
                 f"Set num_completions to 1 or more."
             )
-        labels = [float(right) for right in row.true_labels]
+        labels = [float(bool(right)) for right in row.true_labels]
         rows.append((replace(row, labels=labels, source="truth"), []))
     return rows
 

@@ -10,6 +10,7 @@ anybody else's process nothing is changed.
 vLLM needs the real modules: its engine calls `give_back` before it imports.
 """
 
+import copy
 import gc
 import importlib.abc
 import importlib.machinery
@@ -63,8 +64,27 @@ def _distributions() -> Mapping[str, list[str]]:
     return Distributions() if asker.startswith("transformers.") else _packages_distributions()
 
 
+STRUCTURE = "transformers.utils.import_utils"
+"""Reads which names each file of transformers' models has: twice, a third of a second each time."""
+
+
+def _read_once(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`create_import_structure_from_path`, which is asked for the models by path and by file."""
+    kept: dict[str, Any] = {}
+
+    def once(module_path: Any) -> Any:
+        folder = str(module_path).removesuffix("/__init__.py")
+        if not folder.endswith("/models"):
+            return read(module_path)
+        if folder not in kept:
+            kept[folder] = read(module_path)
+        return copy.deepcopy(kept[folder])  # the caller rearranges it
+
+    return once
+
+
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `EMPTY`, and for a time a stand-in of `scipy.optimize`."""
+    """Finds `EMPTY`, for a time a stand-in of `scipy.optimize`, and `STRUCTURE`."""
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = (*EMPTY, "scipy.optimize")
@@ -72,12 +92,24 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self,
         fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002
+        path: Sequence[str] | None,
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> importlib.machinery.ModuleSpec | None:
         if any(fullname == name or fullname.startswith(f"{name}.") for name in self.names):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-        return None
+        if fullname != STRUCTURE:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                name = "create_import_structure_from_path"
+                setattr(module, name, _read_once(getattr(module, name)))
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
     def exec_module(self, module: ModuleType) -> None:
         compiler = module.__name__.startswith("torch._dynamo")

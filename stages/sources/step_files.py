@@ -22,9 +22,15 @@ A + says that at least one of N completions from there reached the right answer 
 estimate), so a + may follow a -: each label is an estimate of its own. After the last step nothing
 is left to complete: its label says whether the final answer is right. Both texts must be equal but
 for the markers. "Math-Shepherd" (Wang et al. 2024), https://arxiv.org/abs/2312.08935, section 3.2.
+
+A step with the separator inside is cut there, as the same text is when a policy samples it, so that
+a model reads one text in one way (`cut`). Its label was made of the whole step and stands at the
+last part. The parts before it have none, whatever it is: of a wrong step nobody knows which part
+is wrong, and were those of right steps called right, to end inside a step would be a sign of it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from operator import add
 from pathlib import Path
@@ -36,6 +42,7 @@ from pydantic import Field
 from stages.params import Params
 from stages.records.problems import BadRow
 from stages.records.steps import RawSteps, StepLabels
+from stages.rewards.step_solutions import split_steps
 from stages.sources import math_aps, prm800k, raw_rows, splitting
 from stages.sources.quarantine import RejectedError, bad_row
 
@@ -122,6 +129,31 @@ Format = Annotated[
 def solutions(path: Path, form: Format) -> Iterator[list[RawSteps] | BadRow]:
     """The solutions of each row of the file, or the reason why it has none."""
     return raw_rows.build(raw_rows.read_rows(path), form.solutions, path.name)
+
+
+def cut(raw: RawSteps, separator: str) -> RawSteps:
+    """The solution with each step cut as `split_steps` would cut its tokens."""
+    steps: list[str] = []
+    places: list[int | None] = []
+    for place, text in enumerate(raw.steps):
+        parts = _parts(text, separator)
+        steps += parts
+        places += [*[None] * (len(parts) - 1), place]
+    truth = raw.true_labels
+    return replace(
+        raw,
+        steps=steps,
+        labels=[None if i is None else raw.labels[i] for i in places],
+        num_completions=[0 if i is None else raw.num_completions[i] for i in places],
+        true_labels=truth and [None if i is None else truth[i] for i in places],
+    )
+
+
+def _parts(text: str, separator: str) -> list[str]:
+    pieces = [piece + separator for piece in text.split(separator)]
+    steps = split_steps(range(len(pieces)), lambda ids: "".join(pieces[i] for i in ids), separator)
+    # Each part gets its separator back when it is tokenised.
+    return ["".join(pieces[i] for i in step).removesuffix(separator) for step in steps]
 
 
 def split(rows: Sequence[StepLabels], heldout_share: float) -> dict[str, list[StepLabels]]:

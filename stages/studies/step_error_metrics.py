@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -18,6 +18,8 @@ from stages.algorithms.statistics.score_quality import auc, balanced_accuracy
 from stages.records.metrics import named
 from stages.records.steps import StepLabels, shared_prompts
 
+ValueT = TypeVar("ValueT")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepPrediction:
@@ -28,7 +30,7 @@ class StepPrediction:
     index: int
     """The completion's index, as in steps.jsonl."""
     scores: list[float]
-    """P(right) of each step."""
+    """P(right) of each step that has a truth."""
     predicted: int
     """The first step called wrong; -1: none."""
     first_error: int
@@ -54,7 +56,14 @@ def first_error(row: StepLabels) -> int:
             f"one a step, found {row.true_labels}. Evaluate on steps whose truth is known: "
             f"samples of the generated problems, or ProcessBench."
         )
-    return row.true_labels.index(False) if False in row.true_labels else NO_ERROR
+    truth = of_marked(row, row.true_labels)
+    return truth.index(False) if False in truth else NO_ERROR
+
+
+def of_marked(row: StepLabels, values: Sequence[ValueT]) -> list[ValueT]:
+    """The values, one a step, at the ends of the steps that people marked; see `step_files.cut`."""
+    pairs = zip(values, row.true_labels or (), strict=True)
+    return [value for value, right in pairs if right is not None]
 
 
 def known(
@@ -96,7 +105,7 @@ def baselines(rows: Sequence[StepLabels]) -> dict[str, list[int]]:
     found = {"always_correct": [NO_ERROR] * len(rows)}
     if all(row.correct is not None for row in rows):
         found["outcome_and_middle"] = [
-            NO_ERROR if row.correct else (len(row.steps) - 1) // 2 for row in rows
+            NO_ERROR if row.correct else (len(of_marked(row, row.steps)) - 1) // 2 for row in rows
         ]
     return found
 

@@ -22,7 +22,7 @@ from pydantic import Field
 from stages.algorithms.statistics.error_detection import NO_ERROR, best_threshold, first_below
 from stages.algorithms.statistics.score_quality import equal_mass, reliability_bins
 from stages.loops import process_reward, training
-from stages.models import model_tokenizer, policy, process_head
+from stages.models import process_head
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import lines, pools
@@ -37,7 +37,7 @@ from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 from stages.studies import markdown, step_error_metrics
 from stages.studies import study as studies
-from stages.studies.step_error_metrics import KnownSteps, StepPrediction
+from stages.studies.step_error_metrics import KnownSteps, StepPrediction, of_marked
 
 SAMPLES = "samples"
 RULES = {
@@ -97,9 +97,8 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
     """The process model of one seed."""
     settings, compute = config.step_errors, config.compute
     path = reward_file.model(DATA / "rewards" / settings.process, run.seed)
-    model = process_head.load(path, compute, setup(compute))
-    tokenizer = model_tokenizer.load(path)
-    pad_id, decode = model_tokenizer.pad_id(tokenizer), policy.decoder(tokenizer)
+    scorer = process_head.load_scorer(path, compute, setup(compute))
+    model = scorer.model
 
     def solutions(word: str, split: Literal["dev", "test"]) -> KnownSteps:
         if word == SAMPLES:
@@ -107,7 +106,7 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
             prompts = lines.read(PROMPTS / f"{split}.jsonl", Prompt)
             problems = pools.by_problem(prompts, lines.read(samples, Completion))
             most, separator = settings.max_solutions_per_problem, model.config.step_separator
-            chosen = step_solutions.choose_solutions(problems, decode, separator, most)
+            chosen = step_solutions.choose_solutions(problems, scorer.decode, separator, most)
             rows = [row for row, _ in step_solutions.known(chosen)]
         else:
             source = training.per_seed(DATA / "steps" / word, run.seed)
@@ -122,7 +121,7 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
     dev, test = solutions(settings.dev, "dev"), solutions(settings.test, "test")
     step_error_metrics.check_apart(dev, test)
     dev_scores, scores = (
-        process_head.step_scores(model, process_reward.solutions(one.rows), compute, pad_id)
+        [*map(of_marked, one.rows, scorer(process_reward.solutions(one.rows)))]
         for one in run.track([dev, test])
     )
     chosen = best_threshold(dev_scores, dev.first_errors)

@@ -5,10 +5,12 @@ import pytest
 import stage_inputs
 
 from stages import rows, steps_people
+from stages.models import policy
 from stages.models.model_tokenizer import train_tokenizer
 from stages.records import lines
 from stages.records.problems import BadRow
 from stages.records.steps import StepLabels
+from stages.rewards.step_solutions import split_steps
 from stages.rows import BASE, DATA
 
 SHARED = Path(__file__).parents[3] / "shared/data"
@@ -58,6 +60,19 @@ def test_a_solution_is_tokenised_step_by_step_and_ends_once(words):
     assert (row.id, row.index, row.correct, row.source) == ("r", 0, False, "processbench")
     assert bad == []
     assert metrics["solutions"]["erroneous"] == metrics["labels"]["wrong"] == 1
+
+
+def test_a_step_with_the_separator_inside_is_cut_as_scoring_cuts_its_tokens(words):
+    steps = ["2 + 2:\n\n 4 - 1", "#### 4\n4"]
+    FILE.write_text("\n".join(map(json.dumps, [ROW, ROW | {"id": "s", "steps": steps}])))
+    ((_, row), _, metrics) = run()
+    assert row.steps == ["2 + 2:\n\n", " 4 - 1\n", "#### 4\n", "4"]
+    assert row.labels == [None, 1.0, None, 0.0]
+    assert row.true_labels == [None, True, None, False]
+    joined = [one for ids in row.step_ids for one in ids]
+    assert split_steps(joined, policy.decoder(words), "\n") == row.step_ids
+    assert metrics["cut_at_separator"] == {"solutions": 1, "steps": 2}
+    assert metrics["labels"] == {"steps": 6, "labelled": 4, "wrong": 2, "mean": 0.5}
 
 
 def test_what_is_left_out_is_told_with_its_line_and_reason():
@@ -155,7 +170,7 @@ def test_a_second_run_writes_the_same_bytes():
         ),
     ],
 )
-def test_real_rows(form, file, solutions, labelled):
+def test_real_rows(form, file, solutions, labelled, words):
     stage_inputs.configure(PRESET | {"format": form, "max_tokens": 100_000, "max_bad_share": 0.0})
     (DATA / "raw/shared").symlink_to(SHARED)
     found, bad, metrics = run(f"raw/shared/{file}")
@@ -165,6 +180,10 @@ def test_real_rows(form, file, solutions, labelled):
     assert len({(row.id, row.index) for row in found}) == len(found)
     for row in found:
         assert len(row.steps) == len(row.step_ids) == len(row.labels) == len(row.num_completions)
+    for row in found[::8]:
+        joined = [one for ids in row.step_ids for one in ids]
+        assert split_steps(joined, policy.decoder(words), "\n") == row.step_ids
     if form["kind"] == "processbench":
         assert metrics["solutions"]["erroneous"] == 207
         assert metrics["solutions"]["without_error"] == 193
+        assert metrics["cut_at_separator"] == {"solutions": 77, "steps": 272}

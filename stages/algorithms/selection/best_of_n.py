@@ -65,10 +65,15 @@ def best_of_n(
         return float(quality[0])  # and not the sum of shares of it, which rounds
     order = np.argsort(scores, kind="stable")
     starts = np.flatnonzero(np.diff(scores[order], prepend=-np.inf)).tolist()
+    # C(0, n) .. C(N, n), in whole numbers
+    grown = itertools.accumulate(
+        range(n + 1, num_samples + 1), lambda c, i: c * i // (i - n), initial=1
+    )
+    subsets = [0] * n + list(grown)
     expected = 0.0
     for start, end in itertools.pairwise([*starts, num_samples]):
-        won = math.comb(end, n) - math.comb(start, n)
-        expected += won / math.comb(num_samples, n) * float(quality[order[start:end]].mean())
+        won = subsets[end] - subsets[start]
+        expected += won / subsets[-1] * float(quality[order[start:end]].mean())
     return expected
 
 

@@ -1,8 +1,11 @@
 import pytest
 import torch
-from tiny_checkpoints import FAMILIES, load, random_ids
+from tiny_checkpoints import BLOCKS, FAMILIES, load, random_ids
+from transformers import AutoConfig, AutoModelForCausalLM
 
-from stages.engines.growing_cache import GrowingCache, GrowingLayer
+from stages.engines import transformers
+from stages.engines.growing_cache import GrowingCache, GrowingLayer, check
+from stages.models import model_tokenizer
 
 
 def states(generator, length, batch=2):
@@ -54,3 +57,55 @@ def test_logits_token_by_token_are_those_without_a_cache(family):
     parts = [model(ids[:, :5], past_key_values=cache).logits]
     parts += [model(ids[:, t : t + 1], past_key_values=cache).logits for t in range(5, 12)]
     torch.testing.assert_close(torch.cat(parts, 1), model(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+def tiny(kind, **numbers):
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **BLOCKS | numbers))
+
+
+EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1}
+RECURRENT = {
+    "qwen3_next": {
+        **EXPERTS, "head_dim": 8, "moe_intermediate_size": 16, "decoder_sparse_step": 9,
+        "shared_expert_intermediate_size": 16, "linear_key_head_dim": 8, "linear_num_key_heads": 2,
+        "linear_value_head_dim": 8, "linear_num_value_heads": 4,
+        "layer_types": ["linear_attention", "full_attention"],
+    },
+    "jamba": {
+        **EXPERTS, "use_mamba_kernels": False, "mamba_d_state": 8, "mamba_dt_rank": 4,
+        "attn_layer_period": 2, "attn_layer_offset": 1,
+    },
+    "mamba": {"state_size": 8},
+    # It has no cache at all: each token would be drawn as if it were the first.
+    "openai-gpt": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 128},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_a_model_that_cannot_go_on_from_it_is_refused_and_vllm_is_named(kind):
+    model = tiny(kind, **RECURRENT[kind])
+    with pytest.raises(ValueError, match=r"goes on from a cache .*engine: vllm") as found:
+        check(model)
+    assert type(model).__name__ in str(found.value)
+    words = model_tokenizer.train_tokenizer(["a few words"], 700)
+    with pytest.raises(ValueError, match="engine: vllm"):
+        transformers.from_model(model, words, max_batch=4)
+
+
+WINDOW = {"head_dim": 8, "sliding_window": 3, "layer_types": ["sliding_attention"] * 2}
+LATENT = {
+    "kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4,
+    "v_head_dim": 6, "first_k_dense_replace": 2, "head_dim": 4, "num_key_value_heads": 4,
+}  # fmt: skip
+OTHERS = {"cohere": {}, "gemma3_text": WINDOW, "deepseek_v3": LATENT}
+
+
+@pytest.mark.parametrize("kind", [*FAMILIES, *OTHERS])
+@pytest.mark.parametrize("training", [True, False])
+def test_others_are_taken_and_left_as_they_were(kind, training):
+    model = (load(kind) if kind in FAMILIES else tiny(kind, **OTHERS[kind])).train(training)
+    before = torch.get_rng_state()
+    check(model)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.training is training

@@ -46,6 +46,16 @@ def test_against_labels_and_against_the_truth_by_hand():
     assert found["truth"]["auroc_within_problem"] == 1.0
 
 
+def test_a_part_of_a_step_is_compared_with_nothing():
+    parts = [row("a", [None, 1.0, 0.25], [None, True, False]), ROWS[1]]
+    scores = [[0.2, *SCORES[0]], SCORES[1]]
+    found, whole = (
+        summary(rows, own, HardTargets(kind="hard", threshold=0.0))
+        for rows, own in [(parts, scores), (ROWS, SCORES)]
+    )
+    assert (found["labels"], found["truth"]) == (whole["labels"], whole["truth"])
+
+
 def test_soft_labels_are_right_from_one_half_and_likely_as_they_are():
     found = summary(ROWS, SCORES, SoftTargets(kind="soft"))["labels"]
     assert found["right_share"] == pytest.approx(1 / 3)

@@ -22,8 +22,6 @@ from torch import nn
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
-    CohereConfig,
-    CohereForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     Qwen3Config,
@@ -305,15 +303,6 @@ def test_decoding_leaves_special_tokens_out():
     words = model_tokenizer.train_tokenizer(["a few words"], 700)
     ids = words("a few words")["input_ids"]
     assert policy.decoder(words)([*ids, words.eos_token_id]) == "a few words"
-
-
-def test_an_architecture_that_scales_its_logits_is_refused_by_name():
-    config = CohereConfig(
-        vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
-        num_attention_heads=2, logit_scale=0.5,
-    )  # fmt: skip
-    with pytest.raises(ValueError, match="cohere sets `logit_scale`"):
-        policy.prepare(CohereForCausalLM(config), compute(), CPU)
 
 
 @pytest.mark.parametrize(

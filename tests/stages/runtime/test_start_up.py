@@ -55,6 +55,27 @@ def test_a_stage_starts_without_them_and_computes_the_same(tmp_path):
     assert [kind for _, kind in found.values()] == ["light", "full"]
 
 
+def test_the_names_that_transformers_has_are_read_once_and_are_the_same(tmp_path):
+    from transformers.utils import import_utils
+
+    from stages.runtime.start_up import _read_once
+
+    folder = tmp_path / "models"
+    (folder / "one").mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    text = '__all__ = ["One", "Two"]\n\n\nclass One: ...\n\n\nclass Two: ...\n'
+    (folder / "one" / "modeling_one.py").write_text(text, encoding="utf-8")
+    read = import_utils.create_import_structure_from_path
+    expected = read(str(folder))
+    assert expected == {"one": {frozenset({"torch"}): {"modeling_one": {"One", "Two"}}}}
+    asked = []
+    once = _read_once(lambda path: asked.append(path) or read(path))
+    once(folder).clear()  # what a caller does to it is not seen by the next
+    assert once(str(folder / "__init__.py")) == once(folder) == expected
+    assert asked == [folder]
+    assert once(str(folder / "one")) == expected["one"]
+
+
 def test_transformers_finds_the_version_of_every_package():
     from transformers.utils import import_utils
 

@@ -1,3 +1,4 @@
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,40 @@ def test_steps_are_right_before_the_first_error_and_unlabelled_after_it():
 def test_a_bad_row_is_refused(change, reason):
     with pytest.raises(RejectedError, match=f"^{reason}: "):
         read(change)
+
+
+def test_a_step_is_cut_at_the_separator_and_labelled_at_its_last_part():
+    whole = read({"steps": ["a", "b:\n- c\n \n- d", "e\nf"]})
+    found = step_files.cut(dataclasses.replace(whole, num_completions=[0, 8, 9]), "\n")
+    # a blank line belongs to the part before it; what is tokenised ends with one more separator
+    assert found.steps == ["a", "b:", "- c\n ", "- d", "e", "f"]
+    assert "\n".join(found.steps) == "\n".join(whole.steps)
+    assert found.labels == [1.0, None, None, 0.0, None, None]
+    assert found.true_labels == [True, None, None, False, None, False]
+    assert found.num_completions == [0, 0, 0, 8, 0, 9]
+    assert step_files.cut(whole, "\n\n") == whole
+    assert step_files.cut(dataclasses.replace(whole, true_labels=None), "\n").true_labels is None
+
+
+@pytest.mark.skipif(not FILES.is_dir(), reason="ProcessBench is not at ../shared/data/processbench")
+@pytest.mark.parametrize(
+    ("subset", "solutions", "steps", "parts"),
+    [("gsm8k", 77, 272, 2669), ("math", 419, 2159, 11409)],
+)
+def test_steps_of_processbench_that_are_cut(subset, solutions, steps, parts):
+    read = step_files.solutions(FILES / f"{subset}.json.gz", FORM)
+    whole = [raw for row in read for raw in row]
+    found = [step_files.cut(raw, "\n") for raw in whole]
+    pairs = list(zip(whole, found, strict=True))
+    assert sum(raw != own for raw, own in pairs) == solutions
+    assert sum("\n" in text for raw in whole for text in raw.steps) == steps
+    assert sum(len(own.steps) for own in found) == parts
+    for raw, own in pairs:
+        assert "\n".join(own.steps) == "\n".join(raw.steps)
+        assert [one for one in own.true_labels if one is not None] == raw.true_labels
+        known = [one for one in own.labels if one is not None]
+        assert known == [one for one in raw.labels if one is not None]
+        assert step_files.cut(raw, "\n\n") == raw
 
 
 @pytest.mark.skipif(not FILES.is_dir(), reason="ProcessBench is not at ../shared/data/processbench")

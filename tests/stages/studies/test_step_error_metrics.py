@@ -129,6 +129,15 @@ ROW = StepLabels(
 LONG = replace(ROW, id="b", prompt="b", prompt_ids=[5] * 9, true_labels=[True, True, True])
 
 
+def test_a_step_that_was_cut_is_one_step_read_at_its_end():
+    # Of the marked steps, each of two parts, the second is wrong; the middle of three is the second
+    truth = [None, True, None, False, None, False]
+    cut = replace(row(6, -1), true_labels=truth, correct=False)
+    assert first_error(cut) == 1
+    assert step_error_metrics.of_marked(cut, [0.1, 0.9, 0.2, 0.3, 0.8, 0.7]) == [0.9, 0.3, 0.7]
+    assert step_error_metrics.baselines([cut])["outcome_and_middle"] == [1]
+
+
 def test_all_rows_are_read_with_their_first_errors():
     found = known([ROW, LONG], "here", max_tokens=16, leave_out_long=False)
     assert (found.rows, found.first_errors, found.left_out_long) == ([ROW, LONG], [1, -1], 0)

@@ -1,6 +1,7 @@
 """The study on random process models, of solutions whose wrong steps are known."""
 
 import csv
+import dataclasses
 import json
 
 import pytest
@@ -76,10 +77,14 @@ def test_the_threshold_is_of_dev_and_the_numbers_are_of_test():
     run()
     assert studied_run.outputs("step_errors") == written
     # Other test rows, the same threshold; the scores of a row do not depend on the others.
-    write("test", range(60, 80))
+    first, *others = write("test", range(60, 80))
+    # The first two steps are parts of one that was marked.
+    cut = dataclasses.replace(first, true_labels=[None, False, False])
+    lines.write(DATA / "steps/test/heldout.jsonl", [cut, *others])
     fewer, last = run()
+    assert last[0].scores == predictions[20].scores[1:]
     assert fewer["0"]["threshold"] == metrics["threshold"]
-    assert [one.predicted for one in last] == [one.predicted for one in predictions[20:]]
+    assert [one.predicted for one in last[1:]] == [one.predicted for one in predictions[21:]]
 
 
 def test_the_same_problems_for_dev_and_test_are_refused():
