@@ -161,7 +161,7 @@ def describe(name: str, presets: Content, rows: Tables) -> RewardFile | None:
         model=model,
         composition=composition,
         aggregate=reward_file.MEAN,
-        own=words["on"].removeprefix(reward_file.OWN) if composition.needs_own() else None,
+        own=words["on"].removeprefix(reward_file.OWN) if "own" in composition.kinds() else None,
         own_digest=None,
     )
 

@@ -54,7 +54,7 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
         other = reward_file.read(row.source)
         kind, aggregate = other.model, other.aggregate
         models = {seed: reward_file.model(row.source, seed) for seed in config.seeds}
-    if composition.needs_own():
+    if "own" in composition.kinds():
         own = row.on.removeprefix(reward_file.OWN)
         reward_file.load_own(own)
     content = RewardFile(

@@ -16,6 +16,8 @@ from torch import Tensor
 Rewards = Float[Tensor, " batch"]
 Groups = Int[Tensor, " batch"]
 Counted = Bool[Tensor, " batch"]
+Parts = Float[Tensor, "part batch"]
+Weights = Float[Tensor, " part"]
 
 
 def group_sums(values: Rewards, groups: Groups) -> Rewards:
@@ -27,8 +29,7 @@ def group_sums(values: Rewards, groups: Groups) -> Rewards:
 def group_counts(groups: Groups, *, counted: Counted) -> Int[Tensor, " batch"]:
     """Number of counted rows in each row's group."""
     index = _index(groups)
-    counts = torch.zeros_like(index).index_add(0, index, counted.to(index.dtype))
-    return counts[index]
+    return torch.zeros_like(index).index_add(0, index, counted.to(index.dtype))[index]
 
 
 def group_means(values: Rewards, groups: Groups, *, counted: Counted) -> Rewards:
@@ -89,10 +90,9 @@ def group_zscore(
 def group_centred(rewards: Rewards, groups: Groups, *, counted: Counted) -> Rewards:
     """r - mean within each group; a group of equal rewards gets exactly 0.
 
-    Without the division by the standard deviation, prompts that are nearly always or
-    nearly never solved do not weigh more than others. Liu et al., "Understanding
-    R1-Zero-Like Training: A Critical Perspective" (2025), section 3,
-    https://arxiv.org/abs/2503.20783
+    Without the division by the standard deviation, prompts that are nearly always or nearly never
+    solved do not weigh more than others. Liu et al., "Understanding R1-Zero-Like Training: A
+    Critical Perspective" (2025), section 3, https://arxiv.org/abs/2503.20783
     """
     rewards = rewards.detach()
     signal = counted & ~without_signal(rewards, groups, counted=counted)
@@ -111,8 +111,7 @@ def batch_std(
     standard deviation of the *centred* rewards instead, which is smaller.
     """
     centred = group_centred(rewards, groups, counted=counted)
-    whole = torch.zeros_like(groups)
-    stds = group_stds(rewards.detach(), whole, counted=counted, ddof=ddof)
+    stds = group_stds(rewards.detach(), torch.zeros_like(groups), counted=counted, ddof=ddof)
     signal = (centred != 0) & (counted.sum() > ddof)
     return torch.where(signal, centred / (stds + eps), 0.0)
 
@@ -150,19 +149,13 @@ def greedy_baseline(
     return torch.where(counted, rewards.detach() - greedy_rewards.detach(), 0.0)
 
 
-def weighted_sum(parts: Float[Tensor, "part batch"], weights: Float[Tensor, " part"]) -> Rewards:
+def weighted_sum(parts: Parts, weights: Weights) -> Rewards:
     """sum_k w_k r_k: one reward for each completion, in the parts' own units."""
     return (weights[:, None] * parts).sum(0)
 
 
 def normalised_sum(
-    parts: Float[Tensor, "part batch"],
-    weights: Float[Tensor, " part"],
-    groups: Groups,
-    *,
-    counted: Counted,
-    ddof: int,
-    eps: float,
+    parts: Parts, weights: Weights, groups: Groups, *, counted: Counted, ddof: int, eps: float
 ) -> Rewards:
     """Each part as standard deviations within its group, summed, then whitened.
 
@@ -179,7 +172,6 @@ def normalised_sum(
     zscores = [group_zscore(part, groups, counted=counted, ddof=ddof, eps=eps) for part in parts]
     silent = [without_signal(part, groups, counted=counted) for part in parts]
     summed = weighted_sum(torch.stack(zscores), weights.detach())
-    # The whole batch is one group.
-    batch = torch.zeros_like(groups)
-    whitened = group_zscore(summed, batch, counted=counted, ddof=ddof, eps=eps)
+    whole = torch.zeros_like(groups)
+    whitened = group_zscore(summed, whole, counted=counted, ddof=ddof, eps=eps)
     return torch.where(torch.stack(silent).all(0), 0.0, whitened)

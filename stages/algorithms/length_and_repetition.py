@@ -74,8 +74,7 @@ def compression_ratio(text: str) -> float:
 
 def ends_in_loop(tokens: Sequence[int]) -> bool:
     """Whether the end is `COPIES` times the same run of tokens, one after the other."""
-    for period in range(1, len(tokens) // COPIES + 1):
-        end = tokens[-period * COPIES :]
-        if all(end[i] == end[i + period] for i in range(len(end) - period)):
-            return True
-    return False
+    return any(
+        tokens[-period * COPIES : -period] == tokens[-period * (COPIES - 1) :]
+        for period in range(1, len(tokens) // COPIES + 1)
+    )

@@ -24,10 +24,9 @@ def token_budget_batches(lengths: Sequence[int], max_tokens: int) -> list[list[i
 def first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     """Indices of `lengths` in bins whose sums are at most `capacity`.
 
-    Longest first, equal ones in their order, each into the first bin with room for it:
-    at most 11/9 of the fewest bins possible, and 2/3 of one more (Dosa, "The tight bound
-    of first fit decreasing bin-packing algorithm" (2007)). An item longer than the
-    capacity gets a bin of its own.
+    Longest first, equal ones in their order, each into the first bin with room for it: at most 11/9
+    of the fewest bins possible, and 2/3 of one more (Dosa, "The tight bound of first fit decreasing
+    bin-packing algorithm" (2007)). An item longer than the capacity gets a bin of its own.
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     bins: list[list[int]] = []

@@ -13,6 +13,8 @@ from torch import Tensor
 from stages.algorithms.aggregation import Mask, Tokens
 from stages.algorithms.group_advantages import group_zscore
 
+Lambdas = Float[Tensor, " batch"]
+
 
 def returns_to_go(rewards: Tokens, mask: Mask, *, gamma: float) -> Tokens:
     """R_t = r_t + gamma R_{t+1}: the discounted sum of this and all later rewards.
@@ -32,12 +34,7 @@ def returns_to_go(rewards: Tokens, mask: Mask, *, gamma: float) -> Tokens:
 
 
 def gae(
-    rewards: Tokens,
-    values: Tokens,
-    mask: Mask,
-    *,
-    gamma: float,
-    lam: float | Float[Tensor, " batch"],
+    rewards: Tokens, values: Tokens, mask: Mask, *, gamma: float, lam: float | Lambdas
 ) -> tuple[Tokens, Tokens]:
     """Advantages and returns of completions that end in a terminal state; 0 outside `mask`.
 
@@ -56,8 +53,7 @@ def gae(
     rewards = torch.where(mask, rewards.detach(), 0.0)
     decay = gamma * (lam.detach() if isinstance(lam, Tensor) else lam)
     advantages = torch.zeros_like(rewards)
-    following = rewards.new_zeros(len(rewards))
-    next_values = rewards.new_zeros(len(rewards))
+    following = next_values = rewards.new_zeros(len(rewards))
     for t in reversed(range(rewards.shape[1])):
         delta = rewards[:, t] + gamma * next_values - values[:, t]
         following = torch.where(mask[:, t], delta + decay * following, 0.0)
@@ -66,9 +62,7 @@ def gae(
     return advantages, advantages + values
 
 
-def length_adaptive_lambda(
-    lengths: Int[Tensor, " batch"], *, alpha: float
-) -> Float[Tensor, " batch"]:
+def length_adaptive_lambda(lengths: Int[Tensor, " batch"], *, alpha: float) -> Lambdas:
     """lam = 1 - 1 / (alpha length), at least 0 and at most 1; length: counted tokens.
 
     The weights lam^k of GAE then sum to alpha times the length, so that a reward at the
@@ -119,11 +113,10 @@ def min_credit(step_rewards: Tokens, step_ends: Mask) -> tuple[Tokens, Mask]:
     steps can only lower the sum. Summed credit (the rewards as they are) pays for each further
     step.
 
-    Cheng et al., "Stop Summation: Min-Form Credit Assignment Is All Process Reward Model Needs
-    for Reasoning" (PURE, 2025), https://arxiv.org/abs/2504.15275, weigh each reward by
-    softmax(-r / T) over the completion's steps, T = 0.1. Departure: this is its limit T -> 0,
-    with a tie given to the first step instead of being shared: an error begins where the score
-    falls.
+    Cheng et al., "Stop Summation: Min-Form Credit Assignment Is All Process Reward Model Needs for
+    Reasoning" (PURE, 2025), https://arxiv.org/abs/2504.15275, weigh each reward by softmax(-r / T)
+    over the completion's steps, T = 0.1. Departure: this is its limit T -> 0, with a tie given to
+    the first step instead of being shared: an error begins where the score falls.
     """
     candidates = torch.where(step_ends, step_rewards.detach(), torch.inf)
     # `argmin` gives any of equal ones.

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
-from stages.models.batch import left_padded
+from stages.models.batch import frozen, left_padded
 from stages.models.own_logits import TOLERANCE, apart
 
 
@@ -79,19 +79,14 @@ class GrowingCache(Cache):
             layer.select(rows)
 
 
-@torch.no_grad()
 def check(model: PreTrainedModel) -> None:
     """Refuse a model that goes on from this cache otherwise than it reads whole rows."""
-    was_training = model.training
-    model.eval()
     try:
-        with torch.autocast(model.device.type, enabled=False):
+        with frozen(model), torch.autocast(model.device.type, enabled=False):
             gap = _gap(model)
         found = f"logits {gap:.1%} apart" if gap > TOLERANCE else ""
     except Exception as error:  # noqa: BLE001 - whatever an architecture stumbles over
         found = repr(error)
-    finally:
-        model.train(was_training)
     if found:
         raise ValueError(
             f"{type(model).__name__}: expected a model that goes on from a cache of keys and "

@@ -61,11 +61,9 @@ class EndpointChooser:
     def _ask(self, message: str) -> Choice | None:
         try:
             return self._choose(defuse(message))
-        except openai.BadRequestError as error:
-            if TOO_LONG.search(str(error)):
-                return None
-            raise ValueError(self._trouble(error)) from error
         except openai.APIError as error:
+            if isinstance(error, openai.BadRequestError) and TOO_LONG.search(str(error)):
+                return None
             raise ValueError(self._trouble(error)) from error
 
     def _choose(self, message: str) -> Choice:

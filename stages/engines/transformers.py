@@ -7,7 +7,6 @@ stream keyed by (request seed, j): so a completion does not depend on batching, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from stages.algorithms.packing import token_budget_batches
 from stages.engines import growing_cache
 from stages.engines.growing_cache import GrowingCache
 from stages.models import positions
-from stages.models.batch import left_padded
+from stages.models.batch import frozen, left_padded
 from stages.models.model_tokenizer import eos_id, pad_id
 from stages.sampler import Sample, check
 from stages.seeding import derive
@@ -42,7 +41,6 @@ class TransformersSampler:
     max_tokens: int = 0
     """Padded tokens that `next_logprobs` reads at a time (one prompt at least)."""
 
-    @torch.no_grad()
     def sample(
         self,
         prompts: Sequence[Sequence[int]],
@@ -56,44 +54,39 @@ class TransformersSampler:
         """See `stages.sampler.Sampler.sample`; refuses more tokens than the model has positions."""
         check(prompts, num_samples, temperature)
         self._check_length(prompts, max_new_tokens)
-        was_training = self.model.training
-        self.model.eval()
         # Longest first: an out-of-memory error comes at once, and batches pad little.
         order = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), i))
         per_batch = max(1, self.max_batch // num_samples)
         results: list[list[Sample]] = [[] for _ in prompts]
         for start in range(0, len(order), per_batch):
             chosen = order[start : start + per_batch]
-            batch = self._decode(
-                [prompts[i] for i in chosen],
-                [seeds[i] for i in chosen],
-                num_samples,
-                temperature,
-                max_new_tokens,
-                break_after,
-            )
+            with frozen(self.model):
+                batch = self._decode(
+                    [prompts[i] for i in chosen],
+                    [seeds[i] for i in chosen],
+                    num_samples,
+                    temperature,
+                    max_new_tokens,
+                    break_after,
+                )
             for i, samples in zip(chosen, batch, strict=True):
                 results[i] = samples
-        self.model.train(was_training)
         return results
 
-    @torch.no_grad()
     def next_logprobs(
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> list[list[float]]:
         """See `stages.sampler.Engine.next_logprobs`; refuses what `sample` refuses."""
         check(prompts)
         self._check_length(prompts, 0)
-        was_training = self.model.training
-        self.model.eval()
         results: list[list[float]] = [[] for _ in prompts]
         for chosen in token_budget_batches([len(prompt) for prompt in prompts], self.max_tokens):
             inputs = left_padded([prompts[i] for i in chosen], self.pad_id, self.model.device)
-            logits = self.model(**inputs, use_cache=False, logits_to_keep=1).logits[:, -1]
+            with frozen(self.model):
+                logits = self.model(**inputs, use_cache=False, logits_to_keep=1).logits[:, -1]
             found = logits.float().log_softmax(-1)[:, list(token_ids)].tolist()
             for i, logprobs in zip(chosen, found, strict=True):
                 results[i] = logprobs
-        self.model.train(was_training)
         return results
 
     def _check_length(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
@@ -159,22 +152,17 @@ class TransformersSampler:
                 past_key_values=cache,
             ).logits[:, -1]
             position = position + 1
+        at_end = np.isin(tokens[np.arange(num_rows), lengths - 1], [*self.eos_ids])
+        reasons = np.where(stopped, np.where(at_end, "stop", "step"), "length").tolist()
         samples = [
             Sample(
                 token_ids=tokens[row, : lengths[row]].tolist(),
                 logprobs=logprobs[row, : lengths[row]].tolist(),
-                finish_reason=self._finish(
-                    int(tokens[row, lengths[row] - 1]), stopped=bool(stopped[row])
-                ),
+                finish_reason=reasons[row],
             )
             for row in range(num_rows)
         ]
         return [samples[i : i + num_samples] for i in range(0, num_rows, num_samples)]
-
-    def _finish(self, last: int, *, stopped: bool) -> Literal["stop", "length", "step"]:
-        if not stopped:
-            return "length"
-        return "stop" if last in self.eos_ids else "step"
 
 
 def from_model(

@@ -147,10 +147,9 @@ def load(
     max_model_len: int,
     gpu_share: float | None = None,
 ) -> VllmSampler:
-    """Start vLLM on the checkpoint that `save_pretrained` wrote to the folder `model_path`.
+    """Start vLLM on the checkpoint in `model_path`; with a `gpu_share` of None on nearly all of it.
 
-    `dtype` is of weights and computation, `max_model_len` the longest prompt and completion
-    together, in tokens, `gpu_share`, of a GPU's memory, what the engine takes; None: nearly all.
+    `dtype` is of weights and computation; for the others see `loading.sampler`.
     """
     if importlib.util.find_spec("vllm") is None:
         raise ValueError(

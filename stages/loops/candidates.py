@@ -1,6 +1,6 @@
 """Pools of completions: N samples of each problem, or the greedy one, by one policy."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from stages import rows
 from stages.loops import work
-from stages.loops.rollouts import DrawingConfig
+from stages.loops.rollouts import Decode, DrawingConfig
 from stages.loops.work import Step
 from stages.models.size import Size
 from stages.records import lines
@@ -21,8 +21,6 @@ from stages.seeding import derive
 
 # Problems handed to the engine at once: they fill its batches, and progress is seen.
 CHUNK = 128
-Decode = Callable[[Sequence[int]], str]
-"""Tokens to text without special tokens."""
 
 
 class CandidatesConfig(DrawingConfig):

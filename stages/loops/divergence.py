@@ -18,7 +18,7 @@ from stages.choice import Choice, OneOf, by_name
 from stages.loops import rollouts as rollout_batch
 from stages.loops import work
 from stages.loops.rollouts import Actor, Rollouts
-from stages.models.batch import Batch
+from stages.models.batch import Batch, frozen
 from stages.models.policy import completion_logprobs
 from stages.params import Params
 
@@ -164,16 +164,12 @@ def measure(
     return Measured(ref_logprobs, penalties, metrics)
 
 
-@torch.no_grad()
 def frozen_logprobs(
     model: PreTrainedModel, batches: Sequence[Batch], *, temperature: float
 ) -> list[Float[Tensor, "_ _"]]:
     """Of each batch's completions, in eval mode; the temperature is the sampling one."""
-    was_training = model.training
-    model.eval()
-    logprobs = [completion_logprobs(model, b, temperature=temperature)[0] for b in batches]
-    model.train(was_training)
-    return logprobs
+    with frozen(model):
+        return [completion_logprobs(model, b, temperature=temperature)[0] for b in batches]
 
 
 def check_on_policy(logprobs: Grid, old_logprobs: Grid) -> None:

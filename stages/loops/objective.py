@@ -194,10 +194,9 @@ def part_loss(
         mask=mask,
         beta=weights.old_kl,
     )
-    correction = config.correction(
+    losses = losses * config.correction(
         old_logprobs=old, sampler_logprobs=part.sampler_logprobs, mask=mask
     )
-    losses = correction * losses
     if isinstance(config.kl, KlInLoss):
         assert part.ref_logprobs is not None
         losses = losses + weights.kl * config.kl(new.logprobs, old, part.ref_logprobs, mask)

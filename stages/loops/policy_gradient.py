@@ -71,17 +71,17 @@ def split(
     only `computed` ones, which have a gradient, reach the model.
     """
     lengths, prompt_of = drawn.mask().sum(1), torch.tensor(drawn.groups)
-    prompts, minibatches = prompt_of[used].unique(), []
-    for places in partition(len(prompts), num_minibatches, seed):
-        inside = torch.isin(prompt_of, prompts[places])
-        minibatch = Minibatch(
+    prompts = prompt_of[used].unique()
+    parts = partition(len(prompts), num_minibatches, seed)
+    return [
+        Minibatch(
             batches=rollout_batch.batches(actor, drawn, inside & computed),
             num_tokens=int(lengths[inside & learned].sum()),
             num_sequences=int((inside & used).sum()),
             max_length=max_length,
         )
-        minibatches.append(minibatch)
-    return minibatches
+        for inside in (torch.isin(prompt_of, prompts[places]) for places in parts)
+    ]
 
 
 def make_parts(
@@ -166,9 +166,8 @@ def _forward(
     temperature: float,
 ) -> New:
     states, full_kl = policy_model.states(policy, batch), None
-    entropic = config.entropy_coef > 0
     logprobs, entropies = policy_model.state_logprobs(
-        policy, states, batch, temperature=temperature, entropy_gradient=entropic
+        policy, states, batch, temperature=temperature, entropy_gradient=config.entropy_coef > 0
     )
     if isinstance(config.kl, FullKlInLoss):
         assert reference is not None

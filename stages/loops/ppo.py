@@ -21,7 +21,7 @@ from stages.loops.rl_loop import RlConfig, RlPreset
 from stages.loops.rollouts import Actor, Task
 from stages.loops.work import Step
 from stages.models import scalar_head
-from stages.models.batch import Batch
+from stages.models.batch import Batch, frozen
 from stages.optim import OptimConfig
 from stages.rewards.reward_file import RewardFile
 from stages.seeding import derive
@@ -181,13 +181,11 @@ def gather(
 
 def _values(value: nn.Module, batches: Sequence[Batch], mask: Bool[Tensor, "batch token"]) -> Grid:
     """The value before each token, in eval mode; 0 where nothing is computed."""
-    was_training = value.training
-    value.eval()
     grid = torch.zeros(mask.shape)
-    for batch in batches:
-        found = scalar_head.values(value, batch).cpu()
-        grid[batch.indices, : found.shape[1]] = found
-    value.train(was_training)
+    with frozen(value):
+        for batch in batches:
+            found = scalar_head.values(value, batch).cpu()
+            grid[batch.indices, : found.shape[1]] = found
     return grid
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.loops import work
-from stages.models.batch import Batch, Group, micro_batches, split_group
+from stages.models.batch import Batch, Group, frozen, micro_batches, numbered
 from stages.models.device import ComputeConfig
 from stages.models.policy import completion_logprobs
 from stages.records.preferences import Judged, Preference
@@ -56,31 +56,20 @@ def problem_groups(wanted: Wanted, row_tokens: int) -> tuple[list[Group], list[i
     completions: dict[str, dict[tuple[int, ...], None]] = {name: {} for name in prompts}
     for name, _, ids in wanted:
         completions[name][tuple(ids)] = None
-    groups: list[Group] = []
-    numbers: dict[tuple[str, tuple[int, ...]], int] = {}
-    for name, own in completions.items():
-        start = len(numbers)
-        numbers |= {(name, ids): number for number, ids in enumerate(own, start)}
-        indices = range(start, len(numbers))
-        group = Group(prompt_ids=prompts[name], completions=[*map(list, own)], indices=indices)
-        groups += split_group(group, row_tokens)
-    return groups, [numbers[name, tuple(ids)] for name, _, ids in wanted]
+    read = [(prompts[name], [*map(list, own)]) for name, own in completions.items()]
+    distinct = [(name, ids) for name, own in completions.items() for ids in own]
+    numbers = {one: number for number, one in enumerate(distinct)}
+    return numbered(read, row_tokens), [numbers[name, tuple(ids)] for name, _, ids in wanted]
 
 
-@torch.no_grad()
 def frozen_sums(
     model: PreTrainedModel, groups: Sequence[Group], compute: ComputeConfig, pad_id: int
 ) -> Float[Tensor, " completion"]:
-    """log p of every completion of the groups, in eval mode, at its number in `indices`.
-
-    On the CPU. The model is left in the mode it was in.
-    """
-    was_training = model.training
-    model.eval()
+    """log p of every completion of the groups, in eval mode, at its number in `indices`; CPU."""
     sums = torch.zeros(sum(len(group.completions) for group in groups))
-    for batch in micro_batches(groups, compute, pad_id, model.device):
-        sums[batch.indices] = sequence_logprobs(model, batch).cpu()
-    model.train(was_training)
+    with frozen(model):
+        for batch in micro_batches(groups, compute, pad_id, model.device):
+            sums[batch.indices] = sequence_logprobs(model, batch).cpu()
     return sums
 
 

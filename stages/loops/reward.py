@@ -13,7 +13,7 @@ from stages.loops import work
 from stages.loops.epochs import EpochsConfig
 from stages.loops.preference import pair_groups, pair_labels
 from stages.loops.work import Step
-from stages.models.batch import Group, micro_batches, split_group
+from stages.models.batch import Group, micro_batches, numbered
 from stages.models.device import ComputeConfig
 from stages.models.scalar_head import rewards
 from stages.optim import adamw, update
@@ -125,18 +125,9 @@ def train_outcomes(
 
 
 def problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> list[Group]:
-    """Each problem's completions, numbered in reading order, in groups that fit a row."""
-    parts: list[Group] = []
-    start = 0
-    for rows in problems:
-        group = Group(
-            prompt_ids=rows[0].prompt_ids,
-            completions=[row.completion_ids for row in rows],
-            indices=range(start, start + len(rows)),
-        )
-        parts += split_group(group, row_tokens)
-        start += len(rows)
-    return parts
+    """See `numbered`."""
+    read = [(rows[0].prompt_ids, [row.completion_ids for row in rows]) for rows in problems]
+    return numbered(read, row_tokens)
 
 
 @torch.no_grad()

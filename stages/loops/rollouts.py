@@ -23,6 +23,8 @@ from stages.seeding import derive
 MAX_LOGPROB_GAP = 0.05
 MAX_CUT_STEPS = 3
 Flags = Bool[Tensor, " batch"]
+Decode = Callable[[Sequence[int]], str]
+"""Tokens to text without special tokens."""
 
 
 class DrawingConfig(Params):
@@ -77,8 +79,7 @@ class Actor:
     """Frozen, usually the policy at its start; None: no divergence is measured or penalised."""
     sampler: Sampler
     """Samples from `policy` as its weights are at the time."""
-    decode: Callable[[Sequence[int]], str]
-    """Token ids to text."""
+    decode: Decode
     pad_id: int
     compute: ComputeConfig
 
@@ -100,7 +101,7 @@ class Task:
 
 def collect(
     sampler: Sampler,
-    decode: Callable[[Sequence[int]], str],
+    decode: Decode,
     prompts: Sequence[Prompt],
     *,
     config: DrawingConfig,

@@ -7,16 +7,16 @@ the rest of the solution itself a completion: solutions are chosen by how they e
 would agree with the very solution that it judges.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
 from stages.algorithms.statistics import intervals
 from stages.loops import work
+from stages.loops.rollouts import Decode, DrawingConfig
 from stages.loops.work import Step
 from stages.models.size import Size
-from stages.params import Params
 from stages.records.problems import Prompt
 from stages.records.steps import PrefixCount
 from stages.rewards import answer_checker
@@ -29,11 +29,9 @@ Prefix = tuple[Prompt, tuple[int, ...]]
 """A problem and the tokens of the first steps of an answer to it."""
 Parts = Sequence[Sequence[Prefix]]
 """What the engine is given at once, in order."""
-Decode = Callable[[Sequence[int]], str]
-"""Tokens to text without special tokens."""
 
 
-class StepLabelsConfig(Params):
+class StepLabelsConfig(DrawingConfig):
     """How the steps of a pool's solutions are labelled."""
 
     num_problems: int | None = Field(gt=0)
@@ -43,10 +41,6 @@ class StepLabelsConfig(Params):
     """Different completions of a problem that are labelled, at most."""
     num_completions: int = Field(ge=0)
     """K, completions of each prefix; 0: none, the labels are the known truth."""
-    temperature: float = Field(gt=0)
-    """Of the completions."""
-    max_new_tokens: int = Field(gt=0)
-    """Longest completion."""
     separator: str = Field(min_length=1)
     """What ends a step."""
     label: Literal["hard", "soft"]

@@ -54,12 +54,8 @@ def take(
 ) -> list[Step]:
     """Every step, tracked; after the `spaced` ones the model is saved before anything else happens.
 
-    Args:
-        steps: of a training loop, which changes the model as it is asked for the next.
-        total: how many there will be; None where a budget of tokens decides: none is saved.
-        num_checkpoints: how many are saved.
-        merged: gives the model to be saved, and leaves the one that is trained as it is.
-        tokenizer, logged, run: saved with each; where; what tracks.
+    `steps` changes the model as it is asked for the next; `total` is None where a budget of tokens
+    decides, and then none is saved. `merged` leaves the model that is trained as it is.
     """
     kept = spaced(total or 0, num_checkpoints)
     folder = logged / "checkpoints"

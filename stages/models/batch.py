@@ -8,7 +8,8 @@ at 0 in each, and none attends to another (Krell et al., "Efficient sequence pac
 cross-contamination" (2021)).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -79,6 +80,20 @@ def split_group(group: Group, row_tokens: int) -> list[Group]:
         )
         for part in parts
     ]
+
+
+def numbered(
+    problems: Iterable[tuple[Sequence[int], Sequence[Sequence[int]]]], row_tokens: int
+) -> list[Group]:
+    """Each prompt's completions, numbered in reading order, in groups that fit a row."""
+    found: list[Group] = []
+    start = 0
+    for prompt_ids, completions in problems:
+        indices = range(start, start + len(completions))
+        group = Group(prompt_ids=prompt_ids, completions=completions, indices=indices)
+        found += split_group(group, row_tokens)
+        start = indices.stop
+    return found
 
 
 def micro_batches(
@@ -180,6 +195,18 @@ def _shared_mask(
     same = segments[:, :, None] == segments[:, None, :]
     prompt = prompts[:, :, None] == segments[:, None, :]
     return (causal & (same | prompt))[:, None]
+
+
+@contextmanager
+def frozen(model: torch.nn.Module) -> Iterator[None]:
+    """Within, the model reads batches in eval mode without gradients; then it is as it was."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)
 
 
 def left_padded(

@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from stages.algorithms.logprobs import OutputLayer
-from stages.models.batch import Batch, Group, fill
+from stages.models.batch import Batch, Group, fill, frozen
 
 GROUPS = (
     Group(prompt_ids=[2, 3, 4], completions=[[5, 6, 7], [8, 9]], indices=[0, 1]),
@@ -50,7 +50,6 @@ def output_layer(model: PreTrainedModel) -> OutputLayer:
     return OutputLayer(head.weight, head.bias)
 
 
-@torch.no_grad()
 def check(model: PreTrainedModel, *, shared: bool) -> None:
     """Refuse what would be computed otherwise than by the model itself, in float32 and eval mode.
 
@@ -64,18 +63,13 @@ def check(model: PreTrainedModel, *, shared: bool) -> None:
         for ids in group.completions
     ]
     plain = fill(rows, 0, model.device)
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.autocast(model.device.type, enabled=False):
-            batch = fill([GROUPS] if shared else rows, 1, model.device)
-            found = hidden_states(model, batch)[batch.predict_index]
-            if model.can_generate():
-                expected = _check_head(model, plain, found)
-            else:
-                expected = hidden_states(model, plain)[plain.predict_index]
-    finally:
-        model.train(was_training)
+    with frozen(model), torch.autocast(model.device.type, enabled=False):
+        batch = fill([GROUPS] if shared else rows, 1, model.device)
+        found = hidden_states(model, batch)[batch.predict_index]
+        if model.can_generate():
+            expected = _check_head(model, plain, found)
+        else:
+            expected = hidden_states(model, plain)[plain.predict_index]
     if (gap := apart(found, expected)) > TOLERANCE:
         where = "in rows that completions or prompts share" if shared else "whatever comes after"
         raise ValueError(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from stages.models import process_head, scalar_head
-from stages.models.batch import Group, split_group
+from stages.models.batch import Group, numbered
 from stages.models.device import ComputeConfig
 from stages.models.process_head import Solution
 from stages.records import pools
@@ -39,19 +39,15 @@ Column = list[dict[str, Any]]
 
 def group(problems: Sequence[Pool], row_tokens: int) -> Samples:
     """Each problem's distinct completions in groups that fit a row."""
-    parts: list[Group] = []
+    read: list[tuple[list[int], list[list[int]]]] = []
     rows: list[tuple[Completion, int]] = []
     start = 0
     for prompt, pool in problems:
         firsts, places = pools.distinct(pool)
-        one = Group(
-            prompt_ids=prompt.prompt_ids,
-            completions=[row.completion_ids for row in firsts],
-            indices=range(start, start + len(firsts)),
-        )
-        parts += split_group(one, row_tokens)
+        read.append((prompt.prompt_ids, [row.completion_ids for row in firsts]))
         rows += [(row, start + place) for row, place in zip(pool, places, strict=True)]
         start += len(firsts)
+    parts = numbered(read, row_tokens)
     return Samples(
         chunks=[parts[first : first + CHUNK] for first in range(0, len(parts), CHUNK)],
         rows=rows,

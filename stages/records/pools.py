@@ -1,4 +1,7 @@
-"""Completions: rows of pools, of their scores and of rollouts; pools joined with their prompts."""
+"""Completions: rows of pools, of their scores and of rollouts; pools joined with their prompts.
+
+`id` is the problem's; `index` numbers its samples, from 0, and is 0 for a greedy completion.
+"""
 
 import json
 import math
@@ -18,9 +21,7 @@ class Completion:
     """One row of a candidate pool."""
 
     id: str
-    """The problem's id."""
     index: int
-    """0 to N-1 among the samples of the problem; 0 for the greedy completion."""
     completion: str
     """Decoded text without special tokens."""
     completion_ids: list[int]
@@ -36,9 +37,7 @@ class Score:
     """One row of `data/evaluations/<policy>/<seed>/scores.jsonl`; rewards by their names."""
 
     id: str
-    """The problem's id."""
     index: int
-    """The completion's index among the problem's samples."""
     scores: dict[str, float]
     """Logits of reward models, their ensembles and outcome models: comparable within a problem
     only."""
@@ -55,9 +54,8 @@ class Rollout:
     step: int
     """The optimizer step's rollout batch, from 0."""
     id: str
-    """The problem's id."""
     index: int
-    """Sample number among the completions of the problem in this step."""
+    """Among the completions of the problem in this step."""
     completion: str
     completion_ids: list[int]
     finish_reason: Literal["stop", "length"]
@@ -82,9 +80,8 @@ class ProblemResult:
     """Of them among the samples of even number: one half tells how difficult a problem is, the
     other, drawn independently, what a policy does on problems of this difficulty."""
     greedy_correct: bool
-    """Whether the greedy completion's answer is right."""
     greedy_strict: bool
-    """The same, read strictly: `rewards/answer_checker`."""
+    """Read strictly: `rewards/answer_checker`."""
     greedy_lenient: bool
     mean_accuracy: float
     """`num_correct` / N: the accuracy of one random sample."""
@@ -108,7 +105,6 @@ class ProblemResult:
     truncation_rate: float
     """Share that was cut at the length limit."""
     mean_tokens: float
-    """Mean number of generated tokens."""
 
 
 Side = Literal["train", "heldout"]

@@ -1,7 +1,7 @@
 """Rows of judgements: preferences, raw and in tokens, verdicts, revisions and outcomes.
 
-`id` is the problem's; tokens are as sampled, the end of the sequence included: never made again
-from the text.
+`id` is the problem's, `split` (`train` or `heldout`) the file that its pair is in, if there is one;
+tokens are as sampled, the end of the sequence included: never made again from the text.
 """
 
 from dataclasses import dataclass
@@ -72,7 +72,6 @@ class Outcome:
     prompt_ids: list[int]
     completion_ids: list[int]
     right: bool
-    """Whether its final answer is right."""
     weight: float
     """Of its loss; what a problem's outcomes weigh together does not depend on their number."""
 
@@ -82,7 +81,6 @@ class Verdict:
     """One row of `data/pairs/<name>/<seed>/verdicts.jsonl`: a pair that was asked about."""
 
     split: str
-    """`train` or `heldout`: the file that its preference is in, if it became one."""
     id: str
     index_a: int
     """Index in the pool of completion A, which stands first in the first order."""
@@ -114,7 +112,6 @@ class Revision:
     index: int
     """The first answer's index in its pool."""
     split: str
-    """`train` or `heldout`: which of the two files its pair is for."""
     round: int
     """From 1; the next round's `original` is this one's `revision`."""
     principle: str

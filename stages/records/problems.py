@@ -43,7 +43,6 @@ class Exchange:
     """A demonstration of any task, in text."""
 
     id: str
-    """The problem's id."""
     task: str
     """What is asked: `judge`, `critique`, `revise`."""
     message: str

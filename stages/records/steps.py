@@ -41,7 +41,6 @@ class StepLabels:
     prompt: str
     prompt_ids: list[int]
     steps: list[str]
-    """The text of each step."""
     step_ids: list[list[int]]
     """The tokens of each step, as sampled (or tokenised step by step), without a step token:
     joined they are the completion."""

@@ -1,9 +1,8 @@
 """The comparison in numbers: of policies, and of ways to choose among a policy's samples.
 
 A difference is paired by seed and by problem, and its interval covers the chance of both
-(`statistics/crossed_means`). The p-values of a family of comparisons are adjusted together by
-Holm's method. Of one seed there is an interval over problems alone, which says nothing of another
-training run: no p-value, and nothing is called significant.
+(`statistics/crossed_means`). Of one seed there is an interval over problems alone, which says
+nothing of another training run: no p-value, and nothing is called significant.
 """
 
 import itertools
@@ -104,11 +103,11 @@ def selection(results: Results, policy: str) -> dict[str, Any]:
         "over_format": differences(over_format, results),
     }
     for kind in ("auc", "auc_in_format"):
-        areas = {
-            reward: over_seeds(results.metrics[policy], [f"{kind}/{reward}"])
+        found[kind] = {
+            reward: area
             for reward in results.methods(policy, BEST_OF)
+            if (area := over_seeds(results.metrics[policy], [f"{kind}/{reward}"]))
         }
-        found[kind] = {reward: area for reward, area in areas.items() if area}
     return found
 
 

@@ -40,7 +40,6 @@ class Results:
     metrics: dict[str, dict[int, dict[str, Any]]]
     """Policy -> seed -> its metrics.json."""
     confidence: float
-    """Coverage of every interval."""
 
     def methods(self, policy: str, way: str) -> list[str]:
         """What completions of a policy are chosen by (`best_of`) or weighed by (`weighted`)."""

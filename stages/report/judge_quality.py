@@ -42,8 +42,7 @@ def summarise(
     if not read:
         return metrics
     p12, p21, soft, gap, mass = _columns(read, "p12", "p21", "probability", "gap", "option_mass")
-    orders = zip(p12.tolist(), p21.tolist(), strict=True)
-    agree = [judge_readings.orders_agree(*both) for both in orders]
+    agree = list(map(judge_readings.orders_agree, p12.tolist(), p21.tolist()))
     metrics |= {
         "swap_consistency": rounded(sum(agree) / len(agree)),
         "first_position_rate": rounded(judge_readings.first_position(p12, p21).mean()),
@@ -52,8 +51,7 @@ def summarise(
         "mean_option_mass": rounded(mass.mean()),
     }
     longer = _longer(read, num_tokens)
-    uneven = longer != 0
-    if uneven.any():
+    if (uneven := longer != 0).any():
         won = judge_readings.judged_right(soft[uneven], longer[uneven] > 0)
         metrics["longer_wins_rate"] = rounded(won.mean())
     decided = [one for one in read if correct[one.id, one.index_a] != correct[one.id, one.index_b]]

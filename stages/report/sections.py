@@ -35,29 +35,23 @@ def sections(
     metrics: Metrics, transcripts: Sequence[Transcript], curves: Sequence[str]
 ) -> list[Section]:
     """The report on data/report/metrics.json; `curves`: policies with a plot of their training."""
+    training = [
+        Section(name, [Image(f"training-{name}.svg", f"Training of {name}, by step")])
+        for name in curves
+    ]
     return [
-        Section("Policies", policies(metrics)),
-        Section("Choosing among samples", selection(metrics)),
-        Section("Labels and rewards", made(metrics)),
-        Section("Costs", costs(metrics)),
-        Section(
-            "Training",
-            [
-                "A thin line a seed, a thick one their mean.",
-                *(
-                    Section(name, [Image(f"training-{name}.svg", f"Training of {name}, by step")])
-                    for name in curves
-                ),
-            ],
-        ),
-        Section("Details", details(metrics, transcripts)),
+        Section("Policies", _policies(metrics)),
+        Section("Choosing among samples", _selection(metrics)),
+        Section("Labels and rewards", _made(metrics)),
+        Section("Costs", _costs(metrics)),
+        Section("Training", ["A thin line a seed, a thick one their mean.", *training]),
+        Section("Details", _details(metrics, transcripts)),
     ]
 
 
-def policies(metrics: Metrics) -> list[Block]:
-    """Accuracies and differences."""
+def _policies(metrics: Metrics) -> list[Block]:
     n = metrics["n"]
-    blocks: list[Block] = [tables.accuracy(metrics), what_intervals_are(metrics)]
+    blocks: list[Block] = [tables.accuracy(metrics), _what_intervals_are(metrics)]
     if metrics["pairs"]:
         blocks += ["Every two of the other policies, mean accuracy:", tables.pairs(metrics)]
     if metrics["gains"][GREEDY]:
@@ -78,8 +72,7 @@ def policies(metrics: Metrics) -> list[Block]:
     return blocks
 
 
-def what_intervals_are(metrics: Metrics) -> str:
-    """One paragraph."""
+def _what_intervals_are(metrics: Metrics) -> str:
     num_seeds, brackets = len(metrics["seeds"]), f"In brackets {100 * metrics['confidence']:g} %"
     best = (
         f" On the dev problems, by which a policy is chosen, {metrics['best_on_dev']} is the most "
@@ -101,8 +94,7 @@ def what_intervals_are(metrics: Metrics) -> str:
     )
 
 
-def selection(metrics: Metrics) -> list[Block]:
-    """Choosing among samples."""
+def _selection(metrics: Metrics) -> list[Block]:
     baseline, *others = metrics["policies"]
     return [
         f"What {metrics['n']} samples of {baseline} are worth: the expectation over random subsets "
@@ -140,8 +132,7 @@ def what_holds(metrics: Metrics) -> list[str]:
     ]
 
 
-def made(metrics: Metrics) -> list[Block]:
-    """Labels and rewards."""
+def _made(metrics: Metrics) -> list[Block]:
     titles = {
         "pairs": "Pairs of completions:",
         "steps": "Labelled steps:",
@@ -156,8 +147,7 @@ def made(metrics: Metrics) -> list[Block]:
     ]
 
 
-def costs(metrics: Metrics) -> list[Block]:
-    """Tokens and operations."""
+def _costs(metrics: Metrics) -> list[Block]:
     return [
         f"Of one seed, the mean over seeds. What {metrics['baseline']} needed is not counted "
         f"for the others; what several need counts in full for each.",
@@ -174,8 +164,7 @@ def costs(metrics: Metrics) -> list[Block]:
     ]
 
 
-def details(metrics: Metrics, transcripts: Sequence[Transcript]) -> list[Block]:
-    """Completions, difficulty, transcripts."""
+def _details(metrics: Metrics, transcripts: Sequence[Transcript]) -> list[Block]:
     baseline = metrics["baseline"]
     fifths = (
         f"Fifths of the problems by the accuracy of half of {baseline}'s samples; shown is the "

@@ -5,14 +5,13 @@ Labels are made of K completions of a prefix, of which c reach the right answer.
 k completions too, so what k would have said is known from c alone, without chance: the average over
 all subsets of size k.
 
-What is counted is the verdict "wrong": precision is the share of the steps labelled wrong that
-are wrong, recall the share of the wrong steps that are labelled so, over the estimated labels
-alone (after the last step the answer checker knows). The first error is that of a whole
-solution, the known last label included: `agreement` over the solutions with any estimated label
-(of a mere guess there is nothing to find out), `error_accuracy` over those of them with an
-error (the very step must be found), `correct_accuracy` over those without, `f1` their harmonic
-mean, as ProcessBench has them (Zheng et al. 2024, section 3.3,
-https://arxiv.org/abs/2412.06559).
+What is counted is the verdict "wrong": precision is the share of the steps labelled wrong that are
+wrong, recall the share of the wrong steps that are labelled so, over the estimated labels alone
+(after the last step the answer checker knows). The first error is that of a whole solution, the
+known last label included: `agreement` over the solutions with any estimated label (of a mere guess
+there is nothing to find out), `error_accuracy` over those of them with an error (the very step must
+be found), `correct_accuracy` over those without, `f1` their harmonic mean, as ProcessBench has them
+(Zheng et al. 2024, section 3.3, https://arxiv.org/abs/2412.06559).
 
 Wang et al. 2024 (https://arxiv.org/abs/2312.08935) audited 160 steps by hand and found 86 % of hard
 labels right at K = 4, fewer at larger K (section 5.3, figure 4).
@@ -116,7 +115,6 @@ def min_right(threshold: float, num_completions: int) -> int:
     completion reaches the answer" (Wang et al. 2024, eq. 3); any other cuts the soft estimation
     (eq. 4). With threshold 0.5 and 5 completions: 3.
     """
-    assert 0.0 <= threshold <= 1.0, threshold
     # As it is written: the binary 0.1 times 10 would be more than 1.
     return max(1, math.ceil(Fraction(repr(threshold)) * num_completions))
 

@@ -84,14 +84,13 @@ def selection(metrics: Metrics, policy: str) -> Rows:
 def scoring(metrics: Metrics, policy: str) -> Rows:
     """A row a reward: how well it orders a policy's samples, and what it has over the format."""
     found, n = metrics["selection"][policy], metrics["n"]
-    in_format, over = found["auc_in_format"], found["over_format"]
+    in_format = {name: f"{one['value']:.3f}" for name, one in found["auc_in_format"].items()}
+    over = found["over_format"]
     return [
         {
             "reward": name,
             "AUC in a problem": f"{area['value']:.3f}",
-            "AUC in the format": f"{in_format[name]['value']:.3f}"
-            if name in in_format
-            else NOTHING,
+            "AUC in the format": in_format.get(name, NOTHING),
             f"best of {n} over format, points": points(over.get(f"{BEST_OF}/{name}")),
             "weighted vote over format, points": points(over.get(f"{WEIGHTED}/{name}")),
         }

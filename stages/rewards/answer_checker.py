@@ -64,26 +64,16 @@ def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
 
 def _is_equal(answer: str, gold: str) -> bool:
     """By algebra, element by element."""
-    group, group_of_gold = elements(answer), elements(gold)
-    if group is None or group_of_gold is None:
+    group, of_gold = elements(answer), elements(gold)
+    if group is None or of_gold is None:
         return symbolic_equality.equal(bare(answer), bare(gold))
-    return group.kind == group_of_gold.kind and _same(
-        group.elements, group_of_gold.elements, is_ordered=group.is_ordered
-    )
-
-
-def _same(answers: Sequence[str], golds: Sequence[str], *, is_ordered: bool) -> bool:
-    if len(answers) != len(golds):
-        return False
-    if is_ordered:
-        return all(map(matches, answers, golds))
-    left = list(golds)
-    for answer in answers:
-        same = next((gold for gold in left if matches(answer, gold)), None)
-        if same is None:
+    left = list(of_gold.elements)
+    for element in group.elements:
+        same = [one for one in (left[:1] if group.is_ordered else left) if matches(element, one)]
+        if not same:
             return False
-        left.remove(same)
-    return True
+        left.remove(same[0])
+    return group.kind == of_gold.kind and not left
 
 
 def read_gold(text: str) -> str | None:
@@ -92,7 +82,7 @@ def read_gold(text: str) -> str | None:
     `1,234` is itself; of `half of 8 is 4 #### 4` it is `4`; None: neither can be read.
     """
     text = text.strip()
-    if canonical(text) is not None or words(text) is not None:
+    if read(text) is not None:
         return text
     return extract(text) if states_an_answer(text) else None
 

@@ -5,9 +5,10 @@ Texts of the same value are grouped by `canonical`, which decides no equality th
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from stages.rewards.final_answer import states_nothing
+from stages.rewards.final_answer import extract
 from stages.rewards.number_parsing import MAX_CHARACTERS, NUMBER_WORDS, number, scale, tidy
 
 _COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]*\}|\\[A-Za-z]+")
@@ -54,7 +55,7 @@ def canonical(answer: str) -> str | None:
 def words(answer: str) -> str | None:
     r"""`\text{Even}` and `even` as `even`, `\text{(C)}` as `C`; None: it is not a few words."""
     text = tidy(answer).rstrip(".").strip()
-    found = _WORDS.fullmatch(text) if len(text) <= MAX_WORDS and states_nothing(text) else None
+    found = _WORDS.fullmatch(text) if len(text) <= MAX_WORDS and extract(text) is None else None
     if found is None or not _NO_WORDS.isdisjoint(re.split("[ -]", text.lower())):
         return None
     return found[1] or found[2].lower()
@@ -87,7 +88,7 @@ def elements(answer: str) -> Elements | None:
     if len(text) > MAX_CHARACTERS or number(text) is not None or _AMBIGUOUS.fullmatch(text):
         return None  # `1,23` may be a decimal, or two numbers
     group, kind = _GROUP.fullmatch(text), "set"
-    if group is not None and _is_balanced(group[2]):
+    if group is not None and min(_depths(group[2]), default=0) >= 0:  # not `(1, 2) \cup (3, 4)`
         text, kind = group[2], "set" if group[1] == "\\{" else group[1] + group[3]
     elif group is None:
         text = _AND.sub(", ", text)
@@ -111,26 +112,17 @@ def unnamed(answer: str) -> str:
     return _NAMED.sub("", tidy(answer))
 
 
-def _is_balanced(text: str) -> bool:
-    r"""Whether no bracket closes that was not opened: `1, 2) \cup (3, 4` is not inside of one."""
-    depth = 0
-    for character in text:
-        depth += (character in "([{") - (character in ")]}")
-        if depth < 0:
-            return False
-    return depth == 0
+def _depths(text: str) -> list[int]:
+    """How many brackets are open after each character."""
+    return list(accumulate((one in "([{") - (one in ")]}") for one in text))
 
 
 def _split(text: str) -> list[str]:
     """At the commas outside of brackets; where a space follows some, `1,000` is one number."""
-    elements, depth, start = list[str](), 0, 0
-    spaced = ", " in text
-    for position, character in enumerate(text):
-        depth += (character in "([{") - (character in ")]}")
-        if depth == 0 and character == "," and (not spaced or text[position + 1 :][:1] == " "):
-            elements.append(text[start:position].strip())
-            start = position + 1
-    return [*elements, text[start:].strip()]
+    comma, depths = ", " if ", " in text else ",", _depths(text)
+    commas = [at for at, depth in enumerate(depths) if depth == 0 and text.startswith(comma, at)]
+    ends = pairwise([-1, *commas, len(text)])
+    return [text[start + 1 : end].strip() for start, end in ends]
 
 
 def _letter(element: str) -> str | None:

@@ -151,10 +151,6 @@ class Composition(Params):
         """Whether that model must be a policy, which compares completions."""
         return "judge" in self.kinds()
 
-    def needs_own(self) -> bool:
-        """Whether the row must name a file of stages/rewards/own/."""
-        return "own" in self.kinds()
-
     def rescales(self, name: str) -> bool:
         """Whether what a component says is normalised, by itself or with all others."""
         return self.combine.kind == "normalise" or self.components[name].normalise.kind != "none"

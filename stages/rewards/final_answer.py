@@ -55,11 +55,6 @@ def statements(completion: str) -> Iterator[str]:
         yield from sentences
 
 
-def states_nothing(text: str) -> bool:
-    """Whether no statement is opened anywhere in `text`."""
-    return _OPENING.search(text) is None
-
-
 def _content(text: str, opening: re.Match[str]) -> str | None:
     start = opening.end()
     if opening[0] == "\\boxed":

@@ -87,9 +87,8 @@ def number(text: str) -> Fraction | None:
 
     Read are signs, thousands separators in groups of three, decimals, `3/4`, `2 1/2`, `1e3`,
     `\frac{3}{4}`, `7 x 10^3`, a leading `x =`, currency signs, and words after it (`18 dollars`, `3
-    hundred thousand`).
-    A percent sign is a unit: `50%` is 50, never 0.5. A second number (`5 or 7`, `3:30`) or a word
-    before the number makes it unreadable.
+    hundred thousand`). A percent sign is a unit: `50%` is 50, never 0.5. A second number (`5 or 7`,
+    `3:30`) or a word before the number makes it unreadable.
     """
     if len(text) > MAX_CHARACTERS:
         return None

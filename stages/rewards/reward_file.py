@@ -66,7 +66,7 @@ class RewardFile(Params):
                 f"a component of kind process asks for scores of steps: expected model process, "
                 f"found {self.model}. Name a reward made by steps: `on: rewards/<process>`."
             )
-        if parts.needs_own() and self.own is None:
+        if "own" in parts.kinds() and self.own is None:
             raise ValueError(
                 "a component of kind own calls a function of yours: name its file, as `on: own/..`"
             )
@@ -94,7 +94,7 @@ def of_model(
 def check_source(composition: Composition, on: str) -> None:
     """Raise a ValueError if a rule's word `on` is not what its components ask, or `prompts`."""
     scored = bool(composition.kinds() & {"scorer", "process"})
-    for prefix, needed in {OWN: composition.needs_own(), OTHER: scored}.items():
+    for prefix, needed in {OWN: "own" in composition.kinds(), OTHER: scored}.items():
         if needed != on.startswith(prefix):
             raise ValueError(
                 f"components of kind {', '.join(sorted(composition.kinds()))}: expected `on: "

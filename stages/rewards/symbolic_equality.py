@@ -143,12 +143,12 @@ _DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d*)\.(\d+)", re.ASCII)
 
 def exact(text: str) -> str:
     """Decimals as fractions: math-verify would round them, and 3.1415927 be pi."""
-    return _DECIMAL.sub(
-        lambda match: (
-            rf"(\frac{{{int((match[1] + match[2]).replace(',', ''))}}}{{{10 ** len(match[2])}}})"
-        ),
-        text,
-    )
+
+    def fraction(match: re.Match[str]) -> str:
+        digits = (match[1] + match[2]).replace(",", "")
+        return rf"(\frac{{{int(digits)}}}{{{10 ** len(match[2])}}})"
+
+    return _DECIMAL.sub(fraction, text)
 
 
 def limit_memory() -> None:

@@ -11,6 +11,7 @@ vLLM needs the real modules: its engine calls `give_back` before it imports.
 """
 
 import copy
+import functools
 import gc
 import importlib.abc
 import importlib.machinery
@@ -70,17 +71,9 @@ STRUCTURE = "transformers.utils.import_utils"
 
 def _read_once(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`create_import_structure_from_path`, which is asked for the models by path and by file."""
-    kept: dict[str, Any] = {}
-
-    def once(module_path: Any) -> Any:
-        folder = str(module_path).removesuffix("/__init__.py")
-        if not folder.endswith("/models"):
-            return read(module_path)
-        if folder not in kept:
-            kept[folder] = read(module_path)
-        return copy.deepcopy(kept[folder])  # the caller rearranges it
-
-    return once
+    kept = functools.cache(read)
+    # The caller rearranges what it gets.
+    return lambda path: copy.deepcopy(kept(str(path).removesuffix("/__init__.py")))
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -111,7 +111,6 @@ class PreparationConfig(Params):
     """Where problems come from and how they are asked."""
 
     source: SourceConfig
-    """The source; `kind` says which."""
     prompt_template: str = Field(pattern=r"\{question\}")
     """The prompt, `{question}` being the question; with a chat template, the user's message."""
     mixture: MixtureConfig | None

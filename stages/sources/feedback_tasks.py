@@ -5,8 +5,7 @@ which of two answers is better, say what is wrong with one, write it again. The 
 that the stages of AI feedback send (`rewards/feedback`, style `short`); the replies are right.
 Which problems are used for which task, and which mistakes stand in them, is drawn from a stream of
 each problem and task. The mistakes are those of the demonstrations (`word_problems`), which a
-policy that imitates them makes too: a guess, a slip in one line, "n times as many" read as
-"n more".
+policy that imitates them makes too.
 """
 
 import random
@@ -19,13 +18,8 @@ from pydantic import Field
 
 from stages.params import Params
 from stages.records.problems import Exchange, Problem
+from stages.rewards.feedback import prompts
 from stages.rewards.feedback.principles import CORRECT
-from stages.rewards.feedback.prompts import (
-    OPTIONS,
-    critique_message,
-    judge_message,
-    revision_message,
-)
 from stages.seeding import derive
 from stages.sources.word_problems import GUESSES, SLIPS, Move, read_question, write_working
 
@@ -40,11 +34,6 @@ class Answer(NamedTuple):
 
 NO_WORKING = "No working."
 ALL_RIGHT = "All lines are right."
-
-
-def right_answer(start: int, moves: Sequence[Move], max_value: int) -> Answer:
-    """The answer without a mistake."""
-    return Answer(write_working(start, moves, max_value=max_value), ALL_RIGHT)
 
 
 def wrong_answer(
@@ -96,9 +85,7 @@ class MixtureConfig(Params):
     judge: float = Field(ge=0)
     """Which of two answers, one of them right, is better."""
     critique: float = Field(ge=0)
-    """What is wrong with an answer."""
     revise: float = Field(ge=0)
-    """The answer again, without its mistake."""
     max_prompt_tokens: int = Field(gt=0)
     """Longest prompt of these tasks, which quote answers."""
 
@@ -126,18 +113,19 @@ def _example(task: str, rng: random.Random, problem: Problem, max_value: int) ->
             f"problem '{problem.id}': expected a question that word_problems tells, found "
             f"{problem.question!r:.80}: the truth of others is not known step by step"
         )
-    right = right_answer(*chain, max_value)
+    right = Answer(write_working(*chain, max_value=max_value), ALL_RIGHT)
     if task == "judge":
         guessed = rng.random() < GUESS_SHARE
         pair = [right.text, wrong_answer(rng, *chain, max_value, guessed=guessed).text]
         better = rng.randrange(2)
         first, second = pair[better], pair[1 - better]
         principle = rng.choice(CORRECT).name
-        message = judge_message(STYLE, problem.question, first, second, principle)
-        return message, OPTIONS[better]
+        message = prompts.judge_message(STYLE, problem.question, first, second, principle)
+        return message, prompts.OPTIONS[better]
     is_right = rng.random() < RIGHT_SHARE
     text, critique = right if is_right else wrong_answer(rng, *chain, max_value)
     principle = rng.choice(CORRECT)
     if task == "critique":
-        return critique_message(STYLE, problem.question, text, principle), critique
-    return revision_message(STYLE, problem.question, text, critique, principle), right.text
+        return prompts.critique_message(STYLE, problem.question, text, principle), critique
+    message = prompts.revision_message(STYLE, problem.question, text, critique, principle)
+    return message, right.text

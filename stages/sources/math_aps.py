@@ -50,13 +50,11 @@ class Config(Params):
 
     kind: Literal["math_aps"]
     labels: Literal["soft", "hard"]
-    """soft: the value itself, the share of completions that were right."""
     hard_above: float = Field(ge=0, lt=1)
     """A hard label is 1 above this value: 0 means that any completion was right."""
     num_completions: int = Field(gt=0)
     """Completions behind each value, of which every value is a share; 32 in openr's sample."""
     shared_steps: Literal["once", "repeat"]
-    """once: a step that several solutions share is labelled in the first of them alone."""
 
     def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
         """Every path from the root to a leaf, in the order of the tree."""

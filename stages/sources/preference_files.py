@@ -39,9 +39,7 @@ class Columns(Params):
     prompt: str | None
     """The prompt; null where both answers begin with it (chat, transcript)."""
     chosen: str
-    """The answer that was preferred."""
     rejected: str
-    """The other one."""
     probability: str | None
     """A number from 0 to 1, P(chosen is better), or true and false; null: chosen always is."""
 

@@ -40,11 +40,8 @@ class Config(Params):
 
     kind: Literal["prm800k"]
     neutral: Literal["right", "wrong", "unlabelled"]
-    """What a rating of 0 counts as."""
     alternatives: Literal["rows", "drop"]
-    """Whether completions that were not followed become solutions of their own."""
     shared_steps: Literal["once", "repeat"]
-    """once: the steps that an alternative shares with the path are labelled in the path alone."""
 
     def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
         """The path and its alternatives; those without any label are left out."""

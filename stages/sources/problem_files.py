@@ -1,7 +1,8 @@
 """Problems that other people wrote: GSM8K, a file of JSON lines, a data set of the hub.
 
 Each row comes as a problem, or with the reason why it is none. A test split that the source has is
-kept as it is; otherwise problems are split by hash.
+kept as it is; otherwise problems are split by hash. `licence`, under which the data may be used,
+goes to the data card.
 """
 
 import re
@@ -22,7 +23,6 @@ class Columns(Params):
     """Which column of the data set holds what."""
 
     question: str
-    """The question, as text."""
     answer: str
     """The gold answer: a number, a text that is the answer, or one that ends by stating it
     (`#### 42`, `\\boxed{42}`)."""
@@ -61,7 +61,6 @@ class JsonLines(Params):
     """The file, relative to the repository. List it under prepare_data's `deps` in dvc.yaml,
     so that DVC notices when it changes."""
     licence: str
-    """Under which licence the data may be used; goes to the data card."""
 
     def problems(self) -> Iterator[Problem | BadRow]:
         """The rows of the file."""
@@ -96,9 +95,7 @@ class Hub(Params):
     test_split: str | None
     """The split that becomes test problems; null: they are taken from `train_split` by hash."""
     columns: Columns
-    """Which column holds what."""
     licence: str
-    """Under which licence the data may be used; goes to the data card."""
 
     def problems(self) -> Iterator[Problem | BadRow]:
         """The rows of both splits, the train split first."""
@@ -143,7 +140,7 @@ class Gsm8k(Params):
     revision: str | None
     """The commit to read from the hub; null for a folder."""
     licence: str
-    """Under which licence the data may be used (MIT); goes to the data card."""
+    """MIT."""
 
     def problems(self) -> Iterator[Problem | BadRow]:
         """The problems of both splits, the train split first."""

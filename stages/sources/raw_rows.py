@@ -120,12 +120,10 @@ def build(
             yield row
             continue
         try:
-            built = from_fields(row, line)
+            yield from_fields(row, line)
         except RejectedError as error:
             content = json.dumps(row, ensure_ascii=False, default=str)
             yield bad_row(file, line, str(error), content)
-        else:
-            yield built
 
 
 NAMES = {dict: "an object", list: "a list", str: "text"}

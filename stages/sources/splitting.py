@@ -42,8 +42,7 @@ def normalise(question: str) -> str:
 def split(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem]]:
     """Problems by split, in their order; a ValueError if one would be empty."""
     everything = list(problems)
-    fixed_test = any(problem.split == "test" for problem in everything)
-    test_share = 0.0 if fixed_test else shares.test
+    test_share = 0.0 if any(one.split == "test" for one in everything) else shares.test
     if (total := shares.preference + shares.dev + test_share) >= 1:
         raise ValueError(
             f"data.shares add up to {total:g}: nothing is left for the train split. Lower them."
@@ -83,8 +82,8 @@ def hold_out(
 ) -> dict[str, list[RowT]]:
     """Rows to learn from (`train`) and to test on (`heldout`), in their order.
 
-    A row's side is a function of the text beside it alone, not of the seed, the order or the
-    others. A ValueError if a side is empty, though the share is neither 0 nor 1.
+    By the hash of the text beside each, as above. A ValueError if a side is empty, though the share
+    is neither 0 nor 1.
     """
     sides: dict[str, list[RowT]] = {"train": [], "heldout": []}
     for text, row in rows:

@@ -15,7 +15,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -88,8 +88,7 @@ def read_question(question: str) -> tuple[int, list[Move]] | None:
 
 
 def _read_move(sentence: str, words: dict[str, str]) -> Move | None:
-    phrases = [(sign, phrase) for sign in MOVES for phrase in MOVES[sign]]
-    told = ((sign, _told(phrase, words, sentence)) for sign, phrase in phrases)
+    told = ((sign, _told(phrase, words, sentence)) for sign in MOVES for phrase in MOVES[sign])
     return next((Move(sign, number) for sign, number in told if number is not None), None)
 
 
@@ -158,11 +157,10 @@ class Config(Params):
 def problems(config: Config, seed: int) -> Iterator[Problem]:
     """`config.num_problems` problems with distinct questions, the same for the same seed."""
     seen: set[str] = set()
-    draw = 0
+    draws = count()
     while len(seen) < config.num_problems:
         # One stream a draw: problem k does not depend on how problem k - 1 was made.
-        rng = random.Random(derive(seed, "word_problems", draw))
-        draw += 1
+        rng = random.Random(derive(seed, "word_problems", next(draws)))
         start, moves, answer = chain(rng, config.max_value)
         question = tell(rng, start, moves)
         if question in seen:

@@ -49,7 +49,6 @@ class CheckpointResult:
     step: int
     """Training steps taken: 0 for the start, the last for the policy that the run wrote."""
     id: str
-    """The problem's id."""
     correct: float
     """Share of the samples whose final answer is right: the true reward."""
     reward_model: float | None

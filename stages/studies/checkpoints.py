@@ -15,7 +15,6 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
-from pydantic import Field
 from transformers import PreTrainedModel
 
 from stages import rows
@@ -27,9 +26,8 @@ from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.problems import Prompt
 from stages.report import plots
-from stages.rows import DATA, PROMPTS
+from stages.rows import DATA
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
@@ -38,7 +36,6 @@ from stages.studies import study as studies
 from stages.studies.checkpoint_measures import CheckpointResult, Scorers
 from stages.studies.markdown import number, percent
 
-DEV = PROMPTS / "dev.jsonl"
 Seeds = Mapping[int, Mapping[str, Any]]
 """Of each seed, what `checkpoint_measures.summarise` found."""
 PANELS = {
@@ -54,7 +51,7 @@ PANELS = {
 }
 
 
-class Checkpoints(Params):
+class Checkpoints(studies.Resampled):
     """Which runs are looked at, and how."""
 
     runs: list[str]
@@ -64,10 +61,6 @@ class Checkpoints(Params):
     reward: str
     """A row of `rewards`, of the kind preference."""
     sampling: CandidatesConfig
-    num_bootstrap: int = Field(ge=100)
-    """Resamples of the problems for each interval."""
-    confidence: float = Field(gt=0, lt=1)
-    """Coverage of the intervals."""
 
 
 class Config(Params):
@@ -94,10 +87,10 @@ def evaluate(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str,
     judges = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
     start = rows.model(settings.start, run.seed)
     reference = policy.load(start, compute, device).eval()
-    prompts = list(lines.read(DEV, Prompt))
+    pool = candidates.read("dev", settings.sampling, "dev")
     found: list[CheckpointResult] = []
     for step, path in run.track(list(policies(name, start, run.seed))):
-        of_step = measure(config, step, path, reference, judges, prompts, run.seed)
+        of_step = measure(config, step, path, reference, judges, pool, run.seed)
         run.log(step, {"correct": sum(row.correct for row in of_step) / len(of_step)})
         found += of_step
     lines.write(folder / "problems.jsonl", found)
@@ -120,18 +113,17 @@ def policies(name: str, start: Path, seed: int) -> Iterator[tuple[int, Path]]:
 
 def measure(
     config: Config, step: int, path: Path, reference: PreTrainedModel, judges: Scorers,
-    prompts: list[Prompt], seed: int,
+    pool: Pool, seed: int,
 ) -> list[CheckpointResult]:  # fmt: skip
     """Sample from one policy, and measure what it drew."""
-    drawing, compute = config.checkpoints.sampling, config.compute
+    compute, prompts = config.compute, pool.prompts
     model, tokenizer = policy.load(path, compute, setup(compute)), model_tokenizer.load(path)
     sampler = transformers.from_model(model, tokenizer, max_batch=compute.max_batch)
-    pool = Pool(prompts=prompts, config=drawing, stream="dev")
     drawn = candidates.draw(sampler, policy.decoder(tokenizer), prompts, pool, seed)
     pad_id, problems = model_tokenizer.pad_id(tokenizer), pools.by_problem(prompts, drawn)
     return checkpoint_measures.measure(
         model, reference, judges, problems, compute, pad_id,
-        step=step, temperature=drawing.temperature,
+        step=step, temperature=pool.config.temperature,
     )  # fmt: skip
 
 

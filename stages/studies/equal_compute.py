@@ -1,9 +1,8 @@
 """Search against best-of-n and votes where both have cost the same, not at the same n.
 
 A search is not compared at an equal number of samples: it also pays for what it drops, and for
-reading steps (Snell et al. 2024, https://arxiv.org/abs/2408.03314). Costs are means over problems
-and seeds, those of samples counted as a search's are; accuracies are paired by seed and problem
-(`statistics/crossed_means`).
+reading steps (Snell et al. 2024, https://arxiv.org/abs/2408.03314). Accuracies are paired by seed
+and problem (`statistics/crossed_means`).
 """
 
 from bisect import bisect_right
@@ -110,8 +109,7 @@ def compare(
             }
             for way, values in search.accuracy.items()
         }
-        at_end = at.low == at.high
-        return {"n": at.low, "n_cost": costs[at.low], "at_end": at_end, "ways": ways}
+        return {"n": at.low, "n_cost": costs[at.low], "at_end": at.low == at.high, "ways": ways}
 
     return {
         "curves": {

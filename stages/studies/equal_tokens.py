@@ -19,11 +19,9 @@ from stages import params
 from stages.loops import training
 from stages.params import PRESETS_PATH, Params
 from stages.records import lines, pools
-from stages.records.pools import Completion
-from stages.records.problems import Prompt
 from stages.rewards import reward_file
 from stages.rewards.answer_checker import is_correct
-from stages.rows import DATA, PROMPTS
+from stages.rows import DATA
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.studies import copies, token_report, token_verdict
@@ -35,15 +33,13 @@ BUDGETED = ("dpo", "ppo", "grpo")
 """Kinds of policies whose training ends with a budget."""
 
 
-class EqualTokens(Params):
+class EqualTokens(studies.Certainty):
     """What is compared, and at what budget."""
 
     policies: list[str]
     """Rows of `policies`, none made from another of them."""
     tokens: int = Field(ge=1)
     """Of each policy and seed, generated and trained on."""
-    confidence: float = Field(gt=0, lt=1)
-    """Coverage of the intervals."""
 
 
 class Config(Params):
@@ -68,8 +64,7 @@ def main() -> None:
             tables[name] = token_verdict.table(found)
         verdict = token_verdict.compare(tables, config.baseline, confidence=settings.confidence)
         verdict |= {"tokens": settings.tokens, "budgets": settings.policies}
-        of_policies = zip(*spent.values(), strict=True)
-        verdict["spent"] = [row for of_seeds in of_policies for row in of_seeds]
+        verdict["spent"] = [*itertools.chain(*zip(*spent.values(), strict=True))]
         study.write(verdict, token_report.render(verdict))
 
 
@@ -131,11 +126,8 @@ def cost(data: Path, table: str, name: str, seed: int) -> tuple[int, int]:
 
 def write(path: Path, data: Path, policy: str, seed: int) -> None:
     """What a policy's samples of one seed are worth, a row a test problem."""
-    prompts = list(lines.read(PROMPTS / "test.jsonl", Prompt))
-    sampled, greedy = (
-        pools.by_problem(prompts, lines.read(data / f"samples/{policy}/{seed}/{one}", Completion))
-        for one in ("test.jsonl", "test_greedy.jsonl")
-    )
+    samples = data / f"samples/{policy}/{seed}"
+    sampled, greedy = (pools.of_split(samples, "test", name) for name in ("test", "test_greedy"))
     rows = (
         SeedResult(
             policy=policy,

@@ -24,10 +24,8 @@ from stages.algorithms.statistics.crossed_means import holm_adjusted
 from stages.params import Params
 from stages.records import lines, pools
 from stages.records.metrics import named, rounded
-from stages.records.pools import Completion
-from stages.records.problems import Prompt
 from stages.rewards import answer_checker
-from stages.rows import DATA, PROMPTS
+from stages.rows import DATA
 from stages.runtime import outputs, process
 from stages.studies import markdown, model_card
 from stages.studies import study as studies
@@ -85,16 +83,14 @@ def main() -> None:
 
 def read(config: Config, policy: str) -> tuple[Values, dict[str, Any]]:
     """A policy's probes; their means, why others were not run, the accuracy of a sample on dev."""
-    confidence, prompts = config.probes.confidence, list(lines.read(PROMPTS / "dev.jsonl", Prompt))
-    found, why, right = [], {}, []
+    confidence, found, why, right = config.probes.confidence, [], {}, []
     for seed in config.seeds:
         folder = FOUND / policy / f"rows/{seed}"
         found.append(lines.read(folder / "probes.jsonl", ProbeValue))
         why |= studies.read_json(folder / "not_run.json")
-        rows = lines.read(DATA / f"samples/{policy}/{seed}/dev.jsonl", Completion)
         right.append([
             [answer_checker.is_correct(row.completion, prompt.answer) for row in pool]
-            for prompt, pool in pools.by_problem(prompts, rows)
+            for prompt, pool in pools.of_split(DATA / f"samples/{policy}/{seed}", "dev")
         ])  # fmt: skip
     values, samples = by_probe(found), np.array(right)
     bounds, _ = mean(samples.mean(axis=2), confidence)

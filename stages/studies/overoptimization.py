@@ -17,13 +17,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from stages.engines import loading
-from stages.engines.loading import EngineName
+from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.models import policy
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig, setup
-from stages.models.start import ModelConfig
+from stages.models.device import setup
 from stages.params import Params
 from stages.records import lines
 from stages.runtime import outputs, process
@@ -51,13 +49,9 @@ class Overoptimization(Params):
     fits: OveroptimizationConfig
 
 
-class Config(Params):
+class Config(SamplingConfig):
     """What the study reads."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    engine: EngineName
     overoptimization: Overoptimization
 
 
@@ -140,14 +134,7 @@ def draw(config: Config, run: SeedRun, seed: int) -> Iterator[ScoredPool]:
     """The pools of one seed."""
     settings, compute, device = config.overoptimization, config.compute, setup(config.compute)
     pool = candidates.read("dev", settings.best_of_n, "best_of_n")
-    sampler = loading.sampler(
-        config.engine,
-        settings.policy,
-        run.seed,
-        model=config.model,
-        compute=compute,
-        max_length=candidates.longest([pool]),
-    )
+    sampler = config.sampler(settings.policy, run.seed, candidates.longest([pool]))
     pool = replace(pool, prompts=pool.prompts[: settings.best_of_n.num_problems])
     scorers = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
     decode = policy.decoder(models_start.tokenizer(settings.policy, run.seed))

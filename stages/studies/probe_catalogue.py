@@ -20,6 +20,7 @@ from stages.engines.loading import PolicyJudge
 from stages.params import Params
 from stages.rewards.feedback.judging import LabelRule
 from stages.rewards.feedback.prompts import Style
+from stages.studies.study import Certainty
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +119,7 @@ class OtherProblems(Params):
     """Largest share of rows that cannot; above it the file is refused."""
 
 
-class ProbeConfig(Params):
+class ProbeConfig(Certainty):
     """How much is asked, scored and judged, and by what."""
 
     policies: list[str]
@@ -146,8 +147,6 @@ class ProbeConfig(Params):
     """A modified completion that is longer with its prompt is left out."""
     attack: AttackedJudge
     transfer_format: OtherProblems
-    confidence: float = Field(gt=0, lt=1)
-    """Coverage of the intervals."""
 
 
 def reasons(

@@ -97,8 +97,7 @@ def as_they_are(prompts: Sequence[Prompt], kind: str) -> list[Asked]:
 
 def redrawn(prompts: Sequence[Prompt], kind: str, seed: int) -> list[Asked]:
     """The problems that can be told with other numbers, told so."""
-    questions = [one.question for one in prompts]
-    others = redraw(questions, seed=derive(seed, kind))
+    others = redraw([one.question for one in prompts], seed=derive(seed, kind))
     pairs = zip(prompts, others, strict=True)
     return [Asked(kind, one.id, one, *other) for one, other in pairs if other is not None]
 

@@ -27,7 +27,7 @@ from stages.records.problems import Prompt
 from stages.rewards import reward_file
 from stages.rewards.feedback import injections, judging
 from stages.rewards.feedback.prompts import OPTIONS, Prompts
-from stages.rows import DATA, PROMPTS
+from stages.rows import DATA
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
@@ -72,9 +72,7 @@ def probe(config: Config, name: str, run: SeedRun, folder: Path) -> None:
 def values(config: Config, name: str, run: SeedRun) -> Values:
     """The values of all probes that can be run."""
     settings, samples = config.probes, DATA / "samples" / name / str(run.seed)
-    problems = pools.by_problem(
-        lines.read(PROMPTS / "test.jsonl", Prompt), lines.read(samples / "test.jsonl", Completion)
-    )
+    problems = pools.of_split(samples, "test")
     first = problems[: settings.num_problems]
     greedy = lines.read(samples / "test_greedy.jsonl", Completion)
     yield from probe_texts.written(problems)

@@ -18,8 +18,8 @@ from pydantic import Field
 from stages.algorithms.statistics import reward_over_distance
 from stages.algorithms.statistics.intervals import bootstrap_means, percentiles, resamples
 from stages.algorithms.statistics.reward_over_distance import Form, change_after_best
-from stages.params import Params
 from stages.records.metrics import named, rounded
+from stages.studies.study import Resampled
 
 GRID = 60
 """Distances at which a fitted curve is drawn."""
@@ -30,15 +30,11 @@ Draws = Float[np.ndarray, "draw problem"]
 """The weight of each problem in each bootstrap resample; a row sums to 1."""
 
 
-class OveroptimizationConfig(Params):
+class OveroptimizationConfig(Resampled):
     """How curves are fitted."""
 
     min_distance: float = Field(ge=0)
     """The logarithmic form, whose slope at 0 is infinite, is fitted to points farther away."""
-    num_bootstrap: int = Field(ge=100)
-    """Resamples of the problems for each interval and band."""
-    confidence: float = Field(gt=0, lt=1)
-    """Coverage of intervals and bands."""
 
     def intervals(self, values: Points, seed: int) -> list[dict[str, float]]:
         """The mean of each column with its interval over problems."""
@@ -59,7 +55,6 @@ class Curve:
     method: str
     """`best_of_n` or `run`."""
     name: str
-    """The entry's."""
     scorer: str
     """The proxy: `reward_model` or `ensemble`."""
     places: Sequence[int]

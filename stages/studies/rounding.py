@@ -19,12 +19,10 @@ from jaxtyping import Float
 
 from stages import ROUNDING
 from stages.params import Params
-from stages.records import lines, pools
+from stages.records import pools
 from stages.records.metrics import rounded
-from stages.records.pools import Completion
-from stages.records.problems import Prompt
 from stages.rewards import problem_evaluation
-from stages.rows import DATA, PROMPTS
+from stages.rows import DATA
 from stages.runtime import process
 from stages.studies import copies, markdown
 from stages.studies import study as studies
@@ -93,8 +91,7 @@ def table(folders: Iterable[Path], seeds: list[int], policy: str, measure: str) 
 
 def accuracy(path: Path) -> float:
     """The share of right completions in a file of samples of the test problems."""
-    prompts, rows = lines.read(PROMPTS / "test.jsonl", Prompt), lines.read(path, Completion)
-    return problem_evaluation.accuracy(pools.by_problem(prompts, rows))
+    return problem_evaluation.accuracy(pools.of_split(path.parent, "test", path.stem))
 
 
 def spread(table: Table) -> dict[str, Any]:

@@ -32,7 +32,6 @@ class ScoredPool:
     """One row of `data/studies/overoptimization/rows/<seed>/pools.jsonl`, in drawing order."""
 
     id: str
-    """The problem's id."""
     correct: list[bool]
     """Whether the final answer of each completion is right."""
     reward_model: list[float] | None
@@ -61,8 +60,7 @@ def measure(
     for index, start in enumerate(range(0, len(pool.prompts), CHUNK)):
         part = pool.prompts[start : start + CHUNK]
         drawn = candidates.draw(sampler, decode, part, pool, seed)
-        problems = pools.by_problem(part, drawn)
-        rows = [score(prompt, own, scorers, row_tokens) for prompt, own in problems]
+        rows = [score(*one, scorers, row_tokens) for one in pools.by_problem(part, drawn)]
         metrics: dict[str, int | float] = {"tokens/generated": candidates.num_tokens(drawn)}
         yield Step(index=index, metrics=metrics, rows=rows)
 

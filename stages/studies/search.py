@@ -4,25 +4,20 @@
 
 Searches for solutions of the test problems with a policy and a process reward model of each seed
 (`step_search`), and compares them with best-of-n and votes among the policy's samples where both
-have cost the same. Every token that was sampled, read or scored is counted, those of dropped
-candidates too.
+have cost the same, as `search_results.SearchCost` counts it.
 """
 
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from pydantic import Field
-
 from stages.engines import loading
-from stages.engines.loading import EngineName
+from stages.engines.loading import SamplingConfig
 from stages.models import process_head, size
 from stages.models import start as models_start
-from stages.models.device import ComputeConfig, setup
-from stages.models.start import ModelConfig
-from stages.params import Params
+from stages.models.device import setup
 from stages.records import lines, pools
-from stages.records.pools import Completion, ProblemResult, Score
+from stages.records.pools import ProblemResult, Score
 from stages.records.problems import Prompt
 from stages.rows import DATA, PROMPTS
 from stages.runtime import process
@@ -33,12 +28,11 @@ from stages.studies.equal_compute import Curve
 from stages.studies.search_results import ProblemSearch, SearchCost, SearchSolution
 from stages.studies.step_search import SearchConfig
 
-TEST = PROMPTS / "test.jsonl"
 VLLM_SHARE = 0.6
 """Of a GPU, where vLLM samples: the rest is the process model's."""
 
 
-class SearchStudy(Params):
+class SearchStudy(studies.Certainty):
     """What is searched with, and which of the comparisons the verdict is on."""
 
     policy: str
@@ -48,17 +42,11 @@ class SearchStudy(Params):
     presets: dict[str, SearchConfig]
     way: search_report.Way
     """How an answer is taken of a search's solutions; chosen before the numbers are seen."""
-    confidence: float = Field(gt=0, lt=1)
-    """Coverage of the intervals."""
 
 
-class Config(Params):
+class Config(SamplingConfig):
     """What the study reads."""
 
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    engine: EngineName
     search: SearchStudy
 
 
@@ -96,7 +84,7 @@ def main() -> None:
 def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
     """All searches of one seed; parameters of the policy and of the process model."""
     settings, compute, seed = config.search, config.compute, run.seed
-    prompts = list(lines.read(TEST, Prompt))
+    prompts = list(lines.read(PROMPTS / "test.jsonl", Prompt))
     longest = max(len(one.prompt_ids) for one in prompts)
     starts = range(0, len(prompts), step_search.CHUNK)
     parts = [prompts[start : start + step_search.CHUNK] for start in starts]
@@ -116,7 +104,7 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
             gpu_share=VLLM_SHARE,
         )
         steps = step_search.run(sampler, scorer, parts, preset, seed, break_after=ends)
-        done = list(run.track(steps, total=len(parts), label=name))
+        done = run.track(steps, total=len(parts), label=name)
         rows = [row for step in done for row in step.rows]
         solutions = [row for row in rows if isinstance(row, SearchSolution)]
         found = {key: list(own) for key, own in groupby(solutions, key=lambda row: row.id)}
@@ -132,10 +120,9 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
 def curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, Curve]:
     """The policy's ways to choose among n samples."""
     policy = config.search.policy
-    samples = DATA / f"samples/{policy}/{seed}/test.jsonl"
     evaluation = DATA / f"evaluations/{policy}/{seed}"
     return equal_compute.curves(
-        pools.by_problem(lines.read(TEST, Prompt), lines.read(samples, Completion)),
+        pools.of_split(DATA / f"samples/{policy}/{seed}", "test"),
         list(lines.read(evaluation / "scores.jsonl", Score)),
         list(lines.read(evaluation / "per_problem.jsonl", ProblemResult)),
         sizes,

@@ -26,7 +26,6 @@ class SearchSolution:
     """One row of `data/studies/search/rows/<seed>/<preset>.jsonl`."""
 
     id: str
-    """The problem's id."""
     index: int
     """From 0 among the problem's solutions, best first."""
     tree: int
@@ -48,7 +47,6 @@ class SearchCost:
     """Tokens that went through a model; the two `_once` are what would have with a prefix cache."""
 
     id: str
-    """The problem's id."""
     depth: int
     """Rounds of sampling until no solution was left to go on with."""
     generated_tokens: int

@@ -7,12 +7,8 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from stages.algorithms.statistics.error_detection import (
-    NO_ERROR,
-    f1_difference,
-    first_below,
-    found_intervals,
-)
+from stages.algorithms.statistics import error_detection
+from stages.algorithms.statistics.error_detection import NO_ERROR, first_below
 from stages.algorithms.statistics.intervals import problem_numbers
 from stages.algorithms.statistics.score_quality import auc, balanced_accuracy
 from stages.records.metrics import named
@@ -26,7 +22,6 @@ class StepPrediction:
     """One row of `data/studies/step_errors/rows/<seed>/predictions.jsonl`."""
 
     id: str
-    """The problem's id."""
     index: int
     """The completion's index, as in steps.jsonl."""
     scores: list[float]
@@ -128,11 +123,13 @@ def summarise(
     metrics: dict[str, Any] = {"solutions": len(rows), "problems": int(problems.max()) + 1}
     metrics |= {"erroneous": erroneous, "correct": len(rows) - erroneous}
     for name, answers in {"model": predicted, **baselines(rows)}.items():
-        found = found_intervals(np.array(answers), truth, problems, **options)
+        numbers = np.array(answers)
+        found = error_detection.found_intervals(numbers, truth, problems, **options)
         metrics[name] = {key: named(*value) for key, value in found.items()}
         if name != "model":
-            columns = (np.array(predicted), np.array(answers), truth, problems)
-            metrics[name]["model_f1_minus_this"] = named(*f1_difference(*columns, **options))
+            columns = (np.array(predicted), numbers, truth, problems)
+            above = error_detection.f1_difference(*columns, **options)
+            metrics[name]["model_f1_minus_this"] = named(*above)
     return metrics | {
         "steps_to_first_error": steps_to_first_error(scores, solutions.first_errors, threshold),
         "right_answer_wrong_process": right_answer_wrong_process(solutions, predicted),

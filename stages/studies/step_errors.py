@@ -26,12 +26,10 @@ from stages.models import process_head
 from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.pools import Completion
-from stages.records.problems import Prompt
 from stages.records.steps import StepLabels
 from stages.report import plots
 from stages.rewards import reward_file, step_solutions
-from stages.rows import DATA, PROMPTS
+from stages.rows import DATA
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
@@ -50,7 +48,7 @@ Seeds = Mapping[int, Mapping[str, Any]]
 """Of each seed its metrics."""
 
 
-class StepErrors(Params):
+class StepErrors(studies.Resampled):
     """Whose steps are judged by what, and how sure we are of it."""
 
     process: str
@@ -66,10 +64,6 @@ class StepErrors(Params):
     leave_out_long: bool
     """Whether solutions with more tokens than the model has positions are left out and counted;
     false: they are an error."""
-    num_bootstrap: int = Field(ge=100)
-    """Resamples of the problems for each interval."""
-    confidence: float = Field(gt=0, lt=1)
-    """Coverage of the intervals."""
 
 
 class Config(Params):
@@ -102,9 +96,7 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
 
     def solutions(word: str, split: Literal["dev", "test"]) -> KnownSteps:
         if word == SAMPLES:
-            samples = DATA / f"samples/{settings.policy}/{run.seed}/{split}.jsonl"
-            prompts = lines.read(PROMPTS / f"{split}.jsonl", Prompt)
-            problems = pools.by_problem(prompts, lines.read(samples, Completion))
+            problems = pools.of_split(DATA / f"samples/{settings.policy}/{run.seed}", split)
             most, separator = settings.max_solutions_per_problem, model.config.step_separator
             chosen = step_solutions.choose_solutions(problems, scorer.decode, separator, most)
             rows = [row for row, _ in step_solutions.known(chosen)]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pydantic
+from pydantic import Field
 
 from stages import params
 from stages.params import PARAMS_PATH, Params
@@ -28,6 +29,20 @@ STUDIES = DATA / "studies"
 STUDY_PARAMS = Path("stages/studies/params.yaml")
 ConfigT = TypeVar("ConfigT", bound=Params)
 ResultT = TypeVar("ResultT")
+
+
+class Certainty(Params):
+    """How sure a study is of what it says."""
+
+    confidence: float = Field(gt=0, lt=1)
+    """Coverage of the intervals."""
+
+
+class Resampled(Certainty):
+    """The same, where intervals are by the bootstrap."""
+
+    num_bootstrap: int = Field(ge=100)
+    """Resamples of the problems for each interval."""
 
 
 def load(config: type[ConfigT], study: str) -> ConfigT:

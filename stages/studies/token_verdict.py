@@ -22,7 +22,6 @@ class SeedResult:
     seed: int
     """Of the training and the sampling; the problem is the same for all seeds."""
     id: str
-    """The problem's id."""
     num_samples: int
     num_correct: int
     greedy_correct: bool

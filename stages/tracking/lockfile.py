@@ -18,7 +18,6 @@ from stages.runtime import identity, runs
 logger = logging.getLogger(__name__)
 
 SIZES = ["size", "nfiles"]
-RUNS = runs.RUNS.as_posix()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +66,7 @@ def _entry(stage: str, content: dict[str, Any]) -> Entry:
     results, artifacts = dict(content), {}
     for part in ("deps", "outs"):
         items = content.get(part, [])
-        results[part] = [item for item in items if not item["path"].startswith(f"{RUNS}/")]
+        results[part] = [item for item in items if runs.RUNS not in Path(item["path"]).parents]
         known = [item for item in items if "md5" in item]
         artifacts[part] = [Artifact(path=Path(one["path"]), digest=one["md5"]) for one in known]
     of_files = content.get("params", {}).values()

@@ -29,7 +29,6 @@ SUFFIXES = {".md", ".png", ".svg", ".csv", ".json", ".html", ".txt"}
 MAX_BYTES = 4_000_000
 MAX_DIGEST = 36
 TABLES = {"rollouts.jsonl", "test.jsonl", "test_greedy.jsonl", "train.jsonl", "verdicts.jsonl"}
-"""Files of completions, of which the first rows of the first seed are shown."""
 MAX_ROWS = 50
 Runs = dict[str, tuple[str, dict[str, Any]]]
 """(MLflow run id, run.json) of every stage that has a run record."""
@@ -178,7 +177,7 @@ def small(entry: Entry) -> Iterator[tuple[Path, str | None]]:
 
 
 def tables(entry: Entry) -> Iterator[tuple[str, dict[str, list[Any]]]]:
-    """(name, columns) of the first rows of every file of completions, token ids left out."""
+    """(name, columns) of the first rows of the first seed's completions, token ids left out."""
     for out in entry.outs:
         seeds = sorted(path for path in out.path.glob("*") if path.name.isdigit())
         for path in sorted(seeds[0].glob("*.jsonl")) if seeds else []:

@@ -74,10 +74,9 @@ def sequence_truncated(
 ) -> Tokens:
     """min(product of w over the completion, cap), at each of its tokens.
 
-    Of the four only this one is unbiased, where it is not truncated: a completion's
-    probability is the product of its tokens'. J. Liu, Y. Li et al., "When Speed Kills
-    Stability: Demystifying RL Collapse from the Training-Inference Mismatch" (2025),
-    https://richardli.xyz/rl-collapse
+    Of the four only this one is unbiased, where it is not truncated: a completion's probability is
+    the product of its tokens'. J. Liu, Y. Li et al., "When Speed Kills Stability: Demystifying RL
+    Collapse from the Training-Inference Mismatch" (2025), https://richardli.xyz/rl-collapse
     """
     return _truncated(_log_product(old_logprobs, sampler_logprobs, mask), mask, cap)
 

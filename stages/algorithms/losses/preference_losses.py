@@ -79,8 +79,7 @@ def robust_dpo_loss(pairs: PairLogprobs, *, beta: float, flip_rate: float) -> Lo
     """loss = ((1 - e) l(beta h) - e l(-beta h)) / (1 - 2 e),   l(m) = - log sigmoid(m).
 
     Averaged over labels flipped at rate e < 1/2, the `flip_rate`, it is the DPO loss of the true
-    ones.
-    It has no minimum: at a large margin it falls as -e margin / (1 - 2 e). Chowdhury et al.,
+    ones. It has no minimum: at a large margin it falls as -e margin / (1 - 2 e). Chowdhury et al.,
     "Provably Robust DPO: Aligning Language Models with Noisy Feedback" (2024), sec. 3,
     https://arxiv.org/abs/2403.00409
     """

@@ -10,6 +10,7 @@ from stages.algorithms.aggregation import Tokens
 Pairs = Float[Tensor, " pair"]
 Completions = Float[Tensor, " batch"]
 Steps = Float[Tensor, " step"]
+Weights = tuple[float, float]
 
 
 def bradley_terry_loss(
@@ -46,10 +47,7 @@ def outcome_label_loss(scores: Completions, labels: Completions) -> Completions:
 
 
 def soft_step_label_loss(
-    scores: Float[Tensor, "step 2"],
-    probabilities: Steps,
-    *,
-    weights: tuple[float, float] = (1.0, 1.0),
+    scores: Float[Tensor, "step 2"], probabilities: Steps, *, weights: Weights = (1.0, 1.0)
 ) -> Steps:
     """Cross-entropy of each step's label p, hard (0 wrong, 1 right) or soft.
 
@@ -74,7 +72,7 @@ def soft_step_label_loss(
     return -weights[1] * probabilities * right - weights[0] * (1 - probabilities) * wrong
 
 
-def balanced_weights(probabilities: Steps) -> tuple[float, float]:
+def balanced_weights(probabilities: Steps) -> Weights:
     """Weights (w_0, w_1) under which both labels have the same total, their mean weight 1.
 
         w_1 = n / (2 sum p),   w_0 = n / (2 sum (1 - p)),   p of every labelled training step

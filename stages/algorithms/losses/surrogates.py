@@ -58,10 +58,9 @@ def dual_clip_surrogate(
         loss = clipped surrogate               where A >= 0
         loss = min(clipped surrogate, - cap A) where A < 0
 
-    With A < 0 PPO's loss is - ratio A for any large ratio, without bound; from ratio = cap
-    on it is constant here and the token has no gradient. Ye et al., "Mastering Complex
-    Control in MOBA Games with Deep Reinforcement Learning" (2020), section 3.3,
-    https://arxiv.org/abs/1912.09729 (cap 3).
+    With A < 0 PPO's loss is - ratio A for any large ratio, without bound; from ratio = cap on it is
+    constant here and the token has no gradient. Ye et al., "Mastering Complex Control in MOBA Games
+    with Deep Reinforcement Learning" (2020), section 3.3, https://arxiv.org/abs/1912.09729 (cap 3).
     """
     losses, active = clipped_surrogate(logprobs, old_logprobs, advantages, mask, low=low, high=high)
     advantages = torch.where(mask, advantages.detach(), 0.0)

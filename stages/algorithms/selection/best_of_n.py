@@ -34,11 +34,10 @@ def pass_at_k(num_samples: int, num_correct: int, *, k: int) -> float:
 
 LEAST_POOL = 4
 """A pool should hold at least so many times the largest n: towards N a single sample decides."""
+Samples = Float[np.ndarray, " sample"]
 
 
-def best_of_n(
-    scores: Float[np.ndarray, " sample"], quality: Float[np.ndarray, " sample"], *, n: int
-) -> float:
+def best_of_n(scores: Samples, quality: Samples, *, n: int) -> float:
     """Mean quality of the best-scored sample of a random subset of n of the N samples.
 
     Sort by score, ascending. The i-th sample (from 1) is the best of C(i-1, n-1) subsets, so
@@ -89,7 +88,7 @@ def kl_bound(n: int) -> float:
     return math.log(n) - (n - 1) / n
 
 
-def kl_plug_in(scores: Float[np.ndarray, " sample"], *, n: int) -> float:
+def kl_plug_in(scores: Samples, *, n: int) -> float:
     """KL(best-of-n || policy) of one problem, with the pool in the policy's place.
 
         sum over scores s of q(s) log(q(s) / p(s))

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+Candidates = Int[np.ndarray, " candidate"]
 Kind = Literal["last", "min", "product", "mean"]
 KINDS: dict[Kind, Callable[[Sequence[float]], float]] = {
     # For scores learned from completions, which already foresee the end: Zhang et al., "The Lessons
@@ -28,11 +29,7 @@ KINDS: dict[Kind, Callable[[Sequence[float]], float]] = {
 
 
 def survivors(
-    scores: Float[np.ndarray, " candidate"],
-    trees: Int[np.ndarray, " candidate"],
-    solutions: Int[np.ndarray, " candidate"],
-    *,
-    keep: int,
+    scores: Float[np.ndarray, " candidate"], trees: Candidates, solutions: Candidates, *, keep: int
 ) -> list[int]:
     """The numbers of the candidates that keep a place, tree by tree, best first.
 

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+Sizes = Int[np.ndarray, " answer"]
+AreRight = Bool[np.ndarray, " answer"]
+
 MOST_COUNTED = 1000
 """Samples of a pool whose numbers of subsets, up to 2^N, are floats."""
 
 
 def majority_vote(
-    class_sizes: Int[np.ndarray, " answer"],
-    class_is_right: Bool[np.ndarray, " answer"],
-    *,
-    num_unreadable: int,
-    ns: Sequence[int],
+    class_sizes: Sizes, class_is_right: AreRight, *, num_unreadable: int, ns: Sequence[int]
 ) -> Float[np.ndarray, " n"]:
     """Probability that the most frequent answer of a random subset of n samples is right.
 
@@ -31,7 +30,7 @@ def majority_vote(
     than t times and exactly m come t times. W_t is a product over the other answers, computed by
     dynamic programming over (d, m). All terms are positive, so nothing cancels: the result is exact
     to rounding. Unbiased for every n <= N, where others take the first n samples, or one subset.
-    Above `MOST_COUNTED` samples numbers of subsets leave the floats: see `_vote_of_many`.
+    Up to `MOST_COUNTED` samples: numbers of subsets of more leave the floats.
 
     The vote is self-consistency (Wang et al. 2023, https://arxiv.org/abs/2203.11171).
 
@@ -41,7 +40,7 @@ def majority_vote(
     num_samples = int(class_sizes.sum()) + num_unreadable
     assert ns and min(ns) >= 1 and max(ns) <= num_samples, (ns, num_samples)  # noqa: PT018
     if num_samples > MOST_COUNTED:
-        return np.array([_vote_of_many(class_sizes, class_is_right, num_samples, n) for n in ns])
+        raise ValueError(f"a vote is among at most {MOST_COUNTED} samples, found {num_samples}")
     largest = max(ns)
     sizes = [int(size) for size in class_sizes]
     ways = np.zeros(largest + 1)
@@ -68,65 +67,6 @@ def _ways_of_others(
     return np.sum(ways / (1.0 + np.arange(ways.shape[1])), axis=1)
 
 
-def _vote_of_many(
-    class_sizes: Int[np.ndarray, " answer"],
-    class_is_right: Bool[np.ndarray, " answer"],
-    num_samples: int,
-    n: int,
-) -> float:
-    """The same out of probabilities, whose rounding stays below 1e-12.
-
-    Independent counts k_a ~ Bin(size_a, p), given that they sum to n, are those of a random subset
-    of n, whatever p is. So a right answer c wins with probability
-
-        Σ_t P(k_c = t) ∫_0^1 [z^(n - t)] g_t(z, x) dx / P(Bin(N, p) = n)
-        g_t(z, x) = Π_{a != c} (Σ_{k < t} P(k_a = k) z^k + x P(k_a = t) z^t)
-
-    with p near n / N, so that the divisor is no small number. In g_t stands x^m for m ties, whose
-    integral is 1 / (1 + m): Gauss-Legendre nodes give it exactly, and a Fourier transform the
-    coefficient of z. Samples without an answer and answers of fewer than t are one factor.
-    """
-    odds = (n + 0.5) / (num_samples - n + 0.5)
-    sizes, numbers = np.unique(class_sizes, return_counts=True)
-    chances = [_binomial(size, odds) for size in sizes.tolist()]
-    divisor = _binomial(num_samples, odds)[n]
-    # Higher powers of z come round to lower ones' places, with a chance below 1e-50.
-    length = 1 << (2 * n + 100).bit_length()
-    total = 0.0
-    for own_size in map(int, class_sizes[class_is_right]):
-        others = numbers - (sizes == own_size)
-        tops = np.arange(1, min(own_size, n) + 1)
-        wins = chances[int(np.searchsorted(sizes, own_size))] / divisor
-        most = wins[tops]
-        for size, chance, number in zip(sizes, chances, others, strict=True):
-            most *= np.minimum(np.cumsum(chance), 1.0)[np.minimum(tops, size)] ** number
-        for top in map(int, tops[most > 1e-20]):  # smaller ones reach no digit of the result
-            large = [*map(int, np.flatnonzero((sizes >= top) & (others > 0)))]
-            rest = num_samples - own_size - int((sizes * others)[large].sum())
-            factor = np.fft.rfft(_binomial(rest, odds), length)
-            below = [np.fft.rfft(chances[i][:top], length) for i in large]
-            upto = [np.fft.rfft(chances[i][: top + 1], length) for i in large]
-            most_ties = min(int(others[large].sum()), (n - top) // top)
-            series = np.zeros_like(factor)
-            nodes, weights = np.polynomial.legendre.leggauss(most_ties // 2 + 1)
-            for x, weight in zip((1.0 + nodes) / 2.0, weights / 2.0, strict=True):
-                product = weight * factor
-                for i, low, high in zip(large, below, upto, strict=True):
-                    product *= (low + x * (high - low)) ** int(others[i])
-                series += product
-            total += wins[top] * np.fft.irfft(series, length)[n - top]
-    return float(np.clip(total, 0.0, 1.0))
-
-
-def _binomial(size: int, odds: float) -> Float[np.ndarray, " count"]:
-    """P(k) of 0 .. `size` successes, each of which has these odds: outwards from the likeliest."""
-    ratios = odds * (size - np.arange(size)) / np.arange(1, size + 1)
-    mode = int((ratios >= 1.0).sum())
-    down, up = np.cumprod(1.0 / ratios[:mode][::-1])[::-1], np.cumprod(ratios[mode:])
-    found = np.concatenate([down, [1.0], up])
-    return found / found.sum()
-
-
 UNREADABLE = -1
 """The answer of a sample from which none can be read."""
 
@@ -134,7 +74,7 @@ UNREADABLE = -1
 def weighted_vote(
     answers: Int[np.ndarray, " sample"],
     weights: Float[np.ndarray, " sample"],
-    answer_is_right: Bool[np.ndarray, " answer"],
+    answer_is_right: AreRight,
     *,
     subsets: Int[np.ndarray, "draw n"],
 ) -> float:

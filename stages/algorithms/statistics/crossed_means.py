@@ -13,16 +13,15 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import special  # pyright: ignore[reportMissingTypeStubs]
 
+Cells = Float[np.ndarray, "seed problem column"]
 Columns = Float[np.ndarray, " column"]
+Pooled = Bool[np.ndarray, " column"]
 MOST = 10**9
 """Problems or seeds beyond which an experiment is called impossible."""
 
 
 class Spread(NamedTuple):
-    """Where the differences between the cells of a table of seeds and problems come from.
-
-    It is what another experiment is planned by.
-    """
+    """Where differences between a table's cells come from; another experiment is planned by it."""
 
     seed: Columns
     """Variance of what a training seed adds on every problem; NaN of a single seed, which says
@@ -31,7 +30,7 @@ class Spread(NamedTuple):
     """Variance of what a problem adds under every seed; of a single seed, of all there is."""
     rest: Columns
     """Variance of what is left in a cell, the chance of its samples included; 0 of one seed."""
-    pooled: Bool[np.ndarray, " column"]
+    pooled: Pooled
     """Whether the seeds differ so little that they have the rest's degrees of freedom."""
 
 
@@ -50,9 +49,7 @@ class CrossedMeans(NamedTuple):
     spread: Spread
 
 
-def estimate(
-    values: Float[np.ndarray, "seed problem column"], *, confidence: float
-) -> CrossedMeans:
+def estimate(values: Cells, *, confidence: float) -> CrossedMeans:
     """Mean of each column over seeds and problems, which are crossed: every seed met every problem.
 
     The model is y[s, p] = mean + seed[s] + problem[p] + rest[s, p], all three drawn anew in another
@@ -120,11 +117,7 @@ def estimate(
 
 
 def _satterthwaite(
-    seed: Columns,
-    problem: Columns,
-    rest: Columns,
-    pooled: Bool[np.ndarray, " column"],
-    shape: tuple[int, ...],
+    seed: Columns, problem: Columns, rest: Columns, pooled: Pooled, shape: tuple[int, ...]
 ) -> tuple[Columns, Columns]:
     """The mean's variance and degrees of freedom from A, B and R; see `estimate`."""
     num_seeds, num_problems = shape

@@ -19,6 +19,8 @@ from jaxtyping import Float, Int
 
 from stages.algorithms.statistics.intervals import Interval, percentiles, resamples
 
+Numbers = Int[np.ndarray, " solution"]
+Cases = Float[np.ndarray, " case"]
 NO_ERROR = -1
 """The answer where there is no error."""
 NAMES = ("error_accuracy", "correct_accuracy", "f1")
@@ -32,18 +34,16 @@ def first_below(scores: Sequence[float], threshold: float) -> int:
     return next((step for step, score in enumerate(scores) if score < threshold), NO_ERROR)
 
 
-def harmonic_mean(
-    first: Float[np.ndarray, " case"], second: Float[np.ndarray, " case"]
-) -> Float[np.ndarray, " case"]:
+def harmonic_mean(first: Cases, second: Cases) -> Cases:
     """2 a b / (a + b); 0 where both are 0."""
     total = first + second
     return np.divide(2 * first * second, total, out=np.zeros_like(total), where=total != 0)
 
 
 def found_intervals(
-    predicted: Int[np.ndarray, " solution"],
-    first_errors: Int[np.ndarray, " solution"],
-    problems: Int[np.ndarray, " solution"],
+    predicted: Numbers,
+    first_errors: Numbers,
+    problems: Numbers,
     *,
     num_resamples: int,
     confidence: float,
@@ -62,10 +62,10 @@ def found_intervals(
 
 
 def f1_difference(
-    predicted: Int[np.ndarray, " solution"],
-    other: Int[np.ndarray, " solution"],
-    first_errors: Int[np.ndarray, " solution"],
-    problems: Int[np.ndarray, " solution"],
+    predicted: Numbers,
+    other: Numbers,
+    first_errors: Numbers,
+    problems: Numbers,
     *,
     num_resamples: int,
     confidence: float,
@@ -77,11 +77,7 @@ def f1_difference(
 
 
 def _scores(
-    predicted: Int[np.ndarray, " solution"],
-    first_errors: Int[np.ndarray, " solution"],
-    problems: Int[np.ndarray, " solution"],
-    num_resamples: int,
-    seed: int,
+    predicted: Numbers, first_errors: Numbers, problems: Numbers, num_resamples: int, seed: int
 ) -> Float[np.ndarray, "draw 3"]:
     """`NAMES` of all solutions, then of each resample; NaN where it has none of a kind."""
     erroneous = first_errors != NO_ERROR

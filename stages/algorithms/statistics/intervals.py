@@ -12,6 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+Table = Float[np.ndarray, "problem column"]
+Columns = Float[np.ndarray, " column"]
+Numbers = Int[np.ndarray, " row"]
+Counts = Int[np.ndarray, " problem"]
+
 
 class Interval(NamedTuple):
     """A number with the bounds of its confidence interval."""
@@ -24,14 +29,12 @@ class Interval(NamedTuple):
 class Intervals(NamedTuple):
     """Numbers with the bounds of their confidence intervals, one of each for every column."""
 
-    value: Float[np.ndarray, " column"]
-    low: Float[np.ndarray, " column"]
-    high: Float[np.ndarray, " column"]
+    value: Columns
+    low: Columns
+    high: Columns
 
 
-def resamples(
-    num_problems: int, num_resamples: int, seed: int
-) -> Iterator[Int[np.ndarray, " problem"]]:
+def resamples(num_problems: int, num_resamples: int, seed: int) -> Iterator[Counts]:
     """How often each problem is drawn in each resample: P draws with replacement of P problems.
 
     The draws are a function of the three numbers alone: what is compared on the same problems with
@@ -51,11 +54,7 @@ def percentiles(drawn: Float[np.ndarray, "..."], confidence: float) -> Float[np.
 
 
 def bootstrap_means(
-    values: Float[np.ndarray, "problem column"],
-    *,
-    num_resamples: int,
-    confidence: float,
-    seed: int,
+    values: Table, *, num_resamples: int, confidence: float, seed: int
 ) -> Intervals:
     """Mean of each column over problems, with a percentile interval of the resampled means.
 
@@ -76,12 +75,7 @@ def bootstrap_means(
 
 
 def bootstrap_ratios(
-    numerators: Float[np.ndarray, "problem column"],
-    denominators: Float[np.ndarray, "problem column"],
-    *,
-    num_resamples: int,
-    confidence: float,
-    seed: int,
+    numerators: Table, denominators: Table, *, num_resamples: int, confidence: float, seed: int
 ) -> Intervals:
     """Sum of each column of `numerators` over that of `denominators`, with its interval.
 
@@ -101,9 +95,7 @@ def bootstrap_ratios(
     return Intervals(value, *np.where(unmeasured, np.nan, bounds))
 
 
-def _divide(
-    above: Float[np.ndarray, " column"], below: Float[np.ndarray, " column"]
-) -> Float[np.ndarray, " column"]:
+def _divide(above: Columns, below: Columns) -> Columns:
     return np.divide(above, below, out=np.full(above.shape, np.nan), where=below > 0)
 
 
@@ -132,15 +124,13 @@ def wilson_interval(
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
-def problem_numbers(ids: Sequence[str]) -> Int[np.ndarray, " row"]:
+def problem_numbers(ids: Sequence[str]) -> Numbers:
     """The problem of each row as a number, from 0 in order of appearance."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(ids))}
     return np.array([numbers[name] for name in ids], dtype=np.int64)
 
 
-def problem_means(
-    values: Float[np.ndarray, "row column"], problems: Int[np.ndarray, " row"]
-) -> Float[np.ndarray, "problem column"]:
+def problem_means(values: Float[np.ndarray, "row column"], problems: Numbers) -> Table:
     """The mean of each problem's rows, by the problems' numbers; those without rows are absent."""
     _, places, counts = np.unique(problems, return_inverse=True, return_counts=True)
     sums = np.zeros((len(counts), values.shape[1]))

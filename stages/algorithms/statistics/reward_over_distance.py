@@ -19,24 +19,17 @@ import numpy as np
 from jaxtyping import Float
 
 Form = Literal["quadratic", "logarithmic"]
+Coefficients = Float[np.ndarray, "*resample 2"]
+Points = Float[np.ndarray, "*resample point"]
+Peaks = Float[np.ndarray, "*resample"]
 
 
-def curve(
-    coefficients: Float[np.ndarray, "*resample 2"],
-    distance: Float[np.ndarray, "*resample point"],
-    form: Form,
-) -> Float[np.ndarray, "*resample point"]:
+def curve(coefficients: Coefficients, distance: Points, form: Form) -> Points:
     """R(d) of each pair (alpha, beta); 0 at d = 0."""
     return (_columns(distance, form) * coefficients[..., None, :]).sum(-1)
 
 
-def fit(
-    distance: Float[np.ndarray, "*resample point"],
-    reward: Float[np.ndarray, "*resample point"],
-    form: Form,
-    *,
-    min_distance: float = 0.0,
-) -> Float[np.ndarray, "*resample 2"]:
+def fit(distance: Points, reward: Points, form: Form, *, min_distance: float = 0.0) -> Coefficients:
     """(alpha, beta) by linear least squares, every point of the same weight.
 
     Only points farther away than `min_distance` are fitted; the start never is, for both forms go
@@ -50,9 +43,7 @@ def fit(
     return np.where(determined[..., None], found, np.nan)
 
 
-def peak_distance(
-    coefficients: Float[np.ndarray, "*resample 2"], form: Form
-) -> Float[np.ndarray, "*resample"]:
+def peak_distance(coefficients: Coefficients, form: Form) -> Peaks:
     """d* at which R is largest.
 
         quadratic: alpha / (2 beta), and 0 where alpha <= 0: every step away loses
@@ -68,9 +59,7 @@ def peak_distance(
     return np.where(np.isnan(beta), np.nan, np.where(turns, found, np.inf))
 
 
-def peak_reward(
-    coefficients: Float[np.ndarray, "*resample 2"], form: Form
-) -> Float[np.ndarray, "*resample"]:
+def peak_reward(coefficients: Coefficients, form: Form) -> Peaks:
     """R(d*): alpha^2 / (4 beta), or beta d*. Infinite where there is no peak.
 
     A curve that falls from the start (quadratic, alpha <= 0) has its peak there, of height 0.
@@ -82,9 +71,7 @@ def peak_reward(
         return np.where(np.isinf(distance), np.inf, slope * distance)
 
 
-def _columns(
-    distance: Float[np.ndarray, "*resample point"], form: Form
-) -> Float[np.ndarray, "*resample point 2"]:
+def _columns(distance: Points, form: Form) -> Float[np.ndarray, "*resample point 2"]:
     """What alpha and beta are multiplied by."""
     assert (distance >= 0.0).all(), "distances are not negative"
     if form == "quadratic":

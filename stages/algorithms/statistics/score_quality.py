@@ -7,8 +7,7 @@ for each bucket of length differences, and for pairs of matched lengths, where l
 evidence. Why: Singhal et al. 2023, "A Long Way to Go" (https://arxiv.org/abs/2310.03716): most of
 what PPO gains in such a reward is length.
 
-Calibration: are probabilities right as often as they say? Reliability bins and the calibration
-error.
+Calibration: probabilities are right as often as they say; reliability bins and the error.
 """
 
 import itertools
@@ -20,10 +19,13 @@ from jaxtyping import Bool, Float, Int
 
 from stages.algorithms.statistics.intervals import Interval, percentiles, resamples
 
+Samples = Float[np.ndarray, " sample"]
+AreRight = Bool[np.ndarray, " sample"]
+Numbers = Int[np.ndarray, " sample"]
+Pairs = Float[np.ndarray, " pair"]
 
-def auc(
-    scores: Float[np.ndarray, " sample"], is_right: Bool[np.ndarray, " sample"]
-) -> float | None:
+
+def auc(scores: Samples, is_right: AreRight) -> float | None:
     """Probability that a right completion is scored above a wrong one, a tie counting half.
 
         AUC = mean over (right i, wrong j) of  1[s_i > s_j] + 1/2 1[s_i = s_j]
@@ -50,12 +52,7 @@ def auc(
 SMALLEST = 1e-7
 
 
-def balanced_accuracy(
-    scores: Float[np.ndarray, " sample"],
-    is_right: Bool[np.ndarray, " sample"],
-    *,
-    threshold: float,
-) -> float | None:
+def balanced_accuracy(scores: Samples, is_right: AreRight, *, threshold: float) -> float | None:
     """Mean of the accuracy on the right ones and on the wrong ones; right is score >= threshold.
 
     1/2 for one answer to everything, whatever the share of the right ones; None where one of the
@@ -67,17 +64,13 @@ def balanced_accuracy(
     return float((said[is_right].mean() + (~said[~is_right]).mean()) / 2)
 
 
-def negative_log_likelihood(
-    probabilities: Float[np.ndarray, " sample"], labels: Float[np.ndarray, " sample"]
-) -> float:
+def negative_log_likelihood(probabilities: Samples, labels: Samples) -> float:
     """Mean of - p log q - (1 - p) log (1 - q), with predictions q and labels p, also soft ones."""
     q = np.clip(probabilities, SMALLEST, 1 - SMALLEST)
     return float(-(labels * np.log(q) + (1 - labels) * np.log1p(-q)).mean())
 
 
-def spearman(
-    first: Float[np.ndarray, " sample"], second: Float[np.ndarray, " sample"]
-) -> float | None:
+def spearman(first: Samples, second: Samples) -> float | None:
     """Spearman's rank correlation: Pearson's correlation of the ranks, ties at their mean rank.
 
     From -1 to 1. Spearman 1904 (https://doi.org/10.2307/1412159).
@@ -90,7 +83,7 @@ def spearman(
     return float(a @ b) / spread if spread > 0 else None
 
 
-def _ranks(values: Float[np.ndarray, " sample"]) -> Float[np.ndarray, " sample"]:
+def _ranks(values: Samples) -> Samples:
     assert len(values), "no samples"
     assert np.isfinite(values).all(), "values must be finite"
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
@@ -118,7 +111,7 @@ def length_buckets(
     return {name: place == number for number, name in enumerate(names)}
 
 
-Binning = Callable[[Float[np.ndarray, " sample"], int], Int[np.ndarray, " sample"]]
+Binning = Callable[[Samples, int], Numbers]
 """Probabilities and a number of bins -> the bin of each, from 0."""
 
 
@@ -134,9 +127,7 @@ class ReliabilityBin:
     """Predictions in the bin, at least 1."""
 
 
-def equal_mass(
-    probabilities: Float[np.ndarray, " sample"], num_bins: int
-) -> Int[np.ndarray, " sample"]:
+def equal_mass(probabilities: Samples, num_bins: int) -> Numbers:
     """Bins with as many predictions each as can be: bin = floor(K rank / N), rank from 0.
 
     Equal predictions have one rank, the lowest of theirs, and stay together: no bin depends on
@@ -147,9 +138,7 @@ def equal_mass(
     return ranks * num_bins // max(1, len(probabilities))
 
 
-def equal_width(
-    probabilities: Float[np.ndarray, " sample"], num_bins: int
-) -> Int[np.ndarray, " sample"]:
+def equal_width(probabilities: Samples, num_bins: int) -> Numbers:
     """Bins [0, 1/K), [1/K, 2/K), ... of the unit interval; 1 is in the last.
 
     Guo et al. 2017 (https://arxiv.org/abs/1706.04599), section 2, whose bins are closed above.
@@ -158,9 +147,7 @@ def equal_width(
     return np.minimum((probabilities * num_bins).astype(np.int64), num_bins - 1)
 
 
-def preferred_side(
-    margins: Float[np.ndarray, " pair"], labels: Float[np.ndarray, " pair"]
-) -> tuple[Float[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
+def preferred_side(margins: Pairs, labels: Pairs) -> tuple[Pairs, Pairs]:
     """Confidence in the side that the model prefers, and how far the label agrees.
 
         confidence = sigmoid(|margin|),  outcome = label where margin > 0, 1 - label where < 0
@@ -176,11 +163,7 @@ def preferred_side(
 
 
 def reliability_bins(
-    probabilities: Float[np.ndarray, " sample"],
-    outcomes: Float[np.ndarray, " sample"],
-    *,
-    num_bins: int,
-    binning: Binning,
+    probabilities: Samples, outcomes: Samples, *, num_bins: int, binning: Binning
 ) -> list[ReliabilityBin]:
     """The bins that have members, by rising confidence; arguments as of the error below."""
     bins = binning(probabilities, num_bins)
@@ -195,9 +178,9 @@ def reliability_bins(
 
 
 def expected_calibration_error(
-    probabilities: Float[np.ndarray, " sample"],
-    outcomes: Float[np.ndarray, " sample"],
-    problems: Int[np.ndarray, " sample"],
+    probabilities: Samples,
+    outcomes: Samples,
+    problems: Numbers,
     *,
     num_bins: int,
     binning: Binning,

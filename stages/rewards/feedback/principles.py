@@ -16,11 +16,8 @@ class Principle:
     name: str
     """In a word or two: all that the prompts of the style `short` say of it."""
     compare: str
-    """Which of two answers to choose."""
     critique: str
-    """The request to criticise an answer."""
     revision: str
-    """The request to write it again, given the criticism."""
 
 
 CORRECT = (

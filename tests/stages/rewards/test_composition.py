@@ -213,7 +213,7 @@ def test_it_says_what_it_needs():
     assert judge.needs_model()
     assert judge.needs_judge()
     assert not composition(a=part("scorer")).needs_judge()
-    assert composition(a=part("own")).needs_own()
+    assert "own" in composition(a=part("own")).kinds()
     assert composition(a=part(), b=part(normalise="batch")).compares() == {"batch"}
     assert composition("normalise", a=part()).compares() == {"batch", "group"}
 

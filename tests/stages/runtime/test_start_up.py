@@ -72,7 +72,7 @@ def test_the_names_that_transformers_has_are_read_once_and_are_the_same(tmp_path
     once = _read_once(lambda path: asked.append(path) or read(path))
     once(folder).clear()  # what a caller does to it is not seen by the next
     assert once(str(folder / "__init__.py")) == once(folder) == expected
-    assert asked == [folder]
+    assert asked == [str(folder)]
     assert once(str(folder / "one")) == expected["one"]
 
 

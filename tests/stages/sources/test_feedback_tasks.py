@@ -30,8 +30,8 @@ def kind(critique: str) -> str:
 def test_right_answers_are_right():
     for problem in PROBLEMS:
         start, moves = word_problems.read_question(problem.question)
-        answer = feedback_tasks.right_answer(start, moves, 30)
-        assert is_correct(answer.text, problem.answer)
+        text = word_problems.write_working(start, moves, max_value=30)
+        assert is_correct(text, problem.answer)
 
 
 def test_a_guess_or_working_can_be_asked_for():
