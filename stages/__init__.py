@@ -57,15 +57,12 @@ def flags() -> frozenset[str]:
     return frozenset(processor().get("flags", "").split())
 
 
-def _fix_instructions() -> None:
-    if ROUNDING != "pinned":
-        for name in [name for name in INSTRUCTIONS if os.environ.get(name) == INSTRUCTIONS[name]]:
-            del os.environ[name]  # left by a pinned parent
-    elif flags() >= NEEDED:  # or numpy would end this process with an illegal instruction
+if ROUNDING == "pinned":
+    if flags() >= NEEDED:  # or numpy would end this process with an illegal instruction
         os.environ.update(INSTRUCTIONS)
-
-
-_fix_instructions()
+else:
+    for _name in [name for name in INSTRUCTIONS if os.environ.get(name) == INSTRUCTIONS[name]]:
+        del os.environ[_name]  # left by a pinned parent
 
 if sys.argv[0] == "-m":
     start_up.lighten()

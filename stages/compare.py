@@ -13,7 +13,7 @@ import json
 
 from stages import params
 from stages.params import Params
-from stages.report import comparison, estimates, page, plots, sections, stage_metrics, transcripts
+from stages.report import estimates, sections, stage_metrics, transcripts
 from stages.report.evaluation_config import EvaluationConfig
 from stages.rows import DATA
 from stages.runtime import outputs, process, runs
@@ -31,6 +31,9 @@ class Config(Params):
 
 def main() -> None:
     """Write the report."""
+    # With scipy, pandas and matplotlib, of which `plan`, which imports `Config`, has no use.
+    from stages.report import comparison, page, plots
+
     with runs.start("compare") as run:
         config = params.load(Config)
         plan = json.loads((DATA / "plan.json").read_text(encoding="utf-8"))

@@ -67,14 +67,14 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
         )
     scores = pool_scorer.rows(grouped, columns)
     process_models = [name for name, reward in rewards.items() if reward.model == "process"]
-    aggregations = pool_scores.read_aggregations(REWARDS, process_models, run.seed)
+    choices = {n: pool_scores.read_aggregation(REWARDS / n / str(run.seed)) for n in process_models}
     seed = derive(run.seed, "evaluate")
     orders = votes.nested_subsets(num_samples, num_draws=settings.num_draws, seed=seed)
     scored = pools.scores(problems, scores)
     of_problem = run.track(list(zip(problems, greedy_of, scored, strict=True)), label="problem")
     results = []
     for (prompt, pool), (_, (greedy,)), of_pool in of_problem:
-        by_scorer = pool_scores.by_scorer(pool, of_pool, aggregations)
+        by_scorer = pool_scores.by_scorer(pool, of_pool, choices)
         results.append(
             problem_evaluation.evaluate(
                 prompt, pool, greedy, by_scorer, ks=settings.ks, orders=orders

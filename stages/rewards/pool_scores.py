@@ -40,9 +40,9 @@ class Aggregation(Params):
         (folder / AGGREGATION).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-def read_aggregation(path: Path) -> Aggregation:
-    """The choice in a file."""
-    content = path.read_text(encoding="utf-8")
+def read_aggregation(folder: Path) -> Aggregation:
+    """The choice that a process model's stage wrote there."""
+    content = (path := folder / AGGREGATION).read_text(encoding="utf-8")
     try:
         return Aggregation.model_validate_json(content)
     except pydantic.ValidationError:
@@ -56,11 +56,6 @@ UNKNOWN: Kind = "min"
 """Where no problem has both a right and a wrong solution: the worst step counts (Zhang et al. 2025,
 https://arxiv.org/abs/2501.07301, section 3.4: for scores learned from people, whose files seldom
 say whether an answer is right)."""
-
-
-def read_aggregations(rewards: Path, names: Sequence[str], seed: int) -> dict[str, Aggregation]:
-    """Those of some process rewards, by name."""
-    return {name: read_aggregation(rewards / name / str(seed) / AGGREGATION) for name in names}
 
 
 def choose_aggregation(

@@ -16,9 +16,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
+from scipy import stats
 
-from stages.algorithms.statistics.score_quality import spearman
 from stages.models.batch import Group
 from stages.models.process_head import Solution
 from stages.records.pools import Completion
@@ -148,11 +147,11 @@ def _correlations(
     is_right = [answer_checker.is_correct(text, prompt.answer) for text in texts]
     right = list(itertools.compress(plain, is_right))
     for probe, own in (("length_spearman", plain), ("length_spearman_right", right)):
-        if len(own) >= MIN_DIFFERENT:
-            lengths = np.array([len(copy.steps[0]) for copy, _ in own], dtype=float)
-            found = spearman(np.array([score for _, score in own]), lengths)
-            if found is not None:
-                yield ProbeValue(probe=probe, id=prompt.id, value=found)
+        scores, lengths = [score for _, score in own], [len(copy.steps[0]) for copy, _ in own]
+        # Ranks without spread say nothing.
+        if len(own) >= MIN_DIFFERENT and len(set(scores)) > 1 and len(set(lengths)) > 1:
+            found = float(stats.spearmanr(scores, lengths)[0])
+            yield ProbeValue(probe=probe, id=prompt.id, value=found)
 
 
 def _changes(prompt: Prompt, scored: Sequence[tuple[Copy, float]]) -> Iterator[ProbeValue]:

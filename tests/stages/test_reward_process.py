@@ -109,7 +109,7 @@ def test_how_scores_become_one_is_chosen_on_the_held_out_solutions():
     accuracy = run()["accuracy"]
     # Each kind tells right from wrong here, so the first of them is taken.
     assert accuracy["best_of"] == accuracy["weighted"] == dict.fromkeys(accuracy["best_of"], 1.0)
-    found = pool_scores.read_aggregation(OWN / pool_scores.AGGREGATION)
+    found = pool_scores.read_aggregation(OWN)
     assert found == Aggregation(best_of="last", weighted="last")
 
 

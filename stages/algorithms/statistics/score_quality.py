@@ -1,6 +1,6 @@
 """How good scores are: do they tell right from wrong, what else do they go by, are they calibrated?
 
-AUC, balanced accuracy and likelihood of a yes or no; rank correlation; and pairs by how much longer
+AUC, balanced accuracy and likelihood of a yes or no; and pairs by how much longer
 their better completion is: does a score know more than lengths? A score that has learned "longer is
 better" orders pairs rightly as long as the better one is longer, and only then. So accuracy is told
 for each bucket of length differences, and for pairs of matched lengths, where length is no
@@ -68,28 +68,6 @@ def negative_log_likelihood(probabilities: Samples, labels: Samples) -> float:
     """Mean of - p log q - (1 - p) log (1 - q), with predictions q and labels p, also soft ones."""
     q = np.clip(probabilities, SMALLEST, 1 - SMALLEST)
     return float(-(labels * np.log(q) + (1 - labels) * np.log1p(-q)).mean())
-
-
-def spearman(first: Samples, second: Samples) -> float | None:
-    """Spearman's rank correlation: Pearson's correlation of the ranks, ties at their mean rank.
-
-    From -1 to 1. Spearman 1904 (https://doi.org/10.2307/1412159).
-
-    With (1, 2, 3, 4) and (1, 3, 2, 4): 1 - 6 (0 + 1 + 1 + 0) / (4 (16 - 1)) = 0.8. None where one
-    of the two is constant, or there is one sample: ranks without spread say nothing.
-    """
-    a, b = (ranks - ranks.mean() for ranks in (_ranks(first), _ranks(second)))
-    spread = float(np.sqrt((a @ a) * (b @ b)))
-    return float(a @ b) / spread if spread > 0 else None
-
-
-def _ranks(values: Samples) -> Samples:
-    assert len(values), "no samples"
-    assert np.isfinite(values).all(), "values must be finite"
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    # A block of c ties that ends at rank e has the ranks e - c + 1, ..., e.
-    mean_ranks = np.cumsum(counts) - (counts - 1) / 2
-    return mean_ranks[places]
 
 
 def length_buckets(

@@ -11,17 +11,16 @@ from stages.rewards.pool_scores import Aggregation
 
 def test_a_choice_comes_back_as_it_was_written(tmp_path):
     CHOICE["process"].write(tmp_path)
-    assert pool_scores.read_aggregation(tmp_path / pool_scores.AGGREGATION) == CHOICE["process"]
+    assert pool_scores.read_aggregation(tmp_path) == CHOICE["process"]
 
 
 @pytest.mark.parametrize(
     "text", ["[]", '{"best_of": "min"}', '{"best_of": "min", "weighted": "x"}']
 )
 def test_anything_else_is_refused(tmp_path, text):
-    path = tmp_path / "choice.json"
-    path.write_text(text)
+    (tmp_path / pool_scores.AGGREGATION).write_text(text)
     with pytest.raises(ValueError, match="each one of last, min, product, mean"):
-        pool_scores.read_aggregation(path)
+        pool_scores.read_aggregation(tmp_path)
 
 
 CHOICE = {"process": Aggregation(best_of="min", weighted="last")}

@@ -2,7 +2,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from stages.algorithms.statistics.score_quality import (
     auc,
@@ -14,7 +13,6 @@ from stages.algorithms.statistics.score_quality import (
     negative_log_likelihood,
     preferred_side,
     reliability_bins,
-    spearman,
 )
 
 
@@ -94,35 +92,6 @@ def test_certainty_that_was_wrong_costs_a_finite_amount():
     found = negative_log_likelihood(np.array([0.0]), np.array([1.0]))
     assert found == pytest.approx(-math.log(1e-7))
     assert negative_log_likelihood(np.array([1.0]), np.array([1.0])) < 1e-6
-
-
-def rank_correlation_of(first, second):
-    return spearman(np.array(first, dtype=float), np.array(second, dtype=float))
-
-
-def test_rank_correlation_worked_by_hand():
-    assert rank_correlation_of([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)
-
-
-def test_it_is_scipys_with_and_without_ties():
-    stream = np.random.default_rng(0)
-    for _ in range(20):
-        a, b = stream.integers(0, 5, (2, 9)).astype(float)
-        assert rank_correlation_of(a, b) == pytest.approx(stats.spearmanr(a, b).statistic)
-
-
-def test_only_order_counts():
-    a, b = [0.3, 2.0, 1.0, 7.0], [5, 1, 2, 3]
-    assert (
-        rank_correlation_of(np.exp(a), b)
-        == rank_correlation_of(a, b)
-        == pytest.approx(-rank_correlation_of(a, -np.array(b)))
-    )
-
-
-@pytest.mark.parametrize("constant", [[2, 2, 2], [1]])
-def test_without_spread_there_is_none(constant):
-    assert rank_correlation_of(constant, range(len(constant))) is None
 
 
 def test_an_edge_begins_its_bucket_and_every_pair_is_in_one():
