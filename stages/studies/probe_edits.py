@@ -14,7 +14,7 @@ but for `inflated`, which repeats a step, and `filler`, which adds one without c
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scipy import stats
 
@@ -150,8 +150,8 @@ def _correlations(
         scores, lengths = [score for _, score in own], [len(copy.steps[0]) for copy, _ in own]
         # Ranks without spread say nothing.
         if len(own) >= MIN_DIFFERENT and len(set(scores)) > 1 and len(set(lengths)) > 1:
-            found = float(stats.spearmanr(scores, lengths)[0])
-            yield ProbeValue(probe=probe, id=prompt.id, value=found)
+            found: Any = stats.spearmanr(scores, lengths)
+            yield ProbeValue(probe=probe, id=prompt.id, value=float(found.statistic))
 
 
 def _changes(prompt: Prompt, scored: Sequence[tuple[Copy, float]]) -> Iterator[ProbeValue]:
