@@ -33,8 +33,11 @@ class GrowingLayer(DynamicLayer):
         """Write the new positions in place; returns views of everything so far."""
         if not self.is_initialized:
             self.dtype, self.device = key_states.dtype, key_states.device
+            if torch.is_autocast_enabled(self.device.type):
+                # As attention would cast them, at every token: rotated keys are in float32.
+                self.dtype = torch.get_autocast_dtype(self.device.type)
             self._keys, self._values = (
-                one.new_empty(*one.shape[:2], self.capacity, one.shape[3])
+                one.new_empty(*one.shape[:2], self.capacity, one.shape[3], dtype=self.dtype)
                 for one in (key_states, value_states)
             )
             self.is_initialized = True

@@ -42,6 +42,15 @@ def test_rows_are_kept_repeated_and_reordered():
     assert torch.equal(found, torch.cat([keys[rows], more], 2))
 
 
+def test_it_holds_what_attention_reads_in_mixed_precision():
+    layer = GrowingLayer(4)
+    rotated, plain = torch.randn(1, 1, 2, 8), torch.randn(1, 1, 2, 8).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        keys, values = layer.update(rotated, plain)
+    assert (keys.dtype, values.dtype) == (torch.bfloat16, torch.bfloat16)
+    assert torch.equal(keys, rotated.bfloat16())
+
+
 def test_more_positions_than_there_is_room_for_are_refused():
     layer = GrowingLayer(3)
     with pytest.raises(AssertionError, match="cache of 3 positions asked to hold 4"):
