@@ -67,14 +67,17 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         side: step_solutions.choose_solutions(some, *limits) for side, some in asked.items()
     }
     parts = step_labels.chunks(step_solutions.prefixes(chain(*solutions.values())))
-    counts = list(count(config, row, parts, decode, run)) if preset.num_completions else None
+    # A prefix is part of a completion that kept to the pool's limit.
+    every = [one for some in problems.values() for _, pool in some for one in pool]
+    limit = max(len(one.completion_ids) for one in every)
+    counts = list(count(config, row, parts, limit, decode, run)) if preset.num_completions else None
     metrics: dict[str, Any] = {}
     for side, some in solutions.items():
         labelled = step_solutions.labelled(some, counts, preset.label)
         found = [one for one, _ in labelled]
         if side == "heldout":
-            every = step_solutions.finished(problems[side], decode, preset.separator)
-            found += step_solutions.unlabelled(every, found)
+            whole = step_solutions.finished(problems[side], decode, preset.separator)
+            found += step_solutions.unlabelled(whole, found)
         lines.write(own / f"{side}.jsonl", found)
         cut = sum(one.finish_reason == "length" for _, pool in asked[side] for one in pool)
         metrics[side] = step_label_quality.summarise(labelled, preset.audit, num_cut=cut, seed=seed)
@@ -85,14 +88,15 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
 
 
 def count(
-    config: Config, row: Row, parts: Parts, decode: Decode, run: SeedRun
+    config: Config, row: Row, parts: Parts, max_new_tokens: int, decode: Decode, run: SeedRun
 ) -> Iterator[PrefixCount]:
     """The counts of all parts; those that were counted before an interruption are kept."""
 
     def work(first: int) -> Iterator[Step]:
-        length = step_labels.longest(parts, config.preset.max_new_tokens)
+        length = step_labels.longest(parts, max_new_tokens)
         sampler = config.sampler(row.policy, run.seed, length)
-        return step_labels.count(sampler, decode, parts, config.preset, run.seed, start=first)
+        asked = (sampler, decode, parts, config.preset, max_new_tokens, run.seed)
+        return step_labels.count(*asked, start=first)
 
     steps = outputs.keep_parts(
         run.folder / "parts",

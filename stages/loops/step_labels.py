@@ -14,9 +14,10 @@ from pydantic import Field
 
 from stages.algorithms.statistics import intervals
 from stages.loops import work
-from stages.loops.rollouts import Decode, DrawingConfig
+from stages.loops.rollouts import Decode
 from stages.loops.work import Step
 from stages.models.size import Size
+from stages.params import Params
 from stages.records.problems import Prompt
 from stages.records.steps import PrefixCount
 from stages.rewards import answer_checker
@@ -31,7 +32,7 @@ Parts = Sequence[Sequence[Prefix]]
 """What the engine is given at once, in order."""
 
 
-class StepLabelsConfig(DrawingConfig):
+class StepLabelsConfig(Params):
     """How the steps of a pool's solutions are labelled."""
 
     num_problems: int | None = Field(gt=0)
@@ -41,6 +42,7 @@ class StepLabelsConfig(DrawingConfig):
     """Different completions of a problem that are labelled, at most."""
     num_completions: int = Field(ge=0)
     """K, completions of each prefix; 0: none, the labels are the known truth."""
+    temperature: float = Field(gt=0)
     separator: str = Field(min_length=1)
     """What ends a step."""
     label: Literal["hard", "soft"]
@@ -54,7 +56,13 @@ def chunks(prefixes: Iterable[Prefix]) -> Parts:
 
 
 def count(
-    sampler: Sampler, decode: Decode, parts: Parts, config: StepLabelsConfig, seed: int, start: int
+    sampler: Sampler,
+    decode: Decode,
+    parts: Parts,
+    config: StepLabelsConfig,
+    max_new_tokens: int,
+    seed: int,
+    start: int,
 ) -> Iterator[Step]:
     """For each part from `start` on, the counts of its prefixes, as the rows of a step.
 
@@ -66,7 +74,7 @@ def count(
             [derive(seed, "steps_completions", prompt.id, *prefix) for prompt, prefix in prefixes],
             num_samples=config.num_completions,
             temperature=config.temperature,
-            max_new_tokens=config.max_new_tokens,
+            max_new_tokens=max_new_tokens,
         )
         rows = [_count(one, samples, decode) for one, samples in zip(prefixes, drawn, strict=True)]
         yield part(index, rows)

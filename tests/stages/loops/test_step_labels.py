@@ -15,7 +15,6 @@ CONFIG = StepLabelsConfig(
     max_solutions_per_problem=1,
     num_completions=4,
     temperature=1.0,
-    max_new_tokens=6,
     separator="\n",
     label="hard",
 )
@@ -33,7 +32,7 @@ PREFIXES = [(prompt, ids) for prompt in PROMPTS for ids in ((3,), (3, 4), (5, 6,
 def counted(parts, seed=0, start=0, **changes):
     config = StepLabelsConfig(**CONFIG.model_dump() | changes)
     sampler = make_sampler(load("llama"))
-    steps = list(step_labels.count(sampler, decode, parts, config, seed, start=start))
+    steps = list(step_labels.count(sampler, decode, parts, config, 6, seed, start=start))
     return [row for step in steps for row in step.rows]
 
 
@@ -50,7 +49,7 @@ def test_counts_are_those_of_the_completions_drawn_from_prompt_and_prefix():
             ]  # fmt: skip
 
     prompt = dataclasses.replace(PROMPTS[0], prompt_ids=[8, 9])
-    (step,) = step_labels.count(Watched(), decode, [[(prompt, (3,))]], CONFIG, 0, start=0)
+    (step,) = step_labels.count(Watched(), decode, [[(prompt, (3,))]], CONFIG, 6, 0, start=0)
     ((prompts, settings),) = seen
     assert prompts == [[8, 9, 3]]
     assert settings == {"num_samples": 4, "temperature": 1.0, "max_new_tokens": 6}
