@@ -38,13 +38,6 @@ class Certainty(Params):
     """Coverage of the intervals."""
 
 
-class Resampled(Certainty):
-    """The same, where intervals are by the bootstrap."""
-
-    num_bootstrap: int = Field(ge=100)
-    """Resamples of the problems for each interval."""
-
-
 def load(config: type[ConfigT], study: str) -> ConfigT:
     """The keys of params.yaml that `config` names, and of the studies' own file the key `study`.
 
