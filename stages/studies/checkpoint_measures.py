@@ -4,7 +4,6 @@ Each problem's samples are drawn once; what a model has to read is read once for
 completion, and counted as often as it was drawn. Then means over problems by step.
 """
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -18,7 +17,7 @@ from stages.algorithms import kl
 from stages.algorithms.length_and_repetition import repeated_share
 from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.models import scalar_head
-from stages.models.batch import Group, micro_batches, split_group
+from stages.models.batch import Group, micro_batches, numbered
 from stages.models.device import ComputeConfig
 from stages.models.policy import completion_logprobs
 from stages.models.scalar_head import Scores
@@ -106,11 +105,9 @@ def measure(
     model.eval()
     reward_model, several = judges
     counts = [Counter(tuple(row.completion_ids) for row in rows) for _, rows in pools]
-    sizes, groups = [len(count) for count in counts], []
-    for (prompt, _), count, end in zip(pools, counts, itertools.accumulate(sizes), strict=True):
-        own = range(end - len(count), end)
-        group = Group(prompt_ids=prompt.prompt_ids, completions=list(count), indices=own)
-        groups += split_group(group, compute.row_tokens)
+    prompts = [prompt.prompt_ids for prompt, _ in pools]
+    groups = numbered(zip(prompts, map(list, counts), strict=True), compute.row_tokens)
+    sizes = [len(count) for count in counts]
     table = torch.zeros(sum(sizes), len(COLUMNS))
     for batch in micro_batches(groups, compute, pad_id, model.device):
         logprobs, entropies = completion_logprobs(model, batch, temperature=temperature)

@@ -27,6 +27,7 @@ from stages.models.device import ComputeConfig, setup
 from stages.params import Params
 from stages.records import lines, pools
 from stages.report import plots
+from stages.report.evaluation_config import Intervals
 from stages.rows import DATA
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
@@ -51,7 +52,7 @@ PANELS = {
 }
 
 
-class Checkpoints(studies.Resampled):
+class Checkpoints(Intervals):
     """Which runs are looked at, and how."""
 
     runs: list[str]

@@ -15,11 +15,10 @@ import numpy as np
 from jaxtyping import Float
 
 from stages.algorithms.selection.best_of_n import distinct_cost
-from stages.algorithms.statistics import crossed_means
 from stages.records import pools
-from stages.records.metrics import rounded
 from stages.records.pools import Completion, ProblemResult, Score
 from stages.records.problems import Prompt
+from stages.studies import study as studies
 
 Values = Float[np.ndarray, "seed problem"]
 Unit = Literal["flops", "tokens"]
@@ -91,9 +90,8 @@ def compare(
     """
 
     def mean(values: Values, name: str = "value") -> dict[str, float]:
-        found = crossed_means.estimate(values[..., None], confidence=confidence)
-        numbers = [rounded(bound[0]) for bound in (found.value, found.low, found.high)]
-        return dict(zip((name, "low", "high"), numbers, strict=True))
+        found = studies.interval(values, confidence=confidence)
+        return {name: found.pop("value")} | found
 
     def versus(search: Searched, curve: Curve, budget: Budget) -> dict[str, Any] | None:
         costs = curve.costs[BUDGETS[budget]]

@@ -17,13 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from stages.algorithms.statistics import crossed_means, intervals
+from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import holm_adjusted
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.metrics import named, rounded
+from stages.records.metrics import rounded
 from stages.rewards import answer_checker
 from stages.rows import DATA
 from stages.runtime import outputs, process
@@ -93,9 +92,9 @@ def read(config: Config, policy: str) -> tuple[Values, dict[str, Any]]:
             for prompt, pool in pools.of_split(DATA / f"samples/{policy}/{seed}", "dev")
         ])  # fmt: skip
     values, samples = by_probe(found), np.array(right)
-    bounds, _ = mean(samples.mean(axis=2), confidence)
-    dev = named(*bounds) | dict(zip(("problems", "samples"), samples.shape[1:], strict=True))
-    return values, summarise(values, why, confidence) | {"dev_accuracy": dev}
+    dev = studies.interval(samples.mean(axis=2), confidence=confidence)
+    drawn = dict(zip(("problems", "samples"), samples.shape[1:], strict=True))
+    return values, summarise(values, why, confidence) | {"dev_accuracy": dev | drawn}
 
 
 def by_probe(seeds: Sequence[Iterable[ProbeValue]]) -> Values:
@@ -112,30 +111,16 @@ def by_probe(seeds: Sequence[Iterable[ProbeValue]]) -> Values:
 def summarise(values: Values, why: Mapping[str, str], confidence: float) -> dict[str, Any]:
     """`{probes: {name: {value, low, high, problems}}, not_run: {name: why}}`.
 
-    Each probe of the catalogue is in one of the two. A rate that is 0 or 1 at every problem has
-    Wilson's interval.
+    Each probe of the catalogue is in one of the two.
     """
     probes = {}
     for probe, own in values.items():
-        column = np.array(list(own.values())).T
-        (value, low, high), _ = mean(column, confidence)
-        if PROBES[probe].is_rate and (not column.any() or (column == 1.0).all()):
-            successes = round(column[0].sum())
-            low, high = intervals.wilson_interval(successes, len(own), confidence=confidence)
-        probes[probe] = named(value, low, high) | {"problems": len(own)}
+        column, is_rate = np.array(list(own.values())).T, PROBES[probe].is_rate
+        found = studies.interval(column, confidence=confidence, is_rate=is_rate)
+        probes[probe] = found | {"problems": len(own)}
     missing = [probe for probe in PROBES if probe not in values]
     not_run = {probe: why.get(probe, "not with every seed") for probe in missing}
     return {"probes": probes, "not_run": not_run}
-
-
-def mean(
-    values: Float[np.ndarray, "seed problem"], confidence: float
-) -> tuple[tuple[float, float, float], float]:
-    """(value, low, high) over seeds and problems, and p; of one problem an interval of no width."""
-    if values.shape[1] == 1:
-        return (only := float(values.mean()), only, only), 1.0
-    found = crossed_means.estimate(values[..., None], confidence=confidence)
-    return (found.value.item(), found.low.item(), found.high.item()), found.p_value.item()
 
 
 def compare(policy: Values, baseline: Values, confidence: float) -> dict[str, Any]:
@@ -152,14 +137,15 @@ def compare(policy: Values, baseline: Values, confidence: float) -> dict[str, An
             not_compared[probe] = f"{len(both)} problems in common, fewer than {MIN_PROBLEMS}"
             continue
         own, other = (np.array([one[probe][name] for name in both]).T for one in (policy, baseline))
-        (value, low, high), p_value = mean(own - other, confidence)
+        found = crossed_means.estimate((own - other)[..., None], confidence=confidence)
+        value, low, high = (bound.item() for bound in found[:3])
         compared[probe] = dict(zip(BOUNDS, map(rounded, (value, low, high)), strict=True)) | {
             "problems": len(both),
             "baseline": rounded(other.mean()),
             "worse": {"higher": low > 0, "lower": high < 0, None: False}[definition.worse],
         }
         if definition.worse is not None:
-            p_values[probe] = p_value
+            p_values[probe] = found.p_value.item()
     adjusted = dict(zip(p_values, holm_adjusted(list(p_values.values())), strict=True))
     for probe, p in adjusted.items():
         compared[probe]["p_holm"] = rounded(p)

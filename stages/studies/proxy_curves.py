@@ -19,7 +19,7 @@ from stages.algorithms.statistics import reward_over_distance
 from stages.algorithms.statistics.intervals import bootstrap_means, percentiles, resamples
 from stages.algorithms.statistics.reward_over_distance import Form, change_after_best
 from stages.records.metrics import named, rounded
-from stages.studies.study import Resampled
+from stages.report.evaluation_config import Intervals
 
 GRID = 60
 """Distances at which a fitted curve is drawn."""
@@ -30,7 +30,7 @@ Draws = Float[np.ndarray, "draw problem"]
 """The weight of each problem in each bootstrap resample; a row sums to 1."""
 
 
-class OveroptimizationConfig(Resampled):
+class OveroptimizationConfig(Intervals):
     """How curves are fitted."""
 
     min_distance: float = Field(ge=0)

@@ -11,7 +11,7 @@ from stages.algorithms.selection.best_of_n import LEAST_POOL, best_of_n, kl_plug
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig, Decode, Pool
 from stages.loops.work import Step
-from stages.models.batch import Group, split_group
+from stages.models.batch import numbered
 from stages.records import pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -70,14 +70,10 @@ def score(
 ) -> ScoredPool:
     """One problem's completions, judged and scored."""
     distinct, numbers = pools.distinct(pool)
-    group = Group(
-        prompt_ids=prompt.prompt_ids,
-        completions=[row.completion_ids for row in distinct],
-        indices=range(len(distinct)),
-    )
+    groups = numbered([(prompt.prompt_ids, [row.completion_ids for row in distinct])], row_tokens)
     found: list[list[float] | None] = []
     for scorer in scorers:
-        values = scorer(split_group(group, row_tokens)).values.tolist() if scorer else []
+        values = scorer(groups).values.tolist() if scorer else []
         found.append([round(values[one], DIGITS) for one in numbers] if scorer else None)
     verdicts = [answer_checker.is_correct(row.completion, prompt.answer) for row in distinct]
     return ScoredPool(

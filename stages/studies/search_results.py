@@ -8,11 +8,11 @@ import numpy as np
 
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.algorithms.selection.votes import weighted_vote
-from stages.algorithms.statistics import crossed_means, intervals
-from stages.records.metrics import named, rounded
+from stages.records.metrics import rounded
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rewards.problem_evaluation import answer_of, majority, numbered
+from stages.studies import study as studies
 from stages.studies.equal_compute import BUDGETS, Searched, Values
 
 WAYS = ("best", "weighted", "majority")
@@ -141,24 +141,18 @@ def searched(seeds: Sequence[Sequence[ProblemSearch]]) -> Searched:
 def summarise(seeds: Sequence[Sequence[ProblemSearch]], *, confidence: float) -> dict[str, Any]:
     """`{accuracies: {name: {value, low, high}}, per_problem: {name: mean}}` of one search.
 
-    Differences are paired on the same solutions. An accuracy that is 0 or 1 on every problem of
-    every seed has Wilson's interval.
+    Differences are paired on the same solutions.
     """
     columns = {name: column(seeds, name) for name in ACCURACIES}
     for way in ("best", "weighted"):
         columns[f"{way}_minus_majority"] = columns[way] - columns["majority"]
-    means = crossed_means.estimate(np.stack(list(columns.values()), -1), confidence=confidence)
-    accuracies = {}
-    for number, (name, values) in enumerate(columns.items()):
-        bounds = means.low[number], means.high[number]
-        if name in ACCURACIES and ((values == 0.0).all() or (values == 1.0).all()):
-            right, problems = round(values[0].sum()), values.shape[1]
-            bounds = intervals.wilson_interval(right, problems, confidence=confidence)
-        accuracies[name] = named(means.value[number], *bounds)
     spent = [rounded(column(seeds, name).mean()) for name in MEANS]
     return {
         "num_problems": len(seeds[0]),
         "generated_tokens": sum(row.generated_tokens for rows in seeds for row in rows),
-        "accuracies": accuracies,
+        "accuracies": {
+            name: studies.interval(values, confidence=confidence, is_rate=name in ACCURACIES)
+            for name, values in columns.items()
+        },
         "per_problem": dict(zip(MEANS, spent, strict=True)),
     }

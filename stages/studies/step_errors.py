@@ -28,6 +28,7 @@ from stages.params import Params
 from stages.records import lines, pools
 from stages.records.steps import StepLabels
 from stages.report import plots
+from stages.report.evaluation_config import Intervals
 from stages.rewards import reward_file, step_solutions
 from stages.rows import DATA
 from stages.runtime import outputs, process
@@ -48,7 +49,7 @@ Seeds = Mapping[int, Mapping[str, Any]]
 """Of each seed its metrics."""
 
 
-class StepErrors(studies.Resampled):
+class StepErrors(Intervals):
     """Whose steps are judged by what, and how sure we are of it."""
 
     process: str

@@ -14,11 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pydantic
+from jaxtyping import Float
 from pydantic import Field
 
 from stages import params
+from stages.algorithms.statistics import crossed_means
+from stages.algorithms.statistics.intervals import wilson_interval
 from stages.params import PARAMS_PATH, Params
+from stages.records.metrics import named
 from stages.rows import DATA
 from stages.runtime import outputs, runs, seeds
 from stages.runtime.runs import Run
@@ -38,11 +43,21 @@ class Certainty(Params):
     """Coverage of the intervals."""
 
 
-class Resampled(Certainty):
-    """The same, where intervals are by the bootstrap."""
+def interval(
+    values: Float[np.ndarray, "seed problem"], *, confidence: float, is_rate: bool = False
+) -> dict[str, float]:
+    """`{value, low, high}` over seeds and problems; of one problem an interval of no width.
 
-    num_bootstrap: int = Field(ge=100)
-    """Resamples of the problems for each interval."""
+    A rate that is 0 or 1 at every problem of every seed has Wilson's interval.
+    """
+    number, value = values.shape[1], values.mean()
+    low = high = value
+    if number > 1:
+        found = crossed_means.estimate(values[..., None], confidence=confidence)
+        value, low, high = (bound.item() for bound in found[:3])
+    if is_rate and ((values == 0.0).all() or (values == 1.0).all()):
+        low, high = wilson_interval(round(values[0].sum()), number, confidence=confidence)
+    return named(value, low, high)
 
 
 def load(config: type[ConfigT], study: str) -> ConfigT:

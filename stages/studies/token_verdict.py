@@ -12,6 +12,7 @@ from stages.algorithms.statistics.crossed_means import CrossedMeans, Wanted, hol
 from stages.records.metrics import named, rounded
 from stages.report.comparison import POWER
 from stages.report.estimates import Table
+from stages.studies import study as studies
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +64,7 @@ def compare(tables: Mapping[str, Tables], baseline: str, *, confidence: float) -
 
     def level(values: Table) -> dict[str, float]:
         """An accuracy is never below 0 or above 1, nor are the bounds of its interval."""
-        found = _interval(crossed_means.estimate(values[..., None], confidence=confidence))
+        found = studies.interval(values, confidence=confidence)
         return {name: min(1.0, max(0.0, number)) for name, number in found.items()}
 
     return {
@@ -114,7 +115,7 @@ def differences(
         row = {
             "first": first,
             "second": second,
-            **_interval(mean),
+            **named(mean.value[0], mean.low[0], mean.high[0]),
             "p": rounded(mean.p_value[0]),
             "p_holm": rounded(p_holm),
             "resolved": p_holm <= 1.0 - confidence,
@@ -130,7 +131,3 @@ def differences(
             row["more_seeds"] = None if seeds is None else max(0, seeds - num_seeds)
         rows.append(row)
     return rows
-
-
-def _interval(mean: CrossedMeans) -> dict[str, float]:
-    return named(*(float(column[0]) for column in (mean.value, mean.low, mean.high)))
