@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-FinishReason = Literal["stop", "length", "step"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
@@ -22,7 +20,7 @@ class Sample:
     logprobs: list[float]
     """log p(token) of each, under the tempered distribution it was drawn from
     (under the untempered one for greedy decoding). Same length as `token_ids`."""
-    finish_reason: FinishReason
+    finish_reason: Literal["stop", "length", "step"]
     """`stop`: ended with the end-of-sequence token; `length`: cut at the limit; `step`: broken
     off after a token of `break_after`, to be gone on with."""
 

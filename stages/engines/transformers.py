@@ -16,18 +16,16 @@ from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.algorithms.packing import token_budget_batches
-from stages.engines import grouped_attention, growing_cache
+from stages.engines import growing_cache
 from stages.engines.growing_cache import GrowingCache
 from stages.models import positions
 from stages.models.batch import frozen, left_padded
 from stages.models.model_tokenizer import eos_id, pad_id
-from stages.sampler import FinishReason, Sample, check
+from stages.sampler import Sample, check
 from stages.seeding import derive
 
 # Finished rows are dropped once they are this share of the batch: dropping copies the cache.
 COMPACT_SHARE = 0.25
-# Tokens between two looks at which rows have finished: a look waits for the GPU.
-LOOK_EVERY = {"cpu": 1, "cuda": 16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,33 +122,29 @@ class TransformersSampler:
         room = attention.new_ones(num_rows, max_new_tokens)
         attention = torch.cat([attention[rows], room], dim=1)
         position = attention[:, :width].sum(1)
-        uniforms = None
-        if temperature > 0:
-            uniforms = torch.from_numpy(_uniforms(seeds, num_samples, max_new_tokens)).to(device)
-        tokens = torch.zeros((num_rows, max_new_tokens), dtype=torch.long, device=device)
-        logprobs = torch.zeros((num_rows, max_new_tokens), device=device)
-        lengths = torch.full((num_rows,), max_new_tokens, device=device)
-        active = torch.arange(num_rows, device=device)  # original row of each row in the batch
-        stopped = torch.zeros_like(active, dtype=torch.bool)
+        uniforms = _uniforms(seeds, num_samples, max_new_tokens) if temperature > 0 else None
+        tokens = np.zeros((num_rows, max_new_tokens), dtype=np.int64)
+        logprobs = np.zeros((num_rows, max_new_tokens), dtype=np.float32)
+        lengths = np.full(num_rows, max_new_tokens)
+        stopped = np.zeros(num_rows, dtype=bool)
+        active = np.arange(num_rows)  # original row of each row still in the batch
         ends = torch.tensor(sorted(self.eos_ids | break_after), device=device)
-        look_every = LOOK_EVERY.get(device.type, 1)
         for t in range(max_new_tokens):
-            uniform = None if uniforms is None else uniforms[active, t]
+            uniform = None if uniforms is None else torch.from_numpy(uniforms[active, t]).to(device)
             token, logprob = draw(logits, temperature, uniform)
-            tokens[active, t], logprobs[active, t] = token, logprob
-            ended = torch.isin(token, ends) & ~stopped
-            lengths[active] = torch.where(ended, t + 1, lengths[active])
-            stopped = stopped | ended
-            if t + 1 == max_new_tokens:
+            live = ~stopped[active]
+            tokens[active[live], t] = token.cpu().numpy()[live]
+            logprobs[active[live], t] = logprob.cpu().numpy()[live]
+            ended = torch.isin(token, ends).cpu().numpy() & live
+            lengths[active[ended]] = t + 1
+            stopped[active[ended]] = True
+            if t + 1 == max_new_tokens or stopped[active].all():
                 break
-            if (t + 1) % look_every == 0 and (num_stopped := int(stopped.sum())):
-                if num_stopped == len(active):
-                    break
-                if num_stopped > COMPACT_SHARE * len(active):
-                    keep = (~stopped).nonzero().squeeze(1)
-                    cache.select(keep)
-                    active, stopped, token = active[keep], stopped[keep], token[keep]
-                    attention, position = attention[keep], position[keep]
+            if stopped[active].mean() > COMPACT_SHARE:
+                keep = torch.from_numpy(np.flatnonzero(~stopped[active])).to(device)
+                active = active[~stopped[active]]
+                cache.select(keep)
+                token, attention, position = token[keep], attention[keep], position[keep]
             logits = self.model(
                 input_ids=token[:, None],
                 attention_mask=attention[:, : width + t + 1],
@@ -158,16 +152,15 @@ class TransformersSampler:
                 past_key_values=cache,
             ).logits[:, -1]
             position = position + 1
-        reasons: dict[int, FinishReason] = dict.fromkeys(break_after, "step")
-        reasons |= dict.fromkeys(self.eos_ids, "stop")
-        found = zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)
+        at_end = np.isin(tokens[np.arange(num_rows), lengths - 1], [*self.eos_ids])
+        reasons = np.where(stopped, np.where(at_end, "stop", "step"), "length").tolist()
         samples = [
             Sample(
-                token_ids=row[:length],
-                logprobs=own[:length],
-                finish_reason=reasons.get(row[length - 1], "length"),
+                token_ids=tokens[row, : lengths[row]].tolist(),
+                logprobs=logprobs[row, : lengths[row]].tolist(),
+                finish_reason=reasons[row],
             )
-            for row, own, length in found
+            for row in range(num_rows)
         ]
         return [samples[i : i + num_samples] for i in range(0, num_rows, num_samples)]
 
@@ -182,7 +175,7 @@ def from_model(
     """A sampler on a live model: it always draws from the current weights."""
     configured = getattr(model.generation_config, "eos_token_id", None)
     eos = configured if isinstance(configured, list) else [configured]
-    grouped_attention.use(model)
+    growing_cache.share_keys(model)
     growing_cache.check(model)
     return TransformersSampler(
         model=model,

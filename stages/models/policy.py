@@ -12,7 +12,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from stages.algorithms.logprobs import full_kl, token_logprobs
-from stages.models import meta_device, own_logits, positions
+from stages.models import own_logits, positions
 from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
 from stages.models.own_logits import hidden_states, output_layer
@@ -32,15 +32,14 @@ def read_checkpoint(
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        with meta_device.WithoutSympy():
-            model, report = auto_class.from_pretrained(
-                str(path),
-                dtype=torch.float32,
-                use_safetensors=True,
-                attn_implementation="sdpa",
-                output_loading_info=True,
-                **settings,
-            )
+        model, report = auto_class.from_pretrained(
+            str(path),
+            dtype=torch.float32,
+            use_safetensors=True,
+            attn_implementation="sdpa",
+            output_loading_info=True,
+            **settings,
+        )
     finally:
         logging.set_verbosity(verbosity)
     wrong = (set(report["missing_keys"]) - new) | {str(key) for key in report["mismatched_keys"]}

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import AutoConfig
 
 from stages.algorithms.flops import Matrices
-from stages.models import meta_device, scalar_head, start
+from stages.models import scalar_head, start
 from stages.models.start import ModelConfig
 
 Size = dict[str, int]
@@ -66,7 +66,7 @@ def _frozen(path: str | Path, revision: str | None = None) -> Size:
     """`frozen`, from the configuration alone: on the meta device parameters have no memory."""
     config = AutoConfig.from_pretrained(str(path), revision=revision or "main")
     architecture, *_ = config.architectures or ["none"]
-    with meta_device.WithoutSympy(), torch.device("meta"):
+    with torch.device("meta"):
         return frozen(getattr(transformers, architecture)(config))
 
 

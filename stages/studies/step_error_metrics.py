@@ -127,9 +127,10 @@ def summarise(
         found = error_detection.found_intervals(numbers, truth, problems, **options)
         metrics[name] = {key: named(*value) for key, value in found.items()}
         if name != "model":
-            columns = (np.array(predicted), numbers, truth, problems)
-            above = error_detection.f1_difference(*columns, **options)
-            metrics[name]["model_f1_minus_this"] = named(*above)
+            above = error_detection.found_intervals(
+                np.array(predicted), truth, problems, other=numbers, **options
+            )
+            metrics[name]["model_f1_minus_this"] = named(*above["f1"])
     return metrics | {
         "steps_to_first_error": steps_to_first_error(scores, solutions.first_errors, threshold),
         "right_answer_wrong_process": right_answer_wrong_process(solutions, predicted),

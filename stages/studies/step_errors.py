@@ -193,12 +193,17 @@ def draw(folder: Path, rows: Sequence[StepPrediction], threshold: float) -> None
 def render(seeds: Seeds, *, confidence: float) -> str:
     """The report; `confidence` of the intervals."""
     numbers = [f"seed {seed}" for seed in seeds]
+    found_by = []
+    for name, told in {"model": "the process model", **RULES}.items():
+        if own := [one[name]["f1"] for one in seeds.values() if name in one]:
+            mean = 100 * fmean(one["value"] for one in own)
+            found_by.append([told, f"{mean:.1f}", *map(markdown.percent, own)])
     parts = [
         "# First wrong steps",
         verdict(seeds),
         f"F1 of the shares of erroneous and of correct solutions that are told rightly, in "
         f"per cent, with {confidence:.0%} intervals over problems:",
-        markdown.table(["found by", "mean", *numbers], _f1(seeds)),
+        markdown.table(["found by", "mean", *numbers], found_by),
         "Steps up to the first error, where a threshold calls them wrong or right:",
         markdown.table(["steps", *numbers], _steps(seeds)),
         *(f"![seed {seed}](plots/{seed}/step_scores.png)" for seed in seeds),
@@ -215,13 +220,6 @@ def verdict(seeds: Seeds) -> str:
             gain = 100 * fmean(one["value"] for one in own)
             told.append(f"{gain:+.1f} points over `{words}` (above 0 in {above} seeds)")
     return f"Over {len(seeds)} seeds the process model's F1 is {'; '.join(told)}."
-
-
-def _f1(seeds: Seeds) -> Iterator[list[str]]:
-    for name, told in {"model": "the process model", **RULES}.items():
-        if own := [one[name]["f1"] for one in seeds.values() if name in one]:
-            mean = 100 * fmean(one["value"] for one in own)
-            yield [told, f"{mean:.1f}", *map(markdown.percent, own)]
 
 
 def _steps(seeds: Seeds) -> Iterator[list[str]]:

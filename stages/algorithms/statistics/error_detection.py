@@ -45,35 +45,25 @@ def found_intervals(
     first_errors: Numbers,
     problems: Numbers,
     *,
+    other: Numbers | None = None,
     num_resamples: int,
     confidence: float,
     seed: int,
 ) -> dict[str, Interval]:
     """Error accuracy, correct accuracy and F1, each with a bootstrap interval over problems.
 
+    Where `other` is given, each minus that of `other`, paired: on the same draws.
+
     `predicted` is the step found in each solution, or -1; solutions of a problem, all of one number
     from 0, are drawn together. A draw without an erroneous or a correct solution has no F1 and is
     left out; a ValueError if all are. An accuracy of 0 or 1 has an interval of no width.
     """
     scores = _scores(predicted, first_errors, problems, num_resamples, seed)
-    return {
-        name: _interval(column, confidence) for name, column in zip(NAMES, scores.T, strict=True)
-    }
-
-
-def f1_difference(
-    predicted: Numbers,
-    other: Numbers,
-    first_errors: Numbers,
-    problems: Numbers,
-    *,
-    num_resamples: int,
-    confidence: float,
-    seed: int,
-) -> Interval:
-    """F1 of `predicted` minus F1 of `other` on the same solutions, paired: the same draws."""
-    both = [_scores(one, first_errors, problems, num_resamples, seed) for one in (predicted, other)]
-    return _interval((both[0] - both[1])[:, 2], confidence)
+    if other is not None:
+        scores = scores - _scores(other, first_errors, problems, num_resamples, seed)
+    bounds = percentiles(scores[1:], confidence)
+    found = np.stack([scores[0], *bounds], axis=1).tolist()
+    return {name: Interval(*own) for name, own in zip(NAMES, found, strict=True)}
 
 
 def _scores(
@@ -97,10 +87,6 @@ def _scores(
     kinds = totals[:, 2:]
     rates = np.divide(totals[:, :2], kinds, out=np.full(kinds.shape, np.nan), where=kinds > 0)
     return np.column_stack([rates, harmonic_mean(*rates.T)])
-
-
-def _interval(scores: Float[np.ndarray, " draw"], confidence: float) -> Interval:
-    return Interval(float(scores[0]), *percentiles(scores[1:], confidence).tolist())
 
 
 class ChosenThreshold(NamedTuple):

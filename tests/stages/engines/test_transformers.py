@@ -72,16 +72,6 @@ def test_a_completion_does_not_depend_on_batching_order_or_the_number_of_samples
     assert 0.2 < np.mean([s.finish_reason == "stop" for row in expected for s in row]) < 1
 
 
-@pytest.mark.parametrize("look_every", [2, 5, 100])
-def test_nor_on_how_often_it_is_looked_which_rows_have_finished(monkeypatch, look_every):
-    model = load("llama").double()
-    expected = sample(model, range(NUM_PROMPTS))
-    monkeypatch.setattr(engine, "LOOK_EVERY", {"cpu": look_every})
-    found = sample(model, range(NUM_PROMPTS))
-    parts = [[(s.token_ids, s.finish_reason) for s in row] for row in found]
-    assert parts == [[(s.token_ids, s.finish_reason) for s in row] for row in expected]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_completions_are_those_of_generate(family):
     model = load(family).eval()

@@ -5,7 +5,6 @@ import pytest
 
 from stages.algorithms.statistics.error_detection import (
     best_threshold,
-    f1_difference,
     first_below,
     found_intervals,
     harmonic_mean,
@@ -68,10 +67,9 @@ def test_a_difference_is_paired():
     truth = np.where(np.arange(400) % 2, -1, 1)
     worse = np.where(stream.random(400) < 0.5, truth, 0)
     better = np.where(stream.random(400) < 0.1, truth, worse)
-    problems = np.arange(400)
-    same = f1_difference(worse, worse, truth, problems, **OPTIONS)
+    same = found(worse, truth, other=worse)["f1"]
     assert same == (0.0, 0.0, 0.0)
-    paired = f1_difference(better, worse, truth, problems, **OPTIONS)
+    paired = found(better, truth, other=worse)["f1"]
     one, other = (found(answers, truth)["f1"] for answers in (better, worse))
     assert paired.value == pytest.approx(one.value - other.value)
     assert paired.high - paired.low < 0.5 * (one.high - one.low)
