@@ -92,18 +92,18 @@ class GrowingCache(Cache):
 
 
 def attend(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **other: Any
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **other: Any
 ) -> tuple[Tensor, None]:
     """`sdpa` but for one new token: [batch, head, 1, dim] over [batch, group, seq, dim].
 
     It has no order to keep, so the heads of a group are asked as if they were tokens of one head.
     """
-    one = query.shape[2] == 1 and (mask is None or mask.shape[1] == 1)
+    one = query.shape[2] == 1 and (attention_mask is None or attention_mask.shape[1] == 1)
     if not one or key.shape[1] == query.shape[1] or other.get("position_bias") is not None:
-        return sdpa_attention_forward(module, query, key, value, mask, **other)  # pyright: ignore[reportReturnType]
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **other)  # pyright: ignore[reportReturnType]
     heads = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3])
     found = scaled_dot_product_attention(
-        heads, key, value, mask, other.get("dropout", 0.0), scale=other.get("scaling")
+        heads, key, value, attention_mask, other.get("dropout", 0.0), scale=other.get("scaling")
     )
     return found.reshape(query.shape[0], 1, query.shape[1], -1), None
 

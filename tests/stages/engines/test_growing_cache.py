@@ -2,7 +2,13 @@ import pytest
 import torch
 from largest_tensor import LargestTensor
 from tiny_checkpoints import BLOCKS, FAMILIES, load, random_ids
-from transformers import AutoConfig, AutoModelForCausalLM, FalconConfig, MistralConfig
+from transformers import (
+    AfmoeConfig,
+    AutoConfig,
+    AutoModelForCausalLM,
+    FalconConfig,
+    MistralConfig,
+)
 
 from stages.engines import growing_cache, transformers
 from stages.engines.growing_cache import GrowingCache, GrowingLayer, check
@@ -191,6 +197,17 @@ def test_an_architecture_with_attention_of_its_own_keeps_it():
     model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
     growing_cache.share_keys(model)
     assert model.config._attn_implementation == "sdpa"
+
+
+def test_an_architecture_that_names_the_mask_goes_on_from_the_cache():
+    # AFMoE hands all that it has to attention by name.
+    sizes = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4}
+    sizes |= {"num_hidden_layers": 2, "intermediate_size": 16, "vocab_size": 32}
+    config = AfmoeConfig(**sizes, num_dense_layers=2, layer_types=["full_attention"] * 2)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    growing_cache.share_keys(model)
+    assert model.config._attn_implementation == growing_cache.GROUPED
+    check(model)
 
 
 def test_a_window_stays_a_window():
