@@ -79,6 +79,15 @@ def test_a_reward_that_dislikes_length_gains_nothing():
     assert found["restate_raised"] == found["list_raised"] == 0
 
 
+def test_ties_share_a_rank_and_without_spread_there_is_no_correlation():
+    # lengths 6, 9, 11 and rewards 0, 1, 1: ranks 1, 2, 3 and 1, 2.5, 2.5, so sqrt(3) / 2
+    found = padded(lambda ids: float(len(ids) > 6))
+    assert found["length_spearman"] == pytest.approx(3**0.5 / 2)
+    assert "length_spearman" not in padded(lambda ids: 1.0)
+    equal = [completion(number, f"{number}\n#### 7") for number in range(3)]
+    assert "length_spearman" not in padded(lambda ids: float(ids[0]), pool=equal)
+
+
 def test_a_reward_of_the_answer_alone_is_not_moved():
     found = padded(lambda ids: float(ids[-1]))
     assert {name: value for name, value in found.items() if "length" not in name} == dict.fromkeys(
