@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from stages.runtime import start_up
+from stages.runtime import gpu_slot, start_up
 
 ROUNDING = os.environ.get("POSTTRAIN_ROUNDING", "pinned")
 """How results on a CPU are rounded. `pinned`: alike on every x86-64 processor with AVX2. `native`:
@@ -37,6 +37,8 @@ INSTRUCTIONS = {
 }
 """The pinned instruction set: what these libraries read when they are loaded, or first compute.
 Wider vectors add in another order, and so do more threads."""
+MEETING = "POSTTRAIN_MEETING"
+"""The environment variable by which processes that train one model meet (`runtime/ranks`)."""
 NEEDED = frozenset({"avx2", "fma"})
 """Flags of a processor that can compute so: Intel's since 2013, AMD's since 2015."""
 
@@ -64,5 +66,5 @@ else:
     for _name in [name for name in INSTRUCTIONS if os.environ.get(name) == INSTRUCTIONS[name]]:
         del os.environ[_name]  # left by a pinned parent
 
-if sys.argv[0] == "-m":
+if sys.argv[0] == "-m" and not gpu_slot.devices():  # long rows on a GPU need torch's compiler
     start_up.lighten()

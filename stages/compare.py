@@ -6,16 +6,19 @@ Reads the evaluations of all policies and what every other row measured; writes 
 `report.html` (one page that opens from disk), `report.md`, `metrics.json`, `verdict.txt` (three
 sentences) and `plots/`. Differences are paired by seed and by problem, with t intervals over both
 (stages/algorithms/statistics/crossed_means.py), and Holm's adjustment within each family of
-comparisons; without several seeds there is no verdict. No output holds a time.
+comparisons; without several seeds there is no verdict. Where no problem has a gold answer, mean
+rewards are compared (stages/report/reward_comparison.py). No output holds a time.
 """
 
 import json
 
 from stages import params
 from stages.params import Params
+from stages.records import lines
+from stages.records.problems import Prompt
 from stages.report import estimates, sections, stage_metrics, transcripts
 from stages.report.evaluation_config import EvaluationConfig
-from stages.rows import DATA
+from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs, process, runs
 
 OUTPUT = DATA / "report"
@@ -32,12 +35,13 @@ class Config(Params):
 def main() -> None:
     """Write the report."""
     # With scipy, pandas and matplotlib, of which `plan`, which imports `Config`, has no use.
-    from stages.report import comparison, page, plots
+    from stages.report import comparison, page, plots, reward_comparison
 
     with runs.start("compare") as run:
         config = params.load(Config)
         plan = json.loads((DATA / "plan.json").read_text(encoding="utf-8"))
-        found = estimates.read(
+        checked = next(iter(lines.read(PROMPTS / "test.jsonl", Prompt))).answer is not None
+        found = (estimates if checked else reward_comparison).read(
             DATA / "evaluations",
             [config.baseline, *plan["policies"]],
             config.seeds,
@@ -46,7 +50,7 @@ def main() -> None:
         costs = stage_metrics.costs_of_rows(DATA, plan, config.seeds)
         of_policies = stage_metrics.costs_of_policies(plan, config.baseline, costs)
         metrics = {
-            **comparison.compare(found),
+            **(comparison if checked else reward_comparison).compare(found),
             "quality": stage_metrics.quality(DATA, plan, config.seeds),
             "costs": {"policies": of_policies, "rows": costs},
         }
@@ -57,15 +61,18 @@ def main() -> None:
         }
         with outputs.replace(OUTPUT) as folder:
             (folder / "plots").mkdir(parents=True)
-            plots.accuracy(folder / "plots", metrics)
-            plots.accuracy_by_n(folder / "plots", found)
+            if checked:
+                plots.accuracy(folder / "plots", metrics)
+                plots.accuracy_by_n(folder / "plots", found)
             plots.training(folder / "plots", curves, found)
             outputs.write_json(folder / "metrics.json", metrics)
             problems = transcripts.read(DATA / "samples", list(found.tables), config.seeds[0])
-            parts = sections.sections(metrics, problems, list(curves))
-            page.write(folder, metrics["verdict"], parts)
-        accuracy = {name: one["mean_accuracy"] for name, one in metrics["policies"].items()}
-        run.log(0, {f"{name}/mean_accuracy": one["value"] for name, one in accuracy.items()})
+            told = sections.sections if checked else sections.by_rewards
+            parts = told(metrics, problems, list(curves))
+            page.write(folder, metrics["verdict"], parts, page.PICTURE if checked else None)
+        for name, one in metrics["policies"].items():
+            headline = {"mean_accuracy"} if checked else {k for k in one if "reward/" in k}
+            run.log(0, {f"{name}/{key}": one[key]["value"] for key in sorted(headline)})
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ from typing import Any
 
 import pydantic
 
-from stages import tables
+from stages import auto, params, tables
 from stages.loops import group_rl, ppo
 from stages.params import PRESET, PRESETS_PATH
+from stages.records.problems import INSTEAD
 from stages.rewards import reward_file
 from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
@@ -32,6 +33,8 @@ NO_BASE = (
     "model.path is null, and a random model knows nothing: name a model.path, or a policy of "
     "`train: sft`, as the preset 'pretraining' makes one"
 )
+CHECKING = ("label_verifier", "label_selection", "steps_completions", "reward_outcome")
+"""Entry points that ask the answer checker."""
 REWARD_CHECKS = {"grpo": group_rl.check_reward, "ppo": ppo.check_reward}
 """`train` of a row -> what refuses a reward for its sizes and preset."""
 
@@ -61,6 +64,14 @@ def find_problems(content: Content, presets: Content, rows: Tables, modules: Mod
     read = {name for module in modules.values() for name in module.Config.model_fields}
     known = {*read, *rows, *tables.ABOVE} - {PRESET}
     problems = list(tables.match(list(content), sorted(known), ""))
+    # Before prepare_data has run, nothing is known of a model but that there will be facts.
+    facts = params.measured(content) or auto.UNMEASURED
+    asked = {name: content[name] for name in read & content.keys()} | {"presets": presets}
+    try:
+        content = {**content, **auto.resolve(asked, facts, content, strict=False)[0]}
+    except ValueError as error:
+        return [*problems, str(error)]
+    presets = content.pop("presets")
     places = list(tables.places(rows))
     for place in places:
         found = list(wrong_kind(place, content, presets, modules))
@@ -70,6 +81,7 @@ def find_problems(content: Content, presets: Content, rows: Tables, modules: Mod
     for name in sorted(modules.keys() - {place.entry_point for place in places}):
         problems += validate(modules[name].Config, content, f"stages/{name}.py")
     problems += wrong_rewards(content, presets, rows, modules)
+    problems += [*unchecked(content, presets, rows), *tables.separators(presets, rows)]
     return list(dict.fromkeys(problems))
 
 
@@ -141,6 +153,21 @@ def wrong_rewards(
             yield f"{POLICIES}.{name}: {error}"
 
 
+def unchecked(content: Content, presets: Content, rows: Tables) -> Iterator[str]:
+    """Rows that ask whether an answer is right, of a source without gold answers."""
+    data = content.get("data")
+    source = data.get("source") if isinstance(data, dict) else None
+    if not isinstance(source, dict) or source.get("kind") != "messages":
+        return
+    for place in tables.places(rows):
+        preset = presets.get(place.words.get(PRESET, ""))
+        parts = preset.get("components") if isinstance(preset, dict) else None
+        values = [one.get("value") for one in (parts or {}).values() if isinstance(one, dict)]
+        positive = preset.get("positive_nll_coef") if isinstance(preset, dict) else None
+        if place.entry_point in CHECKING or {"kind": "answer"} in values or positive:
+            yield f"{place}: it learns from right and wrong answers, and {INSTEAD}"
+
+
 def describe(name: str, presets: Content, rows: Tables) -> RewardFile | None:
     """What the stage will write of a reward, without digests; None where nothing can be said."""
     words = rows[REWARDS].get(name)
@@ -209,6 +236,8 @@ def validate(
                 # A whole section that is missing is told once, not by each of its readers.
                 if parents:
                     missing[parent].append(name)
+            elif item["input"] == auto.AUTO:
+                yield f"{parent}{name}: {auto.NO_RULE}"
             elif not item["loc"] or item["type"] == "value_error":
                 yield f"{parent}{name}: {item['msg'].removeprefix('Value error, ')}"
             else:

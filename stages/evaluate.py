@@ -8,7 +8,8 @@ problems, and every reward that is a model; writes for each seed what the reward
 come from the same N samples, without bias for every k: pass@k (Chen et al. 2021), majority@n
 exactly where Wang et al. 2023 vote once, best-of-n by each reward after Nakano et al. 2021, and
 votes weighted by each, over the same random subsets. Papers and formulas: stages/algorithms/
-selection. Accuracy on the dev problems is for choosing among policies.
+selection. Accuracy on the dev problems is for choosing among policies. Of prompts without a gold
+answer there is what each reward scores their samples, and nothing else.
 """
 
 from pathlib import Path
@@ -55,9 +56,10 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
     settings.check(num_samples, samples)
     greedy_of = pools.of_split(samples, "test", "test_greedy")
     dev = pools.of_split(samples, "dev")
+    in_loop: dict[str, float] = {}
     for name, of_problems in {"test": problems, "test_greedy": greedy_of, "dev": dev}.items():
         drawn = [row for _, own_rows in of_problems for row in own_rows]
-        settings.check_cut(drawn, samples / f"{name}.jsonl")
+        in_loop |= settings.check_cut(drawn, samples / f"{name}.jsonl")
     grouped = pool_scorer.group(problems, config.compute.row_tokens)
     device, columns = setup(config.compute), {}
     for name, reward in rewards.items():
@@ -72,23 +74,27 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
     orders = votes.nested_subsets(num_samples, num_draws=settings.num_draws, seed=seed)
     scored = pools.scores(problems, scores)
     of_problem = run.track(list(zip(problems, greedy_of, scored, strict=True)), label="problem")
-    results = []
+    results, unchecked = [], []
     for (prompt, pool), (_, (greedy,)), of_pool in of_problem:
         by_scorer = pool_scores.by_scorer(pool, of_pool, choices)
+        if prompt.answer is None:
+            own_scores = {name: by_scorer[name] for name in rewards}
+            unchecked.append(problem_evaluation.score(prompt, pool, own_scores))
+            continue
         results.append(
             problem_evaluation.evaluate(
                 prompt, pool, greedy, by_scorer, ks=settings.ks, orders=orders
             )
         )
-    dev_accuracy = problem_evaluation.accuracy(dev)
-    metrics: dict[str, Any] = estimates.means(results)
-    metrics["dev_accuracy"] = estimates.rounded(dev_accuracy)
-    run.log(0, metrics)
+    metrics = estimates.score_means(unchecked) if unchecked else estimates.means(results)
+    if results:
+        metrics["dev_accuracy"] = estimates.rounded(problem_evaluation.accuracy(dev))
+    run.log(0, metrics | in_loop)
     read_by = [work.passed(name, "read", positions=grouped.positions) for name in rewards]
     sizes = {n: size.of_scorer(reward_file.model(REWARDS / n, run.seed)) for n in rewards}
     lines.write(own / "scores.jsonl", scores)
-    lines.write(own / "per_problem.jsonl", results)
-    return metrics | {"generated_tokens": 0, "work": work.summary(read_by, sizes)}
+    lines.write(own / "per_problem.jsonl", results or unchecked)
+    return metrics | in_loop | {"generated_tokens": 0, "work": work.summary(read_by, sizes)}
 
 
 if __name__ == "__main__":

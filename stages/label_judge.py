@@ -65,16 +65,9 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     preset, seed = config.preset, derive(run.seed, "label_judge")
     prompts = Prompts(style=preset.style, constitution=preset.constitution)
     chooser = loading.chooser(
-        preset.judge,
-        row.policy,
-        run.seed,
-        OPTIONS,
-        preset.reasoning,
-        engine=config.engine,
-        model=config.model,
-        compute=config.compute,
-        cache=PIPE / "judge-cache",
-    )
+        preset.judge, row.policy, run.seed, OPTIONS, preset.reasoning, engine=config.engine,
+        model=config.model, compute=config.compute, cache=PIPE / "judge-cache",
+    )  # fmt: skip
     metrics: dict[str, Any] = {"trained_tokens": 0}
     verdicts, cost, asked, said = [], Counter(), [], []
     for side in pools.SIDES:
@@ -85,6 +78,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         found = judging.preferences(asked, said, preset.rule)
         lines.write(own / f"{side}.jsonl", found)
         metrics[side] = judge_quality.summarise(said, *judging.facts(asked), seed)
+        judge_quality.warn(metrics[side], side)
         headline = judge_quality.headline(metrics[side])
         run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
         verdicts += said

@@ -7,9 +7,11 @@ transcripts (HH-RLHF, Bai et al. 2022, https://arxiv.org/abs/2204.05862), and th
 policy `from`; writes pairs in tokens for training and held out (the same for every seed, so in no
 seed's folder), and every row that is left out, with its line and the reason. The side of a pair
 depends on the opening of its conversation (the text before the first answer) alone, so neither a
-prompt nor two turns of one conversation are on both sides.
+prompt nor two turns of one conversation are on both sides. Conversations that open as a dev or test
+prompt does are left out, and counted: policies are tested on those.
 """
 
+from itertools import chain
 from typing import Any
 
 from pydantic import Field
@@ -19,7 +21,8 @@ from stages.models import label_prompting
 from stages.models import start as models_start
 from stages.params import Params
 from stages.records import lines
-from stages.records.problems import BadRow
+from stages.records.problems import BadRow, Prompt
+from stages.rows import PROMPTS
 from stages.runtime import outputs, process
 from stages.sources import preference_files, quarantine
 from stages.sources.quarantine import FileLimits
@@ -56,8 +59,11 @@ def main(*words: str) -> None:
         bad += preference_files.bad_rows(path.name, encoded.rejected)
         over_long = preference_files.bad_rows(path.name, encoded.over_long)
         left_out = preset.left_out(row.preset, bad, over_long, len(found))
-        sides = preference_files.split(encoded.rows, preset.heldout_share)
+        asked = [lines.read(PROMPTS / f"{split}.jsonl", Prompt) for split in ("dev", "test")]
+        kept = preference_files.apart(encoded.rows, chain(*asked))
+        sides = preference_files.split(kept, preset.heldout_share)
         metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
+        metrics["of_dev_and_test"] = len(encoded.rows) - len(kept)
         metrics["quarantined"] = quarantine.count_by_kind(left_out)
         for side, pairs in sides.items():
             metrics[side] = preference_files.describe(pairs)

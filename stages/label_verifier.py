@@ -44,7 +44,7 @@ def main(*words: str) -> None:
 
 
 def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
-    """The pairs of one seed; refused where no problem has a right and a wrong completion."""
+    """The pairs of one seed; refused where there are none to learn from."""
     metrics: dict[str, Any] = {}
     for side in pools.SIDES:
         problems = pools.read(row.source, run.seed, side)
@@ -59,11 +59,11 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
             for prompt, pool in run.track(problems, label=side)
         ]
         metrics[side] = verifier_labels.summarise_pairs(labelled)
-        if not metrics[side]["pairs"]:
+        if side == "train" and not metrics[side]["pairs"]:
             raise ValueError(
-                f"{row.source}, {side} problems: expected some with both a right and a wrong "
-                f"completion, found none: {metrics[side]}. Sample more of each problem (section "
-                f"sampling), train the policy for longer, or use problems that it sometimes solves."
+                f"{row.source}: expected problems with both a right and a wrong completion, found "
+                f"none: {metrics[side]}. Train the policy for longer (sft.num_epochs), sample more "
+                f"of each problem (section sampling), or take another model or other problems."
             )
         run.log(0, {f"{side}/{name}": value for name, value in metrics[side].items()})
         lines.write(own / f"{side}.jsonl", (one for some in labelled for one in some.preferences))

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages import params
+from stages import auto, params
 from stages.engines import transformers as engine
 from stages.loops import group_rl, rl_loop
 from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
@@ -22,6 +22,7 @@ from stages.loops.rollouts import Actor, Rollouts, Task
 from stages.loops.work import Step
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
+from stages.models.policy import Policy
 from stages.optim import OptimConfig
 from stages.records.problems import Prompt
 from stages.rewards.judged import Judged, each
@@ -65,7 +66,8 @@ def grpo(
         compute: see `ComputeConfig`.
     """
     table = {name: one for name, one in params.read(PRESETS).items() if "advantage" in one}
-    content = params.entry_of(table, preset, "the list of presets of GRPO and its relatives")
+    entry = params.entry_of(table, preset, "the list of presets of GRPO and its relatives")
+    content = auto.resolve({"presets": {preset: entry}}, None)[0]["presets"][preset]
     if model.dtype != torch.float32:
         raise ValueError(
             f"expected weights in float32, found {model.dtype}: steps of a small learning rate are "
@@ -80,10 +82,10 @@ def grpo(
         num_steps=num_steps, prompts_per_step=prompts_per_step, group_size=group_size,
         temperature=1.0, max_new_tokens=max_new_tokens, num_checkpoints=0, optim=optim,
     )  # fmt: skip
-    device = setup(compute)
+    device, reference = setup(compute), copy.deepcopy(model)
     actor = Actor(
-        policy=policy.prepare(model, compute, device),
-        reference=policy.prepare(copy.deepcopy(model), compute, device),
+        policy=Policy(policy.prepare(model, compute, device)),
+        reference=Policy(policy.prepare(reference, compute, device, trained=False)),
         sampler=engine.from_model(model, tokenizer, max_batch=compute.max_batch),
         decode=policy.decoder(tokenizer),
         pad_id=model_tokenizer.pad_id(tokenizer),
@@ -93,7 +95,7 @@ def grpo(
     rows = [
         Prompt(
             id=str(i), task="", question=text, prompt=text, prompt_ids=tokenizer.encode(text),
-            answer="",
+            answer=None,
         )
         for i, text in enumerate(prompts)
     ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -63,7 +63,9 @@ def update(
     parameters: Iterable[nn.Parameter] = [p for g in optimizer.param_groups for p in g["params"]]
     for group in optimizer.param_groups:
         group["lr"] = rate
-    norm = nn.utils.clip_grad_norm_(parameters, config.max_grad_norm).item()
+    found: Any = nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
+    # Of a model over several processes (FSDP) the norm is a DTensor, a part of it in each.
+    norm = (found.full_tensor() if hasattr(found, "full_tensor") else found).item()
     if not math.isfinite(norm):
         raise ValueError(
             f"step {step}: the gradient's norm is {norm}. Lower the learning rate "

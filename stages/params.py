@@ -3,9 +3,10 @@
 They hold identity only: what can change an output. Each entry point declares one `Config(Params)`
 whose field names are exactly the top-level keys of params.yaml that it reads, so the `params:` list
 of its DVC stage is that list of names; a field `preset` is the entry of presets.yaml that its row
-names. Knows nothing of stages, devices or tracking.
+names. An `auto` is replaced before (`auto`). Knows nothing of stages, devices or tracking.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,8 +14,12 @@ import pydantic
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from stages import auto
+from stages.rules import Facts
+
 PARAMS_PATH = Path("params.yaml")
 PRESETS_PATH = Path("stages/presets.yaml")
+LOCK = Path("dvc.lock")
 PRESET = "preset"
 """The field of a `Config` that is read from presets.yaml."""
 
@@ -36,20 +41,41 @@ def read(path: Path = PARAMS_PATH) -> dict[str, Any]:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
 
-def load(config: type[ConfigT], preset: str | None = None) -> ConfigT:
+def load(config: type[ConfigT], preset: str | None = None, facts: Facts | None = None) -> ConfigT:
     """The keys of params.yaml that are its fields, and the named preset as its field `preset`.
 
-    A ValueError lists every missing, unknown or mistyped key at once.
+    A ValueError lists every missing, unknown or mistyped key at once. `facts`, for `auto`: those
+    that prepare_data wrote where it is None.
     """
     content = read()
+    facts = facts or auto.facts(content)
     picked = {name: content[name] for name in config.model_fields if name in content}
+    picked, _ = auto.resolve(picked, facts, content)
     if preset is not None:
-        picked[PRESET] = entry_of(read(PRESETS_PATH), preset, str(PRESETS_PATH))
+        picked[PRESET] = preset_of(preset, content, facts)
     try:
         return config.model_validate(picked)
     except pydantic.ValidationError as error:
         named = f" (preset '{preset}' of {PRESETS_PATH})" if preset is not None else ""
         raise ValueError(f"{PARAMS_PATH}{named} is not valid:\n" + describe(error)) from None
+
+
+def preset_of(
+    name: str, content: Mapping[str, Any] | None = None, facts: Facts | None = None
+) -> dict[str, Any]:
+    """An entry of presets.yaml, every `auto` replaced; `content`: params.yaml, if it was read."""
+    content = read() if content is None else content
+    entry = entry_of(read(PRESETS_PATH), name, str(PRESETS_PATH))
+    found, _ = auto.resolve({"presets": {name: entry}}, facts or auto.facts(content), content)
+    return found["presets"][name]
+
+
+def measured(content: Mapping[str, Any]) -> Facts | None:
+    """`auto.facts`, where dvc.lock says that they are of this very model and data; else None."""
+    if (facts := auto.facts(content)) is None or not LOCK.is_file():
+        return None
+    told = read(LOCK)["stages"].get("prepare_data", {}).get("params", {}).get(str(PARAMS_PATH))
+    return facts if told == {name: content.get(name) for name in told or ()} else None
 
 
 def entry_of(table: dict[str, Any], entry: str, where: str) -> Any:

@@ -18,8 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stages import configs, params, tables
-from stages.configs import DVC_YAML
+from stages import auto, configs, params, tables
 from stages.params import PARAMS_PATH, PRESETS_PATH
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
 from stages.rows import DATA, TABLES
@@ -44,13 +43,18 @@ def main(*words: str) -> None:
     paths, problems = switched_on()
     if words != ("--check",):
         paths = [Path(word) for word in words[1::2]]
+        if not words or len(words) % 2 or any(one.suffix != ".yaml" for one in paths):
+            sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
     rows, found = check(paths)
     if problems := [*problems, *found]:
         sys.exit("The plan is not valid:\n" + "\n".join(f"  {problem}" for problem in problems))
     preflight.remember()
     if words != ("--check",):
+        if (facts := params.measured(params.read())) is not None:
+            auto.show(params.read(), params.read(PRESETS_PATH), facts)
         tidy(DATA, rows)
         outputs.write_json(PLAN, rows)
+    sys.stdout.write(f"The plan is valid: {sum(map(len, rows.values()))} rows.\n")
 
 
 def check(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
@@ -78,7 +82,7 @@ def wrong_claims(content: dict[str, Any], rows: Tables) -> Iterator[str]:
         yield f"seeds: expected each once, and none below 0, found {seeds}"
 
 
-def switched_on(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
+def switched_on(path: Path = configs.DVC_YAML) -> tuple[list[Path], list[str]]:
     """params.yaml and the recipes that dvc.yaml names, and those whose `tables` lacks them."""
     paths, problems = [PARAMS_PATH], []
     named = params.read(path).get("vars") or [] if path.exists() else []

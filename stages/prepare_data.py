@@ -1,9 +1,9 @@
 """Turn a source of problems into prompts by split and demonstrations, once, in tokens.
 
 Reads the source that params.yaml names (generated word problems, GSM8K, a JSON-lines file,
-a hub data set). Writes the prompts of the splits train, preference, dev and test, which
-share no question; the demonstrations for SFT (the solutions of the train split); the
-tokenizer; a data card; and every rejected row with its line and reason. A source of which
+a hub data set, conversations). Writes the prompts of the splits train, preference, dev and
+test, which share no question; the demonstrations for SFT (the solutions of the train split);
+the tokenizer; a data card; and every rejected row with its line and reason. A source of which
 too much is bad, or whose solutions the answer checker cannot read, is refused.
 """
 
@@ -14,14 +14,13 @@ from typing import Any
 from pydantic import model_validator
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages import params, rows
-from stages.models import prompting
+from stages import auto, params, rows
+from stages.models import preparation, prompting, size
 from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.records import lines
-from stages.rewards import answer_checker
 from stages.runtime import outputs, process, runs
-from stages.sources import catalogue, splitting
+from stages.sources import splitting
 from stages.sources.catalogue import PreparationConfig
 
 PREPARED = rows.DATA / "prepared"
@@ -44,40 +43,26 @@ class Config(Params):
 def main() -> None:
     """Write prompts, demonstrations, tokenizer, data card and quarantine."""
     with runs.start("prepare_data") as run:
-        config = params.load(Config)
-        section, source, seed = config.data, config.data.source, config.data_seed
-        screened = catalogue.screen(source, catalogue.problems(source, seed))
-        screened.check_share(section.max_bad_share)
-        splits = splitting.split(screened.problems, section.shares)
-        other = catalogue.exchanges(source, section.mixture, splits["train"], seed)
-        texts = prompting.training_texts(splits["train"], section.prompt_template, other)
-        tokenizer = config.model.tokenizer(texts)
-        encoded = prompting.encode(
-            splits,
-            tokenizer,
-            template=section.prompt_template,
-            max_prompt_tokens=section.max_prompt_tokens,
-            max_completion_tokens=section.max_completion_tokens,
-            readable=answer_checker.states_an_answer,
-        )
-        rate = answer_checker.check_rate(len(encoded.demonstrations), encoded.unreadable)
-        screened.reject(encoded.rejected)
-        screened.check_share(section.max_bad_share)
-        learned = prompting.demonstrate(other, tokenizer, section.max_message_tokens)
-        demonstrations = [*encoded.demonstrations, *learned]
+        facts = size.facts(params.read()["model"])
+        config = params.load(Config, facts=facts)
+        found = preparation.prepare(config.data, config.model, config.data_seed)
+        prompts, source = found.encoded.prompts, config.data.source
         card = {
             "source": source.kind,
             "licence": source.licence,
-            "extraction_rate": rate,
-            **screened.describe(),
-            **splitting.describe(encoded.prompts, demonstrations),
+            "extraction_rate": found.extraction_rate,
+            **found.screened.describe(),
+            **splitting.describe(prompts, found.demonstrations),
         }
         written: dict[str, Sequence[Any]] = {
-            f"prompts/{split}.jsonl": prompts for split, prompts in encoded.prompts.items()
+            f"prompts/{split}.jsonl": own for split, own in prompts.items()
         }
-        written["demonstrations/demonstrations.jsonl"] = demonstrations
-        written["prepared/quarantine.jsonl"] = screened.bad
-        write(tokenizer, written, card)
+        written["demonstrations/demonstrations.jsonl"] = found.demonstrations
+        written["prepared/quarantine.jsonl"] = found.screened.bad
+        if facts is not None:
+            written["prompts/facts.json"] = [facts := prompting.measure(found.encoded, facts)]
+            auto.show(params.read(), params.read(params.PRESETS_PATH), facts)
+        write(found.tokenizer, written, card)
         run.log(0, {f"rows/{name}": float(count) for name, count in card["counts"].items()})
 
 

@@ -19,6 +19,8 @@ from stages.loops.reward import OutcomeConfig
 from stages.models import model_tokenizer, policy, scalar_head, size
 from stages.models import start as models_start
 from stages.models.device import setup
+from stages.models.scalar_head import ScalarHead
+from stages.models.sharding import shard
 from stages.records import pools
 from stages.report import reward_quality
 from stages.report.evaluation_config import Bins, EvaluationConfig
@@ -69,13 +71,14 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     pad_id = model_tokenizer.pad_id(tokenizer)
     start = models_start.folder(row.policy, run.seed, config.model)
     model = scalar_head.from_policy(start, pad_id, compute, device)
-    merged = models_start.attach(model, config.lora, seed)
+    models_start.attach(model, config.lora, seed)
+    learner = shard(ScalarHead(model), compute.dtype)
     schedule = epochs.batches(len(problems), preset.num_epochs, preset.batch_size, seed)
-    steps = reward.train_outcomes(model, problems, schedule, preset, compute, pad_id)
+    steps = reward.train_outcomes(learner, problems, schedule, preset, compute, pad_id)
     history = [step.metrics for step in run.track(steps, total=len(schedule))]
     groups = reward.problem_groups(heldout, compute.row_tokens)
-    scores = reward.score(model, groups, compute, pad_id)
-    policy.save(merged(), tokenizer, own / "model")
+    scores = reward.score(learner, groups, compute, pad_id)
+    policy.save(model, tokenizer, own / "model")
     return {
         **work.learned(history, {"reward": size.measure(model)}),
         "problems": len(problems),

@@ -23,6 +23,8 @@ from stages.loops.reward import RewardConfig
 from stages.models import model_tokenizer, policy, scalar_head, size
 from stages.models import start as models_start
 from stages.models.device import setup
+from stages.models.scalar_head import ScalarHead
+from stages.models.sharding import shard
 from stages.records import lines
 from stages.records.preferences import Preference
 from stages.report import reward_quality
@@ -79,16 +81,17 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         seed = derive(run.seed, "reward_preference", member)
         head_seed = derive(seed, "head")
         model = scalar_head.from_policy(start, pad_id, compute, device, head_seed=head_seed)
-        merged = models_start.attach(model, config.lora, seed)
+        models_start.attach(model, config.lora, seed)
+        learner = shard(ScalarHead(model), compute.dtype)
         schedule = epochs.batches(len(pairs), preset.num_epochs, preset.batch_size, seed)
-        steps = reward.train(model, pairs, schedule, preset, compute, pad_id)
+        steps = reward.train(learner, pairs, schedule, preset, compute, pad_id)
         tracked = run.track(steps, total=len(schedule), label=f"member {member}")
         history += [step.metrics for step in tracked]
-        scores.append(reward.score(model, groups, compute, pad_id))
+        scores.append(reward.score(learner, groups, compute, pad_id))
         place = own / "model" / str(member) if preset.members > 1 else own / "model"
         sizes.append(size.measure(model))
-        policy.save(merged(), tokenizer, place)
-    found = preset.aggregate(scores=torch.stack(scores)).view(-1, 2)
+        policy.save(model, tokenizer, place)
+    found = preset.aggregate(scores=torch.stack(scores)).view(len(heldout), 2)
     quality = config.evaluation.quality(preset.quality)
     seed = derive(run.seed, "reward_preference", "bootstrap")
     return {

@@ -22,6 +22,8 @@ from stages.loops.process_reward import ProcessRewardConfig
 from stages.models import model_tokenizer, policy, process_head, size
 from stages.models import start as models_start
 from stages.models.device import setup
+from stages.models.process_head import ProcessHead
+from stages.models.sharding import shard
 from stages.records.steps import read_training_steps
 from stages.rewards import pool_scores, reward_file
 from stages.rows import Row
@@ -68,13 +70,14 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         device,
         separator=preset.separator,
     )
-    merged = models_start.attach(model, config.lora, seed)
+    models_start.attach(model, config.lora, seed)
+    learner = shard(ProcessHead(model), compute.dtype)
     schedule = process_reward.schedule(labelled, preset, seed)
-    steps = process_reward.train(model, labelled, schedule, preset, compute, pad_id)
+    steps = process_reward.train(learner, labelled, schedule, preset, compute, pad_id)
     history = [step.metrics for step in run.track(steps, total=len(schedule))]
-    scores = process_head.step_scores(model, process_reward.solutions(heldout), compute, pad_id)
+    scores = process_head.step_scores(learner, process_reward.solutions(heldout), compute, pad_id)
     choice, accuracy = pool_scores.choose_aggregation(heldout, scores)
-    policy.save(merged(), tokenizer, own / "model")
+    policy.save(model, tokenizer, own / "model")
     choice.write(own)
     return {
         **work.learned(history, {"reward": size.measure(model)}),

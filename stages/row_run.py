@@ -18,7 +18,7 @@ from typing import Any
 from stages import params, rows
 from stages.params import PRESET, Params
 from stages.rows import DATA, Row
-from stages.runtime import outputs, runs, seeds
+from stages.runtime import outputs, ranks, runs, seeds
 from stages.runtime.runs import Run
 from stages.runtime.seeds import SeedRun
 
@@ -46,22 +46,35 @@ class Job:
     """Its outputs, until they take their places."""
 
     def each_seed(self, work: Callable[..., dict[str, Any]], *, gpu: bool = False) -> None:
-        """`work` for each seed."""
-        seeds.side_by_side(partial(self._of_seed, work), self.config.seeds, self.run, gpu=gpu)
+        """`work` for each seed, in as many processes as the `Config` says, if it does."""
+        number = getattr(self.config, "num_processes", 1)
+        of_seed = partial(self._of_seed, work)
+        seeds.side_by_side(of_seed, self.config.seeds, self.run, gpu=gpu, num_processes=number)
 
     def _of_seed(self, work: Callable[..., dict[str, Any]], run: SeedRun) -> None:
-        own = [folder / str(run.seed) for folder in self.folders]
+        # What a process beside the first one writes is scratch.
+        kept = [run.folder / one.name if run.rank else one for one in self.folders]
+        own = [folder / str(run.seed) for folder in kept]
+        for folder in kept:
+            folder.mkdir(exist_ok=True)
         outputs.write_json(own[-1] / "metrics.json", work(self.config, self.row, *own, run))
 
 
 @contextmanager
 def start(stage: str, words: tuple[str, ...], config: type[Params]) -> Iterator[Job]:
-    """Run a stage of the row that `words` name, with empty folders for its outputs."""
+    """Run a stage of the row that `words` name, with empty folders for its outputs.
+
+    A process that torchrun started beside the first has folders that are forgotten.
+    """
     row = rows.parse(words)
-    with runs.start(f"{stage}@{row.name}") as run, ExitStack() as stack:
+    with ExitStack() as stack:
+        run = stack.enter_context(runs.start(f"{stage}@{row.name}"))
         read = params.load(config, row.preset if PRESET in config.model_fields else None)
         paths = [DATA / path.format(row.name) for path in OUTPUTS[stage]]
-        folders = [stack.enter_context(outputs.replace(path)) for path in paths]
+        if ranks.launched():
+            folders = [run.folder / path.name for path in paths]
+        else:
+            folders = [stack.enter_context(outputs.replace(path)) for path in paths]
         for folder in folders:
             folder.mkdir()
         yield Job(row=row, config=read, run=run, folders=folders)

@@ -67,6 +67,22 @@ class Sampler(Protocol):
         ...
 
 
+@runtime_checkable
+class Guest(Sampler, Protocol):
+    """A sampler of a policy in training that has a copy of it, in memory of the trainer's device.
+
+    What it draws is drawn from the policy as it is at the time of the call, as of every `Sampler`.
+    """
+
+    def rest(self) -> None:
+        """Leave the memory to the trainer until the next call of `sample`."""
+        ...
+
+    def close(self) -> None:
+        """Free the memory; nothing is sampled any more."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
     """How a model answers one message that asks for one of the options."""
@@ -113,4 +129,11 @@ class Engine(Sampler, Protocol):
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> list[list[float]]:
         """log p(token | prompt) of each of `token_ids`, at temperature 1, for each prompt."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds besides models that others gave it; it is not asked any more.
+
+        Wherever another model is loaded afterwards: an engine may hold all memory that was free.
+        """
         ...

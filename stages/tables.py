@@ -210,3 +210,17 @@ def meant(word: str, known: Collection[str] | Mapping[str, Any]) -> str:
     if close:
         return f"; did you mean '{close[0]}'?"
     return f"; there is {', '.join(known)}" if known else "; there is none at all"
+
+
+def separators(presets: Mapping[str, Any], rows: Tables) -> Iterator[str]:
+    """Process models that would end a step elsewhere than the labels that they learn from."""
+    for name, words in rows[REWARDS].items():
+        labelled = rows[STEPS].get(words["on"].partition("/")[2])
+        if words["by"] == "process" and labelled is not None:
+            ends = [presets.get(one["preset"]) for one in (words, labelled)]
+            here, there = (one.get("separator") if isinstance(one, dict) else None for one in ends)
+            if here and there and here != there:
+                yield (
+                    f"{REWARDS}.{name}: preset '{words['preset']}' ends a step with {here!r} and "
+                    f"'{labelled['preset']}', which made its labels, with {there!r}: take the same"
+                )

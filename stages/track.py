@@ -52,7 +52,7 @@ def main() -> None:
     except store.OUTAGES as error:
         logger.warning(store.outage(error, "stages.track"))
     else:
-        logger.info("MLflow: %d runs added; `mlflow server` shows them", added)
+        logger.info("MLflow: %d runs added, of now and earlier; `mlflow server` shows them", added)
     records = {entry.stage: lockfile.record(entry) for entry in entries}
     logger.info("%s", told({name: one for name, one in records.items() if one}, REPORT))
 
@@ -77,7 +77,7 @@ def told(records: Mapping[str, Mapping[str, Any]], report: Path) -> str:
     for name, record in records.items():
         stage, _, row = name.partition("@")
         groups.setdefault(stage, {})[row] = record["seconds"]
-    lines = ["seconds of each stage, all seeds:"]
+    lines = ["seconds of each stage's last run, now or earlier, all seeds:"]
     for stage, rows in groups.items():
         parts = [f"{row} {seconds:.0f}".strip() for row, seconds in rows.items()]
         total = f"{sum(rows.values()):.0f}" if len(rows) > 1 else ""

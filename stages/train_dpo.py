@@ -10,18 +10,19 @@ is iterative DPO (Xu et al. 2023, https://arxiv.org/abs/2312.16682).
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from transformers import PreTrainedModel
 
 from stages import row_run
 from stages.loops import epochs, kto, preference, ref_logprobs, training, work
 from stages.loops.preference import KTO, PreferenceConfig, PreferencePreset
 from stages.loops.work import Step
-from stages.models import model_tokenizer, size
+from stages.models import model_tokenizer, policy, size
 from stages.models import start as models_start
 from stages.models.device import setup
+from stages.models.policy import Policy
+from stages.models.sharding import shard
 from stages.records import lines
 from stages.records.preferences import Preference
 from stages.rows import Row
@@ -53,11 +54,12 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     path = training.per_seed(row.source, run.seed) / "train.jsonl"
     pairs = list(lines.read(path, Preference))
     # Adapters start as no change, so the model with them is still the reference.
-    merged = models_start.attach(model, config.lora, seed)
+    models_start.attach(model, config.lora, seed)
     pad_id = model_tokenizer.pad_id(tokenizer)
-    number, steps, reference_work = learn(config, model, pairs, seed, pad_id)
-    kept = config.dpo.num_checkpoints
-    history = training.take(steps, number, kept, merged, tokenizer, logged, run)
+    learner = shard(Policy(model), config.compute.dtype)
+    number, steps, reference_work = learn(config, learner, pairs, seed, pad_id)
+    save = partial(policy.save, model, tokenizer, dtype=config.compute.dtype)
+    history = training.take(steps, number, config.dpo.num_checkpoints, save, logged, run)
     done = [step.metrics for step in history]
     metrics = {
         "pairs": len(pairs),
@@ -67,12 +69,12 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     }
     if metrics["both_logprobs_fell"]:
         logger.warning(preference.BOTH_FELL, metrics)
-    training.write(saved, logged, merged(), tokenizer, history)
+    training.write(saved, logged, save, history)
     return metrics
 
 
 def learn(
-    config: Config, model: PreTrainedModel, pairs: list[Preference], seed: int, pad_id: int
+    config: Config, model: Policy, pairs: list[Preference], seed: int, pad_id: int
 ) -> tuple[int, Iterator[Step], dict[str, int]]:
     """The number of steps, the steps of the loop that the loss needs, and the reference's `work`.
 

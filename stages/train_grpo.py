@@ -9,16 +9,17 @@ rule reward this is R1-Zero's recipe (Guo et al. 2025, https://arxiv.org/abs/250
 checker's verdict is logged, whatever the reward.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import model_validator
 
 from stages import row_run
-from stages.engines import transformers as engine
+from stages.engines import loading
+from stages.engines.loading import EngineName
 from stages.loops import group_rl, rl_loop, rl_run, training
 from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
-from stages.models import start as models_start
 from stages.rewards import reward_file
 from stages.rows import Row
 from stages.runtime import process
@@ -29,6 +30,8 @@ from stages.seeding import derive
 class Config(training.TrainingConfig):
     """What train_grpo reads of params.yaml, and its preset."""
 
+    engine: EngineName
+    """Who samples; a `correction` that is `auto` depends on it."""
     grpo: GroupRlConfig
     preset: GroupRlPreset
 
@@ -49,11 +52,11 @@ def main(*words: str) -> None:
 def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
     settings, preset, seed = config.grpo, config.preset, derive(run.seed, "train_grpo")
-    actor, task, tokenizer = rl_run.begin(row, run.seed, config, settings, engine.from_model)
-    merged = models_start.attach(actor.policy, config.lora, seed)
+    sampler_of = partial(loading.of_policy, config.engine, 1)
+    actor, task, tokenizer = rl_run.begin(row, run.seed, seed, config, settings, sampler_of)
     schedule = rl_loop.schedule(task, settings, preset, seed)
     steps = group_rl.train(actor, task, schedule, settings, preset, seed)
-    return rl_run.finish(actor, tokenizer, steps, settings, preset, merged, row, saved, logged, run)
+    return rl_run.finish(actor, tokenizer, steps, settings, preset, row, saved, logged, run)
 
 
 if __name__ == "__main__":

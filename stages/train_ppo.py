@@ -16,7 +16,8 @@ from typing import Any
 from pydantic import model_validator
 
 from stages import row_run
-from stages.engines import transformers as engine
+from stages.engines import loading
+from stages.engines.loading import EngineName
 from stages.loops import critic, ppo, rl_loop, rl_run, training
 from stages.loops.ppo import PpoConfig, PpoPreset
 from stages.models import start as models_start
@@ -30,6 +31,8 @@ from stages.seeding import derive
 class Config(training.TrainingConfig):
     """What train_ppo reads of params.yaml, and its preset."""
 
+    engine: EngineName
+    """Who samples; a `correction` that is `auto` depends on it."""
     ppo: PpoConfig
     preset: PpoPreset
 
@@ -50,16 +53,16 @@ def main(*words: str) -> None:
 def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
     settings, preset, seed = config.ppo, config.preset, derive(run.seed, "train_ppo")
-    actor, task, tokenizer = rl_run.begin(row, run.seed, config, settings, engine.from_model)
+    # A trunk that is shared has its moments once.
+    num_trained = 2 if preset.value.trunk == "own" else 1
+    sampler_of = partial(loading.of_policy, config.engine, num_trained)
+    actor, task, tokenizer = rl_run.begin(row, run.seed, seed, config, settings, sampler_of)
     source = partial(models_start.folder, row.policy, run.seed, config.model)
     reward_model = reward_file.model(row.source, run.seed)
     value = critic.load(preset.value, actor, source, reward_model, config.lora, seed)
-    merged = models_start.attach(actor.policy, config.lora, seed)
     schedule = rl_loop.schedule(task, settings, preset, seed)
     steps = ppo.train(actor, value, task, schedule, settings, preset, seed)
-    return rl_run.finish(
-        actor, tokenizer, steps, settings, preset, merged, row, saved, logged, run, value
-    )
+    return rl_run.finish(actor, tokenizer, steps, settings, preset, row, saved, logged, run, value)
 
 
 if __name__ == "__main__":

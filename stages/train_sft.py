@@ -9,6 +9,7 @@ follow instructions" (2022), step 1). Departure: every token of an optimizer ste
 whatever its micro-batch.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from pydantic import model_validator
 from stages import row_run
 from stages.loops import epochs, sft, training, work
 from stages.loops.sft import SftConfig, SftPreset
-from stages.models import model_tokenizer, size
+from stages.models import model_tokenizer, policy, size
 from stages.models import start as models_start
 from stages.models.device import setup
+from stages.models.policy import Policy
+from stages.models.sharding import shard
 from stages.records import lines
 from stages.records.problems import Demonstration
 from stages.rows import Row
@@ -59,11 +62,12 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     model = models_start.load(
         row.policy, run.seed, config.model, config.compute, device, weights_seed=seed
     )
-    merged = models_start.attach(model, config.lora, seed)
+    models_start.attach(model, config.lora, seed)
     path = training.per_seed(row.source, run.seed) / "demonstrations.jsonl"
     examples = sft.choose(list(lines.read(path, Demonstration)), config.preset, seed)
     schedule = epochs.batches(len(examples), settings.num_epochs, settings.batch_size, seed)
-    steps = sft.train(model, examples, schedule, settings, config.compute, pad_id)
+    learner = shard(Policy(model), config.compute.dtype)
+    steps = sft.train(learner, examples, schedule, settings, config.compute, pad_id)
     history = list(run.track(steps, total=len(schedule)))
     last = [step.metrics["loss/nll"] for step in history[-max(1, len(history) // 20) :]]
     metrics = {
@@ -71,7 +75,8 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
         "demonstrations": len(examples),
         "final_loss": sum(last) / len(last),
     }
-    training.write(saved, logged, merged(), tokenizer, history)
+    save = partial(policy.save, model, tokenizer, dtype=config.compute.dtype)
+    training.write(saved, logged, save, history)
     return metrics
 
 

@@ -22,7 +22,8 @@ def shrink(params: dict[str, Any], presets: dict[str, Any]) -> None:
     params["data"]["source"] |= {"num_problems": 900, "max_value": 20}
     params["data"]["shares"] |= {"preference": 0.1, "dev": 0.1, "test": 0.05}
     # So few demonstrations have to teach to solve, or no solution is right.
-    params["data"]["mixture"] |= {"critique": 0.05, "revise": 0.1}
+    mixture = {"judge": 0.1, "critique": 0.05, "revise": 0.1, "max_prompt_tokens": "auto"}
+    params["data"]["mixture"] = mixture
     params["sft"] |= {"num_epochs": 6, "batch_size": 16}
     params["sft"]["optim"]["learning_rate"] = 3e-3
     for split in params["sampling"].values():

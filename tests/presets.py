@@ -1,17 +1,18 @@
-"""The presets of presets.yaml, with changes."""
+"""The presets of presets.yaml, as the embedded model has them, with changes."""
 
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from stages import params
+from stages import auto, params
 from stages.loops.group_rl import GroupRlPreset
 from stages.loops.ppo import PpoPreset
 from stages.loops.preference import PreferencePreset
 from stages.rewards.reward_file import RewardFile
 
-CONTENT = params.read(Path(__file__).parents[1] / params.PRESETS_PATH)
+READ = params.read(Path(__file__).parents[1] / params.PRESETS_PATH)
+CONTENT = auto.resolve({"presets": READ}, None)[0]["presets"]
 GROUP_RL = [name for name, entry in CONTENT.items() if "sampling" in entry]
 PPO = [name for name, entry in CONTENT.items() if "value_lam" in entry]
 LOSSES = {"sigmoid", "robust", "ipo_sum", "ipo_mean", "hinge", "simpo", "orpo", "cpo", "kto"}

@@ -9,8 +9,9 @@ import torch
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from stages.loops.objective import Counts, New, ObjectiveConfig, Part, Weights, part_loss
+from stages.loops.objective import Counts, ObjectiveConfig, Part, Weights, part_loss
 from stages.models.batch import Batch
+from stages.models.policy import TokenLogprobs
 
 GRADED = ("logprobs", "entropies", "full_kl")
 FILLERS = (0.0, 1e30, math.nan, math.inf, -math.inf)
@@ -118,7 +119,7 @@ def step(
         padded = {name: pad(leaves.get(name, grids.values[name]), filler) for name in grids.values}
         counted = torch.nn.functional.pad(mask[:, needed], (left, right))
         loss, clipped = part_loss(
-            New(
+            TokenLogprobs(
                 logprobs=padded["logprobs"],
                 entropies=padded["entropies"],
                 full_kl=padded["full_kl"] if config.kl.kind == "full" else None,
@@ -152,6 +153,8 @@ def as_batch(rows: list[int], mask: torch.Tensor) -> Batch:
     nothing = torch.zeros(len(mask), dtype=torch.long)
     return Batch(
         indices=rows,
+        lengths=mask.sum(1).tolist(),
+        own=slice(0, len(rows)),
         input_ids=torch.zeros(mask.shape, dtype=torch.long),
         position_ids=None,
         attention_mask=None,
@@ -160,6 +163,7 @@ def as_batch(rows: list[int], mask: torch.Tensor) -> Batch:
         token_ids=torch.zeros(mask.shape, dtype=torch.long),
         mask=mask,
         num_tokens=int(mask.sum()),
+        num_padded=mask.numel(),
     )
 
 

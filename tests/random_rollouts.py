@@ -11,6 +11,7 @@ from torch import Tensor
 
 from stages.loops.divergence import frozen_logprobs
 from stages.loops.rollouts import Rollouts, batch_groups
+from stages.models.policy import Policy
 from stages.records.problems import Prompt
 from stages.sampler import Sample
 
@@ -30,7 +31,7 @@ class Drawn:
         """In float64, which `divergence.measure` does not keep."""
         every = self.rollouts.mask().any(1)
         batch = collate(batch_groups(self.rollouts, every, 0), 0, PAD, CPU)
-        (found,) = frozen_logprobs(REFERENCE, [batch], temperature=TEMPERATURE)
+        (found,) = frozen_logprobs(Policy(REFERENCE), [batch], temperature=TEMPERATURE)
         grid = torch.zeros_like(found)
         grid[batch.indices] = found
         return grid

@@ -30,7 +30,7 @@ TINY = {
     "max_length": 256,
     "vocab_size": 700,
 }
-MODEL = {"path": None, "revision": None, "tiny": TINY}
+MODEL = {"path": None, "revision": None, "thinking": None, "tiny": TINY}
 EVALUATION = {
     "ks": [1],
     "num_draws": 8,
@@ -44,7 +44,7 @@ EVALUATION = {
 def configure(preset: Mapping[str, Any], seeds: Sequence[int] = (SEED,), **sections: Any) -> None:
     """params.yaml with these sections, and presets.yaml with the preset `mine`."""
     params.PRESETS_PATH.parent.mkdir(exist_ok=True)
-    content = {params.PARAMS_PATH: {"seeds": list(seeds), **sections}}
+    content = {params.PARAMS_PATH: {"seeds": list(seeds), "num_processes": 1, **sections}}
     content[params.PRESETS_PATH] = {PRESET: dict(preset)}
     for path, keys in content.items():
         with path.open("w", encoding="utf-8") as file:

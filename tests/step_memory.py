@@ -1,75 +1,88 @@
 """The most that a training step of each loop holds, in live tensor bytes, on any shape."""
 
+import functools
 import gc
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import presets
 import torch
 from live_memory import LiveMemory
 from tiny_checkpoints import CPU, EOS, PAD, compute
 from tiny_rollouts import OPTIM, decode
-from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    LlamaForTokenClassification,
+)
 
 from stages.algorithms.ensemble import mean
-from stages.algorithms.memory.prediction import (
-    Decoding,
-    Job,
-    MicroBatch,
-    Precision,
-    Prediction,
-    predict,
-)
-from stages.algorithms.memory.shape import Shape, residents
 from stages.engines.transformers import TransformersSampler
-from stages.loops import group_rl, ppo, preference, reward, sft
+from stages.loops import group_rl, ppo, preference, process_reward, reward, sft
 from stages.loops.group_rl import GroupRlConfig
 from stages.loops.ppo import PpoConfig
 from stages.loops.preference import PreferenceConfig
-from stages.loops.reward import RewardConfig
+from stages.loops.process_reward import ProcessRewardConfig
+from stages.loops.reward import OutcomeConfig, RewardConfig
 from stages.loops.rl_run import of_model
 from stages.loops.rollouts import Actor, Task
-from stages.loops.sft import SftConfig
+from stages.loops.sft import SftConfig, SftPreset
 from stages.loops.work import Step
 from stages.models import policy
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig
-from stages.models.scalar_head import Ensemble
+from stages.models.policy import Policy
+from stages.models.process_head import ProcessHead
+from stages.models.scalar_head import Ensemble, ScalarHead, SharedValue
 from stages.models.start import LoraConfig
-from stages.records.preferences import Preference
+from stages.planning.trial import Trial
+from stages.records.preferences import Outcome, Preference
 from stages.records.problems import Demonstration, Prompt
+from stages.records.steps import StepLabels
 from stages.rewards.judged import Judged
 
-EMBEDDED = Shape(
-    hidden=192, layers=2, heads=6, kv_heads=6, head_dim=32, intermediate=512, vocab=900, tied=True
-)
-"""The model of `params.yaml`."""
-BIGGER = Shape(
-    hidden=512, layers=8, heads=8, kv_heads=4, head_dim=64, intermediate=1408, vocab=4000, tied=True
-)
+EMBEDDED = {
+    "hidden_size": 192, "num_hidden_layers": 2, "num_attention_heads": 6,
+    "num_key_value_heads": 6, "intermediate_size": 512, "vocab_size": 900,
+}  # fmt: skip
+BIGGER = {
+    "hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "intermediate_size": 1408, "vocab_size": 4000,
+}  # fmt: skip
 PROMPT, COMPLETION, SAMPLES = 40, 24, 4
 SHARED = PROMPT + SAMPLES * COMPLETION
 
 
-def build(shape: Shape, head: str, settings: ComputeConfig, rank: int) -> torch.nn.Module:
+def config_of(shape: dict[str, int]) -> LlamaConfig:
+    return LlamaConfig(
+        **shape, max_position_embeddings=256, tie_word_embeddings=True, bos_token_id=None,
+        eos_token_id=EOS, pad_token_id=PAD, num_labels=1,
+    )  # fmt: skip
+
+
+READERS = {"policy": Policy, "reward": ScalarHead, "process": ProcessHead}
+
+
+def build(
+    shape: dict[str, int],
+    head: str,
+    settings: ComputeConfig,
+    rank: int,
+    *,
+    trained: bool = True,
+) -> torch.nn.Module:
     torch.manual_seed(0)
-    kind = LlamaForCausalLM if head == "language_model" else LlamaForSequenceClassification
-    config = LlamaConfig(
-        vocab_size=shape.vocab,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        max_position_embeddings=256,
-        tie_word_embeddings=shape.tied,
-        bos_token_id=None,
-        eos_token_id=EOS,
-        pad_token_id=PAD,
-        num_labels=1,
-    )
-    model = policy.prepare(kind._from_config(config, attn_implementation="sdpa"), settings, CPU)
-    models_start.attach(model, LoraConfig(rank=max(rank, 0), alpha=16), 0)
-    return model
+    kind = LlamaForCausalLM if head == "policy" else LlamaForSequenceClassification
+    if head == "process":
+        kind = LlamaForTokenClassification
+    config = config_of(shape)
+    if head == "process":
+        config.update({"num_labels": 2, "step_token_id": EOS, "step_separator": "x"})
+    model = kind._from_config(config, attn_implementation="sdpa")
+    model = policy.prepare(model, settings, CPU, trained=trained)
+    models_start.attach(model, LoraConfig(rank=rank, alpha=16), 0)
+    return READERS[head](model)
 
 
 def completion(number: int) -> list[int]:
@@ -107,13 +120,54 @@ def prompts(number: int) -> list[Prompt]:
     ]
 
 
+def outcomes(number: int) -> list[list[Outcome]]:
+    return [
+        [
+            Outcome(
+                id=str(i), prompt_ids=prompt(i), completion_ids=completion(j), right=j % 2 == 0,
+                weight=1.0,
+            )
+            for j in range(SAMPLES)
+        ]
+        for i in range(number)
+    ]  # fmt: skip
+
+
+def solutions(number: int) -> list[StepLabels]:
+    # With the tokens that are put behind its two steps a solution is as long as it may be.
+    half = COMPLETION // 2 - 1
+    return [
+        StepLabels(
+            id=str(i), index=j, prompt="", prompt_ids=prompt(i), steps=["", ""],
+            step_ids=[completion(j)[:half], completion(j)[:half]], labels=[1.0, 0.0],
+            num_completions=[0, 0], true_labels=None, correct=None, source="",
+        )
+        for i in range(number)
+        for j in range(SAMPLES)
+    ]  # fmt: skip
+
+
+HELD = {
+    "train_sft": {"policy": "policy"},
+    "train_dpo": {"policy": "policy"},
+    "reward_preference": {"reward": "reward"},
+    "reward_outcome": {"reward": "reward"},
+    "reward_process": {"reward": "process"},
+    "train_grpo": {"policy": "policy", "reference": "policy"},
+    "train_ppo": {"policy": "policy", "reference": "policy", "value": "reward", "scorer": "reward"},
+}
+"""Entry point -> the models in memory, and what each is for."""
+TRAINED = ("policy", "value", "reward")
+PER_ROW = {"train_sft": 1, "train_dpo": 2, "reward_preference": 2}
+
+
 class Measured:
-    """A loop on fresh models, its memory watched; `predicted` is what the planner says of it."""
+    """A loop on real models, its memory watched; `trial` is the same as the planner has it."""
 
     def __init__(
         self,
-        method: str,
-        shape: Shape,
+        entry_point: str,
+        shape: dict[str, int],
         *,
         rank: int = 0,
         rows: int = 8,
@@ -121,117 +175,145 @@ class Measured:
         **changes: object,
     ) -> None:
         self.preset = preset or {}
-        self.settings = compute(row_tokens=256, max_batch=64, **changes)
-        self.method, self.shape, self.rank = method, shape, rank
-        scorer = "reward_model" if method == "ppo" else "none"
-        self.residents = residents(method, scorer=scorer)
-        self.models = {
-            one.role: build(shape, one.head, self.settings, rank if one.trained else 0)
-            for one in self.residents
-        }
+        self.method, self.shape, self.rank, self.rows = entry_point, shape, rank, rows
+        self.per_row = PER_ROW.get(entry_point, SAMPLES)
         # Two micro-batches of `rows` rows in an optimizer step.
-        self.rows = rows
-        per_row = {"sft": 1, "dpo": 2, "reward_model": 2}.get(method, SAMPLES)
-        self.row = PROMPT + per_row * COMPLETION
-        self.settings = self.settings.model_copy(update={"max_tokens": rows * self.row})
-        self.batch = MicroBatch(
-            positions=rows * self.row,
-            row=self.row,
-            outputs=rows * (per_row * COMPLETION if method != "reward_model" else per_row),
-            shared=per_row > 1,
-        )
+        self.settings = compute(
+            row_tokens=256, max_batch=64, max_tokens=rows * (PROMPT + self.per_row * COMPLETION)
+        ).model_copy(update=changes)
+        self.held = dict(HELD[entry_point])
+        if self.preset.get("trunk") == "shared":
+            del self.held["value"]
 
-    def predicted(self) -> Prediction:
-        online = self.method in ("ppo", "grpo")
-        return predict(
-            Job(
-                shape=self.shape,
-                residents=self.residents,
-                batch=self.batch,
-                how=Precision(
-                    width=2 if self.settings.dtype == "bfloat16" else 4,
-                    checkpointing=self.settings.gradient_checkpointing,
-                    rank=self.rank,
-                ),
-                decoding=Decoding(
-                    rows=2 * self.rows * SAMPLES, samples=SAMPLES, prompt=PROMPT, new=COMPLETION
-                )
-                if online
-                else None,
+    def trial(self) -> Trial:
+        return Trial(
+            entry_point=self.method, config=self.config(), base=config_of(self.shape),
+            prompt=PROMPT, completion=COMPLETION, samples=self.per_row,
+            scorers=("reward",) if self.method == "train_ppo" else (),
+        )  # fmt: skip
+
+    def config(self) -> SimpleNamespace:
+        """What the stage would read of params.yaml, as far as its loop does."""
+        number = 2 * self.rows
+        common = {"num_epochs": 1, "batch_size": number, "optim": OPTIM}
+        drawing = {
+            "num_steps": 2, "prompts_per_step": number, "temperature": 1.0,
+            "max_new_tokens": COMPLETION, "num_checkpoints": 0, "optim": OPTIM,
+        }  # fmt: skip
+        named: dict[str, object] = {}
+        match self.method:
+            case "train_sft":
+                named["sft"] = SftConfig(**common)
+                preset = SftPreset(
+                    num_epochs=None, learning_rate=None, num_demonstrations=None, tasks=None,
+                    learn_prompt=False,
+                )  # fmt: skip
+            case "train_dpo":
+                named["dpo"] = PreferenceConfig(**common, num_checkpoints=0)
+                preset = SimpleNamespace(loss=presets.loss("dpo"))
+            case "reward_preference":
+                preset = RewardConfig(**common, centring=0.01, margin=0.0)
+            case "reward_outcome":
+                preset = OutcomeConfig(**common, max_per_problem=SAMPLES, one_class_weight=1.0)
+            case "reward_process":
+                preset = ProcessRewardConfig(
+                    **common, targets={"kind": "soft"}, class_balance="none",
+                    up_to_first_error=False,
+                )  # fmt: skip
+            case "train_grpo":
+                named["grpo"] = GroupRlConfig(**drawing, group_size=SAMPLES)
+                preset = presets.group_rl("grpo_deepseekmath", **self.preset)
+            case _:
+                named["ppo"] = PpoConfig(**drawing, samples_per_prompt=SAMPLES, value_optim=OPTIM)
+                preset = presets.ppo("ppo_instructgpt", **{"num_minibatches": 1} | self.preset)
+        lora = LoraConfig(rank=self.rank, alpha=16)
+        return SimpleNamespace(compute=self.settings, lora=lora, preset=preset, **named)
+
+    @functools.cached_property
+    def models(self) -> dict[str, torch.nn.Module]:
+        return {
+            role: build(
+                self.shape,
+                use,
+                self.settings,
+                self.rank if role in TRAINED else 0,
+                trained=role in TRAINED,
             )
-        )
+            for role, use in self.held.items()
+            # With adapters the reference is the policy without them.
+            if not (self.rank and role == "reference")
+        }
 
     def peak(self) -> int:
         """Of the second optimizer step, when moments exist."""
         gc.collect()
-        held = [t for m in self.models.values() for t in (*m.parameters(), *m.buffers())]
+        tensors = [t for m in self.models.values() for t in (*m.parameters(), *m.buffers())]
         low = self.settings.dtype == "bfloat16"
         with (
             torch.autocast("cpu", torch.bfloat16, enabled=low, cache_enabled=False),
-            LiveMemory(held) as live,
+            LiveMemory(tensors) as live,
         ):
             steps = self.steps()
             next(steps)
             gc.collect()
             live.peak = live.live
-            self.between = live.live
             next(steps)
         return live.peak
 
     def steps(self) -> Iterator[Step]:
-        number, settings = 2 * self.rows, self.settings
+        models = self.models
+        number, settings, config = 2 * self.rows, self.settings, self.config()
         schedule = [list(range(number))] * 2
-        common = {"num_epochs": 1, "batch_size": number, "optim": OPTIM}
-        model = self.models.get("policy", self.models.get("reward"))
+        model = models.get("policy", models.get("reward"))
         match self.method:
-            case "sft":
-                config = SftConfig(**common)
-                return sft.train(model, demonstrations(number), schedule, config, settings, PAD)
-            case "dpo":
-                loss = presets.loss("dpo")
+            case "train_sft":
+                return sft.train(model, demonstrations(number), schedule, config.sft, settings, PAD)
+            case "train_dpo":
                 reference = torch.full((number, 2), -50.0)
-                config = PreferenceConfig(**common, num_checkpoints=0)
                 return preference.train(
-                    model, pairs(number), reference, schedule, loss, config, settings, PAD
+                    model, pairs(number), reference, schedule, config.preset.loss, config.dpo,
+                    settings, PAD,
+                )  # fmt: skip
+            case "reward_preference":
+                return reward.train(model, pairs(number), schedule, config.preset, settings, PAD)
+            case "reward_outcome":
+                problems = outcomes(number)
+                return reward.train_outcomes(
+                    model, problems, schedule, config.preset, settings, PAD
                 )
-            case "reward_model":
-                config = RewardConfig(**common, centring=0.01, margin=0.0)
-                return reward.train(model, pairs(number), schedule, config, settings, PAD)
+            case "reward_process":
+                rows = solutions(number)
+                schedule = [list(range(len(rows)))] * 2
+                return process_reward.train(model, rows, schedule, config.preset, settings, PAD)
             case _:
                 return self.online(schedule)
 
     def online(self, schedule: list[list[int]]) -> Iterator[Step]:
-        model, settings = self.models["policy"], self.settings
+        models = self.models
+        model, settings, config = models["policy"], self.settings, self.config()
         actor = Actor(
             policy=model,
-            reference=self.models["reference"],
+            reference=models.get("reference", model),
             # No token ends a completion: all are as long as they may be.
             sampler=TransformersSampler(
-                model=model, eos_ids=frozenset(), pad_id=PAD, max_batch=2 * self.rows * SAMPLES
+                model=model.model, eos_ids=frozenset(), pad_id=PAD, max_batch=settings.max_batch
             ),
             decode=decode,
             pad_id=PAD,
             compute=settings,
         )
-        sizes = {
-            "num_steps": 2, "prompts_per_step": 2 * self.rows, "temperature": 1.0,
-            "max_new_tokens": COMPLETION, "num_checkpoints": 0, "optim": OPTIM,
-        }  # fmt: skip
-        if self.method == "grpo":
+        if self.method == "train_grpo":
 
             def lengths(drawn: object) -> Judged:
                 return Judged(totals=[float(sum(s.token_ids) % 7) for s in drawn.samples])
 
             task = Task(prompts=prompts(2 * self.rows), reward=lengths, correct=None)
-            config = GroupRlConfig(**sizes, group_size=SAMPLES)
-            chosen = presets.group_rl("grpo_deepseekmath", **self.preset)
-            return group_rl.train(actor, task, schedule, config, chosen, 0)
-        scorer = Ensemble(members=[self.models["scorer"]], aggregate=mean)
+            return group_rl.train(actor, task, schedule, config.grpo, config.preset, 0)
+        scorer = Ensemble(members=[models["scorer"]], aggregate=mean)
         task = Task(
             prompts=prompts(2 * self.rows),
             reward=lambda drawn: of_model(scorer, drawn, settings, PAD),
             correct=None,
         )
-        config = PpoConfig(**sizes, samples_per_prompt=SAMPLES, value_optim=OPTIM)
-        chosen = presets.ppo("ppo_instructgpt", **{"num_minibatches": 1} | self.preset)
-        return ppo.train(actor, self.models["value"], task, schedule, config, chosen, 0)
+        value = models.get("value") or SharedValue(model)
+        return ppo.train(actor, value, task, schedule, config.ppo, config.preset, 0)

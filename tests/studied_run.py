@@ -66,7 +66,7 @@ def make(study: str, settings: dict[str, Any], *, policies: tuple[str, ...] = ("
         "seeds": SEEDS,
         "baseline": "sft",
         "compute": COMPUTE | {"row_tokens": 96},
-        "model": {"path": None, "revision": None, "tiny": TINY},
+        "model": {"path": None, "revision": None, "thinking": None, "tiny": TINY},
         "engine": "transformers",
     }
     write_yaml(Path("params.yaml"), content)

@@ -54,6 +54,7 @@ def ran(repository: Path) -> set[str]:
     return set((repository / "ran").read_text().split())
 
 
+@pytest.mark.slow
 def test_editing_it_reruns_the_rewards_that_name_it_and_no_others(repository: Path) -> None:
     assert ran(repository) == {"reward@rule", "reward@mine"}
     assert ran(repository) == set()

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from stages.algorithms.ensemble import mean
 from stages.engines.transformers import TransformersSampler
 from stages.loops.epochs import endless
-from stages.models.scalar_head import Ensemble
+from stages.models.scalar_head import Ensemble, ScalarHead
 from stages.records.preferences import Preference
 from stages.records.problems import Demonstration, Prompt
 
@@ -91,7 +91,7 @@ def draws(num_rows: int, num_steps: int, batch_size: int, seed: int) -> list[lis
 
 def alone(model: PreTrainedModel) -> Ensemble:
     """A reward model as what scores."""
-    return Ensemble(members=[model], aggregate=mean)
+    return Ensemble(members=[ScalarHead(model)], aggregate=mean)
 
 
 def even_share(texts: Sequence[str]) -> list[float]:

@@ -72,9 +72,17 @@ def compression_ratio(text: str) -> float:
     return len(packed) / len(plain) if plain else 0.0
 
 
-def ends_in_loop(tokens: Sequence[int]) -> bool:
-    """Whether the end is `COPIES` times the same run of tokens, one after the other."""
+def ends_in_loop(tokens: Sequence[int], *, least: int = 1) -> bool:
+    """Whether the end is the same run of tokens again and again, `least` tokens or more in all.
+
+        tokens[i] = tokens[i - period]   over the last max(COPIES * period, least),   any period
+
+    What most likely follows is the run once more: a policy that was cut there would be at any limit
+    (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751).
+    """
     return any(
-        tokens[-period * COPIES : -period] == tokens[-period * (COPIES - 1) :]
+        tokens[-1] == tokens[-1 - period]  # a quick look, before runs are compared
+        and (span := max(COPIES * period, least)) <= len(tokens)
+        and tokens[-span:-period] == tokens[period - span :]
         for period in range(1, len(tokens) // COPIES + 1)
     )

@@ -1,26 +1,32 @@
 """Log-probabilities of chosen tokens, and the exact divergence over the whole vocabulary.
 
-Without ever holding a logit for every position: only the positions that predict a counted token
-reach the output layer, and those in chunks: the largest tensor is chunk x vocabulary, recomputed
-in the backward pass. Everything is in float32. `hidden` h is the final hidden state at the position
-*before* each token, `output` has the matrix W and, where the model has one, the bias b, and
-`temperature` T divides the logits, as when sampling.
+Only the positions that predict a counted token reach the output layer. Logits that are few are
+made at once. Others are made in chunks of tokens, and again in the backward pass, by one autograd
+function that casts the output matrix once and sums its gradient in one float32 buffer; so the
+largest tensor is chunk x vocabulary. Log-probabilities are in float32. `hidden` h is the final
+hidden state at the position *before* each token, `output` has the matrix W and, where the model
+has one, the bias b, and `temperature` T divides the logits, as when sampling.
+
+Departure: torch's own `linear_cross_entropy` rounds the log-probabilities and the matrix's gradient
+to the dtype of the hidden states in chunks (bfloat16: 8 bits), and knows no temperature, entropy or
+divergence.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import linear
-from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVariableType]
 
 Hidden = Float[Tensor, "token hidden"]
 Tokens = Float[Tensor, " token"]
 
-# 2^24 float32 logits are 64 MiB.
+# As many logits at once: 2^24 are 64 MiB in float32.
 MAX_LOGITS = 2**24
+# But tokens in a chunk: for fewer the output matrix is read and its gradient summed too often.
+MIN_CHUNK = 2048
 
 
 class OutputLayer(NamedTuple):
@@ -36,25 +42,43 @@ def token_logprobs(
     token_ids: Int[Tensor, " token"],
     *,
     temperature: float,
-    max_logits: int = MAX_LOGITS,
+    entropy: bool = True,
     entropy_gradient: bool = False,
+    max_logits: int = MAX_LOGITS,
+    min_chunk: int = MIN_CHUNK,
 ) -> tuple[Tokens, Tokens]:
     """log p(token) and the entropy of p at each position.
 
         p = softmax((W h + b) / T),   entropy = - sum_v p_v log p_v
 
-    Of `max_logits` held at once. The entropies have a gradient only with `entropy_gradient`, for a
-    bonus in the loss: without it the backward pass keeps one tensor the size of a chunk's logits
-    less.
+    Without `entropy` the entropies are not computed, but NaN. They have a gradient only with
+    `entropy_gradient`, for a bonus in the loss. More than `max_logits` are made in chunks of as
+    many, or of `min_chunk` tokens.
     """
 
-    def chunk(hidden: Tensor, token_ids: Tensor) -> tuple[Tensor, ...]:
-        logprobs = _vocabulary_logprobs(hidden, output, temperature)
-        with torch.set_grad_enabled(entropy_gradient):
-            entropies = -(logprobs.exp() * logprobs).sum(-1)
-        return logprobs.gather(-1, token_ids[:, None]).squeeze(-1), entropies
+    def value(logprobs: Tensor, token_ids: Tensor) -> tuple[Tensor, ...]:
+        chosen = logprobs.gather(-1, token_ids[:, None]).squeeze(-1)
+        if not entropy:
+            return chosen, torch.full_like(chosen, torch.nan, requires_grad=False)
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            p = logprobs.exp()
+            return chosen, -(p * logprobs if p.requires_grad else p.mul_(logprobs)).sum(-1)
 
-    found = _in_chunks(chunk, (hidden, token_ids), max_logits // len(output.weight))
+    def slope(logprobs: Tensor, token_ids: Tensor, of_chosen: Tensor, of_entropy: Tensor) -> Tensor:
+        # d log p_t / d z_v = [v = t] - p_v;   d entropy / d z_v = - p_v (log p_v + entropy)
+        weight = -of_chosen[:, None]
+        if entropy_gradient:
+            own = (logprobs.exp() * logprobs).sum(-1, keepdim=True)
+            weight = weight - of_entropy[:, None] * (logprobs - own)
+        found = logprobs.exp_().mul_(weight)
+        return found.scatter_add_(-1, token_ids[:, None], of_chosen[:, None])
+
+    size = max(min_chunk, max_logits // len(output.weight))
+    if len(hidden) * len(output.weight) <= max_logits:
+        found = value(_vocabulary_logprobs(hidden, output, temperature), token_ids)
+    else:
+        term = _Term(value, slope, temperature, 1 + (entropy and entropy_gradient))
+        found = _in_chunks(term, size, hidden, output, token_ids)
     return found[0], found[1]
 
 
@@ -66,6 +90,7 @@ def full_kl(
     *,
     temperature: float,
     max_logits: int = MAX_LOGITS,
+    min_chunk: int = MIN_CHUNK,
 ) -> Tokens:
     """KL(policy || reference) at each position.
 
@@ -74,17 +99,28 @@ def full_kl(
     Its mean over positions that the policy visits is what `kl.k1` and `kl.k3` estimate
     from one token, without their variance over that token. Its gradient is exact at each
     position; it leaves out, as the estimators do, that the policy also decides which
-    positions are visited. The reference, perhaps of another width, gets no gradient.
-    `max_logits` are held at once, both models' together.
+    positions are visited. The reference, perhaps of another width, gets no gradient. More than
+    `max_logits`, both models' together, are made in chunks of as many, or of `min_chunk` tokens.
     """
 
-    def chunk(hidden: Tensor, ref_hidden: Tensor) -> tuple[Tensor, ...]:
-        logprobs = _vocabulary_logprobs(hidden, output, temperature)
+    def value(logprobs: Tensor, ref_hidden: Tensor) -> tuple[Tensor, ...]:
         with torch.no_grad():
             ref_logprobs = _vocabulary_logprobs(ref_hidden, ref_output, temperature)
         return ((logprobs.exp() * (logprobs - ref_logprobs)).sum(-1),)
 
-    return _in_chunks(chunk, (hidden, ref_hidden), max_logits // (2 * len(output.weight)))[0]
+    def slope(logprobs: Tensor, ref_hidden: Tensor, gradient: Tensor) -> Tensor:
+        # d KL / d z_v = p_v (log p_v - log q_v - KL)
+        log_ratio = logprobs - _vocabulary_logprobs(ref_hidden, ref_output, temperature)
+        p = logprobs.exp_()
+        log_ratio -= (p * log_ratio).sum(-1, keepdim=True)
+        return p.mul_(log_ratio).mul_(gradient[:, None])
+
+    size = max(min_chunk, max_logits // (2 * len(output.weight)))
+    if 2 * len(hidden) * len(output.weight) <= max_logits:
+        return value(_vocabulary_logprobs(hidden, output, temperature), ref_hidden)[0]
+    ref_output = _cast(ref_output, ref_hidden)
+    ref_hidden = ref_hidden.detach().to(ref_output.weight.dtype)
+    return _in_chunks(_Term(value, slope, temperature, 1), size, hidden, output, ref_hidden)[0]
 
 
 def _vocabulary_logprobs(
@@ -93,20 +129,91 @@ def _vocabulary_logprobs(
     """log softmax((W h + b) / T): only for as many positions as fit."""
     logits = linear(hidden, *output)
     # float64 stays as it is, for gradient checks; bfloat16 sums would lose the small terms.
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    return (logits / temperature).log_softmax(-1)
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    if temperature != 1:
+        logits = logits.to(dtype).div_(temperature)
+    return logits.log_softmax(-1, dtype=dtype)
+
+
+def _cast(output: OutputLayer, hidden: Tensor) -> OutputLayer:
+    """In the dtype in which `linear` of these hidden states computes."""
+    kind, dtype = hidden.device.type, hidden.dtype
+    if torch.is_autocast_enabled(kind) and dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(kind)
+    weight, bias = (one if one is None else one.detach().to(dtype) for one in output)
+    assert weight is not None
+    return OutputLayer(weight, bias)
+
+
+class _Term(NamedTuple):
+    """What is made of log-probabilities over the vocabulary, token by token."""
+
+    value: Callable[..., tuple[Tensor, ...]]
+    """Of log p [token, vocab] and what else belongs to the tokens."""
+    slope: Callable[..., Tensor]
+    """The gradient of the logits over T, of the same and the values' gradients; may reuse log p."""
+    temperature: float
+    num_learned: int
+    """Of the values, those first ones that have a gradient."""
 
 
 def _in_chunks(
-    function: Callable[..., tuple[Tensor, ...]], by_token: Sequence[Tensor], size: int
+    term: _Term, size: int, hidden: Hidden, output: OutputLayer, by_token: Tensor
 ) -> tuple[Tensor, ...]:
-    """`function` of so many tokens at a time, computed again in the backward pass."""
-    num_tokens, size = len(by_token[0]), max(1, size)
-    if num_tokens <= size:
-        return function(*by_token)
-    # torch's `checkpoint` is not annotated.
-    parts: list[tuple[Tensor, ...]] = [
-        checkpoint(function, *(one[start : start + size] for one in by_token), use_reentrant=False)
-        for start in range(0, num_tokens, size)
-    ]
-    return tuple(torch.cat(part) for part in zip(*parts, strict=True))
+    # torch's `apply` is not annotated.
+    return _Chunked.apply(term, size, hidden, *output, by_token)  # pyright: ignore
+
+
+def _slices(hidden: Hidden, size: int) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, len(hidden), size)]
+
+
+class _Chunked(torch.autograd.Function):
+    """A term of `size` tokens at a time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, term: _Term, size: int, hidden: Tensor, weight: Tensor, bias: Tensor | None,
+        by_token: Tensor,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        output = _cast(OutputLayer(weight, bias), hidden)
+        ctx.term, ctx.size = term, size
+        ctx.save_for_backward(hidden, *output, by_token)
+        with torch.autocast(hidden.device.type, enabled=False):
+            states = hidden.to(output.weight.dtype)
+            parts = [
+                term.value(
+                    _vocabulary_logprobs(states[part], output, term.temperature), by_token[part]
+                )
+                for part in _slices(hidden, size)
+            ]
+        values = tuple(torch.cat(part) for part in zip(*parts, strict=True))
+        ctx.mark_non_differentiable(*values[term.num_learned :])
+        return values
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        hidden, weight, bias, by_token = ctx.saved_tensors
+        term, needs_weight, needs_bias = ctx.term, ctx.needs_input_grad[3], ctx.needs_input_grad[4]
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        total = torch.zeros_like(weight, dtype=dtype) if needs_weight else None
+        total_bias = torch.zeros_like(bias, dtype=dtype) if needs_bias else None
+        of_hidden = torch.empty_like(hidden)
+
+        def add(part: slice) -> None:
+            h = hidden[part].to(weight.dtype)
+            logprobs = _vocabulary_logprobs(h, OutputLayer(weight, bias), term.temperature)
+            scaled = (one[part] / term.temperature for one in gradients)
+            slope = term.slope(logprobs, by_token[part], *scaled).to(weight.dtype)
+            del logprobs
+            of_hidden[part] = slope @ weight
+            if total is not None:
+                total.add_(slope.T @ h)
+            if total_bias is not None:
+                total_bias.add_(slope.sum(0))
+
+        with torch.autocast(hidden.device.type, enabled=False):
+            for part in _slices(hidden, ctx.size):
+                add(part)
+        return None, None, of_hidden, total, total_bias, None

@@ -1,13 +1,21 @@
 """The sampler and the judge that params.yaml names, on a policy that a row names."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import Field
+from torch import distributed
+from transformers import PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.engines.endpoint_reply import AnswerCache, EndpointJudge
-from stages.models import prompting
+from stages.engines.vllm_hosting import ALONE
+from stages.models import policy as models_policy
+from stages.models import prompting, sharding
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig, setup
 from stages.models.policy_chooser import PolicyChooser, option_tokens
@@ -15,7 +23,7 @@ from stages.models.start import ModelConfig
 from stages.params import Params
 from stages.rewards.feedback.prompts import REASONING_CUE
 from stages.rows import BASE
-from stages.sampler import Chooser, Engine
+from stages.sampler import Chooser, Engine, Guest, Sample, Sampler
 
 EngineName = Literal["transformers", "vllm"]
 
@@ -28,26 +36,108 @@ def sampler(
     model: ModelConfig,
     compute: ComputeConfig,
     max_length: int,
-    gpu_share: float | None = None,
+    part: float = ALONE,
 ) -> Engine:
     """What samples from a row of `policies` by name, or from the base model, which `model` is.
 
-    `max_length` is the longest prompt and completion together, in tokens; `gpu_share`, of a GPU's
-    memory, what vLLM may take where another model computes beside it.
+    `max_length` is the longest prompt and completion together, in tokens; `part`, of a GPU's free
+    memory, what vLLM takes. Close it before another model is loaded.
     """
     if engine == "vllm":
         from stages.engines import vllm
 
-        path = models_start.folder(policy, seed, model)
-        return vllm.load(path, dtype=compute.dtype, max_model_len=max_length, gpu_share=gpu_share)
+        source = models_start.source(policy, seed, model)
+        return vllm.load(*source, dtype=compute.dtype, max_model_len=max_length, part=part)
     from stages.engines import transformers
 
     return transformers.from_model(
-        models_start.load(policy, seed, model, compute, setup(compute)),
+        models_start.load(policy, seed, model, compute, setup(compute), trained=False),
         models_start.tokenizer(policy, seed),
         max_batch=compute.max_batch,
         max_tokens=compute.max_tokens,
     )
+
+
+def of_policy(
+    engine: EngineName,
+    num_trained: int,
+    policy: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    source: tuple[str | Path, str | None],
+    compute: ComputeConfig,
+    max_length: int,
+) -> Sampler:
+    """What samples from a `policy` in training as it is, loaded from the folder or hub id `source`.
+
+    `num_trained`: models of its size that are trained on one device; `max_length` as of `sampler`.
+    """
+    if engine == "vllm":
+        from stages.engines.vllm_policy import PolicySampler
+
+        guest = PolicySampler(
+            policy=policy,
+            source=source,
+            compute=compute,
+            max_length=max_length,
+            num_trained=num_trained,
+        )
+        return guest if sharding.count() == 1 else Divided(guest)
+    from stages.engines import transformers
+
+    load = partial(transformers.from_model, tokenizer=tokenizer, max_batch=compute.max_batch)
+    if sharding.count() == 1:
+        return load(policy)
+    device, (path, revision) = setup(compute), source
+    copy = models_policy.load(path, compute, device, revision, trained=False)
+    return Divided(Copied(policy, copy, load(copy)))
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Samples from a whole copy, in the compute dtype, of a policy spread over processes."""
+
+    policy: PreTrainedModel
+    copy: PreTrainedModel
+    engine: Sampler
+
+    def sample(self, *asked: Any, **how: Any) -> list[list[Sample]]:
+        """See `stages.sampler.Sampler.sample`; first the copy gets the weights, one at a time."""
+        own = self.copy.state_dict()
+        with torch.no_grad():
+            for name, value in models_policy.weights(self.policy):
+                own[name].copy_(value)
+        return self.engine.sample(*asked, **how)
+
+    def rest(self) -> None:
+        """See `stages.sampler.Guest.rest`; it stays where it is."""
+
+    def close(self) -> None:
+        """See `stages.sampler.Guest.close`; it goes with whoever holds it last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Samples in several processes, each for a part of the prompts; all have to call it."""
+
+    engine: Guest
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **how: Any
+    ) -> list[list[Sample]]:
+        """See `stages.sampler.Sampler.sample`."""
+        count, own = sharding.count(), slice(sharding.rank(), None, sharding.count())
+        parts: list[Any] = [None] * count
+        distributed.all_gather_object(parts, self.engine.sample(prompts[own], seeds[own], **how))
+        return [parts[i % count][i // count] for i in range(len(prompts))]
+
+    def rest(self) -> None:
+        """See `stages.sampler.Guest.rest`."""
+        self.engine.rest()
+
+    def close(self) -> None:
+        """See `stages.sampler.Guest.close`."""
+        self.engine.close()
 
 
 class SamplingConfig(Params):
@@ -58,11 +148,10 @@ class SamplingConfig(Params):
     model: ModelConfig
     engine: EngineName
 
-    def sampler(self, policy: str, seed: int, max_length: int) -> Engine:
+    def sampler(self, policy: str, seed: int, max_length: int, part: float = ALONE) -> Engine:
         """`sampler` with these."""
-        return sampler(
-            self.engine, policy, seed, model=self.model, compute=self.compute, max_length=max_length
-        )
+        given = {"model": self.model, "compute": self.compute, "max_length": max_length}
+        return sampler(self.engine, policy, seed, **given, part=part)
 
 
 class PolicyJudge(Params):

@@ -89,6 +89,9 @@ class TransformersSampler:
                 results[i] = logprobs
         return results
 
+    def close(self) -> None:
+        """See `stages.sampler.Engine.close`: the model goes with whoever holds it last."""
+
     def _check_length(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
         longest = max((len(prompt) for prompt in prompts), default=0) + max_new_tokens
         config = self.model.config
@@ -175,7 +178,6 @@ def from_model(
     """A sampler on a live model: it always draws from the current weights."""
     configured = getattr(model.generation_config, "eos_token_id", None)
     eos = configured if isinstance(configured, list) else [configured]
-    growing_cache.share_keys(model)
     growing_cache.check(model)
     return TransformersSampler(
         model=model,

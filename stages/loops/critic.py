@@ -12,8 +12,10 @@ from stages.algorithms.aggregation import token_mean
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
 from stages.loops.objective import Part
 from stages.loops.rollouts import Actor
-from stages.models import scalar_head
+from stages.models import scalar_head, sharding
 from stages.models import start as models_start
+from stages.models.scalar_head import ScalarHead, SharedValue
+from stages.models.sharding import shard
 from stages.models.start import LoraConfig
 from stages.optim import OptimConfig, adamw, update
 from stages.params import Params
@@ -55,7 +57,12 @@ def load(
     of the reward model or ensemble. `adapters` and `seed` are of a trunk of its own.
     """
     if config.trunk == "shared":
-        return scalar_head.SharedValue(actor.policy)
+        if (number := sharding.count()) > 1:
+            raise ValueError(
+                f"value.trunk is shared and num_processes {number}: a trunk is spread over "
+                f"processes for its policy alone. Set trunk: own, or num_processes: 1."
+            )
+        return SharedValue(actor.policy)
     compute, device = actor.compute, actor.policy.device
     if config.init == "policy":
         value = scalar_head.from_policy(start(), actor.pad_id, compute, device)
@@ -63,7 +70,7 @@ def load(
         # Of an ensemble, its first member: a mean of weights is no mean of functions.
         value = scalar_head.load(scalar_head.folders(reward)[0], compute, device)
     models_start.attach(value, adapters, derive(seed, "value"))
-    return value
+    return shard(ScalarHead(value), compute.dtype)
 
 
 class Critic:
@@ -79,7 +86,7 @@ class Critic:
         total, clip = 0.0, torch.inf if self.config.clip is None else self.config.clip
         for part in parts:
             assert part.old_values is not None and part.returns is not None  # noqa: PT018
-            values = scalar_head.values(self.model, part.batch)
+            values = self.model(part.batch, each_token=True)
             losses = clipped_value_loss(values, part.old_values, part.returns, clip=clip)
             loss = token_mean(losses, part.batch.mask, num_tokens=num_tokens)
             (self.config.coef * loss).backward()

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Bool, Float
 from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from stages.algorithms import kl
 from stages.algorithms.aggregation import masked_mean, masked_sum
@@ -19,7 +18,7 @@ from stages.loops import rollouts as rollout_batch
 from stages.loops import work
 from stages.loops.rollouts import Actor, Rollouts
 from stages.models.batch import Batch, frozen
-from stages.models.policy import completion_logprobs
+from stages.models.policy import Policy
 from stages.params import Params
 
 Grid = Float[Tensor, "batch token"]
@@ -148,7 +147,8 @@ def measure(
         return Measured(None, penalties, {})
     batches = rollout_batch.batches(actor, drawn)
     ref_logprobs = torch.zeros(mask.shape)
-    found = frozen_logprobs(actor.reference, batches, temperature=temperature)
+    reference = actor.reference
+    found = frozen_logprobs(reference, batches, temperature=temperature, adapted=False)
     for batch, rows in zip(batches, found, strict=True):
         ref_logprobs[batch.indices, : rows.shape[1]] = rows.cpu()
     if isinstance(config, KlInReward):
@@ -165,11 +165,12 @@ def measure(
 
 
 def frozen_logprobs(
-    model: PreTrainedModel, batches: Sequence[Batch], *, temperature: float
+    model: Policy, batches: Sequence[Batch], *, temperature: float, adapted: bool = True
 ) -> list[Float[Tensor, "_ _"]]:
     """Of each batch's completions, in eval mode; the temperature is the sampling one."""
     with frozen(model):
-        return [completion_logprobs(model, b, temperature=temperature)[0] for b in batches]
+        how = {"temperature": temperature, "entropy": False, "adapted": adapted}
+        return [model(one, **how).logprobs for one in batches]
 
 
 def check_on_policy(logprobs: Grid, old_logprobs: Grid) -> None:

@@ -65,8 +65,8 @@ def endless(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
     """
     if num_rows < batch_size:
         raise ValueError(
-            f"a step needs {batch_size} prompts, found {num_rows}: lower prompts_per_step or "
-            f"prepare more problems"
+            f"a step may need {batch_size} prompts, the split train has {num_rows}: lower "
+            f"prompts_per_step, or prepare more problems"
         )
     left: list[int] = []
     for epoch in itertools.count():

@@ -146,9 +146,8 @@ def gather(
     drawn, judged, used = collected.rollouts, collected.judged, collected.used
     correct, treatment = task.verdicts(drawn), preset.treatment(drawn)
     divergences = divergence.measure(actor, drawn, preset.kl, kl_coef, config.temperature)
-    metrics = rollout_batch.statistics(drawn, judged, correct) | divergences.metrics
-    if task.correct is None:
-        del metrics["reward/accuracy"]
+    metrics = rollout_batch.statistics(drawn, judged, task.correct and correct)
+    metrics |= divergences.metrics
     metrics["sampling/rounds"] = collected.num_rounds
     metrics["sampling/used"] = used.float().mean().item()
     groups = torch.tensor(drawn.groups)

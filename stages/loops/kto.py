@@ -6,7 +6,6 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from stages.algorithms.losses.preference_losses import kto_reference_point
 from stages.choice import Choice
@@ -16,6 +15,7 @@ from stages.loops.ref_logprobs import frozen_sums, sequence_logprobs
 from stages.loops.work import Step
 from stages.models.batch import Group, micro_batches
 from stages.models.device import ComputeConfig
+from stages.models.policy import Policy
 from stages.optim import adamw, update
 from stages.records.preferences import Judged, Preference
 
@@ -51,7 +51,7 @@ class KtoReference(NamedTuple):
 
 
 def reference(
-    model: PreTrainedModel,
+    model: Policy,
     rows: Sequence[Judged],
     schedule: Sequence[Sequence[int]],
     compute: ComputeConfig,
@@ -83,7 +83,7 @@ def single_groups(rows: Sequence[Judged], pairs: Sequence[tuple[int, int]]) -> l
 
 
 def train(
-    model: PreTrainedModel,
+    model: Policy,
     rows: Sequence[Judged],
     ref: KtoReference,
     schedule: Sequence[Sequence[int]],

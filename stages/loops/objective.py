@@ -15,6 +15,7 @@ from stages.algorithms.losses import importance_ratios, surrogates
 from stages.choice import Choice, OneOf
 from stages.loops.divergence import Coefficient, FullKlInLoss, Grid, KlInLoss, KlPenalty
 from stages.models.batch import Batch
+from stages.models.policy import TokenLogprobs
 from stages.params import Params
 
 Surrogate = Annotated[
@@ -133,16 +134,6 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class New:
-    """The trained model's log-probs of a micro-batch; the gradient flows through these."""
-
-    logprobs: Grid
-    entropies: Grid
-    full_kl: Grid | None
-    """The exact divergence from the reference, where the loss has it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Weights:
     """The coefficients of an optimizer step that may change from step to step."""
 
@@ -170,7 +161,7 @@ class Weights:
 
 
 def part_loss(
-    new: New,
+    new: TokenLogprobs,
     part: Part,
     config: ObjectiveConfig,
     counts: Counts,

@@ -7,16 +7,15 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from stages.algorithms import kl
 from stages.algorithms.aggregation import masked_sum
 from stages.loops import rollouts as rollout_batch
 from stages.loops.divergence import FullKlInLoss, check_on_policy, frozen_logprobs
-from stages.loops.objective import Counts, New, ObjectiveConfig, Part, Weights, part_loss
+from stages.loops.objective import Counts, ObjectiveConfig, Part, Weights, part_loss
 from stages.loops.rollouts import Actor, Rollouts
-from stages.models import policy as policy_model
 from stages.models.batch import Batch
+from stages.models.policy import Policy
 
 Grid = Float[Tensor, "completion longest"]
 """Laid out as `Rollouts.mask()`."""
@@ -85,7 +84,7 @@ def split(
 
 
 def make_parts(
-    policy: PreTrainedModel, gathered: Experience, *, temperature: float, reuse: bool
+    policy: Policy, gathered: Experience, *, temperature: float, reuse: bool
 ) -> list[list[Part]]:
     """The micro-batches of each mini-batch.
 
@@ -121,8 +120,8 @@ def make_parts(
 
 
 def accumulate(
-    policy: PreTrainedModel,
-    reference: PreTrainedModel | None,
+    policy: Policy,
+    reference: Policy | None,
     parts: Sequence[Part],
     config: ObjectiveConfig,
     counts: Counts,
@@ -135,7 +134,12 @@ def accumulate(
     num_positive = sum(int(part.batch.mask[part.correct].sum()) for part in parts)
     sums: dict[str, float] = {}
     for part in parts:
-        new = _forward(policy, reference, part.batch, config, temperature)
+        new = policy(
+            part.batch,
+            temperature=temperature,
+            entropy_gradient=config.entropy_coef > 0,
+            reference=reference if isinstance(config.kl, FullKlInLoss) else None,
+        )
         old = new.logprobs.detach() if part.old_logprobs is None else part.old_logprobs
         if on_policy and part.old_logprobs is not None:
             check_on_policy(new.logprobs, part.old_logprobs)
@@ -158,26 +162,7 @@ def accumulate(
     }
 
 
-def _forward(
-    policy: PreTrainedModel,
-    reference: PreTrainedModel | None,
-    batch: Batch,
-    config: ObjectiveConfig,
-    temperature: float,
-) -> New:
-    states, full_kl = policy_model.states(policy, batch), None
-    logprobs, entropies = policy_model.state_logprobs(
-        policy, states, batch, temperature=temperature, entropy_gradient=config.entropy_coef > 0
-    )
-    if isinstance(config.kl, FullKlInLoss):
-        assert reference is not None
-        full_kl = policy_model.state_kl(policy, states, reference, batch, temperature=temperature)
-    return New(logprobs=logprobs, entropies=entropies, full_kl=full_kl)
-
-
-def from_old(
-    policy: PreTrainedModel, minibatches: Sequence[Sequence[Part]], *, temperature: float
-) -> float:
+def from_old(policy: Policy, minibatches: Sequence[Sequence[Part]], *, temperature: float) -> float:
     """KL(old || policy) a token, after the last update, on the tokens learned from.
 
     Estimated without bias under the old policy, which drew them: exp(d) - 1 - d with

@@ -20,7 +20,6 @@ from stages.loops.policy_gradient import Experience, split
 from stages.loops.rl_loop import RlConfig, RlPreset
 from stages.loops.rollouts import Actor, Task
 from stages.loops.work import Step
-from stages.models import scalar_head
 from stages.models.batch import Batch, frozen
 from stages.optim import OptimConfig
 from stages.rewards.reward_file import RewardFile
@@ -163,7 +162,8 @@ def gather(
     _, returns = gae(paid, values, mask, gamma=gamma, lam=preset.value_lam)
     if preset.whiten_eps is not None:
         advantages = masked_whiten(advantages, mask, eps=preset.whiten_eps)
-    metrics = rollout_batch.statistics(drawn, judged, correct) | divergences.metrics
+    metrics = rollout_batch.statistics(drawn, judged, task.correct and correct)
+    metrics |= divergences.metrics
     metrics |= work.of_batches("value", "read", batches, logits=False)
     metrics["value/explained_variance"] = explained_variance(returns, values, mask)
     return Experience(
@@ -184,7 +184,7 @@ def _values(value: nn.Module, batches: Sequence[Batch], mask: Bool[Tensor, "batc
     grid = torch.zeros(mask.shape)
     with frozen(value):
         for batch in batches:
-            found = scalar_head.values(value, batch).cpu()
+            found = value(batch, each_token=True).cpu()
             grid[batch.indices, : found.shape[1]] = found
     return grid
 

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from stages.algorithms.losses import preference_losses, reference_free_losses
 from stages.algorithms.losses.preference_losses import Losses, PairLogprobs
@@ -24,6 +23,7 @@ from stages.loops.ref_logprobs import sequence_logprobs
 from stages.loops.work import Step
 from stages.models.batch import Batch, Group, micro_batches
 from stages.models.device import ComputeConfig
+from stages.models.policy import Policy
 from stages.optim import adamw, update
 from stages.params import Params
 from stages.records.preferences import Preference
@@ -90,7 +90,7 @@ class PreferencePreset(Params):
 
 
 def train(
-    model: PreTrainedModel,
+    model: Policy,
     pairs: Sequence[Preference],
     ref_logprobs: Float[Tensor, "pair 2"],
     schedule: Sequence[Sequence[int]],
@@ -153,7 +153,7 @@ def pair_labels(pairs: Sequence[Preference], batch: Batch) -> Float[Tensor, " pa
 
 
 def pair_logprobs(
-    model: PreTrainedModel, batch: Batch, ref_logprobs: Float[Tensor, "pair 2"]
+    model: Policy, batch: Batch, ref_logprobs: Float[Tensor, "pair 2"]
 ) -> PairLogprobs:
     """The model's log-probs of a micro-batch of pairs, beside the reference's."""
     policy = sequence_logprobs(model, batch).view(-1, 2)

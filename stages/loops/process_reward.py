@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from transformers import PreTrainedModel
 
 from stages.algorithms.losses.reward_and_value_losses import balanced_weights, soft_step_label_loss
 from stages.algorithms.statistics.intervals import problem_numbers
@@ -21,7 +20,7 @@ from stages.loops.work import Step
 from stages.models import process_head
 from stages.models.batch import micro_batches
 from stages.models.device import ComputeConfig
-from stages.models.process_head import Solution
+from stages.models.process_head import ProcessHead, Solution
 from stages.optim import adamw, update
 from stages.params import Params
 from stages.records.steps import StepLabels
@@ -103,7 +102,7 @@ def schedule(rows: Sequence[StepLabels], config: ProcessRewardConfig, seed: int)
 
 
 def train(
-    model: PreTrainedModel,
+    model: ProcessHead,
     rows: Sequence[StepLabels],
     schedule: Sequence[Sequence[int]],
     config: ProcessRewardConfig,
@@ -122,7 +121,7 @@ def train(
         weights = balanced_weights(torch.tensor([t for own in goals for _, t in own]).float())
     read = solutions(rows)
     # A solution that does not fit is refused before anything is learned.
-    process_head.groups(read, range(len(rows)), model, compute.row_tokens)
+    process_head.groups(read, range(len(rows)), model.model, compute.row_tokens)
     model.train()
     optimizer = adamw(model, config.optim)
     for index, chosen in enumerate(schedule):
@@ -135,12 +134,12 @@ def train(
             )
         # The others would only be read.
         used = [i for i in chosen if goals[i]]
-        parts = process_head.groups(read, used, model, compute.row_tokens)
+        parts = process_head.groups(read, used, model.model, compute.row_tokens)
         loss_sum, num_right, num_tokens, num_positions = 0.0, 0, 0, 0
-        for batch in micro_batches(parts, compute, pad_id, model.device):
+        for batch in micro_batches(parts, compute, pad_id, model.model.device):
             own = [goals[i] for i in batch.indices]
             ends = [[end for end, _ in one] for one in own]
-            logits = process_head.step_logits(model, batch, ends)
+            logits = model(batch, ends)
             wanted = torch.tensor([t for one in own for _, t in one]).float().to(logits.device)
             losses = soft_step_label_loss(logits, wanted, weights=weights)
             (losses.sum() / num_labels).backward()

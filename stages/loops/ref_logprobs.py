@@ -8,12 +8,11 @@ from collections.abc import Iterable, Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from stages.loops import work
 from stages.models.batch import Batch, Group, frozen, micro_batches, numbered
 from stages.models.device import ComputeConfig
-from stages.models.policy import completion_logprobs
+from stages.models.policy import Policy
 from stages.records.preferences import Judged, Preference
 
 Wanted = Sequence[tuple[str, list[int], list[int]]]
@@ -35,7 +34,7 @@ def of_judged(rows: Iterable[Judged]) -> Wanted:
 
 
 def compute(
-    model: PreTrainedModel, wanted: Wanted, config: ComputeConfig, pad_id: int
+    model: Policy, wanted: Wanted, config: ComputeConfig, pad_id: int
 ) -> Float[Tensor, " wanted"]:
     """log p of each completion; one that is wanted several times is read once."""
     groups, numbers = problem_groups(wanted, config.row_tokens)
@@ -63,7 +62,7 @@ def problem_groups(wanted: Wanted, row_tokens: int) -> tuple[list[Group], list[i
 
 
 def frozen_sums(
-    model: PreTrainedModel, groups: Sequence[Group], compute: ComputeConfig, pad_id: int
+    model: Policy, groups: Sequence[Group], compute: ComputeConfig, pad_id: int
 ) -> Float[Tensor, " completion"]:
     """log p of every completion of the groups, in eval mode, at its number in `indices`; CPU."""
     sums = torch.zeros(sum(len(group.completions) for group in groups))
@@ -80,6 +79,6 @@ def frozen_work(model: str, groups: Sequence[Group]) -> dict[str, int]:
     return work.passed(model, "read", positions=positions, outputs=outputs)
 
 
-def sequence_logprobs(model: PreTrainedModel, batch: Batch) -> Float[Tensor, " batch"]:
+def sequence_logprobs(model: Policy, batch: Batch) -> Float[Tensor, " batch"]:
     """log p of each whole completion."""
-    return completion_logprobs(model, batch, temperature=1.0)[0].sum(1)
+    return model(batch, temperature=1.0, entropy=False).logprobs.sum(1)

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss, outcome_label_loss
 from stages.loops import work
@@ -15,7 +14,7 @@ from stages.loops.preference import pair_groups, pair_labels
 from stages.loops.work import Step
 from stages.models.batch import Group, micro_batches, numbered
 from stages.models.device import ComputeConfig
-from stages.models.scalar_head import rewards
+from stages.models.scalar_head import ScalarHead
 from stages.optim import adamw, update
 from stages.records.preferences import Outcome, Preference
 
@@ -39,7 +38,7 @@ class OutcomeConfig(EpochsConfig):
 
 
 def train(
-    model: PreTrainedModel,
+    model: ScalarHead,
     pairs: Sequence[Preference],
     schedule: Sequence[Sequence[int]],
     config: RewardConfig,
@@ -58,7 +57,7 @@ def train(
         loss_sum = accuracy_sum = margin_sum = 0.0
         num_tokens = num_positions = 0
         for batch in micro_batches(pair_groups(pairs, chosen), compute, pad_id, model.device):
-            scores = rewards(model, batch).view(-1, 2)
+            scores = model(batch).view(-1, 2)
             labels = pair_labels(pairs, batch)
             losses = bradley_terry_loss(scores[:, 0], scores[:, 1], labels, margin=config.margin)
             losses = losses + config.centring * scores.sum(1) ** 2
@@ -82,7 +81,7 @@ def train(
 
 
 def train_outcomes(
-    model: PreTrainedModel,
+    model: ScalarHead,
     problems: Sequence[Sequence[Outcome]],
     schedule: Sequence[Sequence[int]],
     config: OutcomeConfig,
@@ -104,7 +103,7 @@ def train_outcomes(
         groups = problem_groups([problems[number] for number in numbers], compute.row_tokens)
         num_tokens = num_positions = 0
         for batch in micro_batches(groups, compute, pad_id, model.device):
-            scores = rewards(model, batch)
+            scores = model(batch)
             some = outcome_label_loss(scores, labels[batch.indices].to(scores))
             ((some * weights[batch.indices].to(scores)).sum() / total).backward()
             losses[batch.indices] = some.detach().float().cpu()
@@ -132,7 +131,7 @@ def problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> li
 
 @torch.no_grad()
 def score(
-    model: PreTrainedModel, groups: Sequence[Group], compute: ComputeConfig, pad_id: int
+    model: ScalarHead, groups: Sequence[Group], compute: ComputeConfig, pad_id: int
 ) -> Float[Tensor, " completion"]:
     """The reward of every completion of the groups, in eval mode, at its number in `indices`.
 
@@ -142,5 +141,5 @@ def score(
     model.eval()
     scores = torch.zeros(sum(len(group.completions) for group in groups))
     for batch in micro_batches(groups, compute, pad_id, model.device):
-        scores[batch.indices] = rewards(model, batch).float().cpu()
+        scores[batch.indices] = model(batch).float().cpu()
     return scores

@@ -23,6 +23,7 @@ from stages.loops.work import Step
 from stages.models.batch import Batch
 from stages.optim import OptimConfig, adamw, update
 from stages.rewards.judged import Judged
+from stages.sampler import Guest
 
 
 class RlConfig(DrawingConfig):
@@ -99,6 +100,8 @@ def train(
     per_step = preset.num_epochs * preset.num_minibatches
     for index, chosen in enumerate(schedule):
         gathered = gather(index, chosen, weights.kl)
+        if isinstance(actor.sampler, Guest):
+            actor.sampler.rest()
         num_cut_steps = rollout_batch.check_some_ended(gathered.rollouts, num_cut_steps)
         metrics = gathered.metrics
         learns = critic is None or index >= critic.config.warmup_steps

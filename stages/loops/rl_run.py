@@ -1,6 +1,7 @@
 """What the stages of PPO and of the group methods share: before their first step, and after."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -19,9 +20,10 @@ from stages.loops.work import Step
 from stages.models import model_tokenizer, policy, policy_chooser, process_head, scalar_head, size
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig, setup
+from stages.models.policy import Policy
 from stages.models.process_head import ProcessScorer, Solution
 from stages.models.scalar_head import Ensemble
-from stages.models.start import Merge
+from stages.models.sharding import shard
 from stages.records import lines
 from stages.records.problems import Prompt
 from stages.rewards import composition, judged, reward_file
@@ -29,36 +31,49 @@ from stages.rewards.feedback.prompts import OPTIONS
 from stages.rewards.judged import Available, Judged
 from stages.rows import Row
 from stages.runtime.seeds import SeedRun
-from stages.sampler import Sampler
+from stages.sampler import Guest, Sampler
 
 
 def begin(
     row: Row,
     seed: int,
+    adapters_seed: int,
     config: training.TrainingConfig,
     drawing: DrawingConfig,
     sampler_of: Callable[..., Sampler],
 ) -> tuple[Actor, Task, PreTrainedTokenizerBase]:
-    """The row's policy of this seed, to be trained, a frozen copy as the reference, and the task.
+    """The row's policy of this seed, to be trained, the same frozen as the reference, and the task.
 
-    `sampler_of`: policy, tokenizer and `max_batch` -> what samples from the policy as it is.
+    With adapters, drawn from `adapters_seed`, the reference is the policy without them.
+    `sampler_of`: policy, tokenizer, and keywords `source` (where the policy was loaded from),
+    `compute` and `max_length` (tokens) -> what samples from the policy as it is.
     """
     compute = config.compute
     device, tokenizer = setup(compute), models_start.tokenizer(row.policy, seed)
     load = partial(models_start.load, row.policy, seed, config.model, compute, device)
-    trained = load()
+    trained, prompts = load(), list(lines.read(rows.PROMPTS / "train.jsonl", Prompt))
+    without = models_start.attach(trained, config.lora, adapters_seed)
+    longest = max((len(prompt.prompt_ids) for prompt in prompts), default=0)
+    sampler = sampler_of(
+        trained,
+        tokenizer,
+        source=models_start.source(row.policy, seed, config.model),
+        compute=compute,
+        max_length=longest + drawing.max_new_tokens,
+    )
+    learner = shard(Policy(trained, without or nullcontext), compute.dtype)
     actor = Actor(
-        policy=trained,
-        reference=load(),
-        sampler=sampler_of(trained, tokenizer, max_batch=compute.max_batch),
+        policy=learner,
+        reference=learner if without else shard(Policy(load(trained=False)), compute.dtype),
+        sampler=sampler,
         decode=policy.decoder(tokenizer),
         pad_id=model_tokenizer.pad_id(tokenizer),
         compute=compute,
     )
     task = Task(
-        prompts=list(lines.read(rows.PROMPTS / "train.jsonl", Prompt)),
+        prompts=prompts,
         reward=load_reward(row.source, seed, actor, drawing.max_new_tokens),
-        correct=judged.correct,
+        correct=None if prompts[0].answer is None else judged.correct,
     )
     return actor, task, tokenizer
 
@@ -69,7 +84,6 @@ def finish(
     steps: Iterator[Step],
     config: RlConfig,
     preset: RlPreset,
-    merged: Merge,
     row: Row,
     saved: Path,
     logged: Path,
@@ -79,17 +93,24 @@ def finish(
     """Take all steps and write the policy (`saved`), steps and rollouts (`logged`); the metrics."""
     total = config.num_steps if preset.token_budget is None else None
     kept = config.num_checkpoints
-    history = training.take(steps, total, kept, merged, tokenizer, logged, run)
+    save = partial(policy.save, actor.policy.model, tokenizer, dtype=actor.compute.dtype)
+    try:
+        history = training.take(steps, total, kept, save, logged, run)
+        rollouts = (rollout for step in history for rollout in step.rows)
+        training.write(saved, logged, save, history, rollouts)
+    finally:
+        # After the last save: vLLM takes the group of several processes down with it.
+        if isinstance(actor.sampler, Guest):
+            actor.sampler.close()
     assert actor.reference is not None
-    models = {"policy": size.measure(actor.policy), "reference": size.frozen(actor.reference)}
+    models = {"policy": size.measure(actor.policy.model)}
+    models["reference"] = size.frozen(actor.reference.model)
     if value is not None:
         # Of a value model with a trunk shared with the policy, its head alone is its own.
         models["value"] = size.measure(value)
     if reward_file.read(row.source).model is not None:
         models["scorer"] = size.of_scorer(reward_file.model(row.source, run.seed))
     learned = work.learned([step.metrics for step in history], models)
-    rollouts = (rollout for step in history for rollout in step.rows)
-    training.write(saved, logged, merged(), tokenizer, history, rollouts)
     return {"steps": len(history), **learned}
 
 

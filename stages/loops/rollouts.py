@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from stages.loops import work
 from stages.models.batch import Batch, Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
+from stages.models.policy import Policy
 from stages.params import Params
 from stages.records.pools import Rollout
 from stages.records.problems import Prompt
@@ -73,9 +73,9 @@ class Rollouts:
 class Actor:
     """The policy that is trained, and what sampling from it and measuring it takes."""
 
-    policy: PreTrainedModel
+    policy: Policy
     """Changed in place."""
-    reference: PreTrainedModel | None
+    reference: Policy | None
     """Frozen, usually the policy at its start; None: no divergence is measured or penalised."""
     sampler: Sampler
     """Samples from `policy` as its weights are at the time."""
@@ -204,20 +204,25 @@ def rows(
             completion_ids=sample.token_ids,
             finish_reason=sample.ending,
             reward=round(float(rewards[i]), 6),
-            correct=correct[i],
+            correct=None if rollouts.prompt(i).answer is None else correct[i],
         )
         for i, sample in enumerate(rollouts.samples)
     ]
 
 
-def statistics(rollouts: Rollouts, judged: Judged, correct: Sequence[bool]) -> dict[str, float]:
-    """Reward and its parts, true accuracy, length and truncation of a step's completions."""
+def statistics(
+    rollouts: Rollouts, judged: Judged, correct: Sequence[bool] | None
+) -> dict[str, float]:
+    """Reward and its parts, true accuracy, length and truncation of a step's completions.
+
+    `correct` is None where there are no verdicts, and then no accuracy.
+    """
     lengths, rewards = [len(sample.token_ids) for sample in rollouts.samples], judged.rewards()
     return {
         **judged.statistics(),
         "reward/mean": rewards.mean().item(),
         "reward/std": rewards.std(correction=0).item(),
-        "reward/accuracy": sum(correct) / len(correct),
+        **({} if correct is None else {"reward/accuracy": sum(correct) / len(correct)}),
         "length/mean": sum(lengths) / len(lengths),
         "length/truncated": rollouts.truncated().float().mean().item(),
         "tokens/generated": float(sum(lengths)),

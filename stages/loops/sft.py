@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 from pydantic import Field
-from transformers import PreTrainedModel
 
 from stages.algorithms.aggregation import token_mean
 from stages.loops import work
@@ -13,7 +12,7 @@ from stages.loops.epochs import EpochsConfig
 from stages.loops.work import Step
 from stages.models.batch import Group, micro_batches
 from stages.models.device import ComputeConfig
-from stages.models.policy import completion_logprobs
+from stages.models.policy import Policy
 from stages.optim import adamw, update
 from stages.params import Params
 from stages.records.problems import Demonstration
@@ -33,7 +32,7 @@ class SftPreset(Params):
     num_demonstrations: int | None = Field(gt=0)
     """Learn from so many of them, drawn once; null: from all."""
     tasks: list[str] | None = Field(min_length=1)
-    """Learn from demonstrations of these tasks (solve, judge, critique, revise); null: of all."""
+    """Learn from demonstrations of these tasks: solve, chat, judge, critique, revise; null: all."""
     learn_prompt: bool
     """Whether the prompt is learned too: plain language modelling of documents."""
 
@@ -47,6 +46,11 @@ class SftPreset(Params):
 
 def choose(rows: Sequence[Demonstration], preset: SftPreset, seed: int) -> Sequence[Demonstration]:
     """The rows that `preset` asks for, with what is learned of them as their completion."""
+    if not rows:
+        raise ValueError(
+            "expected demonstrations, found none: no row of the source ends with an answer. Start "
+            "from `base`, or add solutions."
+        )
     if preset.tasks is not None:
         found = sorted({row.task for row in rows})
         rows = [row for row in rows if row.task in preset.tasks]
@@ -74,7 +78,7 @@ def as_document(row: Demonstration) -> Demonstration:
 
 
 def train(
-    model: PreTrainedModel,
+    model: Policy,
     rows: Sequence[Demonstration],
     schedule: Sequence[Sequence[int]],
     config: SftConfig,
@@ -95,12 +99,12 @@ def train(
         num_tokens = sum(len(rows[i].completion_ids) for i in chosen)
         total, num_read, num_positions = 0.0, 0, 0
         for batch in micro_batches(groups, compute, pad_id, model.device):
-            logprobs, _ = completion_logprobs(model, batch, temperature=1.0)
+            logprobs = model(batch, temperature=1.0, entropy=False).logprobs
             loss = token_mean(-logprobs, batch.mask, num_tokens=num_tokens)
             loss.backward()
             total += loss.item()
             num_read += batch.num_tokens
-            num_positions += batch.input_ids.numel()
+            num_positions += batch.num_padded
         metrics = {
             "loss/nll": total,
             "tokens/trained": num_tokens,

@@ -43,6 +43,7 @@ class StepLabelsConfig(Params):
     num_completions: int = Field(ge=0)
     """K, completions of each prefix; 0: none, the labels are the known truth."""
     temperature: float = Field(gt=0)
+    """Of the completions of a prefix."""
     separator: str = Field(min_length=1)
     """What ends a step."""
     label: Literal["hard", "soft"]
@@ -113,7 +114,7 @@ def done(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, A
 def _count(prefix: Prefix, samples: Sequence[Sample], decode: Decode) -> PrefixCount:
     prompt, prefix_ids = prefix
     texts = [decode([*prefix_ids, *sample.token_ids]) for sample in samples]
-    num_right = sum(answer_checker.is_correct(text, prompt.answer) for text in texts)
+    num_right = sum(answer_checker.is_right(prompt, text) for text in texts)
     low, high = intervals.wilson_interval(num_right, len(samples), confidence=0.95)
     return PrefixCount(
         id=prompt.id,

@@ -8,17 +8,15 @@ which of its policies to keep. The policy after the last step is none of them.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel
-from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+from pydantic import Field
 
 from stages.loops.work import Step
-from stages.models import policy
 from stages.models.device import ComputeConfig
-from stages.models.start import LoraConfig, Merge, ModelConfig
+from stages.models.start import LoraConfig, ModelConfig
 from stages.params import Params
 from stages.records import lines
 from stages.runtime.seeds import SeedRun
@@ -26,12 +24,16 @@ from stages.runtime.seeds import SeedRun
 TIMES = "time/"
 """Prefix of metrics that a second run would not repeat: they stand in the journal alone."""
 CHECKPOINT = "step-"
+Save = Callable[[Path], None]
+"""Writes the policy as it is, as a checkpoint that others read (`policy.save`)."""
 
 
 class TrainingConfig(Params):
     """What a stage that trains a model reads of params.yaml."""
 
     seeds: list[int]
+    num_processes: int = Field(gt=0)
+    """That train one model together, with a GPU each: each holds a part of its weights."""
     compute: ComputeConfig
     model: ModelConfig
     lora: LoraConfig
@@ -47,15 +49,14 @@ def take(
     steps: Iterator[Step],
     total: int | None,
     num_checkpoints: int,
-    merged: Merge,
-    tokenizer: PreTrainedTokenizerBase,
+    save: Save,
     logged: Path,
     run: SeedRun,
 ) -> list[Step]:
     """Every step, tracked; after the `spaced` ones the model is saved before anything else happens.
 
     `steps` changes the model as it is asked for the next; `total` is None where a budget of tokens
-    decides, and then none is saved. `merged` leaves the model that is trained as it is.
+    decides, and then none is saved.
     """
     kept = spaced(total or 0, num_checkpoints)
     folder = logged / "checkpoints"
@@ -64,7 +65,7 @@ def take(
     for step in run.track(steps, total=total):
         if step.index + 1 in kept:
             path = folder / f"{CHECKPOINT}{step.index + 1:04d}"
-            policy.save(merged(going_on=True), tokenizer, path)
+            save(path)
         history.append(step)
     return history
 
@@ -99,13 +100,12 @@ def read_checkpoints(folder: Path) -> list[tuple[int, Path]]:
 def write(
     saved: Path,
     logged: Path,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    save: Save,
     history: Sequence[Step],
     rollouts: Iterable[Any] | None = None,
 ) -> None:
     """One seed's policy (`saved`) and its steps (`logged`), with `rollouts` where there are any."""
-    policy.save(model, tokenizer, saved)
+    save(saved)
     logged.mkdir(exist_ok=True)
     with (logged / "history.jsonl").open("w", encoding="utf-8") as file:
         for step in history:

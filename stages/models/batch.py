@@ -6,6 +6,9 @@ rows, up to rounding, and the prompt is computed once: eight completions shorter
 cost a third of eight rows. A row holds one group or, packed, several side by side. Positions start
 at 0 in each, and none attends to another (Krell et al., "Efficient sequence packing without
 cross-contamination" (2021)).
+
+Where several processes train one model (`models/sharding`), each has a part of a batch's rows as
+its input, and all know every completion.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,9 +19,12 @@ from functools import partial
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 from torch.nn.utils.rnn import pad_sequence
 
 from stages.algorithms.packing import first_fit_decreasing, token_budget_batches
+from stages.models import sharding
+from stages.models.attention import shared_mask
 from stages.models.device import ComputeConfig
 
 
@@ -42,23 +48,36 @@ Row = Sequence[Group]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """A micro-batch of completions; `batch` counts completions, `row` rows of the input."""
+    """A micro-batch of completions; `batch` counts completions, `row` rows of this process's input.
+
+    Rows, positions and `counted` tokens are those of this process; completions are all.
+    """
 
     indices: list[int]
+    lengths: list[int]
+    """Tokens of each completion."""
+    own: slice
+    """Of the completions, those in this process's rows; alone, all."""
     input_ids: Int[Tensor, "row seq"]
     position_ids: Int[Tensor, "row seq"] | None
     """None: 0, 1, 2, ... in every row."""
-    attention_mask: Bool[Tensor, "row 1 seq seq"] | None
-    """None: causal. Padding is on the right, where no real token sees it."""
+    attention_mask: Bool[Tensor, "row 1 seq seq"] | BlockMask | None
+    """See `attention.shared_mask`. None: causal; padding is on the right, where nothing sees it."""
     predict_index: Int[Tensor, " counted"]
     """Of each completion token in turn, the position that predicts it, in the flattened input."""
-    last_index: Int[Tensor, " batch"]
-    """The position of each completion's last token, in the flattened input."""
+    last_index: Int[Tensor, " own"]
+    """The position of each own completion's last token, in the flattened input."""
     token_ids: Int[Tensor, "batch token"]
     mask: Bool[Tensor, "batch token"]
     """True at the real tokens of each completion."""
     num_tokens: int
-    """Positions of the input that are not padding."""
+    """Positions of all inputs that are not padding."""
+    num_padded: int
+    """Positions of all inputs."""
+
+    def counted_ids(self) -> Int[Tensor, " counted"]:
+        """The completion tokens that this process's input predicts."""
+        return self.token_ids[self.own][self.mask[self.own]]
 
 
 def split_group(group: Group, row_tokens: int) -> list[Group]:
@@ -103,16 +122,22 @@ def micro_batches(
 
     None is empty. `max_tokens` bounds rows times longest row; completions of a group share a prompt
     up to `row_tokens`, and in a longer group each has its own; groups share a row up to
-    `pack_tokens`. `pad_id` fills the right of shorter rows.
+    `pack_tokens`. `pad_id` fills the right of shorter rows. Of N processes that train one model
+    each has an N-th of a batch's rows, and `max_tokens` bounds what one of them has.
     """
+    count = sharding.count()
     # Equally many rows together: rows times longest row is then known beforehand.
     by_num_rows: dict[int, list[list[Row]]] = {}
     for rows in _place(groups, compute):
         by_num_rows.setdefault(len(rows), []).append(rows)
     for num_rows, alike in sorted(by_num_rows.items()):
         lengths = [num_rows * max(_length(row) for row in rows) for rows in alike]
-        for chosen in token_budget_batches(lengths, compute.max_tokens):
-            yield fill([row for i in chosen for row in alike[i]], pad_id, device)
+        if count > 1:  # of so many tokens as many fit N inputs as N times those that fit one
+            fitting = [max(1, compute.max_tokens // length) for length in lengths]
+            lengths = [-(-compute.max_tokens // number) for number in fitting]
+        for chosen in token_budget_batches(lengths, count * compute.max_tokens):
+            rows = [row for i in chosen for row in alike[i]]
+            yield fill(rows, pad_id, device, count)
 
 
 def row_parts(group: Group, row_tokens: int) -> list[Group]:
@@ -140,13 +165,17 @@ def _place(groups: Sequence[Group], compute: ComputeConfig) -> Iterator[list[Row
             yield [[part] for part in row]
 
 
-def fill(rows: Sequence[Row], pad_id: int, device: torch.device) -> Batch:
-    """The tensors of a batch with these rows."""
-    groups = [group for row in rows for group in row]
+def fill(rows: Sequence[Row], pad_id: int, device: torch.device, count: int = 1) -> Batch:
+    """The tensors of a batch with these rows, dealt to `count` processes."""
+    parts = [rows[rank::count] for rank in range(count)]
+    dealt = [[group for row in own for group in row] for own in parts]
+    mine = sharding.rank() if count > 1 else 0
+    groups, rows = [group for own in dealt for group in own], parts[mine]
     assert all(group.prompt_ids and all(group.completions) for group in groups), "an empty row"
-    plain = len(groups) == len(rows) and all(len(group.completions) == 1 for group in groups)
-    width = max(_length(row) for row in rows)
-    input_ids = torch.full((len(rows), width), pad_id)
+    plain = all(len(row) == 1 and len(row[0].completions) == 1 for row in rows)
+    # A process without a row reads a token of padding: all have to take part in a forward pass.
+    width = max((_length(row) for row in rows), default=1)
+    input_ids = torch.full((max(1, len(rows)), width), pad_id)
     position_ids = torch.zeros_like(input_ids)
     # A segment is a prompt or a completion; `prompts` holds the number of its prompt's segment.
     # Padding is a segment of its own: it may see itself, so no row of the softmax is empty.
@@ -171,42 +200,34 @@ def fill(rows: Sequence[Row], pad_id: int, device: torch.device) -> Batch:
                 start, segment = end, segment + 1
     completions = [torch.tensor(list(ids)) for group in groups for ids in group.completions]
     counted = [torch.ones(len(ids), dtype=torch.bool) for ids in completions]
+    first = sum(len(group.completions) for own in dealt[:mine] for group in own)
     return Batch(
         indices=[index for group in groups for index in group.indices],
+        lengths=[len(ids) for ids in completions],
+        own=slice(first, first + len(last_index)),
         input_ids=input_ids.to(device),
         position_ids=None if plain else position_ids.to(device),
-        attention_mask=None if plain else _shared_mask(segments, prompts).to(device),
-        predict_index=torch.tensor(predict_index, device=device),
-        last_index=torch.tensor(last_index, device=device),
+        attention_mask=None if plain else shared_mask(segments, prompts, device),
+        predict_index=torch.tensor(predict_index, dtype=torch.long, device=device),
+        last_index=torch.tensor(last_index, dtype=torch.long, device=device),
         token_ids=pad_sequence(completions, batch_first=True, padding_value=pad_id).to(device),
         mask=pad_sequence(counted, batch_first=True).to(device),
-        num_tokens=sum(_length(row) for row in rows),
+        num_tokens=sum(group.length() for group in groups),
+        num_padded=sum(len(own) * max(map(_length, own), default=0) for own in parts),
     )
-
-
-def _shared_mask(
-    segments: Int[Tensor, "row seq"], prompts: Int[Tensor, "row seq"]
-) -> Bool[Tensor, "row 1 seq seq"]:
-    """True where a position (third axis) may attend to another (fourth).
-
-    To those before it and itself, in its own segment and in its prompt.
-    """
-    causal = torch.ones(2 * segments.shape[1:], dtype=torch.bool).tril()
-    same = segments[:, :, None] == segments[:, None, :]
-    prompt = prompts[:, :, None] == segments[:, None, :]
-    return (causal & (same | prompt))[:, None]
 
 
 @contextmanager
 def frozen(model: torch.nn.Module) -> Iterator[None]:
     """Within, the model reads batches in eval mode without gradients; then it is as it was."""
-    was_training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(was_training)
+        for module, was_training in modes:
+            module.training = was_training
 
 
 def left_padded(

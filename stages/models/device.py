@@ -24,6 +24,7 @@ import torch
 from pydantic import Field
 
 import stages
+from stages.models import sharding
 from stages.params import Params
 
 logger = logging.getLogger(__name__)
@@ -43,8 +44,9 @@ class ComputeConfig(Params):
     """Numerics that every stage with a model shares; each of them can change an output."""
 
     dtype: Literal["float32", "bfloat16"]
-    """Precision of matrix products. Weights and optimizer stay in float32: steps of a small
-    learning rate would be lost in the rounding of bfloat16 weights."""
+    """Precision of matrix products, of the weights of what is not trained (references, scorers,
+    judges, samplers) and of policies as they are saved. Weights in training and their optimizer
+    stay in float32: steps of a small learning rate would be lost in the rounding of bfloat16."""
     gradient_checkpointing: bool
     """Recompute activations in the backward pass: less memory, about a third more time."""
     max_tokens: int = Field(gt=0)
@@ -59,7 +61,10 @@ class ComputeConfig(Params):
 
 
 def setup(config: ComputeConfig) -> torch.device:
-    """Make torch deterministic and return the device: the first visible GPU, or the CPU."""
+    """Make torch deterministic and return the device: the first visible GPU, or the CPU.
+
+    Where several processes train a model, they have met then.
+    """
     # cuBLAS reads this when it starts; without it its sums are not reproducible.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(stages.THREADS)
@@ -74,6 +79,7 @@ def setup(config: ComputeConfig) -> torch.device:
         torch.set_autocast_enabled(device.type, True)
         # A cached cast would outlive the optimizer step that makes it stale.
         torch.set_autocast_cache_enabled(False)
+    sharding.join()
     return device
 
 

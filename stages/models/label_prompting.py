@@ -75,9 +75,8 @@ def _encode_pair(raw: RawPreference, tokenizer: PreTrainedTokenizerBase) -> Pref
     """An answer follows the prompt directly, after `plain_lead` without a chat template."""
     prompt, lead = prompting.bos(tokenizer) + raw.plain_prompt, raw.plain_lead
     if tokenizer.chat_template is not None:
-        turns = [{"role": turn.role, "content": turn.content} for turn in raw.turns]
-        text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-        prompt, lead = str(text), ""
+        prompt = prompting.chat(raw.turns, tokenizer)
+        lead = prompting.unthought(prompt)
     chosen, rejected = lead + raw.chosen, lead + raw.rejected
     prompt_ids, chosen_ids, rejected_ids = prompting.ids([prompt, chosen, rejected], tokenizer)
     end = model_tokenizer.eos_id(tokenizer)

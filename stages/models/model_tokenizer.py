@@ -6,6 +6,7 @@ a number does not. Any text can be encoded and decoded without loss.
 """
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -110,6 +111,32 @@ def load(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBa
         # Padding is never counted, so any token will do.
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+FIXED = re.compile(r"^\{% set enable_thinking = (true|false) \+%\}")
+PROBE: list[dict[str, str]] = [{"role": "user", "content": "Hi"}]
+
+
+def set_thinking(tokenizer: PreTrainedTokenizerBase, *, thinking: bool) -> None:
+    """Fix `enable_thinking` of the chat template, in place, wherever it will be rendered.
+
+    The template itself begins with the switch's value: it is saved with every policy, so what is
+    trained, sampled, judged and later served reads the same prompts. A ValueError where the
+    template, unlike Qwen3's, has no such switch: both values render the same text.
+    """
+    template, said = tokenizer.chat_template, {}
+    if isinstance(template, str):
+        tokenizer.chat_template = template = FIXED.sub("", template)
+        for value in (True, False):
+            said[value] = tokenizer.apply_chat_template(
+                PROBE, add_generation_prompt=True, tokenize=False, enable_thinking=value
+            )
+    if not said or said[True] == said[False]:
+        raise ValueError(
+            f"model.thinking: expected a chat template with the switch enable_thinking, found "
+            f"{'one that takes no notice of it' if said else 'none'}. Set it to null."
+        )
+    tokenizer.chat_template = f"{{% set enable_thinking = {str(thinking).lower()} +%}}{template}"
 
 
 def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:

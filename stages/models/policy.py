@@ -1,8 +1,9 @@
 """A causal language model as a policy: load, log-probabilities of completions, save."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -12,7 +13,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from stages.algorithms.logprobs import full_kl, token_logprobs
-from stages.models import own_logits, positions
+from stages.models import attention, own_logits, positions, sharding
 from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
 from stages.models.own_logits import hidden_states, output_layer
@@ -53,21 +54,27 @@ def read_checkpoint(
 
 
 def load(
-    path: str | Path, compute: ComputeConfig, device: torch.device, revision: str | None = None
+    path: str | Path,
+    compute: ComputeConfig,
+    device: torch.device,
+    revision: str | None = None,
+    *,
+    trained: bool = True,
 ) -> PreTrainedModel:
     """The causal language model at `path` (a folder or a hub id), prepared."""
     revision = revision or "main"
     model = read_checkpoint(AutoModelForCausalLM, path, new=frozenset(), revision=revision)
-    return prepare(model, compute, device)
+    return prepare(model, compute, device, trained=trained)
 
 
 def prepare(
-    model: PreTrainedModel, compute: ComputeConfig, device: torch.device
+    model: PreTrainedModel, compute: ComputeConfig, device: torch.device, *, trained: bool = True
 ) -> PreTrainedModel:
     """Move to the device, switch dropout off, and checkpoint activations if asked to.
 
     Without dropout old and new log-probabilities of a completion come from the same function. A
-    model that would be computed wrong is refused: see `own_logits` and `positions`.
+    model that would be computed wrong is refused: see `own_logits` and `positions`. One that is not
+    `trained` has its weights in the compute dtype; a scalar or process head stays in float32.
     """
     shared = bool(compute.row_tokens or compute.pack_tokens)
     if shared and not _attends_to_all(model):
@@ -83,9 +90,15 @@ def prepare(
         if isinstance(getattr(module, "attention_dropout", None), float):
             module.attention_dropout = 0.0  # pyright: ignore[reportArgumentType]
     model.to(device)  # pyright: ignore[reportArgumentType]
+    attention.use(model)
     positions.refuse_longer(model)
     own_logits.check(model, shared=shared)
-    if compute.gradient_checkpointing:
+    if not trained:
+        # They keep asking for a gradient: by others torch multiplies in another way, and rounds so.
+        part: nn.Module = model if model.can_generate() else model.base_model
+        for parameter in part.parameters():  # not the buffers, which hold positions' frequencies
+            parameter.data = parameter.data.to(getattr(torch, compute.dtype))
+    elif compute.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.enable_input_require_grads()
     return model
@@ -100,61 +113,80 @@ def _attends_to_all(model: PreTrainedModel) -> bool:
     return getattr(config, "sliding_window", None) is None
 
 
-def states(model: PreTrainedModel, batch: Batch) -> Float[Tensor, "counted hidden"]:
-    """What the output layer makes the logits of each completion token from."""
-    factor = getattr(model, "logit_factor", 1.0)
-    found = hidden_states(model, batch)[batch.predict_index]
-    return found if factor == 1 else found * factor
+Without = Callable[[], AbstractContextManager[Any]]
+"""Within this context a model is as it was before its adapters."""
 
 
-def state_logprobs(
-    model: PreTrainedModel,
-    hidden: Float[Tensor, "counted hidden"],
-    batch: Batch,
-    *,
-    temperature: float,
-    entropy_gradient: bool = False,
-) -> tuple[Float[Tensor, "batch token"], Float[Tensor, "batch token"]]:
-    """See `completion_logprobs`, from the batch's `states`."""
-    logprobs, entropies = token_logprobs(
-        hidden,
-        output_layer(model),
-        batch.token_ids[batch.mask],
-        temperature=temperature,
-        entropy_gradient=entropy_gradient,
-    )
-    return unflatten(logprobs, batch), unflatten(entropies, batch)
+class TokenLogprobs(NamedTuple):
+    """What a policy says of the tokens of a batch; each is 0 where `batch.mask` is False."""
+
+    logprobs: Float[Tensor, "batch token"]
+    """log p of each completion token given what stands before it."""
+    entropies: Float[Tensor, "batch token"]
+    """The entropy of p."""
+    full_kl: Float[Tensor, "batch token"] | None = None
+    """KL(p || the reference's) over the whole vocabulary, where a reference was given."""
 
 
-def completion_logprobs(
-    model: PreTrainedModel, batch: Batch, *, temperature: float
-) -> tuple[Float[Tensor, "batch token"], Float[Tensor, "batch token"]]:
-    """log p of each completion token given what stands before it, and the entropy of p.
+class Policy(nn.Module):
+    """A causal language model that reads batches of completions.
 
-    Both are 0 where `batch.mask` is False. No gradient flows through the entropy.
+    One with adapters is its own reference, asked with `adapted=False`.
     """
-    return state_logprobs(model, states(model, batch), batch, temperature=temperature)
+
+    def __init__(self, model: PreTrainedModel, without: Without = nullcontext) -> None:
+        """`model` is prepared (see `prepare`); its adapters are off within `without`."""
+        super().__init__()
+        self.model, self._without = model, without
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.model.device
+
+    def logit_states(self, batch: Batch, *, adapted: bool) -> Float[Tensor, "counted hidden"]:
+        """What the output layer makes the logits of each completion token from."""
+        factor = getattr(self.model, "logit_factor", 1.0)
+        with nullcontext() if adapted else self._without():
+            states = hidden_states(self.model, batch)[batch.predict_index]
+        return states if factor == 1 else states * factor
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        temperature: float,
+        entropy: bool = True,
+        entropy_gradient: bool = False,
+        reference: "Policy | None" = None,
+        adapted: bool = True,
+    ) -> TokenLogprobs:
+        """The log-probs and entropies; with a frozen `reference` the divergence from it too.
+
+        Without `entropy` the entropies are not computed, but NaN. No gradient flows through them,
+        but with `entropy_gradient`.
+        """
+        hidden, output = self.logit_states(batch, adapted=adapted), output_layer(self.model)
+        found = token_logprobs(
+            hidden,
+            output,
+            batch.counted_ids(),
+            temperature=temperature,
+            entropy=entropy,
+            entropy_gradient=entropy_gradient,
+        )
+        if reference is not None:
+            with torch.no_grad():
+                ref_hidden = reference.logit_states(batch, adapted=False)
+            ref_output = output_layer(reference.model)
+            kl = full_kl(hidden, output, ref_hidden, ref_output, temperature=temperature)
+            found = (*found, kl)
+        return TokenLogprobs(*(unflatten(values, batch) for values in found))
 
 
-def state_kl(
-    model: PreTrainedModel,
-    hidden: Float[Tensor, "counted hidden"],
-    reference: PreTrainedModel,
-    batch: Batch,
-    *,
-    temperature: float,
-) -> Float[Tensor, "batch token"]:
-    """KL(model || reference) over the whole vocabulary at each token, from the model's `states`."""
-    with torch.no_grad():
-        ref_hidden = states(reference, batch)
-    found = full_kl(
-        hidden, output_layer(model), ref_hidden, output_layer(reference), temperature=temperature
-    )
-    return unflatten(found, batch)
-
-
-def unflatten(values: Float[Tensor, " counted"], batch: Batch) -> Float[Tensor, "batch token"]:
+def unflatten(own: Float[Tensor, " counted"], batch: Batch) -> Float[Tensor, "batch token"]:
     """Values of the counted tokens, laid out as `batch.mask`; 0 elsewhere."""
+    values = sharding.gather(own, batch.lengths, batch.own)
     return values.new_zeros(batch.mask.shape).masked_scatter(batch.mask, values)
 
 
@@ -175,7 +207,44 @@ def decoder(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str
     return lambda token_ids: str(tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
 
-def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: Path) -> None:
-    """Write model (safetensors) and tokenizer in transformers' format."""
-    model.save_pretrained(path)
+def weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Name and value of each weight as the model itself has them, adapters merged, one at a time.
+
+    The model stays as it is: merging in place and taking apart again would round it. What two names
+    share has the first.
+    """
+    owners = {name for name, _ in model.named_parameters()}
+    shared = {name for name, _ in model.named_parameters(remove_duplicate=False)} - owners
+    with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
+        for name, value in model.state_dict().items():
+            if name in shared or ".lora_" in name or ".original_module." in name:
+                continue
+            layer, base, _ = name.partition(".base_layer.weight")
+            if base:
+                delta: Any = model.get_submodule(layer).get_delta_weight
+                value = value + delta("default")  # noqa: PLW2901
+            plain = name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".")
+            yield plain, sharding.whole(value)
+
+
+def save(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    path: Path,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+) -> None:
+    """Write model (safetensors, adapters merged) and tokenizer in transformers' format.
+
+    `dtype` is that of the weights in the file, and of `config.json`, from which others take it. Of
+    several processes the first writes.
+    """
+    kept, precision = {}, getattr(torch, dtype)
+    for name, value in weights(model):
+        if sharding.rank() == 0:
+            kept[name] = value.to("cpu", precision) if value.is_floating_point() else value.cpu()
+    if not kept:
+        return
+    model.save_pretrained(path, state_dict=kept)
+    model.config.dtype = dtype
+    model.config.save_pretrained(path)
     tokenizer.save_pretrained(path)

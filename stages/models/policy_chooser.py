@@ -103,7 +103,8 @@ def load(
     path: Path, options: Sequence[str], compute: ComputeConfig, device: torch.device
 ) -> PolicyChooser:
     """The policy at `path` as a judge that reads what fits its positions, and does not reason."""
-    tokenizer, model = model_tokenizer.load(path), policy.load(path, compute, device)
+    tokenizer = model_tokenizer.load(path)
+    model = policy.load(path, compute, device, trained=False)
     engine = transformers.from_model(
         model, tokenizer, max_batch=compute.max_batch, max_tokens=compute.max_tokens
     )

@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.models import model_tokenizer, policy
+from stages.models import model_tokenizer, policy, sharding
 from stages.models.batch import Batch, Group, micro_batches, split_group
 from stages.models.device import ComputeConfig
+from stages.models.own_logits import hidden_states
 from stages.models.start import HEADS
 from stages.rewards.step_solutions import split_steps
 
@@ -50,9 +51,9 @@ MEANT_FOR_IT = ("step", "extra", "reserved", "unused")
 def step_token_id(tokenizer: PreTrainedTokenizerBase, step_token: str) -> int:
     """The id of the token that is to follow each step: special, and without another use.
 
-    That is: no begin, end, padding or unknown token, and not in the chat template. `auto`: of those
-    the first whose name says what it is free for, such as `<|reserved_special_token_0|>` of Llama
-    3; else the first, such as `<|object_ref_start|>` of Qwen 2.5.
+    That is: no begin, end, padding or unknown token, and not in the chat template. `auto`: that
+    whose name says what it is free for (`<|reserved_special_token_0|>` of Llama 3), else the first
+    (`<|object_ref_start|>` of Qwen 2.5), else, as with GPT-2 and Llama 2, the end token.
     """
     others = (tokenizer.eos_token, tokenizer.pad_token, tokenizer.bos_token, tokenizer.unk_token)
     template = str(tokenizer.chat_template or "")
@@ -62,15 +63,15 @@ def step_token_id(tokenizer: PreTrainedTokenizerBase, step_token: str) -> int:
         if token.special and token.content not in others and token.content not in template
     }
     ranked = sorted(free, key=lambda token: [word not in token for word in MEANT_FOR_IT])
-    chosen = ranked[0] if step_token == AUTO and ranked else step_token
-    if chosen not in free:
+    if step_token == AUTO:
+        return free[ranked[0]] if ranked else model_tokenizer.eos_id(tokenizer)
+    if step_token not in free:
         raise ValueError(
             f"step_token {step_token!r}: expected a special token of the tokenizer that nothing "
             f"else uses, found the tokens {tokenizer.encode(step_token, add_special_tokens=False)}."
-            f" Set step_token of the preset to `auto` or one of {ranked[:8]}"
-            + ("." if ranked else ": there is none; add one to the tokenizer as a special token.")
+            f" Set step_token of the preset to `auto`, or to one that is free: {ranked[:8]}."
         )
-    return free[chosen]
+    return free[step_token]
 
 
 def from_policy(
@@ -97,7 +98,7 @@ def from_policy(
 
 
 def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreTrainedModel:
-    """The process reward model at `path`; a ValueError where `from_policy` did not make it."""
+    """The process reward model at `path`, frozen; a ValueError if `from_policy` did not make it."""
     model = policy.read_checkpoint(AutoModelForTokenClassification, path, new=frozenset())
     found = [getattr(model.config, key, None) for key in ("step_token_id", "step_separator")]
     if model.config.id2label != LABELS or not isinstance(found[0], int) or not found[1]:
@@ -106,7 +107,7 @@ def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreT
             f"config.json, found {model.config.id2label}, {found[0]!r} and {found[1]!r}: name a "
             f"model that reward_process wrote, or write all three into its config."
         )
-    return policy.prepare(model, compute, device)
+    return policy.prepare(model, compute, device, trained=False)
 
 
 def head(model: nn.Module) -> nn.Module:
@@ -155,30 +156,38 @@ def step_ends(steps: Sequence[Sequence[int]]) -> list[int]:
     return [end - 1 for end in accumulate(len(step) + 1 for step in steps)]
 
 
-def step_logits(
-    model: nn.Module, batch: Batch, ends: Sequence[Sequence[int]]
-) -> Float[Tensor, "step 2"]:
-    """The two logits at each STEP, in float32: of the batch's first solution, its second, ...
+class ProcessHead(nn.Module):
+    """A process reward model that reads batches of solutions; `model` is prepared."""
 
-    `batch` is of `groups`; `ends` are the `step_ends` of each of its solutions, in its order.
-    """
-    predicted_at = torch.zeros_like(batch.token_ids).masked_scatter(batch.mask, batch.predict_index)
-    # A STEP is no completion's first token, so it stands right after what predicts it.
-    positions = torch.cat([row[list(own)] for row, own in zip(predicted_at, ends, strict=True)]) + 1
-    return policy.in_full(head(model), policy.hidden_states(model, batch)[positions])
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch, ends: Sequence[Sequence[int]]) -> Float[Tensor, "step 2"]:
+        """The two logits at each STEP, in float32: of the batch's first solution, its second, ...
+
+        `batch` is of `groups`; `ends` are the `step_ends` of each of its solutions in turn.
+        """
+        predicted_at = torch.zeros_like(batch.token_ids[batch.own])
+        predicted_at = predicted_at.masked_scatter(batch.mask[batch.own], batch.predict_index)
+        own = [row[list(places)] for row, places in zip(predicted_at, ends[batch.own], strict=True)]
+        # A STEP is no completion's first token, so it stands right after what predicts it.
+        positions = torch.cat([batch.predict_index[:0], *own]) + 1
+        found = policy.in_full(head(self.model), hidden_states(self.model, batch)[positions])
+        return sharding.gather(found, [len(one) for one in ends], batch.own)
 
 
 @torch.no_grad()
 def step_scores(
-    model: PreTrainedModel, solutions: Sequence[Solution], compute: ComputeConfig, pad_id: int
+    model: ProcessHead, solutions: Sequence[Solution], compute: ComputeConfig, pad_id: int
 ) -> list[list[float]]:
     """P(right) of each step of each solution, in eval mode; a ValueError where one is no number."""
     model.eval()
     found: list[list[float]] = [[] for _ in solutions]
-    parts = groups(solutions, range(len(solutions)), model, compute.row_tokens)
-    for batch in micro_batches(parts, compute, pad_id, model.device):
+    parts = groups(solutions, range(len(solutions)), model.model, compute.row_tokens)
+    for batch in micro_batches(parts, compute, pad_id, model.model.device):
         ends = [step_ends(solutions[i].steps) for i in batch.indices]
-        scores = step_logits(model, batch, ends).softmax(-1)[:, 1].cpu()
+        scores = model(batch, ends).softmax(-1)[:, 1].cpu()
         for i, own in zip(batch.indices, scores.split([len(e) for e in ends]), strict=True):
             found[i] = own.tolist()
             # In a minimum NaN is lost or kept by its place: it would come out as a reward of 0.
@@ -207,7 +216,7 @@ class ProcessScorer:
 
     def __call__(self, solutions: Sequence[Solution]) -> list[list[float]]:
         """P(right so far) after each step, in eval mode."""
-        return step_scores(self.model, solutions, self.compute, self.pad_id)
+        return step_scores(ProcessHead(self.model), solutions, self.compute, self.pad_id)
 
     def num_positions(self, solutions: Sequence[Solution]) -> int:
         """Tokens that it reads of them, step tokens included."""

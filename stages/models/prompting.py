@@ -1,20 +1,24 @@
-"""Render problems as prompts and demonstrations, in text and in tokens.
+"""Render problems and conversations as prompts and demonstrations, in text and in tokens.
 
 Text is tokenised once, here. A prompt and its completion are tokenised apart, as they are when the
 model samples, so what is learned is what is generated.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jinja2 import TemplateError
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models.model_tokenizer import eos_id
-from stages.records.problems import Demonstration, Exchange, Problem, Prompt
+from stages.records.preferences import Turn
+from stages.records.problems import THINK, THOUGHT, Demonstration, Exchange, Problem, Prompt
 from stages.rewards.feedback.prompts import defuse
+from stages.rules import Facts
+from stages.sources.conversations import earlier_turns, render_transcript
 
-TASK = "solve"
+TASK, CHAT = "solve", "chat"
 PLACEHOLDER = "{question}"
 UNREADABLE = "unreadable solution"
 
@@ -26,7 +30,7 @@ class Encoded:
     prompts: dict[str, list[Prompt]] = field(default_factory=dict)
     """By split."""
     demonstrations: list[Demonstration] = field(default_factory=list)
-    """The solutions of the train split."""
+    """The solutions of the train split, and the assistant's earlier turns there."""
     rejected: list[tuple[Problem, str]] = field(default_factory=list)
     """Problems that cannot be used, with the reason."""
 
@@ -61,9 +65,24 @@ def render(
     if tokenizer.chat_template is None:
         start = bos(tokenizer)
         return [start + message for message in messages]
-    conversations = [[{"role": "user", "content": message.strip()}] for message in messages]
-    texts = tokenizer.apply_chat_template(conversations, add_generation_prompt=True, tokenize=False)
-    return [str(text) for text in texts]
+    return [chat([Turn("user", message.strip())], tokenizer) for message in messages]
+
+
+def chat(turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase) -> str:
+    """A conversation that the assistant is to continue, by the tokenizer's chat template."""
+    messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return str(text)
+
+
+def converse(turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
+    """A conversation as a prompt, and what stands before the reply: nothing with a chat template.
+
+    Without one it is a transcript, after whose `Assistant:` a space stands.
+    """
+    if tokenizer.chat_template is not None:
+        return chat(turns, tokenizer), ""
+    return bos(tokenizer) + render_transcript(turns), " "
 
 
 def bos(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -84,15 +103,21 @@ def encode(
 ) -> Encoded:
     """Prompts of every split, and the solutions of the train split as demonstrations.
 
-    A problem is rejected when it is longer than allowed, when it is `spelled` with a special token,
-    or when its solution, once encoded and decoded, is not `readable` to the answer checker.
+    Of a conversation the assistant's earlier turns are demonstrations, too (`earlier_turns`). A
+    problem is rejected when it is longer than allowed, when it is `spelled` with a special token,
+    when the chat template refuses its turns, or when its solution, once encoded and decoded, is not
+    `readable` to the answer checker, though the problem has a gold answer.
     """
-    encoded = Encoded()
+    encoded = Encoded(prompts={split: [] for split in splits})
     specials = special_texts(tokenizer)
-    for split, problems in splits.items():
-        encoded.prompts[split] = []
-        prompts = render([problem.question for problem in problems], tokenizer, template)
-        solutions = [(problem.solution if split == "train" else None) or "" for problem in problems]
+    parts = [*splits.items(), (None, list(earlier_turns(splits.get("train", ()))))]
+    for split, problems in parts:
+        prompts, lead, refused = _prompts(problems, tokenizer, template)
+        is_shown = split in ("train", None)
+        solutions = [
+            unthought(prompt) + lead + one.solution if is_shown and one.solution else ""
+            for one, prompt in zip(problems, prompts, strict=True)
+        ]
         rows = zip(
             problems, prompts, ids(prompts, tokenizer), solutions, ids(solutions, tokenizer),
             strict=True,
@@ -100,9 +125,10 @@ def encode(
         for problem, prompt, prompt_ids, solution, solution_ids in rows:
             completion_ids = [*solution_ids, tokenizer.eos_token_id] if solution else []
             text = str(tokenizer.decode(solution_ids, skip_special_tokens=True))
-            if reason := spelled(specials, problem.question, solution):
+            reason = refused.get(problem.id) or spelled(specials, problem.question, solution)
+            if reason:
                 pass
-            elif solution and not readable(text):
+            elif solution and problem.answer is not None and not readable(text):
                 reason = f"{UNREADABLE}: no final answer at the end of {text[-60:]!r}"
             elif len(prompt_ids) > max_prompt_tokens:
                 reason = f"over-long prompt: {len(prompt_ids)} tokens, at most {max_prompt_tokens}"
@@ -112,9 +138,11 @@ def encode(
             if reason:
                 encoded.rejected.append((problem, reason))
                 continue
-            row: dict[str, Any] = {"id": problem.id, "task": TASK}
+            task = TASK if problem.turns is None else CHAT
+            row: dict[str, Any] = {"id": problem.id, "task": task}
             row |= {"prompt": prompt, "prompt_ids": prompt_ids}
-            encoded.prompts[split].append(
+            # An earlier turn of a conversation is demonstrated, and no prompt.
+            encoded.prompts.get(split or "", []).append(
                 Prompt(**row, question=problem.question, answer=problem.answer)
             )
             if solution:
@@ -124,23 +152,62 @@ def encode(
     return encoded
 
 
+def unthought(prompt: str) -> str:
+    """What ends the thinking that a template has begun at the end of `prompt`.
+
+    What people wrote is an answer and no thinking: it stands behind an empty block.
+    """
+    return f"\n{THOUGHT}\n\n" if prompt.rstrip().endswith(THINK) else ""
+
+
+def measure(encoded: Encoded, facts: Facts) -> Facts:
+    """`facts` with those of the data."""
+    prompts = [row for rows in encoded.prompts.values() for row in rows]
+    solved = [len(row.completion_ids) for row in encoded.demonstrations]
+    return replace(
+        facts,
+        prompt_tokens=max(len(row.prompt_ids) for row in prompts),
+        completion_tokens=max(solved, default=1),
+        train_prompts=len(encoded.prompts["train"]),
+        demonstrations=len(solved),
+        thinks=facts.thinks or bool(unthought(prompts[0].prompt)),
+    )
+
+
+def _prompts(
+    problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, template: str
+) -> tuple[list[str], str, dict[str, str]]:
+    """The prompt of each, what stands before each reply, and why some, by id, have no prompt."""
+    if not problems or problems[0].turns is None:
+        return render([problem.question for problem in problems], tokenizer, template), "", {}
+    prompts, lead, refused = list[str](), "", dict[str, str]()
+    for problem in problems:
+        try:
+            prompt, lead = converse(problem.turns or (), tokenizer)
+        except TemplateError as error:
+            prompt, refused[problem.id] = "", f"chat template: it refuses these turns: {error}"
+        prompts.append(prompt)
+    return prompts, lead, refused
+
+
 def demonstrate(
     exchanges: Sequence[Exchange], tokenizer: PreTrainedTokenizerBase, max_prompt_tokens: int
 ) -> list[Demonstration]:
     """Messages and replies of any task as demonstrations; a ValueError where one is too long."""
     prompts = render([row.message for row in exchanges], tokenizer, PLACEHOLDER)
-    replies = ids([row.reply for row in exchanges], tokenizer)
-    rows = zip(exchanges, prompts, ids(prompts, tokenizer), replies, strict=True)
+    replies = [unthought(own) + one.reply for one, own in zip(exchanges, prompts, strict=True)]
+    encoded = ids(prompts, tokenizer), ids(replies, tokenizer)
+    rows = zip(exchanges, prompts, replies, *encoded, strict=True)
     demonstrations = [
         Demonstration(
             id=row.id,
             task=row.task,
             prompt=prompt,
             prompt_ids=prompt_ids,
-            completion=row.reply,
+            completion=reply,
             completion_ids=[*reply_ids, eos_id(tokenizer)],
         )
-        for row, prompt, prompt_ids, reply_ids in rows
+        for row, prompt, reply, prompt_ids, reply_ids in rows
     ]
     longest = max(demonstrations, key=lambda row: len(row.prompt_ids), default=None)
     if longest is not None and len(longest.prompt_ids) > max_prompt_tokens:

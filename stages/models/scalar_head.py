@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from stages.algorithms.ensemble import std
-from stages.models import model_tokenizer
+from stages.models import model_tokenizer, sharding
 from stages.models.batch import Batch, Group, micro_batches
 from stages.models.device import ComputeConfig
-from stages.models.policy import hidden_states, in_full, prepare, read_checkpoint, unflatten
+from stages.models.own_logits import hidden_states
+from stages.models.policy import Policy, in_full, prepare, read_checkpoint, unflatten
 
 CONFIG = "config.json"
 Rewards = Float[Tensor, " batch"]
@@ -32,10 +33,11 @@ def load(
     device: torch.device,
     *,
     new: frozenset[str] = frozenset(),
+    trained: bool = True,
 ) -> PreTrainedModel:
     """The scalar-head model at `path`, where it has all weights but the `new` ones."""
     model = read_checkpoint(AutoModelForSequenceClassification, path, new=new, num_labels=1)
-    return prepare(model, compute, device)
+    return prepare(model, compute, device, trained=trained)
 
 
 def from_policy(
@@ -67,6 +69,39 @@ def from_policy(
     return model
 
 
+class ScalarHead(nn.Module):
+    """A reward or value model that reads batches of completions."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """`model` is of `load` or `from_policy`."""
+        super().__init__()
+        self.model = model
+
+    @property
+    def base_model(self) -> nn.Module:
+        """All but the head."""
+        return self.model.base_model
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.model.device
+
+    def forward(self, batch: Batch, *, each_token: bool = False) -> Float[Tensor, "batch ..."]:
+        """The scalar at the last token of each completion, in float32: its reward.
+
+        With `each_token` that before each token is emitted, the value; 0 where `batch.mask` is
+        False.
+        """
+        places = batch.predict_index if each_token else batch.last_index
+        hidden = hidden_states(self.model, batch)[places]
+        # Trained whole under LoRA, the head is wrapped, and called alike.
+        found = in_full(self.model.score, hidden).squeeze(-1)  # pyright: ignore[reportArgumentType]
+        if each_token:
+            return unflatten(found, batch)
+        return sharding.gather(found, [1] * len(batch.indices), batch.own)
+
+
 class SharedValue(nn.Module):
     """A value head on the policy's own hidden states: no second trunk in memory.
 
@@ -74,9 +109,11 @@ class SharedValue(nn.Module):
     so that each weight belongs to one optimizer.
     """
 
-    def __init__(self, policy: PreTrainedModel) -> None:
+    def __init__(self, policy: Policy) -> None:
+        """A head of zeros."""
         super().__init__()
-        self.score = nn.Linear(policy.config.hidden_size, 1, bias=False, device=policy.device)
+        width = policy.model.config.hidden_size
+        self.score = nn.Linear(width, 1, bias=False, device=policy.device)
         nn.init.zeros_(self.score.weight)
         # A list hides the policy from `parameters()`.
         self._policy = [policy]
@@ -84,24 +121,13 @@ class SharedValue(nn.Module):
     @property
     def base_model(self) -> nn.Module:
         """The policy's body."""
-        return self._policy[0].base_model
+        return self._policy[0].model.base_model
 
-
-def rewards(model: nn.Module, batch: Batch) -> Rewards:
-    """The scalar at the last token of each completion, in float32."""
-    return _scalars(model, hidden_states(model, batch)[batch.last_index])
-
-
-def values(model: nn.Module, batch: Batch) -> Float[Tensor, "batch token"]:
-    """The scalar before each token is emitted, in float32; 0 where `batch.mask` is False."""
-    return unflatten(_scalars(model, hidden_states(model, batch)[batch.predict_index]), batch)
-
-
-def _scalars(
-    model: nn.Module, hidden: Float[Tensor, "position hidden"]
-) -> Float[Tensor, " position"]:
-    # Trained whole under LoRA, the head is wrapped, and called alike.
-    return in_full(model.score, hidden).squeeze(-1)  # pyright: ignore[reportArgumentType]
+    def forward(self, batch: Batch, *, each_token: bool = True) -> Float[Tensor, "batch token"]:
+        """The value before each token; see `ScalarHead`."""
+        assert each_token, "it is no reward model"
+        hidden = hidden_states(self._policy[0].model, batch)[batch.predict_index]
+        return unflatten(in_full(self.score, hidden).squeeze(-1), batch)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,14 +143,14 @@ class Scores:
 class Ensemble:
     """Reward models of one kind, in the order of their numbers; one alone is an ensemble too."""
 
-    members: Sequence[PreTrainedModel]
+    members: Sequence[ScalarHead]
     aggregate: Callable[..., Rewards]
     """Makes one score of `scores`, [member, batch]."""
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> Scores:
         """Scores of a batch's completions: the members read it one after another, in eval mode."""
-        found = torch.stack([rewards(model.eval(), batch) for model in self.members])
+        found = torch.stack([model.eval()(batch) for model in self.members])
         return Scores(values=self.aggregate(scores=found), disagreement=std(found))
 
 
@@ -132,7 +158,7 @@ def load_ensemble(
     path: Path, aggregate: Callable[..., Rewards], compute: ComputeConfig, device: torch.device
 ) -> Ensemble:
     """The reward model, outcome model or ensemble at `path`; all members stay on the device."""
-    members = [load(folder, compute, device) for folder in folders(path)]
+    members = [ScalarHead(load(folder, compute, device, trained=False)) for folder in folders(path)]
     return Ensemble(members=members, aggregate=aggregate)
 
 

@@ -2,12 +2,11 @@
 
 The base model is the one that `model.path` names, or the embedded default: a small Llama, trained
 from scratch. Low-rank adaptation (Hu et al., "LoRA", 2021, https://arxiv.org/abs/2106.09685), by
-the peft library, trains small matrices beside the frozen weights. They are merged when a checkpoint
-is saved, which so is an ordinary one, that every stage and other tools read.
+the peft library, trains small matrices beside the frozen weights. A checkpoint is saved merged, and
+so is an ordinary one, that every stage and other tools read.
 """
 
-import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -30,12 +29,6 @@ INITIALIZER_RANGE = 0.05
 thousands of columns, it learns half as much in the same time."""
 # What architectures call the head of a reward model, that of GPT-2's token classifier last.
 HEADS = ("score", "classifier")
-Merge = Callable[..., PreTrainedModel]
-"""Merges the adapters of a model and returns what is to be saved: an ordinary model.
-
-With `going_on` training is not over, and the model stays as it is: merging and taking apart again
-would round its weights, so a copy is merged, which takes the room of one more model meanwhile.
-"""
 
 
 class TinyConfig(Params):
@@ -62,8 +55,17 @@ class ModelConfig(Params):
     null: the small `tiny` Llama, trained from scratch with its own tokenizer."""
     revision: str | None
     """The commit of a hub id, which may move otherwise; null for a folder."""
+    thinking: bool | None
+    """Whether a chat template with the switch `enable_thinking` has the model think first; null: as
+    the template does by itself."""
     tiny: TinyConfig
     """Its shape; not used when `path` is given."""
+
+    @model_validator(mode="after")
+    def _the_tiny_model_has_no_template(self) -> "ModelConfig":
+        if self.path is None and self.thinking is not None:
+            raise ValueError("expected thinking: null where path is null, found true or false")
+        return self
 
     @model_validator(mode="after")
     def _hub_ids_name_their_commit(self) -> "ModelConfig":
@@ -87,7 +89,10 @@ class ModelConfig(Params):
         """That of `path`; without a path, one learned from `texts`."""
         if self.path is None:
             return model_tokenizer.train_tokenizer(texts, self.tiny.vocab_size)
-        return model_tokenizer.load(self.path, self.revision)
+        tokenizer = model_tokenizer.load(self.path, self.revision)
+        if self.thinking is not None:
+            model_tokenizer.set_thinking(tokenizer, thinking=self.thinking)
+        return tokenizer
 
 
 class LoraConfig(Params):
@@ -119,13 +124,14 @@ def load(
     device: torch.device,
     *,
     weights_seed: int | None = None,
+    trained: bool = True,
 ) -> PreTrainedModel:
     """The policy at `source`, or with a `weights_seed` a base model of random weights from it."""
     if name == BASE and config.path is None and weights_seed is not None:
         built = build_tiny(config.tiny, tokenizer(name, seed), weights_seed)
         return policy.prepare(built, compute, device)
     path, revision = source(name, seed, config)
-    return policy.load(path, compute, device, revision)
+    return policy.load(path, compute, device, revision, trained=trained)
 
 
 def build_tiny(
@@ -165,25 +171,25 @@ def folder(name: str, seed: int, config: ModelConfig) -> Path:
     path = Path(source(name, seed, config)[0])
     if name == BASE and not path.is_dir():
         raise ValueError(
-            f"expected a folder, found the hub id model.path '{config.path}': vLLM, and a value "
-            f"model that starts from the policy, read the base model only where it is a folder. "
-            f"Download it, and set model.path to the folder."
+            f"expected a folder, found the hub id model.path '{config.path}': a value model that "
+            f"starts from the policy reads the base model only where it is a folder. Download it, "
+            f"and set model.path to the folder."
         )
     return path
 
 
-def attach(model: PreTrainedModel, config: LoraConfig, seed: int) -> Merge:
-    """Give `model`, in place, adapters to train, and return what merges them; none at rank 0.
+def attach(model: PreTrainedModel, config: LoraConfig, seed: int) -> policy.Without | None:
+    """Give `model`, in place, adapters to train, and return what switches them off; none at rank 0.
 
     A new head is trained whole. No dropout: old and new log-probs must come from one function.
     """
     if config.rank == 0:
-        return lambda *, going_on=False: model  # noqa: ARG005
+        return None
     from peft import LoraConfig as PeftConfig
     from peft import get_peft_model
 
     torch.manual_seed(seed)
-    wrapped = get_peft_model(
+    return get_peft_model(
         model,
         PeftConfig(
             r=config.rank,
@@ -192,10 +198,4 @@ def attach(model: PreTrainedModel, config: LoraConfig, seed: int) -> Merge:
             target_modules="all-linear",
             modules_to_save=[name for name in HEADS if hasattr(model, name)] or None,
         ),
-    )
-
-    def merged(*, going_on: bool = False) -> PreTrainedModel:
-        adapted = copy.deepcopy(wrapped) if going_on else wrapped
-        return adapted.merge_and_unload()  # pyright: ignore[reportReturnType, reportCallIssue]
-
-    return merged
+    ).disable_adapter

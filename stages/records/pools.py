@@ -61,8 +61,8 @@ class Rollout:
     finish_reason: Literal["stop", "length"]
     reward: float
     """What the algorithm maximises, before any KL term."""
-    correct: bool
-    """The answer checker's verdict (the true reward)."""
+    correct: bool | None
+    """The answer checker's verdict (the true reward); None: there is no gold answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +104,17 @@ class ProblemResult:
     """Share that has the format of the demonstrations."""
     truncation_rate: float
     """Share that was cut at the length limit."""
+    mean_tokens: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoredPrompt:
+    """The same of a prompt without a gold answer: rewards alone say what samples are worth."""
+
+    id: str
+    scores: dict[str, list[float]]
+    """Reward -> the score of each sample; of a process model that of its steps together."""
+    truncation_rate: float
     mean_tokens: float
 
 

@@ -2,17 +2,26 @@
 
 from dataclasses import dataclass
 
+from stages.records.preferences import Turn
+
+THINK, THOUGHT = "<think>", "</think>"
+INSTEAD = (
+    "conversations (`kind: messages`) have no gold answer. Take people's or a judge's pairs, and a "
+    "reward learned from them, or problems with answers"
+)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """A question with a known final answer and, perhaps, a worked solution."""
+    """A question with, perhaps, a known final answer and a worked solution; or a conversation."""
 
     id: str
     """Unique within the source."""
     question: str
     """Plain text, without any prompt format."""
-    answer: str
-    """The final answer as the source states it, for example `1,234` or `3/4`."""
+    answer: str | None
+    """The final answer as the source states it, for example `1,234` or `3/4`; None: there is none
+    that could be checked."""
     solution: str | None
     """A demonstration to imitate, ending with its final answer (`#### 42`), right or wrong;
     None when the source has none: the problem is then a prompt only."""
@@ -20,6 +29,8 @@ class Problem:
     """`test` or `train` where the source fixes it; None: by the hash of the question."""
     line: int
     """Where it came from: line or row number in the source, from 1."""
+    turns: tuple[Turn, ...] | None = None
+    """Of a conversation what came before the solution, the user's turn last; None: `question`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,14 +39,28 @@ class Prompt:
 
     id: str
     task: str
-    """What is asked of the model; `solve` for a problem to be answered."""
+    """What is asked of the model: `solve` a problem, or `chat`, the next turn of a conversation."""
     question: str
     prompt: str
     """The rendered text (template, chat template, begin-of-sequence token included)."""
     prompt_ids: list[int]
     """`prompt` tokenised, once, here: no later stage tokenises it again."""
-    answer: str
-    """The gold final answer."""
+    answer: str | None
+    """The gold final answer; None: there is none that could be checked."""
+
+    @property
+    def gold(self) -> str:
+        """The gold answer; a ValueError where there is none."""
+        if self.answer is None:
+            raise ValueError(
+                f"expected problems with an answer that can be checked, found none of prompt "
+                f"'{self.id}': {INSTEAD}"
+            )
+        return self.answer
+
+    def whole(self, completion: str) -> str:
+        """The completion, with the `<think>` with which a template has begun it."""
+        return THINK + completion if self.prompt.rstrip().endswith(THINK) else completion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

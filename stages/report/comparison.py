@@ -7,6 +7,7 @@ nothing of another training run: no p-value, and nothing is called significant.
 
 import itertools
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from stages.report.estimates import (
     BEST_OF,
     FIELDS,
     GREEDY,
+    IN_LOOP,
     MAJORITY,
     MEAN,
     PASS,
@@ -51,9 +53,14 @@ def compare(results: Results) -> dict[str, Any]:
     baseline, *others = results.tables
     n, tables = results.ns[-1], results.tables
     kept = [*FIELDS, f"{MAJORITY}/{n}", f"{PASS}/{n}"]
+    loops = {
+        name: fmean(one.get(IN_LOOP, 0.0) for one in of_seeds.values())
+        for name, of_seeds in results.metrics.items()
+    }
     policies: dict[str, dict[str, Any]] = {
         name: intervals({key: table[key] for key in kept}, results)
         | {"dev_accuracy": over_seeds(results.metrics[name], ["dev_accuracy"])}
+        | ({IN_LOOP: loops[name]} if loops[name] else {})
         for name, table in tables.items()
     }
     by_mean = sorted(others, key=lambda name: -float(tables[name][MEAN].mean()))

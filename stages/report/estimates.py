@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from jaxtyping import Float
 
 from stages.records import lines
 from stages.records.metrics import read_seeds, rounded
-from stages.records.pools import ProblemResult
+from stages.records.pools import ProblemResult, ScoredPrompt
 
 MEAN, GREEDY, MAJORITY, PASS = "mean_accuracy", "greedy_accuracy", "majority", "pass"
 BEST_OF, WEIGHTED = "best_of", "weighted"
@@ -20,6 +21,10 @@ FIELDS = (
 )  # fmt: skip
 """Estimates that a ProblemResult holds by their name, but for the greedy completion's, there
 `greedy_correct`. The others are `<method>/<n>`."""
+OF_SAMPLES = ("truncation_rate", "mean_tokens")
+"""What is known of samples without a gold answer, besides the scores of rewards."""
+IN_LOOP = "in_loop/test_greedy"
+"""The share of greedy completions cut while they repeated themselves, from 1 % on."""
 Table = Float[np.ndarray, "seed problem"]
 
 
@@ -121,3 +126,10 @@ def means(results: Sequence[ProblemResult]) -> dict[str, Any]:
             if areas:
                 found[f"{kind}/{name}"] = rounded(sum(areas) / len(areas))
     return found
+
+
+def score_means(rows: Sequence[ScoredPrompt]) -> dict[str, Any]:
+    """The same without gold answers: means over prompts, of each reward `reward/<name>`."""
+    found = {f"reward/{name}": [fmean(row.scores[name]) for row in rows] for name in rows[0].scores}
+    found |= {name: [getattr(row, name) for row in rows] for name in OF_SAMPLES}
+    return {"num_problems": len(rows)} | {name: rounded(fmean(one)) for name, one in found.items()}

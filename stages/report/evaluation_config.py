@@ -1,6 +1,7 @@
 """Section `evaluation` of params.yaml, and how scores are tested: the same for all, to compare."""
 
 import itertools
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,10 @@ from stages.algorithms.selection.best_of_n import LEAST_POOL
 from stages.algorithms.statistics import score_quality
 from stages.params import Params
 from stages.records.pools import Completion
+
+logger = logging.getLogger(__name__)
+LOOP = 16
+"""Tokens that a repetition has at least, to be called one: fewer may be chance, as in 1000."""
 
 
 class Bins(Params):
@@ -71,18 +76,29 @@ class EvaluationConfig(Intervals):
             )
 
     max_cut_share: float = Field(ge=0, le=1)
-    """Of the completions that a policy is judged by, those cut at `max_new_tokens`."""
+    """Of the completions that a policy is judged by, those cut at `max_new_tokens` but in a loop:
+    what repeats itself would be cut at any limit."""
 
-    def check_cut(self, rows: Sequence[Completion], path: Path) -> None:
-        """Raise a ValueError where so many are cut that the limit is measured, not the policy."""
-        share = sum(row.finish_reason == "length" for row in rows) / len(rows)
+    def check_cut(self, rows: Sequence[Completion], path: Path) -> dict[str, float]:
+        """The share cut in a loop, from 1 % on; a ValueError where too many others are cut."""
+        # It imports torch, which `compare` does without.
+        from stages.algorithms.length_and_repetition import ends_in_loop
+
+        cut = [row.completion_ids for row in rows if row.finish_reason == "length"]
+        in_loop = sum(ends_in_loop(ids, least=LOOP) for ids in cut) / len(rows)
+        share = len(cut) / len(rows) - in_loop
+        told = f"{in_loop:.1%} of the completions in {path} repeat themselves until they are cut"
         if share > self.max_cut_share:
             raise ValueError(
-                f"{share:.1%} of the completions in {path} were cut at max_new_tokens, and an "
-                f"answer that is cut counts as wrong; expected at most {self.max_cut_share:.0%}. "
+                f"{told}, {share:.1%} were cut otherwise, at max_new_tokens, and an answer that is "
+                f"cut counts as wrong; expected at most {self.max_cut_share:.0%}. "
                 f"Raise `sampling.{path.stem.removesuffix('_greedy')}.max_new_tokens`; to evaluate "
                 f"a policy that has not learned to stop, raise `evaluation.max_cut_share`."
             )
+        if in_loop < 0.01:
+            return {}
+        logger.warning("%s, and %.1f %% are cut otherwise", told, 100 * share)
+        return {f"in_loop/{path.stem}": round(in_loop, 6)}
 
     def quality(self, bins: Bins) -> QualityConfig:
         """How scores are tested, sorted into these bins."""

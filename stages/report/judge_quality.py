@@ -1,5 +1,6 @@
 """A judge's numbers: how it reads pairs, and how often it is right where the truth is known."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,11 +13,25 @@ from stages.algorithms.statistics import intervals
 from stages.records.metrics import named, rounded
 from stages.records.preferences import Verdict
 
+logger = logging.getLogger(__name__)
+ENOUGH_MASS = 0.5
 NUM_RESAMPLES, CONFIDENCE = 2000, 0.95
 UNREAD = ("too_long", "parse_failure")
 """Pairs dropped for these reasons say nothing about what the judge prefers."""
 Facts = Mapping[tuple[str, int], Any]
 """What is known of the completion of a problem's id and an index."""
+
+
+def warn(metrics: Mapping[str, Any], side: str) -> None:
+    """Say so where a judge gives its options together, on average, less than `ENOUGH_MASS`."""
+    if (mass := metrics.get("mean_option_mass", 1.0)) < ENOUGH_MASS:
+        logger.warning(
+            "the judge gives both options together a probability of %.3f on the %s pairs: it "
+            "hardly answers, and its labels may mean nothing. See `style`, `reasoning` and "
+            "`min_option_mass` of the preset, and the agreement in metrics.json",
+            mass,
+            side,
+        )
 
 
 def summarise(

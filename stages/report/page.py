@@ -16,6 +16,9 @@ from markupsafe import Markup
 from stages.report.sections import Image, Section
 from stages.report.tables import MADE_FOR, Rows
 
+PICTURE = Image(
+    "accuracy.svg", "Mean accuracy of each policy with its interval, and a dot for each seed"
+)
 STYLE = """\
 :root {
   color-scheme: light dark;
@@ -78,11 +81,12 @@ PAGE = """\
 {% endfor %}</details>
 {%- elif block.answers is defined -%}
 <p><strong>{{ block.prompt.id }}</strong> ({{ block.reason }}): {{ block.prompt.question }}
-Right answer: {{ block.prompt.answer }}</p>
+{% if block.prompt.answer is not none %}Right answer: {{ block.prompt.answer }}{% endif %}</p>
 <div class="answers">
 {%- for policy, text, is_right in block.answers %}
-<div class="answer {{ 'right' if is_right else 'wrong' }}"><strong>{{ policy }}</strong>:
-{{ '✓ right' if is_right else '✗ wrong' }}<pre>{{ text or '(nothing)' }}</pre></div>
+{%- set side = {true: 'right', false: 'wrong'}.get(is_right, '') %}
+<div class="answer {{ side }}"><strong>{{ policy }}</strong>:
+{{ {'right': '✓ ', 'wrong': '✗ '}.get(side, '') ~ side }}<pre>{{ text or '(nothing)' }}</pre></div>
 {%- endfor %}
 </div>
 {%- else -%}
@@ -104,7 +108,7 @@ style-src 'unsafe-inline'; base-uri 'none'">
 </head>
 <body>
 <h1>Post-training, compared</h1>
-{{ show(picture) }}
+{% if picture %}{{ show(picture) }}{% endif %}
 {% for sentence in verdict %}<p class="verdict">{{ sentence }}</p>
 {% endfor %}
 {%- for section in sections %}
@@ -134,7 +138,7 @@ MARKDOWN = """\
 {%- endmacro -%}
 # Post-training, compared
 
-{{ show(picture) }}
+{% if picture %}{{ show(picture) }}{% endif %}
 {% for sentence in verdict %}
 {{ sentence }}
 {% endfor %}
@@ -147,7 +151,9 @@ MARKDOWN = """\
 """
 
 
-def write(folder: Path, verdict: Sequence[str], parts: Sequence[Section]) -> None:
+def write(
+    folder: Path, verdict: Sequence[str], parts: Sequence[Section], picture: Image | None = PICTURE
+) -> None:
     """`report.html`, the same as Markdown, and the verdict, beside the plots in `plots/`.
 
     The Markdown, for a terminal and for MLflow, is without transcripts.
@@ -157,8 +163,7 @@ def write(folder: Path, verdict: Sequence[str], parts: Sequence[Section]) -> Non
         svg = base64.b64encode((folder / "plots" / file).read_bytes()).decode("ascii")
         return f"data:image/svg+xml;base64,{svg}"
 
-    alt = "Mean accuracy of each policy with its interval, and a dot for each seed"
-    said = {"picture": Image("accuracy.svg", alt), "verdict": verdict, "sections": parts}
+    said = {"picture": picture, "verdict": verdict, "sections": parts}
     filters = {"table": html_table, "inline": inline}
     page = _render(PAGE, filters, escape=True, style=Markup(STYLE), **said)
     (folder / "report.html").write_text(page, encoding="utf-8")

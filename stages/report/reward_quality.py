@@ -4,6 +4,7 @@ Rows of one problem are no independent evidence: they are averaged first, and in
 problems. The calibration error is over rows, with problems drawn whole.
 """
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from stages.records.metrics import named
 from stages.records.preferences import Outcome, Preference
 from stages.report.evaluation_config import QualityConfig
 
+logger = logging.getLogger(__name__)
 Interval = dict[str, float]
 """`{value, low, high}`."""
 
@@ -41,10 +43,8 @@ def of_pairs(
     where there are none.
     """
     if not pairs:
-        raise ValueError(
-            "expected held-out pairs, found none: a reward model that is tested on nothing says "
-            "nothing. Sample more completions of the split `dev`, or give heldout.jsonl rows."
-        )
+        logger.warning("no held-out pairs test this model; more: data.shares.dev, sampling.heldout")
+        return {"pairs": 0}
     problems = problem_numbers([pair.id for pair in pairs])
     labels = np.array([pair.probability for pair in pairs])
     margins = np.subtract(*_finite(scores, "reward").T)
@@ -170,12 +170,7 @@ def _calibration_error(
 ) -> Interval:
     """Of probabilities and outcomes."""
     found = score_quality.expected_calibration_error(
-        *said,
-        problems,
-        num_bins=config.num_bins,
-        binning=config.binned_by(),
-        num_resamples=config.num_bootstrap,
-        confidence=config.confidence,
-        seed=seed,
-    )
+        *said, problems, num_bins=config.num_bins, binning=config.binned_by(),
+        num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed,
+    )  # fmt: skip
     return named(*found)

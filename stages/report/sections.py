@@ -35,18 +35,47 @@ def sections(
     metrics: Metrics, transcripts: Sequence[Transcript], curves: Sequence[str]
 ) -> list[Section]:
     """The report on data/report/metrics.json; `curves`: policies with a plot of their training."""
-    training = [
-        Section(name, [Image(f"training-{name}.svg", f"Training of {name}, by step")])
-        for name in curves
-    ]
     return [
         Section("Policies", _policies(metrics)),
         Section("Choosing among samples", _selection(metrics)),
         Section("Labels and rewards", _made(metrics)),
         Section("Costs", _costs(metrics)),
-        Section("Training", ["A thin line a seed, a thick one their mean.", *training]),
+        _training(curves),
         Section("Details", _details(metrics, transcripts)),
     ]
+
+
+def by_rewards(
+    metrics: Metrics, transcripts: Sequence[Transcript], curves: Sequence[str]
+) -> list[Section]:
+    """The report where no answer can be checked (`reward_comparison.compare`)."""
+    confidence = f"In brackets {100 * metrics['confidence']:g} % intervals over seeds and prompts"
+    policies: list[Block] = []
+    for measure in metrics["gains"]:
+        reward = measure.partition("/")[2]
+        policies += [f"By the reward {reward}:", tables.rewards(metrics, reward)]
+    policies += [
+        f"{confidence}; with one seed, over prompts. Differences are paired by both, p-values "
+        f"adjusted by Holm's method for each reward. Wins: how often a sample is scored above one "
+        f"of {metrics['baseline']}'s, ties half. A policy trained on a reward model learns what "
+        f"that overrates, too.",
+        tables.lengths(metrics),
+    ]
+    return [
+        Section("Policies", policies),
+        Section("Labels and rewards", _made(metrics)),
+        Section("Costs", _costs(metrics)),
+        _training(curves),
+        Section("Details", [Section("Prompts, as each policy answers them", [*transcripts])]),
+    ]
+
+
+def _training(curves: Sequence[str]) -> Section:
+    plots = [
+        Section(name, [Image(f"training-{name}.svg", f"Training of {name}, by step")])
+        for name in curves
+    ]
+    return Section("Training", ["A thin line a seed, a thick one their mean.", *plots])
 
 
 def _policies(metrics: Metrics) -> list[Block]:

@@ -165,6 +165,7 @@ def summarise(
     `num_cut`: completions of the problems' pools that were cut and therefore left out.
     """
     solutions = [row for row, _ in rows]
+    assert all(None not in (one.correct, *(one.true_labels or ())) for one in solutions), "unknown"
     estimates = [count for _, counts in rows for count in counts]
     sampled = {(count.id, tuple(count.prefix_ids)): count for count in estimates}.values()
     tokens = sum(one.generated_tokens for one in sampled)

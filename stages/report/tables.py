@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from stages.report import verdict
-from stages.report.estimates import BEST_OF, GREEDY, MAJORITY, MEAN, PASS, WEIGHTED
+from stages.report.estimates import BEST_OF, GREEDY, IN_LOOP, MAJORITY, MEAN, PASS, WEIGHTED
 from stages.report.stage_metrics import MEASURES, Kind
 from stages.report.verdict import Metrics
 
@@ -28,10 +28,45 @@ def accuracy(metrics: Metrics) -> Rows:
             "accuracy, %": interval(one[MEAN]),
             **over_seeds(one[MEAN], "each seed"),
             "greedy, %": value(one[GREEDY]),
+            **({"greedy in a loop, %": f"{100 * one[IN_LOOP]:.1f}"} if IN_LOOP in one else {}),
             f"majority of {n}, %": value(one[f"{MAJORITY}/{n}"]),
             "cut, %": value(one["truncation_rate"]),
             f"over {metrics['baseline']}, points": points(gains.get(name)),
             **over_seeds(gains.get(name, one[MEAN]), "p (Holm)"),
+        }
+        for name, one in metrics["policies"].items()
+    ]
+
+
+def rewards(metrics: Metrics, reward: str) -> Rows:
+    """A row a policy: its mean score by a reward, what it gains, and how often it wins.
+
+    Scores have no unit, and are no shares.
+    """
+    gains, baseline = metrics["gains"][f"reward/{reward}"], metrics["baseline"]
+
+    def written(one: Metrics | None) -> str:
+        return NOTHING if one is None else "{value:.3f} [{low:.3f}, {high:.3f}]".format(**one)
+
+    return [
+        {
+            "policy": name,
+            "mean score": written(one[f"reward/{reward}"]),
+            f"over {baseline}": written(gains.get(name)),
+            **over_seeds(gains.get(name, one[f"reward/{reward}"]), "p (Holm)"),
+            f"wins against {baseline}, %": interval(one[f"wins/{reward}"]),
+        }
+        for name, one in metrics["policies"].items()
+    ]
+
+
+def lengths(metrics: Metrics) -> Rows:
+    """A row a policy: tokens of a sample, and how many were cut."""
+    return [
+        {
+            "policy": name,
+            "tokens": f"{one['mean_tokens']['value']:.1f}",
+            "cut, %": value(one["truncation_rate"]),
         }
         for name, one in metrics["policies"].items()
     ]

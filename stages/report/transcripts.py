@@ -26,8 +26,8 @@ class Transcript:
 
     prompt: Prompt
     reason: str
-    answers: list[tuple[str, str, bool]]
-    """A policy's name, what it wrote, and whether that is right."""
+    answers: list[tuple[str, str, bool | None]]
+    """A policy's name, what it wrote, and whether that is right; None: nothing is known."""
 
 
 def read(samples: Path, policies: Sequence[str], seed: int) -> list[Transcript]:
@@ -46,17 +46,23 @@ def choose(
     """Problems by `RULE`, none twice; the baseline is the first policy of `greedy`.
 
     Disagreement is the smaller of the number of policies that are right and of those that are
-    wrong; ties, and the problems at random, are drawn by `seed`.
+    wrong; ties, and the problems at random, are drawn by `seed`. Without gold answers all are drawn
+    at random.
     """
     baseline = next(iter(greedy))
+    order = sorted(range(len(prompts)), key=lambda at: derive(seed, "transcripts", prompts[at].id))
+    if prompts[0].answer is None:
+        found = [Transcript(prompts[at], "drawn at random", []) for at in order[: 2 * DRAWN]]
+        for at, one in zip(order, found, strict=False):
+            one.answers.extend((name, rows[at].completion, None) for name, rows in greedy.items())
+        return found
     right = {
         name: [
-            answer_checker.is_correct(row.completion, prompt.answer)
+            answer_checker.is_right(prompt, row.completion)
             for prompt, row in zip(prompts, rows, strict=True)
         ]
         for name, rows in greedy.items()
     }
-    order = sorted(range(len(prompts)), key=lambda at: derive(seed, "transcripts", prompts[at].id))
     by_problem = [*zip(*right.values(), strict=True)]
 
     def disagreement(at: int) -> int:

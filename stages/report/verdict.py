@@ -23,6 +23,30 @@ def sentences(metrics: Metrics) -> list[str]:
     ]
 
 
+def by_rewards(metrics: Metrics) -> list[str]:
+    """Of each reward what it prefers to the baseline (`reward_comparison.compare`)."""
+    seeds, baseline = metrics["seeds"], metrics["baseline"]
+    if not metrics["gains"]:
+        return [
+            "No answer can be checked and no row of `rewards` is a model, so nothing tells which "
+            "policy is better. Add a reward learned from people's or a judge's pairs."
+        ]
+    said = ["No answer can be checked: this is what the reward models prefer, not what people do."]
+    if len(seeds) == 1:
+        said.append("One seed was trained, so no verdict over seeds is possible.")
+    for measure, found in metrics["gains"].items():
+        reward = measure.partition("/")[2]
+        over = f"By {reward}, over {len(seeds)} seed{'s' * (len(seeds) > 1)}"
+        parts = [f"{over} and {metrics['num_problems']:,} test prompts"]
+        for name in ranked(found):
+            won = 100 * metrics["policies"][name][f"wins/{reward}"]["value"]
+            certain = {True: "significant", False: "not significant", None: "untested"}
+            told = certain[found[name]["significant"]]
+            parts.append(f"{name} scores {found[name]['value']:+.3f} ({told}; wins {won:.1f} %)")
+        said.append(f"{', '.join(parts)} against {baseline}." if found else f"{over} none differ.")
+    return said
+
+
 def gains(metrics: Metrics) -> str:
     """Each policy against the baseline."""
     baseline, found = metrics["baseline"], metrics["gains"][MEAN]

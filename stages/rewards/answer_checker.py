@@ -20,9 +20,10 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
+from stages.records.problems import Prompt
 from stages.rewards import symbolic_equality
 from stages.rewards.answer_value import bare, canonical, elements, unnamed, words
-from stages.rewards.final_answer import MAX_INSPECTED, extract, statements
+from stages.rewards.final_answer import MAX_INSPECTED, extract, spoken, statements
 from stages.rewards.number_parsing import number
 
 _DRESSED = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit)\b")
@@ -32,6 +33,11 @@ def is_correct(completion: str, gold: str) -> bool:
     """Whether the last final answer that `completion` states equals the gold answer."""
     answer = extract(completion)
     return answer is not None and matches(answer, gold)
+
+
+def is_right(prompt: Prompt, completion: str) -> bool:
+    """As `is_correct`, of a completion of `prompt`; a ValueError where that has no gold answer."""
+    return is_correct(prompt.whole(completion), prompt.gold)
 
 
 def matches(answer: str, gold: str) -> bool:
@@ -118,7 +124,7 @@ _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 def has_format(completion: str) -> bool:
     """Whether `completion` is working, then exactly one readable final answer `#### n`."""
-    working, _, last_line = completion.rstrip().rpartition("\n")
+    working, _, last_line = spoken(completion).rstrip().rpartition("\n")
     if not _ANSWER_LINE.fullmatch(last_line) or not _WORKING.search(working):
         return False
     return "####" not in working and states_one_answer(completion)
@@ -126,7 +132,7 @@ def has_format(completion: str) -> bool:
 
 def strict(completion: str, gold: str) -> bool:
     """Whether the last line is `#### n` and the checker finds it right."""
-    last_line = completion.rstrip().rpartition("\n")[2]
+    last_line = spoken(completion).rstrip().rpartition("\n")[2]
     return _ANSWER_LINE.fullmatch(last_line) is not None and is_correct(completion, gold)
 
 
@@ -134,7 +140,7 @@ def lenient(completion: str, gold: str) -> bool:
     """Whether the checker finds it right, or the last number of the text, stated or not, is."""
     if is_correct(completion, gold):
         return True
-    numbers = _NUMBER.findall(completion[-MAX_INSPECTED:])
+    numbers = _NUMBER.findall(spoken(completion)[-MAX_INSPECTED:])
     return bool(numbers) and matches(numbers[-1].rstrip(","), gold)
 
 

@@ -5,6 +5,7 @@ Texts of the same value are grouped by `canonical`, which decides no equality th
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ MAX_WORDS = 40
 """Characters of an answer in words."""
 
 
+@lru_cache(maxsize=65536)
 def canonical(answer: str) -> str | None:
     r"""One text for all ways to write a value, for grouping answers in a vote.
 

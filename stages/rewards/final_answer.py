@@ -5,13 +5,16 @@ A final answer is stated in one of four ways:
     #### 42        \boxed{42}        <answer>42</answer>        The answer is 42.
 
 The last statement of a completion counts, whatever its form and whether or not its content can be
-read: a policy gains nothing by listing several answers. A statement that is empty, not closed or
+read: a policy gains nothing by listing several answers. What stands in a thinking block states
+nothing. A statement that is empty, not closed or
 longer than `MAX_ANSWER` is none. A sentence whose answer is words alone is a statement only where
 there is no other: `\boxed{7}. I am sure that this answer is correct` states 7.
 """
 
 import re
 from collections.abc import Iterator
+
+from stages.records.problems import THINK, THOUGHT
 
 MAX_INSPECTED = 20_000
 """Characters at the end of a completion that are looked at."""
@@ -40,9 +43,18 @@ def extract(completion: str) -> str | None:
     return next(statements(completion), None)
 
 
+def spoken(completion: str) -> str:
+    """What stands behind the thinking, `<think> ... </think>`; nothing where that has no end.
+
+    A template may have begun it in the prompt, so the end alone tells that there was one.
+    """
+    _, end, rest = completion.rpartition(THOUGHT)
+    return rest.partition(THINK)[0] if end or THINK not in completion else ""
+
+
 def statements(completion: str) -> Iterator[str]:
     """The contents of the final-answer statements, the last one first."""
-    text, sentences = completion[-MAX_INSPECTED:], list[str]()
+    text, sentences = spoken(completion)[-MAX_INSPECTED:], list[str]()
     openings, others = list(_OPENING.finditer(text)), False
     for opening in reversed(openings[-MAX_STATEMENTS:]):
         content = _content(text, opening)

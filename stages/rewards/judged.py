@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from stages.records.problems import Prompt
-from stages.rewards.answer_checker import is_correct
+from stages.rewards.answer_checker import is_right
 from stages.sampler import Chooser, Sample
 
 
@@ -132,4 +132,4 @@ def shown(answered: Answered, index: int) -> str:
 
 def correct(answered: Answered) -> list[bool]:
     """The answer checker's verdict on each completion."""
-    return [is_correct(text, answered.prompt(i).answer) for i, text in enumerate(answered.texts)]
+    return [is_right(answered.prompt(i), text) for i, text in enumerate(answered.texts)]

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from stages.algorithms.selection.best_of_n import best_of_n, pass_at_k
 from stages.algorithms.selection.votes import UNREADABLE, majority_vote, weighted_vote
 from stages.algorithms.statistics.score_quality import auc
-from stages.records.pools import Completion, ProblemResult
+from stages.records.pools import Completion, ProblemResult, ScoredPrompt
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rewards.final_answer import extract
@@ -50,7 +50,7 @@ def evaluate(
     """
     # Equal completions are common, and reading one is what takes the time.
     texts = [row.completion for row in [*pool, greedy]]
-    readings = {text: Reading(text, prompt.answer) for text in dict.fromkeys(texts)}
+    readings = {text: Reading(prompt.whole(text), prompt.gold) for text in dict.fromkeys(texts)}
     *found, of_greedy = (readings[text] for text in texts)
     right, answers = [one.right for one in found], [one.answer for one in found]
     quality = np.array(right, dtype=np.float64)
@@ -73,22 +73,28 @@ def evaluate(
         return sum(counted) / len(pool)
 
     return ProblemResult(
-        id=prompt.id,
-        num_samples=len(pool),
-        num_correct=sum(right),
-        even_correct=sum(right[::2]),
-        greedy_correct=of_greedy.right,
-        greedy_strict=of_greedy.strictly_right,
-        greedy_lenient=of_greedy.leniently_right,
-        mean_accuracy=share(right),
+        id=prompt.id, num_samples=len(pool), num_correct=sum(right), even_correct=sum(right[::2]),
+        greedy_correct=of_greedy.right, greedy_strict=of_greedy.strictly_right,
+        greedy_lenient=of_greedy.leniently_right, mean_accuracy=share(right),
         mean_strict=share(one.strictly_right for one in found),
-        mean_lenient=share(one.leniently_right for one in found),
-        accuracy_at=at,
+        mean_lenient=share(one.leniently_right for one in found), accuracy_at=at,
         auc={name: auc(one.values, verdicts) for name, one in scores.items()},
         auc_in_format={n: auc(one.values[kept], verdicts[kept]) for n, one in scores.items()},
         readable_rate=share(answer is not None for answer in answers),
         format_rate=share(one.has_format for one in found),
         truncation_rate=share(row.finish_reason == "length" for row in pool),
+        mean_tokens=sum(len(row.completion_ids) for row in pool) / len(pool),
+    )  # fmt: skip
+
+
+def score(
+    prompt: Prompt, pool: Sequence[Completion], scores: Mapping[str, PoolScores]
+) -> ScoredPrompt:
+    """What a policy's samples of a prompt came to."""
+    return ScoredPrompt(
+        id=prompt.id,
+        scores={name: one.values.tolist() for name, one in scores.items()},
+        truncation_rate=sum(row.finish_reason == "length" for row in pool) / len(pool),
         mean_tokens=sum(len(row.completion_ids) for row in pool) / len(pool),
     )
 
@@ -128,5 +134,5 @@ def answer_of(completion: str, gold: str = "") -> str | None:
 
 def accuracy(problems: Sequence[tuple[Prompt, Sequence[Completion]]]) -> float:
     """The share of right samples, over all problems."""
-    rows = [(row.completion, prompt.answer) for prompt, pool in problems for row in pool]
-    return sum(answer_checker.is_correct(*row) for row in rows) / len(rows)
+    rows = [(prompt, row.completion) for prompt, pool in problems for row in pool]
+    return sum(answer_checker.is_right(*row) for row in rows) / len(rows)

@@ -169,7 +169,7 @@ def solution(prompt: Prompt, row: Completion, decode: Decode, separator: str) ->
             labels=[None] * len(steps),
             num_completions=[0] * len(steps),
             true_labels=step_truth(prompt.question, steps),
-            correct=answer_checker.is_correct(row.completion, prompt.answer),
+            correct=answer_checker.is_right(prompt, row.completion),
             source="none",
         ),
     )
@@ -191,10 +191,11 @@ def labelled(
     for one in solutions:
         found = [by_prefix[one.prompt.id, prefix] for prefix in one.prefixes()]
         rates = [count.num_right / count.num_completions for count in found]
+        assert one.row.correct is not None, one.row.id
         labels = rates if kind == "soft" else [float(rate > 0) for rate in rates]
         row = replace(
             one.row,
-            labels=[*labels, float(bool(one.row.correct))],
+            labels=[*labels, float(one.row.correct)],
             num_completions=[*(count.num_completions for count in found), 0],
             source="math_shepherd",
         )
@@ -212,6 +213,7 @@ def known(solutions: Iterable[Solution]) -> list[Labelled]:
                 f"generated word problems have; found the question {prompt.question[:80]!r}. "
                 f"Set num_completions to 1 or more."
             )
+        assert None not in row.true_labels, prompt.id
         labels = [float(bool(right)) for right in row.true_labels]
         rows.append((replace(row, labels=labels, source="truth"), []))
     return rows

@@ -12,7 +12,8 @@ import torch
 from pydantic import Field
 
 from stages.algorithms.length_and_repetition import repeated_share, soft_overlong
-from stages.rewards.answer_checker import has_format, is_correct, states_one_answer
+from stages.rewards.answer_checker import has_format, is_right, states_one_answer
+from stages.rewards.final_answer import spoken
 from stages.rewards.judged import Answered, Judged, each
 
 Number = Annotated[int, Field(gt=0)]
@@ -20,17 +21,17 @@ Number = Annotated[int, Field(gt=0)]
 
 def answer(answered: Answered) -> Judged:
     """1 where the final answer is the gold one, by the answer checker, else 0."""
-    return each(answered, lambda prompt, text: is_correct(text, prompt.answer))
+    return each(answered, is_right)
 
 
 def final_line(answered: Answered) -> Judged:
     """1 where a completion is in the format that the demonstrations teach, else 0."""
-    return each(answered, lambda _, text: has_format(text))
+    return each(answered, lambda prompt, text: has_format(prompt.whole(text)))
 
 
 def boxed(answered: Answered) -> Judged:
     r"""1 where exactly one answer is stated, readable, in `\boxed{}`, else 0."""
-    return each(answered, lambda _, text: is_boxed(text))
+    return each(answered, lambda prompt, text: is_boxed(spoken(prompt.whole(text))))
 
 
 def is_boxed(text: str) -> bool:
@@ -51,7 +52,7 @@ def tags(answered: Answered, credit: Literal["whole", "per_tag"]) -> Judged:
     ways here are those of its reproductions.
     """
     value = is_tagged if credit == "whole" else tags_once
-    return each(answered, lambda _, text: value(text))
+    return each(answered, lambda prompt, text: value(prompt.whole(text)))
 
 
 def tags_once(text: str) -> int:

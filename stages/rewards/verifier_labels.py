@@ -46,7 +46,7 @@ def judge(prompt: Prompt, pool: Sequence[Completion]) -> JudgedPool:
     """The verdicts on one problem's completions."""
     sides: dict[bool, list[Completion]] = {True: [], False: []}
     for row in pool:
-        sides[answer_checker.is_correct(row.completion, prompt.answer)].append(row)
+        sides[answer_checker.is_right(prompt, row.completion)].append(row)
     return JudgedPool(prompt=prompt, right=sides[True], wrong=sides[False])
 
 

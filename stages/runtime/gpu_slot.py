@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stages.runtime.identity import PIPE
-
 logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_TRIES = 0.5
@@ -34,41 +32,58 @@ def devices(proc: Path = Path("/proc/driver/nvidia/gpus"), dev: Path = Path("/de
 
 
 @contextmanager
-def take(*, wanted: bool = True) -> Iterator[str | None]:
-    """Wait for a free GPU, make it the only visible one, hold it; None: there is none."""
+def take(*, wanted: bool = True, number: int = 1) -> Iterator[list[str]]:
+    """Wait for `number` free GPUs, make them the only visible ones, hold them; []: there is none.
+
+    Where there are some, but fewer, a ValueError.
+    """
     names = devices() if wanted else []
     if not names:
-        yield None
+        yield []
         return
+    if len(names) < number:
+        raise ValueError(f"num_processes is {number}, a GPU each: found {len(names)}. Lower it.")
     torch = sys.modules.get("torch")
     assert torch is None or not torch.cuda.is_initialized(), (
         "a GPU slot must be taken before CUDA starts: it would not be obeyed"
     )
-    name, descriptor = _wait(names)
+    taken = _wait(names, number)
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    os.environ["CUDA_VISIBLE_DEVICES"] = name
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(taken)
     try:
-        yield name
+        yield list(taken)
     finally:
         del os.environ["CUDA_VISIBLE_DEVICES"]
         os.environ |= {} if before is None else {"CUDA_VISIBLE_DEVICES": before}
-        os.close(descriptor)
+        for descriptor in taken.values():
+            os.close(descriptor)
 
 
-def _wait(names: list[str]) -> tuple[str, int]:
+def _wait(names: list[str], number: int) -> dict[str, int]:
+    """The first free ones, by name, with the descriptors that hold them."""
+    from stages.runtime.identity import PIPE  # brings dvc, which a look at `devices` does without
+
     folder = PIPE / "gpu"
     folder.mkdir(parents=True, exist_ok=True)
+    taken: dict[str, int] = {}
     told = False
-    while True:
-        for name in names:
-            descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(descriptor)
-            else:
-                return name, descriptor
-        if not told:
-            logger.info("waiting for one of %d GPUs (locks in %s)", len(names), folder)
-            told = True
-        time.sleep(SECONDS_BETWEEN_TRIES)
+    # One at a time gathers several: two that held half of them each would wait for ever.
+    with (folder / "queue.lock").open("a") as queue:
+        fcntl.flock(queue, fcntl.LOCK_EX)
+        while True:
+            for name in names:
+                if name in taken:
+                    continue
+                descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    os.close(descriptor)
+                    continue
+                taken[name] = descriptor
+                if len(taken) == number:
+                    return taken
+            if not told:
+                logger.info("waiting for %d of %d GPUs (locks in %s)", number, len(names), folder)
+                told = True
+            time.sleep(SECONDS_BETWEEN_TRIES)

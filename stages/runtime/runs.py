@@ -19,10 +19,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import stages
-from stages.runtime import gpu_slot, identity, journal, outputs, preflight, process, start_up
+from stages.runtime import gpu_slot, identity, journal, outputs, preflight, process, ranks, start_up
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +65,17 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
     `stage` is the DVC stage's name, variant included (`sample@sft`), and of a study with its file
     before it (`stages/studies/dvc.yaml:search`). With `gpu` it holds a GPU while running, where
     there is one: enter before CUDA is used. A stage that works for several seeds leaves it to them.
+    A process that torchrun started beside the first leaves no record.
     """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
     start_up.imported()
+    if ranks.launched():
+        with TemporaryDirectory() as scratch:
+            execution = identity.Execution(execution_id="", stage=stage, input_key="", attempt=1)
+            yield Run(execution=execution, folder=Path(scratch), log=lambda *_: None)
+        return
     process.die_with_dvc(stage)
     preflight.check()
     with ExitStack() as stack:

@@ -3,6 +3,7 @@
 On a CPU each has one thread, so nothing waits for a spinning thread when other work takes a core,
 and three seeds on two cores take half again as long as one. Where there are GPUs, each takes one
 and waits for it. The processes are forked when everything is imported, so a stage starts once.
+A seed may itself be the work of several processes (`runtime/ranks`).
 """
 
 import logging
@@ -18,7 +19,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stages.runtime import gpu_slot, journal
+from stages.runtime import gpu_slot, journal, ranks
 from stages.runtime.process import die_with_parent
 
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ class SeedRun:
     """What the work of one seed is told, and how it tells how far it is."""
 
     seed: int
+    rank: int = 0
+    """Which of the processes that train one model this is; the others of 0 leave no output."""
     folder: Path
-    """Scratch that survives a kill, of this seed alone; never an output."""
+    """Scratch that survives a kill, of this seed and rank alone; never an output."""
     log: journal.Log
     """Into this seed's journal."""
     say: Say
@@ -66,19 +69,28 @@ class SeedRun:
 
 
 def side_by_side(
-    work: Callable[[SeedRun], ResultT], seeds: Sequence[int], run: "Run", *, gpu: bool = False
+    work: Callable[[SeedRun], ResultT],
+    seeds: Sequence[int],
+    run: "Run",
+    *,
+    gpu: bool = False,
+    num_processes: int = 1,
 ) -> dict[int, ResultT]:
     """`work` for each seed; what each returned, in the order of `seeds`.
 
-    A single seed works in this process. Otherwise each has a process of its own, holding a GPU
+    Each in `num_processes`, of which the first returns. A single seed works in this process, and
+    under torchrun each after the other. Otherwise each has a process of its own, holding a GPU
     where one is wanted and there is one, and the first error ends all and is raised here with the
     seed named. Results cross a pipe: small things only. No seed may change what another sees.
     """
     display = _Display(run.execution.stage, seeds)
-    if len(seeds) == 1:
-        with gpu_slot.take(wanted=gpu):
-            say = partial(display.update, seeds[0])
-            return {seeds[0]: _work(work, seeds[0], run.folder, say)}
+    if len(seeds) == 1 or ranks.launched() is not None:
+        own = 1 if ranks.launched() is not None else num_processes
+        with gpu_slot.take(wanted=gpu, number=own):
+            return {
+                seed: _work(work, seed, run.folder, partial(display.update, seed), num_processes)
+                for seed in seeds
+            }
     context = multiprocessing.get_context("fork")
     pipes: dict[connection.Connection, int] = {}
     processes = []
@@ -86,7 +98,9 @@ def side_by_side(
     sys.stderr.flush()
     for seed in seeds:
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_child, args=(work, seed, run.folder, theirs, gpu))
+        process = context.Process(
+            target=_child, args=(work, seed, run.folder, theirs, gpu, num_processes)
+        )
         process.start()
         theirs.close()
         pipes[ours] = seed  # pyright: ignore[reportArgumentType]
@@ -129,11 +143,22 @@ def _results(pipes: dict[connection.Connection, int], display: "_Display") -> di
     return results
 
 
-def _work(work: Callable[[SeedRun], ResultT], seed: int, folder: Path, say: Say) -> ResultT:
+def _work(
+    work: Callable[[SeedRun], ResultT], seed: int, folder: Path, say: Say, num_processes: int
+) -> ResultT:
     own = folder / f"seed-{seed}"
     own.mkdir(exist_ok=True)
-    with journal.writing(own / "journal.jsonl") as log:
-        return work(SeedRun(seed=seed, folder=own, log=log, say=say))
+
+    def of_rank(rank: int) -> ResultT:
+        if rank:
+            mine = own / f"rank-{rank}"
+            mine.mkdir(exist_ok=True)
+            silent: Any = lambda *_: None  # noqa: E731
+            return work(SeedRun(seed=seed, rank=rank, folder=mine, log=silent, say=silent))
+        with journal.writing(own / "journal.jsonl") as log:
+            return work(SeedRun(seed=seed, folder=own, log=log, say=say))
+
+    return ranks.together(of_rank, num_processes, own)
 
 
 def _child(
@@ -142,12 +167,14 @@ def _child(
     folder: Path,
     pipe: connection.Connection,
     gpu: bool,  # noqa: FBT001
+    num_processes: int,
 ) -> None:
     """The process of one seed: dies with its parent, sends signs of progress, then its result."""
     die_with_parent()
     try:
-        with gpu_slot.take(wanted=gpu):
-            result = _work(work, seed, folder, lambda *sign: pipe.send(("progress", sign)))
+        with gpu_slot.take(wanted=gpu, number=num_processes):
+            say: Say = lambda *sign: pipe.send(("progress", sign))  # noqa: E731
+            result = _work(work, seed, folder, say, num_processes)
         pipe.send(("result", result))
     except BaseException as error:  # noqa: BLE001
         trace = traceback.format_exc()

@@ -24,6 +24,7 @@ from typing import Any
 
 EMPTY = (
     "torch._dynamo",
+    "torch.distributed.fsdp",
     "torch.distributed.tensor",
     "torch.nn.attention.flex_attention",
     "transformers.generation.continuous_batching",

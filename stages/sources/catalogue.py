@@ -2,7 +2,7 @@
 
 Besides malformed rows, `screen` rejects problems that spoil a data set though each row is well
 formed: a second problem with the same id, a gold answer that the answer checker cannot read, and a
-training problem whose question is also a test question.
+training problem whose question, or opening of a conversation, is also one of the test.
 """
 
 from collections import Counter
@@ -15,12 +15,23 @@ from pydantic import Field, model_validator
 from stages.params import Params
 from stages.records.problems import BadRow, Exchange, Problem
 from stages.rewards import answer_checker
-from stages.sources import feedback_tasks, problem_files, quarantine, splitting, word_problems
+from stages.sources import (
+    conversations,
+    feedback_tasks,
+    problem_files,
+    quarantine,
+    splitting,
+    word_problems,
+)
 from stages.sources.feedback_tasks import MixtureConfig
-from stages.sources.splitting import normalise
+from stages.sources.splitting import key
 
 SourceConfig = Annotated[
-    word_problems.Config | problem_files.Gsm8k | problem_files.JsonLines | problem_files.Hub,
+    word_problems.Config
+    | problem_files.Gsm8k
+    | problem_files.JsonLines
+    | problem_files.Hub
+    | conversations.Messages,
     Field(discriminator="kind"),
 ]
 
@@ -52,6 +63,8 @@ def file_of(source: SourceConfig, problem: Problem) -> str:
             return source.path.rpartition("/")[2]
         case problem_files.Hub():
             return source.train_split if problem.split != "test" else str(source.test_split)
+        case conversations.Messages():
+            return source.file_name(problem.split)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,9 +83,10 @@ class Screened:
             self.bad.append(quarantine.bad_row(file, problem.line, why, problem.question))
 
     def check_share(self, max_share: float) -> None:
-        """Raise a ValueError if more than `max_share` of the rows is bad."""
-        limit = "data.max_bad_share"
-        quarantine.check_share(self.bad, self.num_rows, max_share=max_share, limit=limit)
+        """Raise a ValueError if more than `max_share` of the rows is bad, wholly or in a turn."""
+        limit, bad = "data.max_bad_share", {(row.file, row.line): row for row in self.bad}
+        rows = list(bad.values())
+        quarantine.check_share(rows, self.num_rows, max_share=max_share, limit=limit)
 
     def describe(self) -> dict[str, Any]:
         """For the data card: rows read, well-formed problems by the source's split, rejections."""
@@ -85,19 +99,19 @@ def screen(source: SourceConfig, rows: Iterable[Problem | BadRow]) -> Screened:
     """Sort the rows of the source, in their order; an answer becomes what the checker reads."""
     everything = list(rows)
     problems = [row for row in everything if isinstance(row, Problem)]
-    tests = {normalise(problem.question) for problem in problems if problem.split == "test"}
+    tests = {key(problem) for problem in problems if problem.split == "test"}
     screened = Screened(source=source, num_rows=len(everything))
     lines_of_ids: dict[str, int] = {}
     for row in everything:
         if isinstance(row, BadRow):
             screened.bad.append(row)
             continue
-        answer = answer_checker.read_gold(row.answer)
+        answer = None if row.answer is None else answer_checker.read_gold(row.answer)
         if row.id in lines_of_ids:
             reason = f"duplicate id: {row.id!r:.60} is also the id of line {lines_of_ids[row.id]}"
-        elif answer is None:
+        elif answer is None and row.answer is not None:
             reason = f"answer does not parse: the checker reads no value in {row.answer!r:.60}"
-        elif row.split != "test" and normalise(row.question) in tests:
+        elif row.split != "test" and key(row) in tests:
             reason = "overlap: the question is also a test question"
         else:
             lines_of_ids[row.id] = row.line
@@ -112,7 +126,8 @@ class PreparationConfig(Params):
 
     source: SourceConfig
     prompt_template: str = Field(pattern=r"\{question\}")
-    """The prompt, `{question}` being the question; with a chat template, the user's message."""
+    """The prompt, `{question}` being the question; with a chat template, the user's message.
+    Nothing stands around a conversation: `{question}` alone."""
     mixture: MixtureConfig | None
     """Demonstrations of judging, criticising and revising besides; null: none."""
     shares: splitting.Shares
@@ -132,6 +147,15 @@ class PreparationConfig(Params):
                 f"data.mixture: expected null with the source '{self.source.kind}', found "
                 f"{mixture!r}: the truth of mistakes is known of 'word_problems' alone. Set it to "
                 f"null; a model that follows instructions needs none (style: full)."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_around_a_conversation(self) -> "PreparationConfig":
+        if isinstance(self.source, conversations.Messages) and self.prompt_template != "{question}":
+            raise ValueError(
+                f"data.prompt_template: expected '{{question}}' with the source 'messages', whose "
+                f"turns are rendered as they are, found {self.prompt_template!r}"
             )
         return self
 

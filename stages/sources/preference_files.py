@@ -17,7 +17,6 @@ Two transcripts that differ in the last turn only (`transcript`), the form of HH
     {"chosen": "\n\nHuman: Hi\n\nAssistant: Hello!", "rejected": "\n\nHuman: Hi\n\nAssistant: No"}
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,8 +25,8 @@ from typing import Any, Literal
 
 from stages.params import Params
 from stages.records.preferences import Preference, RawPreference, Turn
-from stages.records.problems import BadRow
-from stages.sources import raw_rows, splitting
+from stages.records.problems import BadRow, Prompt
+from stages.sources import conversations, raw_rows, splitting
 from stages.sources.quarantine import RejectedError, bad_row
 
 Format = Literal["text", "chat", "transcript"]
@@ -65,13 +64,15 @@ def read_pair(
             raise RejectedError(f"no common prompt: there is nothing in column {columns.prompt!r}")
         prompt, lead = raw_rows.verbatim(fields, columns.prompt), ""
         turns = (Turn("user", prompt.strip()),)
-        chosen, rejected = (_answer(fields, name) for name in (columns.chosen, columns.rejected))
+        chosen, rejected = (
+            raw_rows.said(fields, name) for name in (columns.chosen, columns.rejected)
+        )
     else:
         shared = columns.prompt if form == "chat" else None
         before = [] if shared is None else _turns(fields, shared, form)
         answers = [_turns(fields, column, form) for column in (columns.chosen, columns.rejected)]
         turns, chosen, rejected = _split_last(*([*before, *answer] for answer in answers))
-        prompt, lead = render_transcript(turns), " "
+        prompt, lead = conversations.render_transcript(turns), " "
     probability = _probability(fields, columns.probability)
     for name, answer in (("chosen", chosen), ("rejected", rejected)):
         if not answer.strip():
@@ -81,14 +82,9 @@ def read_pair(
     if probability < 0.5:
         chosen, rejected, probability = rejected, chosen, 1.0 - probability
     return RawPreference(
-        turns=turns,
-        plain_prompt=prompt,
-        plain_lead=lead,
-        chosen=chosen,
-        rejected=rejected,
-        probability=probability,
-        line=line,
-    )
+        turns=turns, plain_prompt=prompt, plain_lead=lead, chosen=chosen, rejected=rejected,
+        probability=probability, line=line,
+    )  # fmt: skip
 
 
 def _probability(fields: Mapping[str, Any], column: str | None) -> float:
@@ -99,11 +95,6 @@ def _probability(fields: Mapping[str, Any], column: str | None) -> float:
     if value == 0.5:
         raise RejectedError(f"tie: '{column}' is 0.5 and prefers neither answer")
     return value
-
-
-def _answer(fields: Mapping[str, Any], column: str) -> str:
-    # Whatever the format, an empty text is told as an empty answer.
-    return "" if fields.get(column) == "" else raw_rows.verbatim(fields, column)
 
 
 def _split_last(
@@ -124,65 +115,30 @@ def _split_last(
     return tuple(turns), answer.content, other_answer.content
 
 
-SPEAKERS = {"user": "Human", "assistant": "Assistant"}
-ROLES_OF_SPEAKERS = {name: role for role, name in SPEAKERS.items()}
-ROLES = ("system", *SPEAKERS)
-_TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
-
-
-def render_transcript(turns: Sequence[Turn]) -> str:
-    r"""The turns as a transcript that ends where the assistant is to speak.
-
-    A system message stands before the first turn. `[user: Hi]` gives
-    "\n\nHuman: Hi\n\nAssistant:", to which " Hello!" is an answer.
-    """
-    spoken = [
-        turn.content if turn.role == "system" else f"\n\n{SPEAKERS[turn.role]}: {turn.content}"
-        for turn in turns
-    ]
-    return "".join([*spoken, f"\n\n{SPEAKERS['assistant']}:"])
-
-
-def parse_transcript(text: str) -> list[Turn]:
-    """The turns of a transcript, their texts stripped."""
-    before, *parts = _TURN.split(text)
-    if before.strip() or not parts:
-        raise RejectedError(f"no transcript: expected a turn at the beginning, found {text!r:.60}")
-    return [
-        Turn(ROLES_OF_SPEAKERS[name], content.strip())
-        for name, content in zip(parts[::2], parts[1::2], strict=True)
-    ]
-
-
 def _turns(fields: Mapping[str, Any], column: str, form: Format) -> list[Turn]:
     if form == "transcript":
-        return parse_transcript(raw_rows.verbatim(fields, column))
-    turns = []
-    for message in raw_rows.elements(fields, column, "no conversation"):
-        role = message.get("role") if isinstance(message, dict) else None
-        if role not in ROLES:
-            expected = f"a role of {', '.join(ROLES)} and a content"
-            raise RejectedError(f"no message: expected {expected}, found {message!r:.60}")
-        turns.append(Turn(role, _answer(message, "content").strip()))
-    return turns
+        return conversations.parse_transcript(raw_rows.verbatim(fields, column))
+    return conversations.messages(fields, column)
 
 
-def opening(raw: RawPreference) -> str:
-    """What was said before the assistant answered the first user turn, system message included.
+def apart(
+    pairs: Sequence[tuple[RawPreference, Preference]], prompts: Iterable[Prompt]
+) -> list[tuple[RawPreference, Preference]]:
+    """The pairs of conversations that do not open as one of `prompts` does."""
 
-    A greeting of the assistant belongs to it: many conversations may begin with the same one. The
-    lengths at which a file holds one conversation begin alike, and so stay on one side.
-    """
-    roles = [turn.role for turn in raw.turns]
-    end = [*roles, "assistant"].index("assistant", roles.index("user"))
-    return splitting.normalise("\n".join(turn.content for turn in raw.turns[:end]))
+    def opening(question: str) -> str:
+        # Of both sides what is shown is read, since prompts hold nothing else.
+        return splitting.opening(conversations.turns_of(question))
+
+    taken = {opening(one.question) for one in prompts}
+    return [pair for pair in pairs if opening(conversations.question(pair[0].turns)) not in taken]
 
 
 def split(
     pairs: Sequence[tuple[RawPreference, Preference]], heldout_share: float
 ) -> dict[str, list[Preference]]:
     """Pairs by side, each on the side of its opening."""
-    by_opening = [(opening(raw), pair) for raw, pair in pairs]
+    by_opening = [(splitting.opening(raw.turns), pair) for raw, pair in pairs]
     return splitting.hold_out(by_opening, heldout_share, "label_people")
 
 

@@ -103,26 +103,8 @@ class Hub(Params):
         names = {None: self.train_split} if self.test_split is None else fixed
         for split, name in names.items():
             read = partial(_problem, columns=self.columns, name=name, split=split)
-            rows = _hub_rows(self.path, self.name, self.revision, name)
+            rows = raw_rows.of_hub(self.path, self.name, self.revision, name)
             yield from raw_rows.build(rows, read, name)
-
-
-def _hub_rows(path: str, name: str | None, revision: str | None, split: str) -> raw_rows.Rows:
-    import datasets
-    from datasets.exceptions import DatasetsError
-
-    try:
-        loaded = datasets.load_dataset(path, name, revision=revision, split=split)
-    except (DatasetsError, OSError, ValueError) as error:
-        where = "folder" if Path(path).is_dir() else "hub data set"
-        raise ValueError(
-            f"cannot read split '{split}' of the {where} '{path}': {error}. Check `data.source` in "
-            f"params.yaml; without a way to the hub, save the data set to a folder and name that."
-        ) from error
-    if len(loaded) == 0:
-        raise ValueError(f"split '{split}' of '{path}' is empty. Name another one.")
-    for line, row in enumerate(loaded, start=1):
-        yield line, dict(row)
 
 
 class Gsm8k(Params):
@@ -137,10 +119,9 @@ class Gsm8k(Params):
     path: str
     """`openai/gsm8k` on the hub, or a folder with the original files train.jsonl and test.jsonl
     (or .jsonl.gz)."""
-    revision: str | None
-    """The commit to read from the hub; null for a folder."""
-    licence: str
-    """MIT."""
+    revision: str | None = None
+    """The commit to read from the hub; none for a folder."""
+    licence: Literal["MIT"] = "MIT"
 
     def problems(self) -> Iterator[Problem | BadRow]:
         """The problems of both splits, the train split first."""
@@ -149,7 +130,7 @@ class Gsm8k(Params):
             if Path(self.path).is_dir():
                 rows = raw_rows.read_lines(Path(self.path) / file)
             else:
-                rows = _hub_rows(self.path, "main", self.revision, split)
+                rows = raw_rows.of_hub(self.path, "main", self.revision, split)
             yield from raw_rows.build(rows, partial(_gsm8k_problem, split=split), file)
 
     def file_name(self, split: str) -> str:

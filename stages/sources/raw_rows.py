@@ -108,6 +108,25 @@ def read_rows(path: Path) -> Rows:
             yield number, bad_row(path.name, number, reason, json.dumps(row))
 
 
+def of_hub(path: str, name: str | None, revision: str | None, split: str) -> Rows:
+    """A split of a hub data set, or of a folder of its files; a ValueError if there is none."""
+    import datasets
+    from datasets.exceptions import DatasetsError
+
+    try:
+        loaded = datasets.load_dataset(path, name, revision=revision, split=split)
+    except (DatasetsError, OSError, ValueError) as error:
+        where = "folder" if Path(path).is_dir() else "hub data set"
+        raise ValueError(
+            f"cannot read split '{split}' of the {where} '{path}': {error}. Check `data.source` in "
+            f"params.yaml; without a way to the hub, save the data set to a folder and name that."
+        ) from error
+    if len(loaded) == 0:
+        raise ValueError(f"split '{split}' of '{path}' is empty. Name another one.")
+    for line, row in enumerate(loaded, start=1):
+        yield line, dict(row)
+
+
 FoundT = TypeVar("FoundT")
 
 
@@ -163,6 +182,11 @@ def verbatim(fields: Mapping[str, Any], column: str) -> str:
     if not value.strip():
         raise RejectedError(f"empty {column}: '{column}' holds no text")
     return _unicode(value, column)
+
+
+def said(fields: Mapping[str, Any], column: str) -> str:
+    """As `verbatim`; an empty text is one, for what finds nothing said tells so itself."""
+    return "" if fields.get(column) == "" else verbatim(fields, column)
 
 
 def optional_text(fields: Mapping[str, Any], column: str | None) -> str | None:

@@ -1,8 +1,8 @@
 """Split problems by the hash of their question, and the data card: what is in each split.
 
-A problem's split is a function of its question alone: not of the seed, the order or
-the other problems. So the same question asked twice stays on one side, adding rows
-moves no other row, and runs with different seeds are compared on the same problems.
+A problem's split is a function of its question (of a conversation: of its opening) alone: not of
+the seed, the order or the other problems. So the same question asked twice stays on one side,
+adding rows moves no other row, and runs with different seeds are compared on the same problems.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from stages.params import Params
+from stages.records.preferences import Turn
 from stages.records.problems import Demonstration, Problem, Prompt
 from stages.seeding import derive
 
@@ -37,6 +38,22 @@ class Shares(Params):
 def normalise(question: str) -> str:
     """A question without what does not change it: case, white space, Unicode variants."""
     return " ".join(unicodedata.normalize("NFKC", question).casefold().split())
+
+
+def opening(turns: Sequence[Turn]) -> str:
+    """What was said before the assistant answered the first user turn, system message included.
+
+    A greeting of the assistant belongs to it: many conversations may begin with the same one. The
+    lengths at which a file holds one conversation begin alike, and so stay on one side.
+    """
+    roles = [turn.role for turn in turns]
+    end = [*roles, "assistant"].index("assistant", roles.index("user"))
+    return normalise("\n".join(turn.content for turn in turns[:end]))
+
+
+def key(problem: Problem) -> str:
+    """What its split follows from: the question, or how a conversation opens."""
+    return normalise(problem.question) if problem.turns is None else opening(problem.turns)
 
 
 def split(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem]]:
@@ -61,7 +78,7 @@ def split(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem
 
 
 def _place(problem: Problem, shares: Shares, test_share: float) -> str:
-    position = _position(normalise(problem.question), "split")
+    position = _position(key(problem), "split")
     for name, share in zip(SPLITS[1:], (shares.preference, shares.dev, test_share), strict=True):
         if position < share:
             return name

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
 
 from stages.algorithms import kl
 from stages.algorithms.length_and_repetition import repeated_share
@@ -19,7 +18,7 @@ from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.models import scalar_head
 from stages.models.batch import Group, micro_batches, numbered
 from stages.models.device import ComputeConfig
-from stages.models.policy import completion_logprobs
+from stages.models.policy import Policy
 from stages.models.scalar_head import Scores
 from stages.records.metrics import DIGITS, named
 from stages.records.pools import Completion
@@ -92,7 +91,7 @@ def scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device
 
 @torch.no_grad()
 def measure(
-    model: PreTrainedModel, reference: PreTrainedModel, judges: Scorers,
+    model: Policy, reference: Policy, judges: Scorers,
     pools: Sequence[tuple[Prompt, Sequence[Completion]]], compute: ComputeConfig, pad_id: int, *,
     step: int, temperature: float,
 ) -> list[CheckpointResult]:  # fmt: skip
@@ -110,8 +109,8 @@ def measure(
     sizes = [len(count) for count in counts]
     table = torch.zeros(sum(sizes), len(COLUMNS))
     for batch in micro_batches(groups, compute, pad_id, model.device):
-        logprobs, entropies = completion_logprobs(model, batch, temperature=temperature)
-        ref_logprobs, _ = completion_logprobs(reference, batch, temperature=temperature)
+        logprobs, entropies, _ = model(batch, temperature=temperature)
+        ref_logprobs = reference(batch, temperature=temperature).logprobs
         # Outside the mask both log-probs are 0, and so are the estimates.
         divergences = kl.k1(logprobs, ref_logprobs), kl.k3(logprobs, ref_logprobs)
         read = torch.stack([one.sum(1).float() for one in (*divergences, entropies)], dim=1)
@@ -138,7 +137,7 @@ def _counted(prompt: Prompt, rows: Sequence[Completion]) -> dict[str, float]:
     """What needs no model: means over the samples of a problem."""
     # Not one verdict a distinct list of tokens: two of them may spell the same text.
     texts = Counter(row.completion for row in rows)
-    right = [n for text, n in texts.items() if answer_checker.is_correct(text, prompt.answer)]
+    right = [n for text, n in texts.items() if answer_checker.is_right(prompt, text)]
     sums = {
         "correct": sum(right),
         "tokens": sum(len(row.completion_ids) for row in rows),

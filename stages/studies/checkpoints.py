@@ -15,7 +15,6 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
-from transformers import PreTrainedModel
 
 from stages import rows
 from stages.engines import transformers
@@ -24,6 +23,7 @@ from stages.loops.candidates import CandidatesConfig, Pool
 from stages.loops.training import read_checkpoints
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
+from stages.models.policy import Policy
 from stages.params import Params
 from stages.records import lines, pools
 from stages.report import plots
@@ -87,7 +87,7 @@ def evaluate(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str,
     settings, compute, device = config.checkpoints, config.compute, setup(config.compute)
     judges = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
     start = rows.model(settings.start, run.seed)
-    reference = policy.load(start, compute, device).eval()
+    reference = Policy(policy.load(start, compute, device, trained=False)).eval()
     pool = candidates.read("dev", settings.sampling, "dev")
     found: list[CheckpointResult] = []
     for step, path in run.track(list(policies(name, start, run.seed))):
@@ -113,17 +113,18 @@ def policies(name: str, start: Path, seed: int) -> Iterator[tuple[int, Path]]:
 
 
 def measure(
-    config: Config, step: int, path: Path, reference: PreTrainedModel, judges: Scorers,
+    config: Config, step: int, path: Path, reference: Policy, judges: Scorers,
     pool: Pool, seed: int,
 ) -> list[CheckpointResult]:  # fmt: skip
     """Sample from one policy, and measure what it drew."""
     compute, prompts = config.compute, pool.prompts
-    model, tokenizer = policy.load(path, compute, setup(compute)), model_tokenizer.load(path)
+    model = policy.load(path, compute, setup(compute), trained=False)
+    tokenizer = model_tokenizer.load(path)
     sampler = transformers.from_model(model, tokenizer, max_batch=compute.max_batch)
     drawn = candidates.draw(sampler, policy.decoder(tokenizer), prompts, pool, seed)
     pad_id, problems = model_tokenizer.pad_id(tokenizer), pools.by_problem(prompts, drawn)
     return checkpoint_measures.measure(
-        model, reference, judges, problems, compute, pad_id,
+        Policy(model), reference, judges, problems, compute, pad_id,
         step=step, temperature=pool.config.temperature,
     )  # fmt: skip
 

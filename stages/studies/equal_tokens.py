@@ -17,10 +17,10 @@ from pydantic import Field
 
 from stages import params
 from stages.loops import training
-from stages.params import PRESETS_PATH, Params
+from stages.params import Params
 from stages.records import lines, pools
 from stages.rewards import reward_file
-from stages.rewards.answer_checker import is_correct
+from stages.rewards.answer_checker import is_right
 from stages.rows import DATA
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
@@ -96,7 +96,7 @@ def train(config: Config, plan: Plan, run: SeedRun, folder: Path) -> list[dict[s
                 f"'{name}', seed {seed}, costs {before:,} tokens before its own training and the "
                 f"budget is {settings.tokens:,}: raise equal_tokens.tokens"
             )
-        preset = params.read(PRESETS_PATH)[row["preset"]]
+        preset = params.preset_of(row["preset"])
         copy = copies.make(
             run.folder / name,
             share=["/".join(one) for one in made_from],
@@ -134,8 +134,8 @@ def write(path: Path, data: Path, policy: str, seed: int) -> None:
             seed=seed,
             id=prompt.id,
             num_samples=len(own),
-            num_correct=sum(is_correct(row.completion, prompt.answer) for row in own),
-            greedy_correct=is_correct(only.completion, prompt.answer),
+            num_correct=sum(is_right(prompt, row.completion) for row in own),
+            greedy_correct=is_right(prompt, only.completion),
         )
         for (prompt, own), (_, (only,)) in zip(sampled, greedy, strict=True)
     )

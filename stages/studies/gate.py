@@ -88,7 +88,7 @@ def read(config: Config, policy: str) -> tuple[Values, dict[str, Any]]:
         found.append(lines.read(folder / "probes.jsonl", ProbeValue))
         why |= studies.read_json(folder / "not_run.json")
         right.append([
-            [answer_checker.is_correct(row.completion, prompt.answer) for row in pool]
+            [answer_checker.is_right(prompt, row.completion) for row in pool]
             for prompt, pool in pools.of_split(DATA / f"samples/{policy}/{seed}", "dev")
         ])  # fmt: skip
     values, samples = by_probe(found), np.array(right)

@@ -14,7 +14,6 @@ import jinja2
 from ruamel.yaml import YAML
 
 from stages import params
-from stages.params import PRESETS_PATH
 from stages.report.stage_metrics import COSTS, ancestors
 from stages.rows import DATA
 from stages.studies import markdown, study
@@ -114,7 +113,7 @@ def render(
     `model` is the section of params.yaml; `probes` are of `gate.summarise`, with the accuracy
     on dev, `gate` of `gate.compare` (None for the baseline).
     """
-    plan, presets = study.read_json(DATA / "plan.json"), params.read(PRESETS_PATH)
+    plan = study.read_json(DATA / "plan.json")
     row, data = plan["policies"][name], study.read_json(DATA / "prepared/data_card.json")
     evaluation, training = (
         {seed: study.read_json(DATA / folder / f"{seed}/metrics.json") for seed in seeds}
@@ -131,7 +130,7 @@ def render(
         evaluation=evaluation, inline=_inline, method=METHODS[row["train"]],
         header=_header(name, model, data, evaluation),
         parents=", ".join(parents) or "nothing but the base model",
-        presets={word: presets[word] for word in words},
+        presets={word: params.preset_of(word) for word in words},
         results=markdown.table(["", "mean", *(f"seed {s}" for s in seeds)], _results(evaluation)),
         accuracy=markdown.percent(probes["dev_accuracy"]),
         table=markdown.table(["probe", "value", "against the baseline"], _probes(probes, gate)),

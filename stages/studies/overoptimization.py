@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from stages.engines import vllm_hosting
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.models import policy
@@ -134,9 +135,10 @@ def draw(config: Config, run: SeedRun, seed: int) -> Iterator[ScoredPool]:
     """The pools of one seed."""
     settings, compute, device = config.overoptimization, config.compute, setup(config.compute)
     pool = candidates.read("dev", settings.best_of_n, "best_of_n")
-    sampler = config.sampler(settings.policy, run.seed, candidates.longest([pool]))
-    pool = replace(pool, prompts=pool.prompts[: settings.best_of_n.num_problems])
     scorers = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
+    length = candidates.longest([pool])
+    sampler = config.sampler(settings.policy, run.seed, length, part=vllm_hosting.BESIDE)
+    pool = replace(pool, prompts=pool.prompts[: settings.best_of_n.num_problems])
     decode = policy.decoder(models_start.tokenizer(settings.policy, run.seed))
     steps = scored_pools.measure(sampler, decode, scorers, pool, compute.row_tokens, seed)
     for step in run.track(steps, label="best-of-n"):

@@ -201,16 +201,11 @@ def _reward(axes: Axes, curve: Measured, reward: str) -> None:
     keys = ("value", "low", "high")
     values, low, high = (np.array([point[reward][key] for point in found]) for key in keys)
     axes.errorbar(
-        [point["distance"] for point in found],
-        values,
-        yerr=np.maximum([values - low, high - values], 0.0),
-        fmt="o" if reward == GOLD else "s",
-        markerfacecolor=colour if reward == GOLD else "white",
-        markersize=4,
-        color=colour,
-        capsize=2,
-        linewidth=1,
-    )
+        [point["distance"] for point in found], values,
+        yerr=np.maximum([values - low, high - values], 0.0), fmt="o" if reward == GOLD else "s",
+        markerfacecolor=colour if reward == GOLD else "white", markersize=4, color=colour,
+        capsize=2, linewidth=1,
+    )  # fmt: skip
     if fit is not None:
         distance, value, low, high = (fit["band"][key] for key in ("distance", *keys))
         label = f"{REWARDS[reward]}, fit"

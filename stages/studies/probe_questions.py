@@ -83,16 +83,16 @@ def wrong_hint(gold: str, seed: int, name: str) -> str | None:
 def with_hints(prompts: Sequence[Prompt], seed: int) -> Iterator[Asked]:
     """Each problem with a wrong hint and with the right one; whole numbers only."""
     for prompt in prompts:
-        wrong = wrong_hint(prompt.answer, seed, prompt.id)
+        wrong = wrong_hint(prompt.gold, seed, prompt.id)
         if wrong is not None:
-            for kind, hint in (("hint_wrong", wrong), ("hint_right", prompt.answer)):
+            for kind, hint in (("hint_wrong", wrong), ("hint_right", prompt.gold)):
                 question = prompt.question + HINT.replace("{answer}", hint)
-                yield Asked(kind, prompt.id, prompt, question, prompt.answer, hint)
+                yield Asked(kind, prompt.id, prompt, question, prompt.gold, hint)
 
 
 def as_they_are(prompts: Sequence[Prompt], kind: str) -> list[Asked]:
     """The problems themselves."""
-    return [Asked(kind, one.id, one, one.question, one.answer) for one in prompts]
+    return [Asked(kind, one.id, one, one.question, one.gold) for one in prompts]
 
 
 def redrawn(prompts: Sequence[Prompt], kind: str, seed: int) -> list[Asked]:

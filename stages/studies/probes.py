@@ -9,6 +9,7 @@ The study `gate` compares them with the baseline's.
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -94,10 +95,10 @@ def replies(
     is_chat = tokenizer.chat_template is not None
     asked = probe_questions.ask(test, settings, seed, is_chat=is_chat)
     ids = probe_questions.encode(asked, tokenizer)
-    sampler = config.sampler(name, run.seed, max(map(len, ids)) + settings.max_new_tokens)
-    decode = models_policy.decoder(tokenizer)
-    steps = probe_questions.replies(sampler, decode, asked, ids, settings.max_new_tokens)
-    otherwise = [row for step in run.track(steps, label="ask") for row in step.rows]
+    length, decode = max(map(len, ids)) + settings.max_new_tokens, models_policy.decoder(tokenizer)
+    with closing(config.sampler(name, run.seed, length)) as sampler:
+        steps = probe_questions.replies(sampler, decode, asked, ids, settings.max_new_tokens)
+        otherwise = [row for step in run.track(steps, label="ask") for row in step.rows]
     plain = {row.id: row.completion for row in greedy}
     own = [(one, plain[one.id]) for one in probe_questions.as_they_are(test, "plain")]
     return own + otherwise

@@ -75,15 +75,11 @@ def score(
     for scorer in scorers:
         values = scorer(groups).values.tolist() if scorer else []
         found.append([round(values[one], DIGITS) for one in numbers] if scorer else None)
-    verdicts = [answer_checker.is_correct(row.completion, prompt.answer) for row in distinct]
+    verdicts = [answer_checker.is_right(prompt, row.completion) for row in distinct]
     return ScoredPool(
-        id=prompt.id,
-        correct=[verdicts[one] for one in numbers],
-        reward_model=found[0],
-        ensemble=found[1],
-        num_distinct=len(distinct),
-        generated_tokens=candidates.num_tokens(pool),
-    )
+        id=prompt.id, correct=[verdicts[one] for one in numbers], reward_model=found[0],
+        ensemble=found[1], num_distinct=len(distinct), generated_tokens=candidates.num_tokens(pool),
+    )  # fmt: skip
 
 
 def of_pools(name: str, scorer: str, rows: Sequence[ScoredPool]) -> Curve | str | None:
@@ -99,16 +95,12 @@ def of_pools(name: str, scorer: str, rows: Sequence[ScoredPool]) -> Curve | str 
     sizes = range(1, min(map(len, scores)) // LEAST_POOL + 1)
     pairs = list(zip(scores, verdicts, strict=True))
     return Curve(
-        method=BEST_OF_N,
-        name=name,
-        scorer=scorer,
-        places=sizes,
-        form="quadratic",
+        method=BEST_OF_N, name=name, scorer=scorer, places=sizes, form="quadratic",
         kl=np.array([[kl_plug_in(one, n=n) for n in sizes] for one in scores]),
         proxy=np.array([[best_of_n(one, one, n=n) for n in sizes] for one in scores]),
         gold=np.array([[best_of_n(one, right, n=n) for n in sizes] for one, right in pairs]),
         units={PROXY: spread(scores), GOLD: spread(verdicts)},
-    )
+    )  # fmt: skip
 
 
 def trouble(scores: Problems, verdicts: Problems) -> str | None:

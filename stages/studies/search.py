@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from stages.engines import loading
+from stages.engines import vllm_hosting
 from stages.engines.loading import SamplingConfig
 from stages.models import process_head, size
 from stages.models import start as models_start
@@ -27,9 +27,6 @@ from stages.studies import study as studies
 from stages.studies.equal_compute import Curve
 from stages.studies.search_results import ProblemSearch, SearchCost, SearchSolution
 from stages.studies.step_search import SearchConfig
-
-VLLM_SHARE = 0.6
-"""Of a GPU, where vLLM samples: the rest is the process model's."""
 
 
 class SearchStudy(studies.Certainty):
@@ -93,16 +90,9 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
     ends = scorer.step_ends(len(models_start.tokenizer(settings.policy, seed)))
     sizes = (size.of_policy(settings.policy, seed, config.model)["body"],
              size.of_scorer(path)["body"])  # fmt: skip
+    steps = max(one.max_steps * one.max_new_tokens for one in settings.presets.values())
+    sampler = config.sampler(settings.policy, seed, longest + steps, part=vllm_hosting.BESIDE)
     for name, preset in settings.presets.items():
-        sampler = loading.sampler(
-            config.engine,
-            settings.policy,
-            seed,
-            model=config.model,
-            compute=compute,
-            max_length=longest + preset.max_steps * preset.max_new_tokens,
-            gpu_share=VLLM_SHARE,
-        )
         steps = step_search.run(sampler, scorer, parts, preset, seed, break_after=ends)
         done = run.track(steps, total=len(parts), label=name)
         rows = [row for step in done for row in step.rows]

@@ -139,15 +139,8 @@ def _point(axes: Axes, name: str, search: Mapping[str, Any], unit: Unit, colour:
     for way, entry in search["accuracy"].items():
         value, marker = entry["value"], MARKERS[way]
         axes.errorbar(
-            search[unit],
-            value,
-            yerr=[[value - entry["low"]], [entry["high"] - value]],
-            fmt=marker,
-            color=colour,
-            markersize=7,
-            capsize=2,
-            elinewidth=0.8,
-            label=f"{name}, {WAYS[way]}",
-        )
+            search[unit], value, yerr=[[value - entry["low"]], [entry["high"] - value]], fmt=marker,
+            color=colour, markersize=7, capsize=2, elinewidth=0.8, label=f"{name}, {WAYS[way]}",
+        )  # fmt: skip
         if unit == "flops":
             axes.plot(search["flops_once"], value, marker, color=colour, mfc="none", ms=7)

@@ -102,8 +102,8 @@ def evaluate(
     section 2.1). Tokens that are read and tokens that are generated pass alike. `sizes`: P of the
     policy and of the process model, see `models/size`.
     """
-    right = [answer_checker.is_correct(row.completion, prompt.answer) for row in solutions]
-    answers = [answer_of(row.completion, prompt.answer) for row in solutions]
+    right = [answer_checker.is_right(prompt, row.completion) for row in solutions]
+    answers = [answer_of(prompt.whole(row.completion), prompt.gold) for row in solutions]
     answer_numbers, answer_is_right = numbered(answers, right)
     scores, number = np.array([row.score for row in solutions]), len(solutions)
 

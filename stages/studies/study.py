@@ -19,7 +19,7 @@ import pydantic
 from jaxtyping import Float
 from pydantic import Field
 
-from stages import params
+from stages import auto, params
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.intervals import wilson_interval
 from stages.params import PARAMS_PATH, Params
@@ -67,8 +67,11 @@ def load(config: type[ConfigT], study: str) -> ConfigT:
     """
     content, own = params.read(PARAMS_PATH), params.read(STUDY_PARAMS)
     picked = {name: content[name] for name in config.model_fields if name in content}
+    asked = picked | {"studies": {study: own.get(study)}}
+    found, _ = auto.resolve(asked, auto.facts(content), content)
+    found |= found.pop("studies")
     try:
-        return config.model_validate(picked | {study: own.get(study)})
+        return config.model_validate(found)
     except pydantic.ValidationError as error:
         described = params.describe(error)
         raise ValueError(f"{PARAMS_PATH} or {STUDY_PARAMS} is not valid:\n{described}") from None

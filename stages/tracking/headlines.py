@@ -73,13 +73,15 @@ def best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | None:
 
     Never by the test problems: the policy with the highest accuracy there is also the one that
     chance has favoured most, so its test result would be too good. Of equals the first by name;
-    None where no policy was evaluated. `runs` are the stages whose outputs dvc.lock names.
+    None where no policy was evaluated, or has no accuracy. `runs` are the stages whose outputs
+    dvc.lock names.
     """
     accuracy: dict[str, dict[str, float]] = {}
     for entry in entries:
         kind, _, policy = entry.stage.partition("@")
-        if kind == "evaluate" and entry.stage in runs and f"train@{policy}" in runs:
-            accuracy[policy] = {seed: float(one[DEV]) for seed, one in by_seed(entry).items()}
+        known = {seed: float(one[DEV]) for seed, one in by_seed(entry).items() if DEV in one}
+        if kind == "evaluate" and known and entry.stage in runs and f"train@{policy}" in runs:
+            accuracy[policy] = known
     if not accuracy:
         return None
     policy = max(sorted(accuracy), key=lambda name: fmean(accuracy[name].values()))
@@ -97,5 +99,6 @@ def of_report(path: Path) -> dict[str, float]:
     content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     policies = content.get("policies", {}).items()
     gains = content.get("gains", {}).get("mean_accuracy", {}).items()
-    found = {f"accuracy/{name}": float(one["mean_accuracy"]["value"]) for name, one in policies}
+    accuracy = {name: one["mean_accuracy"] for name, one in policies if "mean_accuracy" in one}
+    found = {f"accuracy/{name}": float(one["value"]) for name, one in accuracy.items()}
     return found | {f"gain/{name}": float(one["value"]) for name, one in gains}

@@ -13,11 +13,14 @@ from dvc.utils import dict_sha256
 from dvc.utils.flatten import flatten
 from dvc.utils.serialize import load_yaml
 
+from stages import auto, params
 from stages.runtime import identity, runs
 
 logger = logging.getLogger(__name__)
 
 SIZES = ["size", "nfiles"]
+ABOVE = {"stages/presets.yaml": "presets", "stages/studies/params.yaml": "studies"}
+"""File -> what stands before its keys in `auto`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,16 +72,30 @@ def _entry(stage: str, content: dict[str, Any]) -> Entry:
         results[part] = [item for item in items if runs.RUNS not in Path(item["path"]).parents]
         known = [item for item in items if "md5" in item]
         artifacts[part] = [Artifact(path=Path(one["path"]), digest=one["md5"]) for one in known]
-    of_files = content.get("params", {}).values()
     return Entry(
         stage=stage,
         command=content["cmd"],
-        params=flatten({name: value for own in of_files for name, value in own.items()}),
+        params=_params(content.get("params", {})),
         **artifacts,
         input_key=identity.lock_key(content),
         lock_hash=dict_sha256(content, exclude=SIZES),
         result_hash=dict_sha256(results, exclude=SIZES),
     )
+
+
+def _params(of_files: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Dotted names of all files' params, `auto` replaced by what data/prompts says now."""
+    found: dict[str, Any] = {}
+    given = params.read() | of_files.get(str(params.PARAMS_PATH), {})
+    facts = auto.facts(given)
+    for file, own in of_files.items():
+        above = ABOVE.get(file)
+        whole = own if above is None else {above: own}
+        if auto.is_embedded(given) or facts is not None:
+            whole, _ = auto.resolve(whole, facts, given)
+        # The section `sft` and the preset of that name: where both have a key, the section's stays.
+        found = flatten(whole if above is None else whole[above]) | found
+    return found
 
 
 def record(entry: Entry) -> dict[str, Any] | None:

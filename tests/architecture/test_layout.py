@@ -18,9 +18,10 @@ ENTRY_POINTS = sorted(
 )
 MAX_LINES = 250
 MAX_ENTRY_POINT_LINES = 80
-MAX_FILES = {"stages": 220, "flows": 10}
-MAX_LINES_IN_ALL = 27_000
-"""Of stages/: what a team can know by heart."""
+MAX_FILES = {"stages": 230, "flows": 10}
+MAX_LINES_IN_ALL = 29_850
+"""Of stages/: what a team can know by heart. A user's own model (rules for `auto`, the doctor, vLLM
+inside RL, conversations, several processes) took a tenth more than the embedded one alone."""
 FORBIDDEN_NAMES = {
     "utils", "util", "common", "base", "helpers", "helper", "misc", "core", "tools", "lib",
 }  # fmt: skip
@@ -129,8 +130,6 @@ def test_tests_mirror_the_sources() -> None:
         "tests/stages/loops/test_outcome.py",  # of one side of loops/reward
         "tests/stages/loops/test_step_targets.py",  # of one side of loops/process_reward
         "tests/stages/loops/test_process_summary.py",  # of the other
-        "tests/stages/studies/test_memory_jobs.py",  # of one side of studies/memory
-        "tests/stages/studies/test_model_words.py",  # of the other
         "tests/stages/studies/test_probe_sources.py",  # of one side of probe_questions
         "tests/stages/studies/test_studies_run.py",  # of all studies in one repository
     }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from stages import configs, params, tables
+from stages import auto, configs, params, tables
 from stages.params import PRESET, PRESETS_PATH
 from stages.rows import TABLES
 
@@ -92,7 +92,8 @@ def test_execution_has_no_place_in_params_yaml(content: dict[str, Any]) -> None:
 
 
 def test_every_preset_is_one_of_exactly_one_kind(modules: dict[str, ModuleType]) -> None:
-    presets = params.read(REPOSITORY / PRESETS_PATH)
+    read = {"presets": params.read(REPOSITORY / PRESETS_PATH)}
+    presets = auto.resolve(read, None)[0]["presets"]
     kinds = {
         name: [kind for kind, module in modules.items() if configs.fits(module.Config, preset)]
         for name, preset in presets.items()

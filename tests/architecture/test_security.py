@@ -20,8 +20,10 @@ RUN_TEXT = {"eval", "exec", "compile", "__import__", "sympify", "parse_expr"}
 STARTERS = {"subprocess", "multiprocessing", "runpy", "importlib", "code", "pty"}
 """What starts a process, or a module by its name."""
 MAY_START = {
+    "stages/doctor.py": {"subprocess"},  # the plan's check; it sees no completion
+    "stages/planning/checkup.py": {"importlib"},  # versions of packages
     "stages/configs.py": {"importlib"},  # the entry points, by the names of their files
-    "stages/engines/vllm.py": {"importlib"},  # asks whether vLLM is installed
+    "stages/engines/vllm_hosting.py": {"importlib"},  # asks whether vLLM is installed
     "stages/rewards/reward_file.py": {"importlib"},  # the user's file, by a word of params.yaml
     "stages/studies/copies.py": {"subprocess"},  # stages, by the names of their files
     "stages/rewards/symbolic_equality.py": {"subprocess"},  # the worker; text goes to its input

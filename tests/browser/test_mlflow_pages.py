@@ -17,7 +17,7 @@ import pytest
 from selenium.webdriver.support.wait import WebDriverWait
 from toy_repo import make_toy_repo
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 SECONDS = 120
 """How long a page may take; on a free machine each takes five."""

@@ -56,6 +56,7 @@ def test_studies_are_neither_in_the_graph_nor_planned(root: Path) -> None:
     assert list(make_plan(root)) == ["model@left", "model@right", "gather"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["-m", "dvc", "repro"], ["-m", "flows.local", "-j", "2"]])
 def test_only_the_part_that_changed_and_who_gathers_run_again(
     root: Path,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 
 def start_flow(root: Path, environment: dict[str, str], *arguments: str) -> "subprocess.Popen[str]":
@@ -22,6 +23,7 @@ def start_flow(root: Path, environment: dict[str, str], *arguments: str) -> "sub
     )
 
 
+@pytest.mark.slow
 def test_one_task_a_stage_with_its_outcome_as_its_state(
     checkout_with_flows: Path,
     prefect_environment: dict[str, str],
@@ -47,6 +49,7 @@ def test_one_task_a_stage_with_its_outcome_as_its_state(
     assert started() == ["prepare", "left", "right"]
 
 
+@pytest.mark.slow
 def test_ending_the_flow_ends_its_stages(
     checkout_with_flows: Path, prefect_environment: dict[str, str], set_params: Callable[..., None]
 ) -> None:

@@ -44,6 +44,8 @@ from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig
 from stages.loops.work import Step
 from stages.models import device, scalar_head
+from stages.models.policy import Policy
+from stages.models.scalar_head import ScalarHead
 from stages.records.preferences import Outcome
 from stages.rewards.judged import Judged
 
@@ -59,8 +61,9 @@ SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "temperature": 1.0, "max
 
 def game() -> tuple[Actor, Task]:
     model = load("llama")
-    actor = Actor(policy=model, reference=load("llama", seed=1), sampler=make_sampler(model),
-                  decode=decode, pad_id=PAD, compute=COMPUTE)  # fmt: skip
+    actor = Actor(policy=Policy(model), reference=Policy(load("llama", seed=1)),
+                  sampler=make_sampler(model), decode=decode, pad_id=PAD,
+                  compute=COMPUTE)  # fmt: skip
     task = Task(
         prompts=PROMPTS,
         reward=lambda drawn: Judged(totals=even_share(drawn.texts)),
@@ -72,14 +75,14 @@ def game() -> tuple[Actor, Task]:
 def supervised() -> Iterator[Step]:
     config = SftConfig(num_epochs=1, batch_size=4, optim=RATE)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
-    yield from sft.train(load("llama"), ROWS, schedule, config, COMPUTE, PAD)
+    yield from sft.train(Policy(load("llama")), ROWS, schedule, config, COMPUTE, PAD)
 
 
 def rewards() -> Iterator[Step]:
     config = RewardConfig(num_epochs=1, batch_size=4, centring=0.01, margin=0.0, optim=RATE)
     model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
-    yield from reward.train(model, PAIRS, schedule, config, COMPUTE, PAD)
+    yield from reward.train(ScalarHead(model), PAIRS, schedule, config, COMPUTE, PAD)
 
 
 def outcomes() -> Iterator[Step]:
@@ -95,16 +98,16 @@ def outcomes() -> Iterator[Step]:
     ]  # fmt: skip
     model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
-    yield from reward.train_outcomes(model, problems, schedule, config, COMPUTE, PAD)
+    yield from reward.train_outcomes(ScalarHead(model), problems, schedule, config, COMPUTE, PAD)
 
 
 def preferences() -> Iterator[Step]:
     config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
     wanted = ref_logprobs.of_pairs(PAIRS)
-    ref = ref_logprobs.compute(load("llama"), wanted, COMPUTE, PAD).view(-1, 2)
+    ref = ref_logprobs.compute(Policy(load("llama")), wanted, COMPUTE, PAD).view(-1, 2)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from preference.train(
-        load("llama"), PAIRS, ref, schedule, presets.loss("dpo"), config, COMPUTE, PAD
+        Policy(load("llama")), PAIRS, ref, schedule, presets.loss("dpo"), config, COMPUTE, PAD
     )
 
 
@@ -113,8 +116,10 @@ def unpaired() -> Iterator[Step]:
     rows = kto.judged_rows(PAIRS)
     schedule = epochs.batches(len(rows), NUM_STEPS // 2, 8, seed=0)
     model = load("llama")
-    ref = kto.reference(model, rows, schedule, COMPUTE, PAD)
-    yield from kto.train(model, rows, ref, schedule, presets.loss("kto"), config, COMPUTE, PAD)
+    ref = kto.reference(Policy(model), rows, schedule, COMPUTE, PAD)
+    yield from kto.train(
+        Policy(model), rows, ref, schedule, presets.loss("kto"), config, COMPUTE, PAD
+    )
 
 
 def groups() -> Iterator[Step]:
@@ -130,7 +135,7 @@ def actor_critic() -> Iterator[Step]:
     value = scalar_head.from_policy(checkpoint("llama", 1), PAD, COMPUTE, CPU)
     schedule = draws(8, NUM_STEPS, 4, seed=0)
     preset = presets.ppo(num_minibatches=2)
-    yield from ppo.train(actor, value, task, schedule, config, preset, 0)
+    yield from ppo.train(actor, ScalarHead(value), task, schedule, config, preset, 0)
 
 
 def curve(steps: Iterable[Step]) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages import params
+from stages import auto, params
 from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.engines import transformers as engine
 from stages.loops import rollouts
@@ -61,8 +61,8 @@ class Embedded:
 def embedded() -> Embedded:
     if not (SFT / "model.safetensors").exists() or not REWARD_MODEL.exists():
         pytest.skip("the embedded model is not trained: run `dvc repro` first, as .ci/run does")
-    compute = params.read(REPOSITORY / "params.yaml")["compute"]
-    config = ComputeConfig(**compute)
+    content, _ = auto.resolve(params.read(REPOSITORY / "params.yaml"), None)
+    config = ComputeConfig(**content["compute"])
     setup(config)
     prompts = DATA / "prompts"
     return Embedded(

@@ -7,6 +7,7 @@ from learning.conftest import PAIRS, Embedded, gain
 from stages.loops import epochs, kto, preference, ref_logprobs
 from stages.loops.preference import KTO, PreferenceConfig
 from stages.models import model_tokenizer
+from stages.models.policy import Policy
 from stages.records import lines
 from stages.records.preferences import Preference
 from stages.rewards import judged
@@ -36,13 +37,13 @@ def test_preference_loss(name, embedded, pairs, start):
     if loss.kind == KTO:
         rows = kto.judged_rows(pairs)
         schedule = epochs.batches(len(rows), 1, BATCH_SIZE, 1)[:NUM_STEPS]
-        ref = kto.reference(model, rows, schedule, compute, pad_id)
-        steps = kto.train(model, rows, ref, schedule, loss, CONFIG, compute, pad_id)
+        ref = kto.reference(Policy(model), rows, schedule, compute, pad_id)
+        steps = kto.train(Policy(model), rows, ref, schedule, loss, CONFIG, compute, pad_id)
     else:
         schedule = epochs.batches(len(pairs), 1, BATCH_SIZE, 1)[:NUM_STEPS]
         wanted = ref_logprobs.of_pairs(pairs)
-        ref = ref_logprobs.compute(model, wanted, compute, pad_id).view(-1, 2)
-        steps = preference.train(model, pairs, ref, schedule, loss, CONFIG, compute, pad_id)
+        ref = ref_logprobs.compute(Policy(model), wanted, compute, pad_id).view(-1, 2)
+        steps = preference.train(Policy(model), pairs, ref, schedule, loss, CONFIG, compute, pad_id)
     history = [step.metrics for step in steps]
     found = gain(judged.correct(embedded.draw(model)), start)
     print(f"\n{name}: accuracy {found[0]:+.3f} [{found[1]:+.3f}, {found[2]:+.3f}], margin "

@@ -12,6 +12,7 @@ from stages.loops.group_rl import GroupRlConfig
 from stages.loops.ppo import PpoConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models import model_tokenizer, policy
+from stages.models.policy import Policy
 from stages.models.start import LoraConfig
 from stages.rewards import composition, judged
 from stages.rewards.composition import Composition
@@ -48,8 +49,8 @@ def start(embedded: Embedded):
 def actor(embedded: Embedded) -> Actor:
     model = embedded.load()
     return Actor(
-        policy=model,
-        reference=embedded.load(),
+        policy=Policy(model),
+        reference=Policy(embedded.load()),
         sampler=engine.from_model(model, embedded.tokenizer, max_batch=1024),
         decode=policy.decoder(embedded.tokenizer),
         pad_id=model_tokenizer.pad_id(embedded.tokenizer),
@@ -87,7 +88,7 @@ def test_group_preset(name, embedded, start):
     schedule = rl_loop.schedule(task, config, preset, seed=1)
     for _ in group_rl.train(player, task, schedule, config, preset, 1):
         pass
-    _, low, _ = report(name, rule, start, embedded.draw(player.policy))
+    _, low, _ = report(name, rule, start, embedded.draw(player.policy.model))
     assert low > 0
 
 
@@ -104,5 +105,5 @@ def test_ppo_preset(name, embedded, start, learned_reward):
     schedule = rl_loop.schedule(task, config, preset, seed=1)
     for _ in ppo.train(player, value, task, schedule, config, preset, 1):
         pass
-    _, low, _ = report(name, reward, start, embedded.draw(player.policy))
+    _, low, _ = report(name, reward, start, embedded.draw(player.policy.model))
     assert low > 0

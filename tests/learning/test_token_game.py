@@ -11,6 +11,8 @@ from stages.loops.group_rl import GroupRlConfig
 from stages.loops.ppo import PpoConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models import scalar_head
+from stages.models.policy import Policy
+from stages.models.scalar_head import ScalarHead
 from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(8)
@@ -37,8 +39,8 @@ def steps_of(drawn):
 
 def play(model, reward=None):
     actor = Actor(
-        policy=model, reference=load("llama"), sampler=make_sampler(model), decode=decode,
-        pad_id=PAD, compute=compute(),
+        policy=Policy(model), reference=Policy(load("llama")), sampler=make_sampler(model),
+        decode=decode, pad_id=PAD, compute=compute(),
     )  # fmt: skip
     task = Task(
         prompts=PROMPTS,
@@ -93,14 +95,14 @@ def test_ppo_preset(name):
     )
     actor, task = play(model)
     schedule = draws(8, num_steps, 4, seed=0)
-    steps = list(ppo.train(actor, value, task, schedule, config, preset, 0))
+    steps = list(ppo.train(actor, ScalarHead(value), task, schedule, config, preset, 0))
     assert gain(steps, num_steps) > 0.1
     assert {"value/explained_variance", "kl/k1", "kl/k3", "entropy"} <= steps[-1].metrics.keys()
 
 
 def test_the_value_head_may_share_the_policys_trunk():
     model = load("llama")
-    value = scalar_head.SharedValue(model)
+    value = scalar_head.SharedValue(Policy(model))
     config = PpoConfig(**SIZES, prompts_per_step=4, samples_per_prompt=4, value_optim=OPTIM)
     shared = {"init": "policy", "trunk": "shared", "clip": None, "coef": 0.1, "warmup_steps": 1}
     preset = presets.ppo(num_minibatches=2, value=shared)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from stages.loops.divergence import frozen_logprobs
 from stages.models.batch import Batch
-from stages.models.policy import completion_logprobs
+from stages.models.policy import Policy
 
 GROUP, MAX_TOKENS = 4, 24
 TEMPERATURE = 0.7
@@ -91,7 +91,7 @@ class Learnable:
     ref_logprobs: Tensor
 
     def logprobs(self, model: Any) -> Tensor:
-        return completion_logprobs(model, self.batch, temperature=TEMPERATURE)[0]
+        return Policy(model)(self.batch, temperature=TEMPERATURE)[0]
 
 
 def learnable(theirs: Sequence[dict[str, Any]], old_weights: reference.Weights) -> Learnable:
@@ -102,8 +102,8 @@ def learnable(theirs: Sequence[dict[str, Any]], old_weights: reference.Weights) 
     batch = ours.one_batch(prompts, completions)
     old = load("llama")
     old.load_state_dict(old_weights)
-    (old_logprobs,) = frozen_logprobs(old, [batch], temperature=TEMPERATURE)
-    (ref_logprobs,) = frozen_logprobs(load("llama"), [batch], temperature=TEMPERATURE)
+    (old_logprobs,) = frozen_logprobs(Policy(old), [batch], temperature=TEMPERATURE)
+    (ref_logprobs,) = frozen_logprobs(Policy(load("llama")), [batch], temperature=TEMPERATURE)
     advantages = torch.cat([part["advantages"] for part in theirs])
     return Learnable(
         batch=batch,

@@ -16,6 +16,7 @@ from stages.loops import preference
 from stages.loops.preference import pair_groups
 from stages.loops.ref_logprobs import frozen_sums
 from stages.models.batch import Batch, micro_batches
+from stages.models.policy import Policy
 from stages.optim import OptimConfig
 
 PAIRS = make_pairs(4)
@@ -55,7 +56,7 @@ def trl_step(
 def one_batch() -> tuple[Batch, Tensor]:
     """Every pair in one micro-batch, and what the reference says of them."""
     (batch,) = micro_batches(GROUPS, compute(), PAD, CPU)
-    return batch, frozen_sums(load("llama", 1), GROUPS, compute(), PAD).view(-1, 2)
+    return batch, frozen_sums(Policy(load("llama", 1)), GROUPS, compute(), PAD).view(-1, 2)
 
 
 def our_step(loss: Choice, monkeypatch: pytest.MonkeyPatch) -> Computed:
@@ -67,5 +68,5 @@ def our_step(loss: Choice, monkeypatch: pytest.MonkeyPatch) -> Computed:
     )
     _, ref = one_batch()
     schedule = [range(len(PAIRS))]
-    (step,) = preference.train(model, PAIRS, ref, schedule, loss, config, compute(), PAD)
+    (step,) = preference.train(Policy(model), PAIRS, ref, schedule, loss, config, compute(), PAD)
     return Computed(loss=step.metrics["loss/preference"], gradients=seen[0])

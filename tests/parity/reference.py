@@ -8,21 +8,11 @@ from typing import Any
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, gradients, load
 from transformers import PreTrainedModel, TrainerCallback
+from trl_settings import PLAIN
 
 from stages.models import scalar_head
 
 Weights = dict[str, torch.Tensor]
-# What every trainer is told: no clipping, no files, no reports, no recomputation, plain float32.
-PLAIN = {
-    "max_grad_norm": 0.0,
-    "save_strategy": "no",
-    "report_to": "none",
-    "disable_tqdm": True,
-    "gradient_checkpointing": False,
-    "bf16": False,
-    "use_cpu": True,
-    "logging_strategy": "no",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +81,7 @@ def model(seed: int = 0, family: str = "llama") -> PreTrainedModel:
 
 
 def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
-    return PLAIN | {"output_dir": str(folder)} | changes
+    return PLAIN | {"max_grad_norm": 0.0, "output_dir": str(folder)} | changes
 
 
 def scalar_model(seed: int) -> PreTrainedModel:

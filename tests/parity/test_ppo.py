@@ -23,9 +23,9 @@ from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
 from stages.algorithms.losses.surrogates import clipped_surrogate
 from stages.algorithms.token_advantages import gae
 from stages.loops.divergence import frozen_logprobs
-from stages.models import scalar_head
 from stages.models.batch import Batch
-from stages.models.policy import completion_logprobs
+from stages.models.policy import Policy
+from stages.models.scalar_head import ScalarHead
 
 pytestmark = needs_trl_1_9
 
@@ -84,11 +84,15 @@ def test_experience_and_losses(updates, record):
     theirs = {name: in_our_order(batch, value) for name, value in state.items() if value.dim() == 2}
     differences = {}
 
-    (old,) = frozen_logprobs(load("llama", 0), [batch], temperature=ppo_settings.TEMPERATURE)
-    (ref,) = frozen_logprobs(load("llama", 1), [batch], temperature=ppo_settings.TEMPERATURE)
+    (old,) = frozen_logprobs(
+        Policy(load("llama", 0)), [batch], temperature=ppo_settings.TEMPERATURE
+    )
+    (ref,) = frozen_logprobs(
+        Policy(load("llama", 1)), [batch], temperature=ppo_settings.TEMPERATURE
+    )
     with torch.no_grad():
-        scores = scalar_head.rewards(reference.scalar_model(2), batch)
-        values = scalar_head.values(reference.scalar_model(3), batch)
+        scores = ScalarHead(reference.scalar_model(2))(batch)
+        values = ScalarHead(reference.scalar_model(3))(batch, each_token=True)
     differences["log-probs of policy and reference"] = max(
         relative(old, theirs["logprobs"]), relative(ref, theirs["ref_logprobs"])
     )
@@ -124,7 +128,7 @@ def test_policy_loss(stop_token, updates, agree):
     clipped = []
 
     def loss(model):
-        logprobs, _ = completion_logprobs(model, batch, temperature=ppo_settings.TEMPERATURE)
+        logprobs, *_ = Policy(model)(batch, temperature=ppo_settings.TEMPERATURE)
         losses, active = clipped_surrogate(
             logprobs, old, advantages, low=ppo_settings.CLIP, high=ppo_settings.CLIP
         )
@@ -152,7 +156,7 @@ def test_value_loss(updates, agree):
 
     def loss(model):
         losses = clipped_value_loss(
-            scalar_head.values(model, batch), old, returns, clip=ppo_settings.CLIP_VALUE
+            ScalarHead(model)(batch, each_token=True), old, returns, clip=ppo_settings.CLIP_VALUE
         )
         return token_mean(losses, batch.mask, num_tokens=int(batch.mask.sum()))
 

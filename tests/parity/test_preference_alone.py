@@ -7,7 +7,7 @@ from tiny_checkpoints import load
 
 from stages.algorithms.aggregation import token_mean
 from stages.loops.preference import PreferenceLoss, pair_logprobs
-from stages.models.policy import completion_logprobs
+from stages.models.policy import Policy
 
 
 def loss_of(**content):
@@ -42,7 +42,7 @@ def test_cpo(tmp_path, agree):
     preference = loss_of(kind="cpo", beta=0.3, alpha=0.0)
 
     def loss(policy):
-        pairs = pair_logprobs(policy, *one_batch())
+        pairs = pair_logprobs(Policy(policy), *one_batch())
         return preference(pairs=pairs)[0].mean() + 0.5 * whole(policy)
 
     agree(
@@ -68,7 +68,7 @@ def test_orpo(tmp_path, agree):
     with_odds, without = (loss_of(kind="orpo", lam=lam) for lam in (0.3, 0.0))
 
     def loss(policy):
-        pairs = pair_logprobs(policy, *one_batch())
+        pairs = pair_logprobs(Policy(policy), *one_batch())
         return (with_odds(pairs=pairs)[0] - without(pairs=pairs)[0]).mean() + whole(policy)
 
     agree(
@@ -86,7 +86,7 @@ def likelihood(prompts, completions):
     batch = ours.one_batch(prompts, completions)
 
     def mean(policy):
-        logprobs, _ = completion_logprobs(policy, batch, temperature=1.0)
+        logprobs, *_ = Policy(policy)(batch, temperature=1.0)
         return token_mean(-logprobs, batch.mask, num_tokens=int(batch.mask.sum()))
 
     return mean

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses.reward_and_value_losses import soft_step_label_loss
-from stages.models.policy import hidden_states
+from stages.models.own_logits import hidden_states
 
 pytestmark = needs_trl_1_9
 WHOLE = 1024

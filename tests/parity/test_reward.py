@@ -8,6 +8,7 @@ from tiny_checkpoints import PAD, compute
 from tiny_rollouts import OPTIM, make_pairs
 
 from stages.loops import reward
+from stages.models.scalar_head import ScalarHead
 from stages.optim import OptimConfig
 
 PAIRS = make_pairs(4)
@@ -50,7 +51,7 @@ def test_one_step_of_the_reward_model(centring, tmp_path, monkeypatch, agree):
         margin=0.0,
         optim=OptimConfig(**OPTIM),
     )
-    (taken,) = reward.train(found, PAIRS, [range(4)], config, compute(), PAD)
+    (taken,) = reward.train(ScalarHead(found), PAIRS, [range(4)], config, compute(), PAD)
     agree(
         "reward model",
         "`loops/reward.train`, one step" + (f", centring {centring}" if centring else ""),

@@ -8,6 +8,7 @@ from tiny_checkpoints import PAD, compute, load
 from tiny_rollouts import OPTIM, make_demonstrations
 
 from stages.loops import sft
+from stages.models.policy import Policy
 from stages.optim import OptimConfig
 
 ROWS = make_demonstrations(4)
@@ -38,7 +39,7 @@ def test_one_step_of_sft(micro_batches, tmp_path, monkeypatch, agree):
     model = load("llama")
     seen = ours.watch(monkeypatch, sft, model)
     config = sft.SftConfig(num_epochs=1, batch_size=4, optim=OptimConfig(**OPTIM))
-    (found,) = sft.train(model, ROWS, [range(4)], config, compute(), PAD)
+    (found,) = sft.train(Policy(model), ROWS, [range(4)], config, compute(), PAD)
     agree(
         "SFT",
         "`loops/sft.train`, one step" + (", 2 micro-batches" if micro_batches == 2 else ""),

@@ -36,8 +36,10 @@ from stages.algorithms.aggregation import token_mean
 from stages.loops import divergence, group_rl, rollouts
 from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, DrawingConfig, Task
-from stages.models import policy, scalar_head
+from stages.models import policy
 from stages.models.batch import Group, micro_batches
+from stages.models.policy import Policy
+from stages.models.scalar_head import ScalarHead
 from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(12)
@@ -48,8 +50,8 @@ SETTINGS |= {"max_new_tokens": 6, "num_checkpoints": 0, "optim": OPTIM}
 def train(model, schedule, *, reward, sampler=None, preset="dapo", **changes):
     sizes = {name: changes.pop(name) for name in list(changes) if name in SETTINGS}
     actor = Actor(
-        policy=model,
-        reference=load("llama"),
+        policy=Policy(model),
+        reference=Policy(load("llama")),
         sampler=sampler or make_sampler(model),
         decode=decode,
         pad_id=PAD,
@@ -90,8 +92,8 @@ def test_temperature_is_in_every_log_prob_so_reference_and_sampler_agree_at_the_
         config=DrawingConfig(temperature=temperature, max_new_tokens=6),
     )
     actor = Actor(
-        policy=model, reference=load("llama"), sampler=make_sampler(model), decode=decode,
-        pad_id=PAD, compute=compute(),
+        policy=Policy(model), reference=Policy(load("llama")), sampler=make_sampler(model),
+        decode=decode, pad_id=PAD, compute=compute(),
     )  # fmt: skip
     kl = presets.group_rl().kl
     found = divergence.measure(actor, drawn, kl, 0.0, temperature).ref_logprobs
@@ -123,7 +125,7 @@ def test_eos_counts_once_and_padding_never_also_where_they_are_one_token(data):
         last = batch.mask.sum(1, keepdim=True) - 1
         assert (batch.token_ids.gather(1, last) == EOS).all()
         assert (batch.input_ids.flatten()[batch.last_index] == EOS).all()
-        logprobs, _ = policy.completion_logprobs(model, batch, temperature=1.0)
+        logprobs, *_ = Policy(model)(batch, temperature=1.0)
         token_mean(-logprobs, batch.mask, num_tokens=int(batch.mask.sum())).backward()
         results.append(take_gradient(model))
     assert_same(results[1], results[0])
@@ -184,8 +186,8 @@ def test_dropout_is_off_in_training_mode(loader):
     groups = [Group(prompt_ids=[3, 4], completions=[[5, 6, EOS]], indices=[0])]
     batch = collate(groups, 0, PAD, CPU)
     with torch.no_grad():
-        found = [policy.completion_logprobs(model, batch, temperature=1.0)[0] for _ in range(3)]
-        before = policy.completion_logprobs(model.eval(), batch, temperature=1.0)[0]
+        found = [Policy(model)(batch, temperature=1.0)[0] for _ in range(3)]
+        before = Policy(model.eval())(batch, temperature=1.0)[0]
     assert all(torch.equal(logprobs, before) for logprobs in found)
 
 
@@ -219,9 +221,9 @@ def test_a_score_does_not_depend_on_who_else_is_in_the_batch(seed, sizes, row_to
     settings = compute(row_tokens=row_tokens, max_tokens=max_tokens)
     with torch.no_grad():
         for batch in micro_batches(groups, settings, PAD, CPU):
-            scores[batch.indices] = scalar_head.rewards(SCALAR, batch)
+            scores[batch.indices] = ScalarHead(SCALAR)(batch)
         for group in groups:
             for index, completion in zip(group.indices, group.completions, strict=True):
                 alone = Group(prompt_ids=group.prompt_ids, completions=[completion], indices=[0])
-                expected = scalar_head.rewards(SCALAR, collate([alone], 0, EOS, CPU))
+                expected = ScalarHead(SCALAR)(collate([alone], 0, EOS, CPU))
                 torch.testing.assert_close(scores[[index]], expected, rtol=1e-10, atol=1e-10)

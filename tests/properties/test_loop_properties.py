@@ -21,6 +21,8 @@ from stages.loops.critic import Critic, ValueConfig
 from stages.loops.objective import Part, Weights
 from stages.loops.policy_gradient import Experience, Minibatch, accumulate, make_parts, split
 from stages.loops.rollouts import Actor
+from stages.models.policy import Policy
+from stages.models.scalar_head import ScalarHead
 from stages.optim import OptimConfig
 
 # The checks of types within our code pick the items of a list at random.
@@ -44,8 +46,8 @@ max_tokens = st.sampled_from([1, 12, 25, 60, 400])
 def divide(drawn: Drawn, computed=None, **limits) -> Minibatch:
     every = torch.ones(len(drawn.correct), dtype=torch.bool)
     actor = Actor(
-        policy=NEW, reference=REFERENCE, sampler=make_sampler(NEW), decode=decode, pad_id=PAD,
-        compute=compute(**limits),
+        policy=Policy(NEW), reference=Policy(REFERENCE), sampler=make_sampler(NEW),
+        decode=decode, pad_id=PAD, compute=compute(**limits),
     )  # fmt: skip
     (minibatch,) = split(
         actor,
@@ -72,15 +74,15 @@ def make(drawn: Drawn, minibatch: Minibatch, *, reuse: bool) -> list[Part]:
         returns=drawn.advantages,
         metrics={},
     )
-    (parts,) = make_parts(OLD, gathered, temperature=TEMPERATURE, reuse=reuse)
+    (parts,) = make_parts(Policy(OLD), gathered, temperature=TEMPERATURE, reuse=reuse)
     return parts
 
 
 def policy_gradient(drawn: Drawn, objective, computed=None, **limits) -> torch.Tensor:
     minibatch = divide(drawn, computed, **limits)
     accumulate(
-        NEW,
-        REFERENCE,
+        Policy(NEW),
+        Policy(REFERENCE),
         make(drawn, minibatch, reuse=True),
         objective,
         minibatch,
@@ -94,7 +96,7 @@ def policy_gradient(drawn: Drawn, objective, computed=None, **limits) -> torch.T
 def value_gradient(drawn: Drawn, **limits) -> torch.Tensor:
     minibatch = divide(drawn, **limits)
     config = ValueConfig(init="reward_model", trunk="own", clip=0.5, coef=1.0, warmup_steps=0)
-    critic = Critic(VALUE, config, OptimConfig(**OPTIM))
+    critic = Critic(ScalarHead(VALUE), config, OptimConfig(**OPTIM))
     critic.add_gradient(make(drawn, minibatch, reuse=False), minibatch.num_tokens)
     return take_gradient(VALUE)
 

@@ -23,6 +23,8 @@ from stages.loops.kto import KtoReference, judged_rows
 from stages.loops.preference import PreferenceConfig, PreferenceLoss
 from stages.loops.reward import RewardConfig
 from stages.loops.sft import SftConfig
+from stages.models.policy import Policy
+from stages.models.scalar_head import ScalarHead
 
 SIZES = {"num_epochs": 1, "batch_size": 6, "optim": OPTIM}
 KEPT = SIZES | {"num_checkpoints": 0}
@@ -36,12 +38,12 @@ REFERENCE = -10 * torch.rand(6, 2, generator=torch.Generator().manual_seed(3))
 def sft_steps(rows, order, settings):
     rows = [DEMONSTRATIONS[i] for i in rows]
     config = SftConfig(**SIZES)
-    return LANGUAGE, sft.train(LANGUAGE, rows, [order], config, settings, PAD)
+    return LANGUAGE, sft.train(Policy(LANGUAGE), rows, [order], config, settings, PAD)
 
 
 def reward_steps(rows, order, settings):
     pairs, config = [PAIRS[i] for i in rows], RewardConfig(**SIZES, centring=0.1, margin=0.0)
-    return SCALAR, reward.train(SCALAR, pairs, [order], config, settings, PAD)
+    return SCALAR, reward.train(ScalarHead(SCALAR), pairs, [order], config, settings, PAD)
 
 
 LOSSES = {name: presets.loss(name) for name in presets.PREFERENCE}
@@ -52,7 +54,7 @@ def preference_steps(loss):
     def steps(rows, order, settings):
         pairs, config, ref = [PAIRS[i] for i in rows], PreferenceConfig(**KEPT), REFERENCE[rows]
         return LANGUAGE, preference.train(
-            LANGUAGE, pairs, ref, [order], loss, config, settings, PAD
+            Policy(LANGUAGE), pairs, ref, [order], loss, config, settings, PAD
         )
 
     return steps
@@ -120,7 +122,11 @@ def kto_gradient(loss, rows, **limits):
     torch.set_default_dtype(torch.float64)
     try:
         with mock.patch("stages.loops.kto.update", return_value={}):
-            list(kto.train(LANGUAGE, judged, ref, [rows], loss, config, compute(**limits), PAD))
+            list(
+                kto.train(
+                    Policy(LANGUAGE), judged, ref, [rows], loss, config, compute(**limits), PAD
+                )
+            )
     finally:
         torch.set_default_dtype(before)
     return take_gradient(LANGUAGE)

@@ -5,14 +5,19 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import report_inputs
 
 from stages import compare
+from stages.records import lines
+from stages.records.pools import ScoredPrompt
+from stages.records.problems import Prompt
 from stages.report import estimates, page
 from stages.report.sections import Image, Section
+from stages.rows import DATA, PROMPTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -146,3 +151,33 @@ def test_it_imports_no_torch():
     command = [sys.executable, "-c", code]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_without_gold_answers_the_report_is_of_rewards_and_calls_nothing_right():
+    path = PROMPTS / "test.jsonl"
+    prompts = [replace(one, answer=None) for one in list(lines.read(path, Prompt))]
+    lines.write(path, prompts)
+    for seed in report_inputs.SEEDS:
+        for at, policy in enumerate(report_inputs.POLICIES):
+            rows = [
+                ScoredPrompt(
+                    id=one.id,
+                    scores={"preference": [at + 0.1 * number, at + 0.2 * number]},
+                    truncation_rate=0.0,
+                    mean_tokens=4.0,
+                )
+                for number, one in enumerate(prompts)
+            ]
+            lines.write(DATA / f"evaluations/{policy}/{seed}/per_problem.jsonl", rows)
+    compare.main()
+    found = metrics()
+    assert list(found["policies"]) == ["sft", "dpo", "grpo"]
+    assert found["gains"]["reward/preference"]["grpo"]["value"] == 2.0
+    assert "By preference, over 3 seeds and 40 test prompts" in text("verdict.txt")
+    page = text("report.html")
+    assert "wins against sft, %" in page
+    assert "Right answer" not in page
+    assert not {"✓ right", "✗ wrong"} & {*re.findall("[✓✗] [a-z]+", page)}
+    assert "accuracy.svg" not in text("report.md")
+    assert not (compare.OUTPUT / "plots/accuracy.svg").exists()
+    assert (compare.OUTPUT / "plots/training-dpo.svg").exists()

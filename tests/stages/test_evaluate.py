@@ -14,8 +14,10 @@ from stages.algorithms.selection.best_of_n import best_of_n
 from stages.models.batch import Group
 from stages.models.scalar_head import load_scorer
 from stages.records import lines
-from stages.records.pools import Completion, ProblemResult, Score
+from stages.records.pools import Completion, ProblemResult, Score, ScoredPrompt
+from stages.records.problems import Prompt
 from stages.rewards import reward_file
+from stages.rows import PROMPTS
 
 EVALUATION = {"ks": [1, 2], "num_draws": 400, "num_bootstrap": 200, "confidence": 0.95,
               "decimals": 5, "max_cut_share": 1.0}  # fmt: skip
@@ -128,13 +130,29 @@ def test_many_completions_cut_at_the_limit_are_no_result(folder, name):
     cut = [replace(row, finish_reason="length") for row in samples[:num_cut]]
     lines.write(path, [*cut, *samples[num_cut:]])
     write_params(max_cut_share=0.25)
-    raise_what = rf"{name}\.jsonl were cut .*sampling\.{name.split('_')[0]}\.max_new_tokens"
+    raise_what = rf"{name}\.jsonl repeat .* cut otherwise.*sampling\.{name.split('_')[0]}\.max_new"
     with pytest.raises(ValueError, match=raise_what):
         evaluate.main("sft")
     write_params(max_cut_share=0.9)
     evaluate.main("sft")
     metrics = json.loads((OUTPUT / "0/metrics.json").read_text(encoding="utf-8"))
     assert (metrics["truncation_rate"] > 0) == (name == "test")
+
+
+def test_what_repeats_itself_is_counted_apart_and_stops_nothing(folder, caplog):
+    path = DATA / "samples/sft/0/test_greedy.jsonl"
+    first, second, *others = lines.read(path, Completion)
+    loop = replace(first, finish_reason="length", completion_ids=[5, *[6, 7] * 8])
+    lines.write(path, [loop, replace(second, finish_reason="length"), *others])
+    write_params(max_cut_share=0.17)  # one of six
+    evaluate.main("sft")
+    of_seeds = [json.loads((OUTPUT / f"{one}/metrics.json").read_text()) for one in SEEDS]
+    assert of_seeds[0]["in_loop/test_greedy"] == pytest.approx(1 / 6, abs=1e-6)
+    assert not {"in_loop/test", "in_loop/dev"} & of_seeds[0].keys()
+    assert "in_loop/test_greedy" not in of_seeds[1]
+    lines.write(path, [replace(one, finish_reason="length") for one in (loop, second, *others)])
+    with pytest.raises(ValueError, match=r"16\.7% of .* repeat themselves .* 83\.3% were cut"):
+        evaluate.main("sft")
 
 
 def test_a_second_run_writes_the_same_bytes(folder):
@@ -144,3 +162,21 @@ def test_a_second_run_writes_the_same_bytes(folder):
         written.append({path: path.read_bytes() for path in sorted(OUTPUT.rglob("*.json*"))})
     assert len(written[0]) == 3 * len(SEEDS)
     assert written[0] == written[1]
+
+
+def test_without_gold_answers_there_is_what_rewards_score(folder):
+    for split in ("test", "dev"):
+        path = PROMPTS / f"{split}.jsonl"
+        lines.write(path, [replace(one, answer=None) for one in list(lines.read(path, Prompt))])
+    evaluate.main("sft")
+    metrics = json.loads((OUTPUT / "0/metrics.json").read_text(encoding="utf-8"))
+    assert set(metrics) == {
+        "num_problems", "reward/preference", "reward/process", "mean_tokens", "truncation_rate",
+        "generated_tokens", "work",
+    }  # fmt: skip
+    rows, scores = read(0, "per_problem", ScoredPrompt), read(0, "scores", Score)
+    assert rows[0].scores["preference"] == [row.scores["preference"] for row in scores[:8]]
+    lowest = [min(row.steps["process"]) for row in scores[:8]]
+    assert rows[0].scores["process"] == pytest.approx(lowest)
+    mean = np.mean([row.scores["preference"] for row in scores])
+    assert metrics["reward/preference"] == pytest.approx(mean, abs=1e-6)

@@ -9,7 +9,7 @@ from stages import label_people, rows
 from stages.models.model_tokenizer import train_tokenizer
 from stages.records import lines
 from stages.records.preferences import Preference
-from stages.records.problems import BadRow
+from stages.records.problems import BadRow, Prompt
 from stages.rows import BASE, DATA
 
 HH = Path(__file__).parents[3] / "shared/data/hh_rlhf_harmless/test.jsonl.gz"
@@ -32,6 +32,8 @@ def folder(tmp_path, monkeypatch):
     words = train_tokenizer(["Human: how do I do this? Assistant: you can, I think."], 700)
     words.save_pretrained(rows.model(BASE, 0))
     FILE.parent.mkdir()
+    for split in ("dev", "test"):
+        lines.write(rows.PROMPTS / f"{split}.jsonl", [])
     set_preset()
 
 
@@ -58,6 +60,18 @@ def read() -> tuple[list[Preference], list[Preference], list[BadRow], dict]:
                       for side in ("train", "heldout"))  # fmt: skip
     quarantine = list(lines.read(OUTPUT / "quarantine.jsonl", BadRow))
     return train, heldout, quarantine, stage_inputs.metrics(OUTPUT)
+
+
+def test_what_policies_are_tested_on_is_left_out_and_counted():
+    prompt = {"task": "chat", "prompt": "", "prompt_ids": [], "answer": None}
+    shown = {"dev": "3?", "test": "Human: 7?\n\nAssistant: 7\n\nHuman: And?"}
+    for split, question in shown.items():
+        lines.write(
+            rows.PROMPTS / f"{split}.jsonl", [Prompt(id=split, question=question, **prompt)]
+        )
+    train, heldout, _, metrics = run(*pairs(20))
+    assert {row.prompt for row in [*train, *heldout]} == {f"{i}?" for i in range(20)} - {"3?", "7?"}
+    assert metrics["of_dev_and_test"] == 2
 
 
 def pairs(count: int) -> list[dict[str, str]]:

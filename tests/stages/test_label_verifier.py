@@ -54,9 +54,17 @@ def test_each_seed_labels_its_own_completions_and_again_the_same():
 def test_a_pool_without_any_pair_is_an_error_that_says_what_to_do():
     write_answers("train", {"a": "5678", "b": "4444"})
     write_answers("heldout", {"d": "45"})
-    with pytest.raises(ValueError, match=r"found none: .*'problems_all_wrong': 1.*Sample more"):
+    with pytest.raises(ValueError, match=r"found none: .*'problems_all_wrong': 1.*sample more"):
         label_verifier.main(*WORDS)
     assert not OUTPUT.exists()
+
+
+def test_pairs_to_learn_from_are_made_where_none_can_be_held_out():
+    write_answers("train", {"a": "45"})
+    write_answers("heldout", {"d": "5678"})
+    label_verifier.main(*WORDS)
+    assert stage_inputs.metrics(OUTPUT / str(SEED))["train"]["pairs"] == 1
+    assert not list(lines.read(OUTPUT / str(SEED) / "heldout.jsonl", Preference))
 
 
 def test_what_is_no_pool_is_told():

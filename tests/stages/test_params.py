@@ -1,7 +1,10 @@
+import json
+from dataclasses import asdict
+
 import pydantic
 import pytest
 
-from stages import params
+from stages import auto, params
 from stages.params import Params
 
 TEXT = """
@@ -93,3 +96,31 @@ def test_a_key_given_twice_is_refused(write):
     write("seed: 3\nseed: 4\ntrain: {rate: 1.0, steps: 1}\n")
     with pytest.raises(Exception, match="duplicate key"):
         params.load(Config)
+
+
+MODEL = {"path": "a/model", "thinking": None}
+CONTENT = {"model": MODEL, "data": {"source": {"kind": "gsm8k"}}, "data_seed": 0, "seeds": [0]}
+
+
+@pytest.mark.parametrize(
+    ("change", "known"),
+    [
+        ({}, True),
+        ({"seeds": [1]}, True),
+        ({"data_seed": 1}, False),
+        ({"model": MODEL | {"path": "another"}}, False),
+        ({"model": MODEL | {"thinking": True}}, False),
+        ({"data": {"source": {"kind": "hub"}}}, False),
+    ],
+)
+def test_what_was_measured_is_of_the_model_and_data_that_dvc_lock_names(change, known):
+    auto.FACTS.parent.mkdir(parents=True)
+    auto.FACTS.write_text(json.dumps(asdict(auto.UNMEASURED)))
+    assert params.measured(CONTENT) is None, "nothing says whose they are"
+    read = {name: CONTENT[name] for name in ("model", "data", "data_seed")}
+    lock = {"stages": {"prepare_data": {"params": {"params.yaml": read}}}}
+    params.LOCK.write_text(json.dumps(lock))
+    assert (params.measured(CONTENT | change) == auto.UNMEASURED) == known
+    assert (params.measured(CONTENT | change) is None) != known
+    params.LOCK.write_text(json.dumps({"stages": {}}))
+    assert params.measured(CONTENT) is None

@@ -127,6 +127,8 @@ def test_a_policy_is_one_line(problems):
         (lambda content: content["grpo"].update(num_step=3), "grpo.num_step: unknown key"),
         (lambda content: content["grpo"]["optim"].update(learning_rate="fast"),
          "grpo.optim.learning_rate: Input should be a valid number (found 'fast')"),
+        (lambda content: content["grpo"].update(temperature="auto"),
+         "grpo.temperature: expected a value, found auto, for which there is no rule; rules: eng"),
         (lambda content: content["policies"].update(sft=None),
          "policies.sft: expected {train, preset, from, on}, found None"),
     ],
@@ -215,6 +217,7 @@ def test_what_no_row_makes_is_deleted_and_every_table_has_a_folder(tmp_path):
     assert made == {*TABLES, "samples", "evaluations", "runs", "raw", "studies"}
 
 
+@pytest.mark.slow
 def test_plan_json_holds_the_rows_as_they_are_written(tmp_path):
     shutil.copytree(ROOT / "stages", tmp_path / "stages")
     for name in ("params.yaml", "dvc.yaml"):
@@ -236,6 +239,12 @@ def test_plan_json_holds_the_rows_as_they_are_written(tmp_path):
     assert list(written) == list(TABLES)
     assert list(written["policies"]) == [*content["policies"], "dpo-2", "dpo-3"]
     assert written["rewards"] == content["rewards"]
+    assert result.stdout == f"The plan is valid: {sum(map(len, written.values()))} rows.\n"
+    for wrong in ((), ("--help",), ("--default",), ("--chekc", "params")):
+        told = run(*wrong)
+        assert told.returncode == 1
+        assert f"found {' '.join(wrong) or 'no table'}; expected:" in told.stderr
+        assert "python -m stages.plan --check" in told.stderr
     # The check of the first stage has nothing left to do.
     passed = [path.name for path in (tmp_path / ".pipe/preflight").iterdir()]
     assert len(passed) == 1
@@ -244,6 +253,58 @@ def test_plan_json_holds_the_rows_as_they_are_written(tmp_path):
     assert result.returncode == 1
     assert "policies: expected rows, found None" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_process_model_ends_its_steps_where_the_labels_do(problems):
+    assert problems() == []
+    with Path("stages/presets.yaml").open("a") as file:
+        file.write('process_dots: {<<: *process, separator: ". "}\n')
+    text = Path("stages/presets.yaml").read_text().replace("\nprocess:\n", "\nprocess: &process\n")
+    Path("stages/presets.yaml").write_text(text)
+    (found,) = problems(row("rewards", "process", preset="process_dots"))
+    assert found.startswith("rewards.process: preset 'process_dots' ends a step with '. '")
+
+
+def test_what_needs_a_gold_answer_is_refused_where_there_is_none(problems):
+    none = dict.fromkeys(("name", "revision", "train_split", "test_split"))
+    source = {"kind": "messages", "path": "x.jsonl", "column": "messages", "licence": "MIT"}
+
+    def converse(content):
+        data = content["data"]
+        data |= {"source": source | none, "mixture": None, "prompt_template": "{question}"}
+        content["policies"]["vapo"] = {
+            "train": "ppo", "preset": "vapo", "from": "sft", "on": "rewards/preference",
+        }  # fmt: skip
+
+    found = problems(converse)
+    assert {one.partition(":")[0] for one in found} == {
+        "pairs.verifier", "steps.sft", "rewards.rule", "rewards.outcome", "policies.vapo",
+    }  # fmt: skip
+    assert all("Take people's or a judge's pairs" in one for one in found)
+
+    def of_people(content):
+        converse(content)
+        for table in ("pools", "steps"):
+            content[table] = {}
+        content["pairs"] = {"people": {"by": "people", "preset": "chat", "from": "sft", "on": "x"}}
+        learned = {"by": "preference", "preset": "bradley_terry", "on": "pairs/people"}
+        scored = {"by": "rule", "preset": "model", "from": "base", "on": "rewards/people"}
+        content["rewards"] = {"people": {**learned, "from": "sft"}, "scored": scored}
+        trained = {"ppo": "rewards/people", "grpo": "rewards/scored", "dpo": "pairs/people"}
+        for name in ("dpo-ai", "vapo"):
+            del content["policies"][name]
+        for name, on in trained.items():
+            content["policies"][name]["on"] = on
+
+    assert [one.partition(":")[0] for one in problems(of_people)] == ["pairs.people.on"]
+
+    def templated(content):
+        of_people(content)
+        content["data"]["prompt_template"] = "Q: {question}"
+
+    assert any(
+        "expected '{question}' with the source 'messages'" in one for one in problems(templated)
+    )
 
 
 def test_the_words_of_a_row_are_those_that_a_stage_is_told():

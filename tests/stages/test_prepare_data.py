@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, LlamaConfig, PreTrainedTokenizerFast
 
 from stages import prepare_data
 from stages.records import lines
@@ -47,11 +47,13 @@ def prepare(model: str | None = None, seed: int = 0, **changes: Any) -> dict[str
     } | changes
     content = {
         "data_seed": seed,
-        "model": {"path": model, "revision": None, "tiny": TINY},
+        "model": {"path": model, "revision": None, "thinking": None, "tiny": TINY},
         "data": section,
     }
     with Path("params.yaml").open("w", encoding="utf-8") as file:
         YAML().dump(content, file)
+    Path("stages").mkdir(exist_ok=True)
+    Path("stages/presets.yaml").write_text("{}\n", encoding="utf-8")
     prepare_data.main()
     return json.loads((prepare_data.PREPARED / "data_card.json").read_text(encoding="utf-8"))
 
@@ -248,6 +250,8 @@ def save_tokenizer(path: Path, kind: str) -> None:
     if kind == "chat":
         fast.chat_template = CHAT
     fast.save_pretrained(path)
+    config = LlamaConfig(num_hidden_layers=1, architectures=["LlamaForCausalLM"])
+    config.save_pretrained(path)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tiny_rollouts import OPTIM
 from stages import reward_outcome
 from stages.models import scalar_head
 from stages.models.batch import Group
+from stages.models.scalar_head import ScalarHead
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import reward_file
@@ -96,7 +97,7 @@ def test_a_model_is_written_that_the_scorer_reads_and_its_quality_is_told():
     assert (reward_file.read(OUTPUT).kind, reward_file.read(OUTPUT).model) == ("outcome", "reward")
     model = scalar_head.load(OWN / "model", compute(), CPU).eval()
     group = Group(prompt_ids=[2, 3], completions=[[8, 1], [7, 1]], indices=[0, 1])
-    right, wrong = scalar_head.rewards(model, collate([group], 64, PAD, CPU)).tolist()
+    right, wrong = ScalarHead(model)(collate([group], 64, PAD, CPU)).tolist()
     assert right > 0 > wrong
 
 

@@ -68,6 +68,13 @@ def train(**changes):
     return steps, stage_inputs.metrics(OWN)
 
 
+def test_a_reward_model_is_made_where_no_pair_is_held_out():
+    lines.write(SOURCE / "heldout.jsonl", [])
+    _, metrics = train(members=2)
+    assert metrics["heldout"] == {"pairs": 0}
+    assert (OWN / "model/1/model.safetensors").is_file()
+
+
 def test_members_differ_in_head_and_order_and_the_first_is_the_model_alone():
     alone, metrics = train()
     first = load_file(OWN / "model/model.safetensors")

@@ -80,7 +80,7 @@ def run(**changes):
     stage_inputs.configure(
         PRESET | changes,
         compute=COMPUTE,
-        model={"path": None, "revision": None, "tiny": TINY},
+        model={"path": None, "revision": None, "thinking": None, "tiny": TINY},
         lora={"rank": 0, "alpha": 16},
     )
     reward_process.main(*WORDS)

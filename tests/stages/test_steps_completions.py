@@ -72,7 +72,7 @@ steps_completions.main(*{WORDS})
 
 
 def set_preset(**changes):
-    model = {"path": None, "revision": None, "tiny": TINY}
+    model = {"path": None, "revision": None, "thinking": None, "tiny": TINY}
     stage_inputs.configure(PRESET | changes, compute=COMPUTE, model=model, engine="transformers")
 
 
@@ -228,6 +228,7 @@ def test_the_first_problems_are_the_same_alone():
     assert labelled("train") == before[:4]
 
 
+@pytest.mark.slow
 def test_a_killed_stage_goes_on_where_it_stopped_and_writes_the_same_bits(monkeypatch):
     Path("dvc.yaml").write_text(DVC_YAML, encoding="utf-8")
     Repo.init(".", no_scm=True).close()

@@ -8,10 +8,13 @@ import stage_inputs
 import torch
 from safetensors.torch import load_file
 from stage_inputs import MODEL, SEED
-from tiny_checkpoints import COMPUTE, CPU, PAD, compute
+from tiny_checkpoints import BLOCKS, COMPUTE, CPU, PAD, compute
 from tiny_rollouts import OPTIM, make_prompts
+from transformers import LlamaConfig, LlamaForCausalLM
+from vllm_installed import needs_vllm
 
 from stages import rows, train_grpo, train_ppo
+from stages.engines import loading
 from stages.loops import rollouts
 from stages.models import scalar_head
 from stages.records import lines
@@ -61,14 +64,15 @@ def write_reward(kind, model=None):
         scorer.save_pretrained(reward_file.model(folder, SEED))
 
 
-def run(method, preset=None, seeds=(SEED,), **sizes):
+def run(method, preset=None, seeds=(SEED,), engine="transformers", rank=0, **sizes):
     content = PRESETS[method] if preset is None else preset
     stage_inputs.configure(
         content,
         seeds,
         compute=COMPUTE,
         model=MODEL,
-        lora={"rank": 0, "alpha": 16},
+        lora={"rank": rank, "alpha": 16},
+        engine=engine,
         **{method: SECTIONS[method] | sizes},
     )
     words = ("--train", method, "--preset", "mine", "--from", "sft", "--on", "rewards/old")
@@ -152,3 +156,47 @@ def test_a_reward_that_the_preset_makes_nothing_of_is_refused_before_any_work():
     with pytest.raises(ValueError, match="num_minibatches 2 is more than prompts_per_step 1"):
         run("ppo", prompts_per_step=1)
     assert not POLICY.exists()
+
+
+@pytest.mark.parametrize(("trunk", "expected"), [("own", 2), ("shared", 1)])
+def test_memory_is_left_for_the_moments_of_each_model_that_is_trained(
+    trunk, expected, monkeypatch, tmp_path
+):
+    write_reward(SCORE, "reward")
+    told, real = tmp_path / "num_trained", loading.of_policy
+
+    def watched(engine, num_trained, *models, **settings):
+        told.write_text(str(num_trained))
+        return real(engine, num_trained, *models, **settings)
+
+    monkeypatch.setattr(loading, "of_policy", watched)
+    value = PRESETS["ppo"]["value"] | {"init": "policy", "trunk": trunk}
+    run("ppo", PRESETS["ppo"] | {"value": value}, num_steps=1)
+    assert told.read_text() == str(expected)
+
+
+@needs_vllm
+@pytest.mark.vllm
+@pytest.mark.parametrize("rank", [0, 4], ids=["whole", "adapters"])
+@pytest.mark.parametrize("method", ["grpo", "ppo"])
+def test_vllm_draws_from_the_policy_as_it_learns(method, rank):
+    # vLLM computes no attention of narrower heads on a CPU.
+    shape = BLOCKS | {"hidden_size": 128, "num_attention_heads": 4, "initializer_range": 0.1}
+    LlamaForCausalLM(LlamaConfig(**shape)).save_pretrained(rows.model("sft", SEED))
+    write_reward(SCORE, "reward")
+    gaps, written = {}, {}
+    for engine in ("transformers", "vllm", "vllm"):
+        run(method, engine=engine, rank=rank)
+        gaps[engine] = [step["sampling/logprob_gap"] for step in steps()]
+        weights = load_file(POLICY / f"model/{SEED}/model.safetensors")
+        found = (OWN / "rollouts.jsonl").read_bytes(), weights
+        before = written.setdefault(engine, found)
+        # Twice the same seed: the same bits.
+        assert before[0] == found[0]
+        assert all(torch.equal(before[1][name], weights[name]) for name in weights)
+    assert len(gaps["vllm"]) == len(gaps["transformers"]) == 3
+    assert max(gaps["vllm"] + gaps["transformers"]) < 2e-5
+    start = load_file(rows.model("sft", SEED) / "model.safetensors")
+    name = "model.layers.0.mlp.up_proj.weight"
+    # As far as a step of this rate goes: a stale copy would be noticed.
+    assert (written["vllm"][1][name] - start[name]).abs().max() > 1e-3

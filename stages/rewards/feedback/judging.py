@@ -18,7 +18,7 @@ from stages.params import Params
 from stages.records.pools import Completion
 from stages.records.preferences import Preference, Verdict
 from stages.records.problems import Prompt
-from stages.rewards.answer_checker import is_correct
+from stages.rewards.answer_checker import is_right
 from stages.rewards.feedback.prompts import JUDGE_VERSIONS, Prompts
 from stages.rewards.verifier_labels import preference
 from stages.sampler import Choice, Chooser, tokens
@@ -173,29 +173,20 @@ def _verdict(
     pair: Pair, orders: Sequence[Choice | None], prompts: Prompts, rule: LabelRule, split: str
 ) -> Verdict:
     unread = Verdict(
-        split=split,
-        id=pair.prompt.id,
-        index_a=pair.a.index,
-        index_b=pair.b.index,
-        principle=pair.principle,
-        prompt_version=JUDGE_VERSIONS[prompts.style],
-        **dict.fromkeys(("p12", "p21", "gap", "probability", "option_mass")),
-        dropped="too_long",
-    )
+        split=split, id=pair.prompt.id, index_a=pair.a.index, index_b=pair.b.index,
+        principle=pair.principle, prompt_version=JUDGE_VERSIONS[prompts.style],
+        **dict.fromkeys(("p12", "p21", "gap", "probability", "option_mass")), dropped="too_long",
+    )  # fmt: skip
     forward, backward = orders
     if forward is None or backward is None:
         return unread
     p12, p21 = (round(one.probabilities[0], DECIMALS) for one in (forward, backward))
     mass = round(min(forward.mass, backward.mass), DECIMALS)
     return replace(
-        unread,
-        p12=p12,
-        p21=p21,
-        gap=round(judge_readings.order_gap(p12, p21), DECIMALS),
-        probability=round(judge_readings.soft_label(p12, p21), DECIMALS + 1),
-        option_mass=mass,
+        unread, p12=p12, p21=p21, gap=round(judge_readings.order_gap(p12, p21), DECIMALS),
+        probability=round(judge_readings.soft_label(p12, p21), DECIMALS + 1), option_mass=mass,
         dropped=rule.reason_to_drop(p12, p21, mass),
-    )
+    )  # fmt: skip
 
 
 def preferences(
@@ -224,11 +215,17 @@ def preferences(
 
 
 def facts(asked: Sequence[Pair]) -> tuple[dict[tuple[str, int], bool], dict[tuple[str, int], int]]:
-    """By problem and index: is its final answer right, and how many tokens has it."""
+    """By problem and index: is its final answer right, and how many tokens has it.
+
+    Where there is no gold answer none is: no pair of a right and a wrong one measures the judge.
+    """
     rows = {
-        (pair.prompt.id, row.index): (pair.prompt.answer, row)
+        (pair.prompt.id, row.index): (pair.prompt, row)
         for pair in asked
         for row in (pair.a, pair.b)
     }
-    right = {key: is_correct(row.completion, gold) for key, (gold, row) in rows.items()}
+    right = {
+        key: one.answer is not None and is_right(one, row.completion)
+        for key, (one, row) in rows.items()
+    }
     return right, {key: len(row.completion_ids) for key, (_, row) in rows.items()}

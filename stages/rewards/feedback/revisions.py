@@ -74,8 +74,8 @@ class Revised:
         return verifier_labels.demonstration(self.prompt, self.final())
 
     def is_right(self, text: str) -> bool:
-        """The answer checker's verdict on another answer to the same problem."""
-        return answer_checker.is_correct(text, self.prompt.answer)
+        """The answer checker's verdict on another answer; none is right without a gold answer."""
+        return self.prompt.answer is not None and answer_checker.is_right(self.prompt, text)
 
 
 def choose_answers(
@@ -114,19 +114,21 @@ SCOLDING = re.compile(
 def summarise_revisions(answers: Sequence[Revised]) -> dict[str, int | float | dict[str, float]]:
     """Counts, and shares of what they are counted among.
 
-    `accuracy` is that of the answers which went through all rounds, before them and after each.
-    `label_right`: of the `decided_pairs`, with one right answer, those that prefer it.
+    `accuracy` is that of the answers which went through all rounds, before them and after each;
+    it is empty where nothing has a gold answer. `label_right`: of the `decided_pairs`, with one
+    right answer, those that prefer it.
     """
     outcomes = Counter(answer.outcome for answer in answers)
     whole = [answer for answer in answers if answer.outcome != "too_long"]
+    known = [answer for answer in whole if answer.prompt.answer is not None]
     pairs = [(answer, pair) for answer in whole if (pair := answer.preference()) is not None]
     verdicts = [(one.is_right(pair.chosen), one.is_right(pair.rejected)) for one, pair in pairs]
     decided = [chosen for chosen, rejected in verdicts if chosen != rejected]
     changed = sum(answer.revisions[-1].revision != answer.original.completion for answer in whole)
-    right = {"original": [one.is_right(one.original.completion) for one in whole]}
-    for number in range(whole[0].num_rounds if whole else 0):
-        texts = [one.revisions[number].revision for one in whole]
-        right[f"round_{number + 1}"] = list(map(Revised.is_right, whole, texts))
+    right = {"original": [one.is_right(one.original.completion) for one in known]} if known else {}
+    for number in range(known[0].num_rounds if known else 0):
+        texts = [one.revisions[number].revision for one in known]
+        right[f"round_{number + 1}"] = list(map(Revised.is_right, known, texts))
     phrases = [[len(SCOLDING.findall(t)) for t in (one.chosen, one.rejected)] for _, one in pairs]
     return {
         "answers": len(answers),

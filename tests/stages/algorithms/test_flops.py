@@ -5,9 +5,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
-from stages.models import policy, size
+from stages.models import size
 from stages.models import start as models_start
 from stages.models.batch import Group, micro_batches
+from stages.models.policy import Policy
 from stages.models.start import LoraConfig
 
 PRODUCTS = {"mm", "addmm", "bmm"}
@@ -28,7 +29,7 @@ def counted(model, groups, *, backward):
     """What torch counts in the matrix products of a pass (attention is not one of its names)."""
     (batch,) = micro_batches(groups, compute(), PAD, CPU)
     with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(backward):
-        logprobs, _ = policy.completion_logprobs(model, batch, temperature=1.0)
+        logprobs, *_ = Policy(model)(batch, temperature=1.0)
         if backward:
             logprobs.sum().backward()
     by_name = {str(op).partition(".")[2]: n for op, n in counter.flop_counts["Global"].items()}

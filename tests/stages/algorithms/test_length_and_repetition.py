@@ -1,3 +1,4 @@
+import functools
 import itertools
 
 import pytest
@@ -81,3 +82,15 @@ def test_a_loop_is_three_rounds_at_the_end():
     assert not length_and_repetition.ends_in_loop([1, 2, 1, 2, 1, 2, 9])
     assert length_and_repetition.ends_in_loop([5, 5, 5])
     assert not length_and_repetition.ends_in_loop([])
+
+
+def test_a_loop_of_a_least_length_repeats_with_one_period_all_along():
+    loop = functools.partial(length_and_repetition.ends_in_loop, least=8)
+    assert loop([9, 1, 2, 3, 1, 2, 3, 1, 2, 3]), "three rounds of 3 are 9 tokens"
+    assert not loop([9, 9, 9, 9, 1, 2, 1, 2, 1, 2]), "three rounds of 2 are 6"
+    assert loop([9, 2, 1, 2, 1, 2, 1, 2, 1]), "four rounds of 2 are 8"
+    assert length_and_repetition.ends_in_loop([9, 2, 1, 2, 1, 2, 1, 2], least=7), "three and a half"
+    assert not loop([1, 0, 0, 0]), "1000"
+    assert loop([0] * 8)
+    assert not loop([0] * 7)
+    assert not loop([1, 2, 3, 4, 1, 2, 3, 4]), "two rounds may be chance"

@@ -3,6 +3,9 @@ import math
 import pytest
 import torch
 from largest_tensor import LargestTensor
+from live_memory import LiveMemory
+from moved_bytes import MovedBytes
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import cross_entropy
 
 from stages.algorithms import logprobs as functions
@@ -80,7 +83,7 @@ def test_chunks_change_neither_values_nor_gradients(max_logits):
         inputs = [tensor.clone().requires_grad_() for tensor in (hidden, weight, bias)]
         logprobs, entropies = token_logprobs(
             inputs[0], inputs[1], token_ids, temperature=0.7, output_bias=inputs[2],
-            max_logits=limit,
+            max_logits=limit, min_chunk=1,
         )  # fmt: skip
         (logprobs * torch.arange(TOKENS)).sum().backward()
         results.append([logprobs.detach(), entropies, *(tensor.grad for tensor in inputs)])
@@ -93,7 +96,7 @@ def test_no_tensor_is_larger_than_the_limit_forward_or_backward():
     hidden.requires_grad_()
     with LargestTensor() as largest:
         logprobs, _ = token_logprobs(
-            hidden, weight, token_ids, temperature=1.0, max_logits=20 * VOCAB
+            hidden, weight, token_ids, temperature=1.0, max_logits=20 * VOCAB, min_chunk=1
         )
         logprobs.sum().backward()
     # The hidden states themselves are 200 x 4; all logits would be 200 x 7 = 1400.
@@ -106,7 +109,13 @@ def test_gradients_are_those_of_finite_differences(max_logits):
 
     def function(hidden, weight, bias):
         return token_logprobs(
-            hidden, weight, token_ids, temperature=0.7, output_bias=bias, max_logits=max_logits
+            hidden,
+            weight,
+            token_ids,
+            temperature=0.7,
+            output_bias=bias,
+            max_logits=max_logits,
+            min_chunk=1,
         )[0]
 
     inputs = tuple(tensor.requires_grad_() for tensor in (hidden, weight, bias))
@@ -116,7 +125,7 @@ def test_gradients_are_those_of_finite_differences(max_logits):
 def test_the_entropy_gets_no_gradient():
     hidden, weight, _, token_ids = make()
     _, entropies = token_logprobs(
-        hidden.requires_grad_(), weight, token_ids, temperature=1.0, max_logits=VOCAB
+        hidden.requires_grad_(), weight, token_ids, temperature=1.0, max_logits=VOCAB, min_chunk=1
     )
     assert not entropies.requires_grad
 
@@ -128,7 +137,7 @@ def test_the_entropy_gets_its_gradient_when_asked(max_logits):
     def function(hidden, weight, bias):
         return token_logprobs(
             hidden, weight, token_ids, temperature=0.7, output_bias=bias, max_logits=max_logits,
-            entropy_gradient=True,
+            min_chunk=1, entropy_gradient=True,
         )[1]  # fmt: skip
 
     inputs = tuple(tensor.requires_grad_() for tensor in (hidden, weight, bias))
@@ -162,6 +171,78 @@ def test_no_position_gives_nothing():
     hidden, weight, _, token_ids = make()
     logprobs, entropies = token_logprobs(hidden[:0], weight, token_ids[:0], temperature=1.0)
     assert logprobs.shape == entropies.shape == (0,)
+
+
+def test_without_entropy_the_log_probs_keep_their_bits_and_the_entropies_are_no_number():
+    for limit in (10**9, VOCAB):
+        results = []
+        for entropy in (True, False):
+            hidden, weight, _, token_ids = make(dtype=torch.float32)
+            logprobs, entropies = token_logprobs(
+                hidden.requires_grad_(), weight, token_ids, temperature=0.7, entropy=entropy,
+                max_logits=limit, min_chunk=3,
+            )  # fmt: skip
+            logprobs.sum().backward()
+            assert entropies.isnan().all() == (not entropy)
+            assert not entropies.requires_grad
+            results.append((logprobs, hidden.grad))
+        assert all(map(torch.equal, *results))
+
+
+def test_under_autocast_chunks_are_as_the_whole_and_the_matrix_has_a_float32_gradient():
+    found = []
+    for limit in (10**9, 1):
+        hidden, weight, bias, token_ids = make(dtype=torch.float32, tokens=64)
+        inputs = [tensor.requires_grad_() for tensor in (hidden, weight, bias)]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logprobs, _ = token_logprobs(
+                hidden, weight, token_ids, temperature=0.7, output_bias=bias, max_logits=limit,
+                min_chunk=16,
+            )  # fmt: skip
+        (logprobs * torch.arange(64)).sum().backward()
+        assert logprobs.dtype == weight.grad.dtype == torch.float32
+        found.append([logprobs.detach(), *(tensor.grad for tensor in inputs)])
+    assert torch.equal(found[0][0], found[1][0])
+    for whole, chunked in zip(*found, strict=True):
+        torch.testing.assert_close(chunked, whole, rtol=0, atol=0.02 * whole.abs().max().item())
+
+
+QWEN = {"vocab": 151_936, "hidden": 1536}
+"""Of Qwen2.5-1.5B."""
+WHOLE, ONE_CHUNK = {"max_logits": 10**12}, {"max_logits": 1, "min_chunk": 10**9}
+
+
+def counted(counter, tokens, *, divergence=False, **numbers):
+    """A forward and backward pass under autocast, on tensors without numbers."""
+    with FakeTensorMode():
+        hidden = torch.empty(tokens, QWEN["hidden"], dtype=torch.bfloat16, requires_grad=True)
+        weight = torch.empty(QWEN["vocab"], QWEN["hidden"], requires_grad=True)
+        token_ids = torch.zeros(tokens, dtype=torch.long)
+        with counter() as count, torch.autocast("cpu", dtype=torch.bfloat16):
+            if divergence:
+                found = full_kl(hidden, weight, hidden, weight, temperature=1.0, **numbers)
+            else:
+                found, _ = token_logprobs(hidden, weight, token_ids, temperature=1.0, **numbers)
+            found.sum().backward()
+    return count.peak if counter is LiveMemory else count.bytes
+
+
+@pytest.mark.parametrize("divergence", [False, True])
+def test_at_a_large_vocabulary_the_peak_is_a_quarter_of_the_plain_ones(divergence):
+    plain = counted(LiveMemory, 16_384, divergence=divergence, **WHOLE)
+    assert counted(LiveMemory, 16_384, divergence=divergence) <= 0.25 * plain
+
+
+@pytest.mark.parametrize("divergence", [False, True])
+def test_chunks_move_little_more_than_one_chunk_of_all_and_less_than_the_plain_way(divergence):
+    found = counted(MovedBytes, 4096, divergence=divergence)
+    assert found <= 1.2 * counted(MovedBytes, 4096, divergence=divergence, **ONE_CHUNK)
+    assert found <= counted(MovedBytes, 4096, divergence=divergence, **WHOLE)
+
+
+def test_what_is_not_asked_for_is_not_computed():
+    without = counted(MovedBytes, 4096, entropy=False)
+    assert without < 0.85 * counted(MovedBytes, 4096)
 
 
 FULL_KL_VOCAB, FULL_KL_HIDDEN, REF_HIDDEN, FULL_KL_TOKENS = 5, 4, 3, 10
@@ -237,7 +318,7 @@ def test_full_kl_gradients_are_those_of_finite_differences(max_logits):
 
     def function(*values):
         policy = dict(zip(NAMES, values, strict=True))
-        return full_kl(**policy, **fixed, temperature=0.7, max_logits=max_logits)
+        return full_kl(**policy, **fixed, temperature=0.7, max_logits=max_logits, min_chunk=1)
 
     assert torch.autograd.gradcheck(function, tuple(inputs[n].requires_grad_() for n in NAMES))
 
@@ -249,7 +330,7 @@ def test_full_kl_chunks_change_neither_values_nor_gradients(max_logits):
     results = []
     for limit in (10**9, max_logits):
         inputs = {name: tensor.requires_grad_() for name, tensor in full_kl_make().items()}
-        found = full_kl(**inputs, temperature=0.7, max_logits=limit)
+        found = full_kl(**inputs, temperature=0.7, max_logits=limit, min_chunk=1)
         (found * torch.arange(FULL_KL_TOKENS)).sum().backward()
         results.append([found.detach(), *(inputs[name].grad for name in NAMES)])
         assert all(inputs[name].grad is None for name in REF_NAMES)
@@ -260,7 +341,9 @@ def test_full_kl_chunks_change_neither_values_nor_gradients(max_logits):
 def test_no_tensor_is_larger_than_half_the_limit_forward_or_backward():
     hidden, weight = torch.randn(50, 4, requires_grad=True), torch.randn(100, 4)
     with LargestTensor() as largest:
-        found = full_kl(hidden, weight, hidden, weight, temperature=1.0, max_logits=1000)
+        found = full_kl(
+            hidden, weight, hidden, weight, temperature=1.0, max_logits=1000, min_chunk=1
+        )
         found.sum().backward()
     # 5 positions of 100 logits for each of the two models; the matrix is 100 x 4.
     assert largest.elements == 500

@@ -18,6 +18,7 @@ from stages.sampler import Sampler
 MODEL = ModelConfig(
     path=None,
     revision=None,
+    thinking=None,
     tiny={
         "hidden_size": 8,
         "num_layers": 1,

@@ -23,6 +23,7 @@ from stages.engines import transformers as engine
 from stages.engines.transformers import TransformersSampler, draw, fixed_point_cumulative
 from stages.models import model_tokenizer, policy
 from stages.models.batch import Group
+from stages.models.policy import Policy
 from stages.sampler import Engine
 from stages.seeding import derive
 
@@ -96,7 +97,7 @@ def test_reported_log_probs_are_the_trainers_at_that_temperature(family):
         for prompt, samples in zip(PROMPTS, found, strict=True)
     ]
     batch = collate(groups, 64, PAD, CPU)
-    ours, _ = policy.completion_logprobs(model, batch, temperature=TEMPERATURE)
+    ours, *_ = Policy(model)(batch, temperature=TEMPERATURE)
     flat = [s for samples in found for s in samples]
     for row, mask, reported in zip(ours, batch.mask, flat, strict=True):
         assert reported.logprobs == pytest.approx(row[mask].tolist(), abs=1e-4)

@@ -1,6 +1,7 @@
 """vLLM against the transformers engine, on one small float32 checkpoint."""
 
 import importlib.util
+import weakref
 from itertools import chain
 from pathlib import Path
 
@@ -210,6 +211,23 @@ def test_both_engines_find_the_same_next_tokens_likely(
         assert ours == pytest.approx(theirs, abs=1e-3), prompt
     with pytest.raises(ValueError, match="empty"):
         engine.next_logprobs([[]], [1])
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_a_closed_engine_has_freed_its_model_and_another_can_start(
+    checkpoint: Path, prompts: list[list[int]]
+):
+    settings = {"num_samples": 2, "temperature": 1.0, "max_new_tokens": 4}
+    found = []
+    for _ in range(2):
+        engine = vllm.load(checkpoint, dtype="float32", max_model_len=64)
+        found.append(engine.sample(prompts[:5], list(range(5)), **settings))
+        (model,) = engine.llm.apply_model(weakref.ref)
+        assert model() is not None
+        engine.close()
+        assert model() is None
+    assert found[0] == found[1]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")

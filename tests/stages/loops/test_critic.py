@@ -9,6 +9,7 @@ from stages.loops import critic
 from stages.loops.critic import ValueConfig
 from stages.loops.rollouts import Actor
 from stages.models import scalar_head
+from stages.models.policy import Policy
 from stages.models.start import LoraConfig
 
 
@@ -23,20 +24,20 @@ def make(path, init="reward_model"):
     no_adapters = LoraConfig(rank=0, alpha=16)
     model = load("llama")
     actor = Actor(
-        policy=model, reference=None, sampler=make_sampler(model), decode=decode, pad_id=PAD,
-        compute=compute(),
+        policy=Policy(model), reference=None, sampler=make_sampler(model), decode=decode,
+        pad_id=PAD, compute=compute(),
     )  # fmt: skip
     return critic.load(config, actor, partial(checkpoint, "llama"), path, no_adapters, 0)
 
 
 def test_from_an_ensemble_the_value_model_starts_as_its_first_member(tmp_path):
     first, _ = save(tmp_path / "0", seed=0), save(tmp_path / "1", seed=1)
-    assert torch.equal(make(tmp_path).score.weight, first.score.weight)
-    assert not torch.equal(make(tmp_path / "1").score.weight, first.score.weight)
+    assert torch.equal(make(tmp_path).model.score.weight, first.score.weight)
+    assert not torch.equal(make(tmp_path / "1").model.score.weight, first.score.weight)
 
 
 def test_from_the_policy_it_starts_under_a_head_of_zeros_whatever_the_reward_model(tmp_path):
-    assert not make(tmp_path / "missing", init="policy").score.weight.any()
+    assert not make(tmp_path / "missing", init="policy").model.score.weight.any()
 
 
 def test_without_a_reward_model_to_start_from_it_says_so(tmp_path):

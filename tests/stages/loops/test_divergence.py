@@ -9,7 +9,7 @@ from stages.loops.divergence import check_on_policy, frozen_logprobs
 from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models.batch import Group, micro_batches
-from stages.models.policy import completion_logprobs
+from stages.models.policy import Policy
 from stages.rewards.judged import Judged
 
 
@@ -31,9 +31,9 @@ def batches():
 def test_before_any_update_the_ratio_is_exactly_1(family, checkpointing):
     model = load(family, gradient_checkpointing=checkpointing).train()
     for batch, old in zip(
-        batches(), frozen_logprobs(model, batches(), temperature=0.7), strict=True
+        batches(), frozen_logprobs(Policy(model), batches(), temperature=0.7), strict=True
     ):
-        logprobs, _ = completion_logprobs(model, batch, temperature=0.7)
+        logprobs, *_ = Policy(model)(batch, temperature=0.7)
         assert logprobs.requires_grad
         assert not old.requires_grad
         check_on_policy(logprobs, old)
@@ -43,8 +43,8 @@ def test_before_any_update_the_ratio_is_exactly_1(family, checkpointing):
 def test_dropout_left_on_is_found():
     model = build("gpt2").train()
     parts = batches()
-    old = frozen_logprobs(model, parts, temperature=1.0)
-    logprobs, _ = completion_logprobs(model, parts[0], temperature=1.0)
+    old = frozen_logprobs(Policy(model), parts, temperature=1.0)
+    logprobs, *_ = Policy(model)(parts[0], temperature=1.0)
     with pytest.raises(AssertionError, match=r"moved by .* before any update"):
         check_on_policy(logprobs, old[0])
 
@@ -52,8 +52,8 @@ def test_dropout_left_on_is_found():
 def test_another_temperature_is_found():
     model = load("llama")
     parts = batches()
-    old = frozen_logprobs(model, parts, temperature=1.0)
-    logprobs, _ = completion_logprobs(model, parts[0], temperature=0.9)
+    old = frozen_logprobs(Policy(model), parts, temperature=1.0)
+    logprobs, *_ = Policy(model)(parts[0], temperature=0.9)
     with pytest.raises(AssertionError):
         check_on_policy(logprobs, old[0])
 
@@ -73,7 +73,7 @@ def train(num_epochs):
     )
     config = GroupRlConfig(num_steps=1, prompts_per_step=4, group_size=4, temperature=0.9,
                            max_new_tokens=6, num_checkpoints=0, optim=OPTIM)  # fmt: skip
-    actor = Actor(policy=model, reference=None, sampler=make_sampler(model), decode=decode,
+    actor = Actor(policy=Policy(model), reference=None, sampler=make_sampler(model), decode=decode,
                   pad_id=PAD, compute=compute())  # fmt: skip
     task = Task(
         prompts=PROMPTS, reward=lambda drawn: Judged(totals=even_share(drawn.texts)), correct=None

@@ -36,7 +36,7 @@ def test_no_row_is_twice_in_a_batch_even_where_two_passes_meet(seed):
 
 
 def test_fewer_rows_than_a_batch_are_refused():
-    with pytest.raises(ValueError, match="a step needs 4 prompts, found 3: lower"):
+    with pytest.raises(ValueError, match="a step may need 4 prompts, the split train has 3: lower"):
         draws(3, num_steps=1, batch_size=4, seed=0)
 
 

@@ -17,6 +17,7 @@ from tiny_rollouts import (
 from stages.loops import epochs, group_rl, rl_loop, rollouts
 from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, Task
+from stages.models.policy import Policy
 from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(8)
@@ -65,8 +66,8 @@ def train(
     """One training of the preset, its divergence replaced by a k3 penalty of weight `kl_coef`."""
     sizes = {name: changes.pop(name) for name in list(changes) if name in SETTINGS}
     actor = Actor(
-        policy=model,
-        reference=reference or load("llama"),
+        policy=Policy(model),
+        reference=Policy(reference or load("llama")),
         sampler=sampler or make_sampler(model),
         decode=decode,
         pad_id=PAD,

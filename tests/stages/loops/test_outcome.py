@@ -8,6 +8,7 @@ from tiny_rollouts import OPTIM, assert_same_gradients, watch_gradients, weights
 from stages.loops import epochs, reward
 from stages.loops.reward import OutcomeConfig
 from stages.models import scalar_head
+from stages.models.scalar_head import ScalarHead
 from stages.records.preferences import Outcome
 
 
@@ -53,13 +54,15 @@ def train(model, schedule, settings=None, *, problems=PROBLEMS):
         max_per_problem=4, one_class_weight=0.0, num_epochs=1, batch_size=6, optim=OPTIM
     )
     return list(
-        reward.train_outcomes(model, problems, schedule, config, settings or compute(), PAD)
+        reward.train_outcomes(
+            ScalarHead(model), problems, schedule, config, settings or compute(), PAD
+        )
     )
 
 
 def score_outcomes(model, problems, settings, pad_id):
     groups = reward.problem_groups(problems, settings.row_tokens)
-    return reward.score(model, groups, settings, pad_id)
+    return reward.score(ScalarHead(model), groups, settings, pad_id)
 
 
 def test_from_a_zero_head_the_loss_is_log_2():

@@ -19,6 +19,8 @@ from stages.loops import critic, epochs, policy_gradient, ppo, rl_loop, rl_run, 
 from stages.loops.ppo import PpoConfig, check_reward
 from stages.loops.rollouts import Actor, Task
 from stages.models import scalar_head
+from stages.models.policy import Policy
+from stages.models.scalar_head import ScalarHead
 
 PROMPTS = make_prompts(8)
 FIRST_FOUR = [[0, 1, 2, 3]]
@@ -63,8 +65,8 @@ def train(
     settings = settings or compute()
     sizes = {name: changes.pop(name) for name in list(changes) if name in SETTINGS}
     actor = Actor(
-        policy=models.policy,
-        reference=models.reference,
+        policy=Policy(models.policy),
+        reference=Policy(models.reference),
         sampler=sampler or make_sampler(models.policy),
         decode=decode,
         pad_id=PAD,
@@ -78,7 +80,7 @@ def train(
     kl = {**IN_REWARD, "coef": kl_coef}
     config = PpoConfig(**SETTINGS | sizes)
     chosen = presets.ppo(preset, **ONE_UPDATE | {"kl": kl} | changes)
-    return list(ppo.train(actor, models.value, task, schedule, config, chosen, 0))
+    return list(ppo.train(actor, ScalarHead(models.value), task, schedule, config, chosen, 0))
 
 
 def mean(steps, name):

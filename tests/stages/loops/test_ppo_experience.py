@@ -9,6 +9,8 @@ from stages.loops import rl_run
 from stages.loops.ppo import PpoConfig, gather
 from stages.loops.rollouts import Actor, Task
 from stages.models import scalar_head
+from stages.models.policy import Policy
+from stages.models.scalar_head import ScalarHead
 from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(4)
@@ -50,8 +52,8 @@ def run(num_minibatches=1, truncation=None, whiten_eps=1e-8, step_rewards=None, 
         value_optim=OPTIM,
     )
     actor = Actor(
-        policy=policy,
-        reference=reference,
+        policy=Policy(policy),
+        reference=Policy(reference),
         sampler=make_sampler(policy),
         decode=decode,
         pad_id=PAD,
@@ -66,7 +68,7 @@ def run(num_minibatches=1, truncation=None, whiten_eps=1e-8, step_rewards=None, 
         ),
         correct=lambda drawn: [False] * len(drawn.texts),
     )
-    found = gather(actor, value, task, config, preset, 0, 0, range(4), KL)
+    found = gather(actor, ScalarHead(value), task, config, preset, 0, 0, range(4), KL)
     return models, found
 
 

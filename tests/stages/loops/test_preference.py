@@ -14,6 +14,7 @@ from stages.loops.preference import (
     late_mean,
     summarise,
 )
+from stages.models.policy import Policy
 
 PAIRS = make_pairs(8)
 ONE_STEP = [list(range(8))]
@@ -33,7 +34,7 @@ kinds = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss["kind"])
 
 def reference(model, settings=None):
     wanted = ref_logprobs.of_pairs(PAIRS)
-    return ref_logprobs.compute(model, wanted, settings or compute(), PAD).view(-1, 2)
+    return ref_logprobs.compute(Policy(model), wanted, settings or compute(), PAD).view(-1, 2)
 
 
 def train(model, schedule, settings=None, *, loss=DPO, ref=None):
@@ -42,7 +43,7 @@ def train(model, schedule, settings=None, *, loss=DPO, ref=None):
     optim = OPTIM | {"learning_rate": 3e-3}
     config = PreferenceConfig(num_epochs=1, batch_size=8, num_checkpoints=0, optim=optim)
     chosen = presets.choice(PreferenceLoss, loss)
-    steps = preference.train(model, PAIRS, ref, schedule, chosen, config, settings, PAD)
+    steps = preference.train(Policy(model), PAIRS, ref, schedule, chosen, config, settings, PAD)
     return list(steps)
 
 

@@ -6,6 +6,7 @@ from tiny_rollouts import make_pairs
 
 from stages.loops import ref_logprobs
 from stages.loops.kto import judged_rows
+from stages.models.policy import Policy
 
 PAIRS = make_pairs(6)
 AGAIN = dataclasses.replace(PAIRS[0], rejected_ids=PAIRS[1].rejected_ids)
@@ -17,7 +18,7 @@ def test_they_are_sums_over_each_completion_in_any_rows(family, row_tokens):
     model = load(family)
     settings = compute(row_tokens=row_tokens, max_tokens=40)
     wanted = ref_logprobs.of_pairs([*PAIRS, AGAIN])
-    found = ref_logprobs.compute(model, wanted, settings, PAD)
+    found = ref_logprobs.compute(Policy(model), wanted, settings, PAD)
     for (_, prompt_ids, ids), value in zip(wanted, found.tolist(), strict=True):
         expected = plain_logprobs(model.eval(), prompt_ids, ids).sum()
         assert value == pytest.approx(expected.item(), abs=1e-3)
@@ -33,17 +34,19 @@ def test_a_completion_of_several_pairs_of_a_problem_is_read_once():
 
 def test_of_judged_rows_they_are_those_of_their_pairs():
     model = load("llama")
-    pairs = ref_logprobs.compute(model, ref_logprobs.of_pairs(PAIRS), compute(), PAD)
-    rows = ref_logprobs.compute(model, ref_logprobs.of_judged(judged_rows(PAIRS)), compute(), PAD)
+    pairs = ref_logprobs.compute(Policy(model), ref_logprobs.of_pairs(PAIRS), compute(), PAD)
+    rows = ref_logprobs.compute(
+        Policy(model), ref_logprobs.of_judged(judged_rows(PAIRS)), compute(), PAD
+    )
     assert rows.tolist() == pairs.tolist()
 
 
 def test_the_model_stays_in_the_mode_it_was_in():
     for mode in (True, False):
         model = load("llama").train(mode)
-        ref_logprobs.compute(model, ref_logprobs.of_pairs(PAIRS), compute(), PAD)
+        ref_logprobs.compute(Policy(model), ref_logprobs.of_pairs(PAIRS), compute(), PAD)
         assert model.training is mode
 
 
 def test_no_pair_gives_no_number():
-    assert ref_logprobs.compute(load("llama"), [], compute(), PAD).tolist() == []
+    assert ref_logprobs.compute(Policy(load("llama")), [], compute(), PAD).tolist() == []

@@ -12,6 +12,7 @@ from stages.loops import group_rl, rl_run, rollouts
 from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, DrawingConfig, Task
 from stages.models import model_tokenizer, policy, scalar_head
+from stages.models.policy import Policy
 from stages.models.policy_chooser import option_tokens
 from stages.records.problems import Prompt
 from stages.rewards import reward_file
@@ -41,7 +42,7 @@ def write(path, kinds, model=None, own=None, aggregate="mean", **settings):
 def actor():
     model = load("llama")
     return Actor(
-        policy=model,
+        policy=Policy(model),
         reference=None,
         sampler=make_sampler(model),
         decode=decode,
@@ -120,7 +121,7 @@ def judging(tmp_path):
     tokenizer = model_tokenizer.load(path)
     model = policy.load(path, compute(), CPU)
     actor = Actor(
-        policy=model,
+        policy=Policy(model),
         reference=None,
         sampler=transformers.from_model(model, tokenizer, max_batch=64),
         decode=policy.decoder(tokenizer),

@@ -8,7 +8,7 @@ from tiny_rollouts import decode, even_share, make_prompts, make_sampler
 from stages.loops import rollouts
 from stages.loops.rollouts import DrawingConfig
 from stages.models.batch import micro_batches
-from stages.models.policy import completion_logprobs
+from stages.models.policy import Policy
 from stages.rewards.judged import Judged
 
 PROMPTS = make_prompts(4)
@@ -60,7 +60,7 @@ def test_the_samplers_log_probs_are_laid_out_as_the_trainers():
     groups = rollouts.batch_groups(drawn, torch.ones(12, dtype=torch.bool), 64)
     reported, mask = drawn.sampler_logprobs(), drawn.mask()
     for batch in micro_batches(groups, compute(max_tokens=30), PAD, CPU):
-        ours, _ = completion_logprobs(model, batch, temperature=0.8)
+        ours, *_ = Policy(model)(batch, temperature=0.8)
         width = ours.shape[1]
         assert torch.equal(mask[batch.indices, :width], batch.mask)
         torch.testing.assert_close(
@@ -118,3 +118,8 @@ def test_records_and_statistics_tell_what_was_drawn():
     assert found["tokens/generated"] == sum(lengths)
     assert found["length/mean"] == pytest.approx(sum(lengths) / 12)
     assert found["length/truncated"] == sum(s.finish_reason == "length" for s in drawn.samples) / 12
+    prompts = [dataclasses.replace(one, answer=None) for one in drawn.prompts]
+    unchecked = dataclasses.replace(drawn, prompts=prompts)
+    again = rollouts.statistics(drawn, judged, None)
+    assert again == {name: one for name, one in found.items() if name != "reward/accuracy"}
+    assert {row.correct for row in rollouts.rows(unchecked, 5, rewards, correct)} == {None}

@@ -13,6 +13,7 @@ from tiny_rollouts import (
 
 from stages.loops import epochs, sft
 from stages.loops.sft import SftConfig, SftPreset
+from stages.models.policy import Policy
 
 ROWS = make_demonstrations(8)
 ONE_STEP = [list(range(8))]
@@ -28,7 +29,9 @@ def config(**optim):
 
 
 def train(model, schedule, settings=None, optim=None, rows=ROWS):
-    steps = sft.train(model, rows, schedule, config(**(optim or {})), settings or compute(), PAD)
+    steps = sft.train(
+        Policy(model), rows, schedule, config(**(optim or {})), settings or compute(), PAD
+    )
     return list(steps)
 
 

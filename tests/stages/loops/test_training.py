@@ -1,5 +1,7 @@
 """Which steps are kept, and that keeping them changes nothing."""
 
+from functools import partial
+
 import pytest
 import torch
 from collated import collate
@@ -11,6 +13,7 @@ from stages.models import model_tokenizer as tokenizers
 from stages.models import policy
 from stages.models import start as models_start
 from stages.models.batch import Group
+from stages.models.policy import Policy
 from stages.models.start import LoraConfig
 from stages.runtime import journal
 from stages.runtime.seeds import SeedRun
@@ -41,7 +44,7 @@ def learn(model, seen):
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-2)
     for index in range(4):
-        (-policy.completion_logprobs(model, batch, temperature=1.0)[0].sum()).backward()
+        (-Policy(model)(batch, temperature=1.0)[0].sum()).backward()
         optimizer.step()
         optimizer.zero_grad()
         seen[index + 1] = logits(model)
@@ -58,11 +61,12 @@ def test_a_checkpoint_is_the_policy_after_its_step_and_training_goes_on_the_same
     finals, seen = [], {}
     for kept in ([], [1, 3]):
         model, folder = load("llama"), tmp_path / str(len(kept)) / "checkpoints"
-        merged = models_start.attach(model, LoraConfig(rank=rank, alpha=8), 0)
+        models_start.attach(model, LoraConfig(rank=rank, alpha=8), 0)
+        save = partial(policy.save, model, TOKENIZER)
         with journal.writing(tmp_path / "journal.jsonl") as log:
             run = SeedRun(seed=len(kept), folder=tmp_path, log=log, say=lambda *_: None)
-            training.take(learn(model, seen), 4, len(kept), merged, TOKENIZER, folder.parent, run)
-        finals.append(dict(merged().state_dict()))
+            training.take(learn(model, seen), 4, len(kept), save, folder.parent, run)
+        finals.append(dict(policy.weights(model)))
         assert [step for step, _ in training.read_checkpoints(folder)] == kept
     for name, weight in finals[0].items():
         assert torch.equal(weight, finals[1][name]), name

@@ -6,12 +6,12 @@ import pytest
 import torch
 from step_memory import COMPLETION, PROMPT, SAMPLES, Measured
 
-from stages.algorithms.memory.shape import Shape
 from stages.loops import work
 
-SHAPE = Shape(
-    hidden=16, layers=1, heads=2, kv_heads=2, head_dim=8, intermediate=32, vocab=40, tied=True
-)
+SHAPE = {
+    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "intermediate_size": 32, "vocab_size": 40,
+}  # fmt: skip
 ROW = PROMPT + SAMPLES * COMPLETION
 PROMPTS = 4
 """Of an optimizer step."""
@@ -29,7 +29,7 @@ def watched(measured):
                 kind = "trained" if torch.is_grad_enabled() else "read"
                 seen[role, kind] += kwargs["input_ids"].numel()
 
-        model.base_model.register_forward_pre_hook(count, with_kwargs=True)
+        model.model.base_model.register_forward_pre_hook(count, with_kwargs=True)
     return seen
 
 
@@ -44,14 +44,14 @@ def positions(metrics):
 @pytest.mark.parametrize(
     ("method", "preset"),
     [
-        ("sft", {}),
-        ("dpo", {}),
-        ("reward_model", {}),
-        ("grpo", {}),
-        ("grpo", {"num_epochs": 3, "num_minibatches": 2}),
-        ("grpo", {"kl": {"kind": "full", "coef": 0.1}}),
-        ("ppo", {}),
-        ("ppo", {"num_epochs": 2, "num_minibatches": 2}),
+        ("train_sft", {}),
+        ("train_dpo", {}),
+        ("reward_preference", {}),
+        ("train_grpo", {}),
+        ("train_grpo", {"num_epochs": 3, "num_minibatches": 2}),
+        ("train_grpo", {"kl": {"kind": "full", "coef": 0.1}}),
+        ("train_ppo", {}),
+        ("train_ppo", {"num_epochs": 2, "num_minibatches": 2}),
     ],
 )
 def test_what_is_counted_is_what_the_models_saw(method, preset):
@@ -59,21 +59,21 @@ def test_what_is_counted_is_what_the_models_saw(method, preset):
     seen = watched(measured)
     step = next(measured.steps())
     counted = positions(step.metrics)
-    if method in ("grpo", "ppo"):
+    if method in ("train_grpo", "train_ppo"):
         # Each prompt is read once, and no completion's last token.
         sampled = PROMPTS * (PROMPT + SAMPLES * (COMPLETION - 1))
         assert counted.pop(("policy", "sampled")) == sampled
         assert step.metrics["work/policy/sampled/outputs"] == PROMPTS * SAMPLES * COMPLETION
     assert seen
-    trained = "reward" if method == "reward_model" else "policy"
+    trained = "reward" if method == "reward_preference" else "policy"
     assert {
         (trained if role == "reward" else role, kind): n for (role, kind), n in seen.items()
     } == (counted)
 
 
 def test_padding_is_not_counted():
-    one = next(Measured("dpo", SHAPE, rows=2).steps()).metrics
-    other = Measured("dpo", SHAPE, rows=2)
+    one = next(Measured("train_dpo", SHAPE, rows=2).steps()).metrics
+    other = Measured("train_dpo", SHAPE, rows=2)
     other.settings = other.settings.model_copy(update={"max_tokens": 1})
     assert positions(one) == positions(next(other.steps()).metrics)
 

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from stages.models import model_tokenizer
+from stages.models import model_tokenizer, prompting
 from stages.models.start import ModelConfig, TinyConfig
 
 TEXTS = [
@@ -84,14 +84,18 @@ TINY = TinyConfig(
 
 
 def test_without_a_path_the_tokenizer_is_learned_and_can_be_loaded_again(tmp_path):
-    learned = ModelConfig(path=None, revision=None, tiny=TINY).tokenizer(["2 + 2 = 4"])
+    learned = ModelConfig(path=None, revision=None, thinking=None, tiny=TINY).tokenizer(
+        ["2 + 2 = 4"]
+    )
     learned.save_pretrained(tmp_path)
-    config = ModelConfig(path=str(tmp_path), revision=None, tiny=TINY)
+    config = ModelConfig(path=str(tmp_path), revision=None, thinking=None, tiny=TINY)
     assert config.tokenizer([]).get_vocab() == learned.get_vocab()
 
 
 def test_a_pad_token_is_found_and_a_missing_end_token_is_an_error(tmp_path):
-    learned = ModelConfig(path=None, revision=None, tiny=TINY).tokenizer(["2 + 2 = 4"])
+    learned = ModelConfig(path=None, revision=None, thinking=None, tiny=TINY).tokenizer(
+        ["2 + 2 = 4"]
+    )
     learned.pad_token = None
     learned.save_pretrained(tmp_path / "no-pad")
     loaded = model_tokenizer.load(tmp_path / "no-pad")
@@ -103,12 +107,57 @@ def test_a_pad_token_is_found_and_a_missing_end_token_is_an_error(tmp_path):
 
 
 def test_only_the_tiny_model_limits_the_length_of_rows():
-    ModelConfig(path="some/where", revision="1a2b3c", tiny=TINY).check_length(65)
-    ModelConfig(path=None, revision=None, tiny=TINY).check_length(64)
+    ModelConfig(path="some/where", revision="1a2b3c", thinking=None, tiny=TINY).check_length(65)
+    ModelConfig(path=None, revision=None, thinking=None, tiny=TINY).check_length(64)
     with pytest.raises(ValueError, match="rows of 65 tokens"):
-        ModelConfig(path=None, revision=None, tiny=TINY).check_length(65)
+        ModelConfig(path=None, revision=None, thinking=None, tiny=TINY).check_length(65)
 
 
 def test_a_hub_id_without_its_commit_is_refused():
     with pytest.raises(ValueError, match=r"set model\.revision to a commit"):
-        ModelConfig(path="some/where", revision=None, tiny=TINY)
+        ModelConfig(path="some/where", revision=None, thinking=None, tiny=TINY)
+
+
+THINKING = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+    "{% if enable_thinking is not defined or enable_thinking %}<think>\n"
+    "{% else %}<think>\n\n</think>\n\n{% endif %}"
+)
+
+
+def rendered(folder, thinking: bool | None) -> str:
+    config = ModelConfig(path=str(folder), revision=None, thinking=thinking, tiny=TINY)
+    config.tokenizer([]).save_pretrained(folder / "policy")
+    (text,) = prompting.render(["Why?"], model_tokenizer.load(folder / "policy"), "{question}")
+    return text
+
+
+def test_thinking_is_switched_wherever_a_policy_s_prompts_are_rendered(tmp_path):
+    own = model_tokenizer.train_tokenizer(TEXTS, 720)
+    # A newline at the beginning belongs to the template, too.
+    own.chat_template = "\n" + THINKING
+    own.save_pretrained(tmp_path)
+    on, off = "\n<user>Why?<assistant><think>\n", "\n<user>Why?<assistant><think>\n\n</think>\n\n"
+    assert rendered(tmp_path, thinking=None) == on
+    assert rendered(tmp_path, thinking=True) == on
+    assert rendered(tmp_path, thinking=False) == off
+    judge = model_tokenizer.load(tmp_path / "policy")
+    (ids,) = prompting.message_ids(["Why?"], judge)
+    assert judge.decode(ids) == off
+    assert rendered(tmp_path / "policy", thinking=True) == on, "of a policy it is switched again"
+    again = model_tokenizer.load(tmp_path / "policy/policy")
+    assert str(again.chat_template).count("set enable_thinking") == 1
+
+
+@pytest.mark.parametrize(
+    ("template", "found"),
+    [(THINKING.partition("{% if")[0], "takes no notice"), (None, "found none")],
+)
+def test_a_template_without_the_switch_is_refused(tmp_path, template, found):
+    own = model_tokenizer.train_tokenizer(TEXTS, 720)
+    own.chat_template = template
+    own.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=found):
+        rendered(tmp_path, thinking=False)
+    with pytest.raises(ValueError, match="thinking: null where path is null"):
+        ModelConfig(path=None, revision=None, thinking=True, tiny=TINY)

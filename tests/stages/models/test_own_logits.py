@@ -22,6 +22,7 @@ from transformers import (
 
 from stages.models import own_logits, policy
 from stages.models.batch import Group
+from stages.models.policy import Policy
 
 RECURRENT = {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_state": 8, "mamba_chunk_size": 8}
 INKLING = {
@@ -58,9 +59,7 @@ def test_logits_that_are_scaled_give_the_log_probs_of_the_models_own(kind):
     model = policy.prepare(tiny(kind, **numbers), APART, CPU).eval()
     assert getattr(model, "logit_factor", 1) == pytest.approx(factor, rel=1e-6)
     group = Group(prompt_ids=[3, 9, 2], completions=[[8, 4, 17, 6], [5, 30]], indices=[0, 1])
-    found, _ = policy.completion_logprobs(
-        model, collate([group], 0, PAD, CPU), temperature=TEMPERATURE
-    )
+    found, *_ = Policy(model)(collate([group], 0, PAD, CPU), temperature=TEMPERATURE)
     for row, ids in zip(found, group.completions, strict=True):
         expected = plain_logprobs(model, list(group.prompt_ids), list(ids), TEMPERATURE)
         assert expected.std() > 0.05 * factor, "a flat distribution would say nothing"
@@ -72,8 +71,7 @@ def test_the_kl_between_two_scales_is_that_of_the_models_own_distributions():
         policy.prepare(tiny("granite", logits_scaling=scale), APART, CPU) for scale in (2.0, 8.0)
     ]
     batch = collate([Group(prompt_ids=[3, 9], completions=[[8]], indices=[0])], 0, PAD, CPU)
-    hidden = policy.states(models[0], batch)
-    found = policy.state_kl(models[0], hidden, models[1], batch, temperature=1.0)
+    found = Policy(models[0])(batch, temperature=1.0, reference=Policy(models[1])).full_kl
     p, q = (model(torch.tensor([[3, 9]])).logits[0, -1].log_softmax(-1) for model in models)
     assert found.item() == pytest.approx((p.exp() * (p - q)).sum().item(), rel=1e-4)
     assert found.item() > 0.01

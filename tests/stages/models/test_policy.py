@@ -29,9 +29,9 @@ from transformers import (
 )
 
 from stages.algorithms import logprobs as chunked
-from stages.models import model_tokenizer, policy
+from stages.models import attention, model_tokenizer, policy
 from stages.models.batch import Group, micro_batches
-from stages.models.policy import read_checkpoint
+from stages.models.policy import Policy, read_checkpoint
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -109,7 +109,7 @@ def batched(model, groups, **changes):
     model.zero_grad()
     rows = {}
     for batch in micro_batches(groups, compute(**changes), PAD, CPU):
-        logprobs, _ = policy.completion_logprobs(model, batch, temperature=TEMPERATURE)
+        logprobs, *_ = Policy(model)(batch, temperature=TEMPERATURE)
         weights = 1.0 + torch.tensor(batch.indices)
         (weights[:, None] * logprobs).sum().backward()
         for index, row, mask in zip(batch.indices, logprobs.detach(), batch.mask, strict=True):
@@ -190,7 +190,7 @@ def test_nothing_leaks_between_neighbours_of_a_packed_row(family):
     for groups in ([first, *others], [first, *changed]):
         (batch,) = micro_batches(groups, compute(pack_tokens=64), PAD, CPU)
         assert len(batch.input_ids) == 1
-        logprobs, _ = policy.completion_logprobs(model, batch, temperature=1.0)
+        logprobs, *_ = Policy(model)(batch, temperature=1.0)
         found.append([row for _, row in sorted(zip(batch.indices, logprobs, strict=True))])
     assert all(torch.equal(found[0][i], found[1][i]) for i in first.indices)
     assert not any(torch.equal(found[0][i], found[1][i]) for i in (2, 3, 4))
@@ -218,8 +218,8 @@ def test_more_padding_changes_nothing(family):
         alone = collate([short], row_tokens, PAD, CPU)
         wide = Group(prompt_ids=[5] * 60, completions=[[6] * 40], indices=[9])
         padded = collate([short, wide, long], row_tokens, PAD, CPU)
-        expected, _ = policy.completion_logprobs(model, alone, temperature=1.0)
-        found, _ = policy.completion_logprobs(model, padded, temperature=1.0)
+        expected, *_ = Policy(model)(alone, temperature=1.0)
+        found, *_ = Policy(model)(padded, temperature=1.0)
         torch.testing.assert_close(found[:3, :7], expected, rtol=1e-9, atol=1e-9)
 
 
@@ -246,7 +246,7 @@ def test_the_entropy_is_that_of_the_tempered_distribution():
     model = load("llama").double()
     group = make_groups()[1]
     batch = collate([group], 64, PAD, CPU)
-    _, entropies = policy.completion_logprobs(model, batch, temperature=TEMPERATURE)
+    _, entropies, _ = Policy(model)(batch, temperature=TEMPERATURE)
     logits = model(torch.tensor([[*group.prompt_ids, *group.completions[0]]])).logits
     expected = torch.distributions.Categorical(logits=logits[0, 8:-1] / TEMPERATURE).entropy()
     torch.testing.assert_close(entropies[0], expected, rtol=1e-9, atol=1e-9)
@@ -262,7 +262,7 @@ def test_only_predicting_positions_reach_the_output_matrix(monkeypatch):
 
     monkeypatch.setattr(chunked, "linear", spy)
     groups = make_groups()
-    policy.completion_logprobs(load("llama"), collate(groups, 64, PAD, CPU), temperature=1.0)
+    Policy(load("llama"))(collate(groups, 64, PAD, CPU), temperature=1.0)
     assert seen == [3 + 1 + 7 + 2 + 4 + 4]
 
 
@@ -270,8 +270,8 @@ def test_only_predicting_positions_reach_the_output_matrix(monkeypatch):
 def test_no_dropout_is_left_so_train_and_eval_mode_agree_bit_for_bit(family):
     model = load(family)
     batch = collate(make_groups(), 64, PAD, CPU)
-    trained = policy.completion_logprobs(model.train(), batch, temperature=1.0)[0]
-    evaluated = policy.completion_logprobs(model.eval(), batch, temperature=1.0)[0]
+    trained = Policy(model.train())(batch, temperature=1.0)[0]
+    evaluated = Policy(model.eval())(batch, temperature=1.0)[0]
     assert torch.equal(trained, evaluated)
     assert all(module.p == 0.0 for module in model.modules() if isinstance(module, nn.Dropout))
 
@@ -297,6 +297,58 @@ def test_a_saved_policy_is_safetensors_that_transformers_loads_as_the_same_funct
     again = AutoModelForCausalLM.from_pretrained(tmp_path)
     ids = torch.tensor([[3, 4, 5]])
     assert torch.equal(again.eval()(ids).logits, model.eval()(ids).logits)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_in_float32_the_files_are_those_of_transformers_to_the_byte(family, tmp_path):
+    load(family).save_pretrained(tmp_path / "theirs")
+    policy.save(load(family), model_tokenizer.train_tokenizer(["1"], 700), tmp_path / "ours")
+    for theirs in (tmp_path / "theirs").iterdir():
+        assert (tmp_path / "ours" / theirs.name).read_bytes() == theirs.read_bytes(), theirs.name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_saved_in_bfloat16_the_file_has_each_weight_rounded_once_and_the_config_says_so(
+    family, tmp_path
+):
+    model = load(family)
+    policy.save(model, model_tokenizer.train_tokenizer(["1"], 700), tmp_path, "bfloat16")
+    saved = load_file(tmp_path / "model.safetensors")
+    assert saved.keys() == dict(model.named_parameters()).keys()
+    for name, weight in saved.items():
+        assert torch.equal(weight, model.get_parameter(name).bfloat16()), name
+        assert model.get_parameter(name).dtype == torch.float32
+    assert AutoModelForCausalLM.from_pretrained(tmp_path, dtype="auto").dtype == torch.bfloat16
+    assert policy.load(tmp_path, compute(), CPU).dtype == torch.float32
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_in_float32_a_frozen_model_computes_the_same_bits(family):
+    # torch multiplies by a weight that asks for a gradient in another way than by one that does not
+    models = [policy.load(checkpoint(family), compute(), CPU, trained=one) for one in (True, False)]
+    ids = torch.tensor([[2, 3, 4, 5, 6], [7, 8, 9, 10, 11]])
+    with torch.no_grad():
+        trained, frozen = (model(ids, logits_to_keep=1).logits for model in models)
+    assert torch.equal(trained, frozen)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_frozen_model_has_its_weights_in_the_compute_dtype(family):
+    batch = collate(make_groups(), 64, PAD, CPU)
+    trained = policy.load(checkpoint(family), compute(dtype="bfloat16"), CPU)
+    frozen = policy.load(checkpoint(family), compute(dtype="bfloat16"), CPU, trained=False)
+    assert {weight.dtype for weight in trained.parameters()} == {torch.float32}
+    assert {weight.dtype for weight in frozen.parameters()} == {torch.bfloat16}
+    frequencies = zip(trained.buffers(), frozen.buffers(), strict=True)
+    assert all(torch.equal(*pair) for pair in frequencies)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        expected = Policy(trained)(batch, temperature=1.0).logprobs
+        found = Policy(frozen)(batch, temperature=1.0).logprobs
+    assert found.dtype == torch.float32
+    # Random weights of 0.3 make loud logits: some 8 bits of numbers around 10.
+    assert (found - expected).abs().mean() < 0.05
+    plain = policy.load(checkpoint(family), compute(), CPU, trained=False)
+    assert {weight.dtype for weight in plain.parameters()} == {torch.float32}
 
 
 def test_decoding_leaves_special_tokens_out():
@@ -329,4 +381,4 @@ def test_mistral_without_a_window_is_not_refused():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_attention_takes_boolean_masks_which_the_eager_one_would_add_to_the_scores(family):
-    assert load(family).config._attn_implementation == "sdpa"
+    assert load(family).config._attn_implementation == attention.NAME

@@ -7,6 +7,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from stages.engines.transformers import TransformersSampler
 from stages.models import policy, positions
 from stages.models.batch import Group, fill
+from stages.models.policy import Policy
 
 HALF = 2  # of four numbers in a head, each pair has a frequency
 ROPES = {
@@ -37,7 +38,7 @@ def group(prompt: int, completion: int):
 
 def logprobs(model, groups):
     batch = collate(groups, 0, PAD, CPU)
-    return policy.completion_logprobs(model, batch, temperature=1.0)[0]
+    return Policy(model)(batch, temperature=1.0)[0]
 
 
 @pytest.mark.parametrize("rope", ROPES)
@@ -63,7 +64,7 @@ def test_packed_rows_may_be_longer_since_positions_start_anew(rope):
     model = policy.prepare(tiny(rope), compute(), CPU)
     batch = fill([[group(4, 6), group(5, 7)]], PAD, CPU)
     assert batch.input_ids.shape == (1, 22)
-    found, _ = policy.completion_logprobs(model, batch, temperature=1.0)
+    found, *_ = Policy(model)(batch, temperature=1.0)
     torch.testing.assert_close(found, logprobs(model, [group(4, 6), group(5, 7)]))
 
 

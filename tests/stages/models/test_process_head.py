@@ -10,7 +10,7 @@ from transformers import AutoModelForTokenClassification, PreTrainedTokenizerFas
 from stages.models import model_tokenizer, policy, process_head
 from stages.models import start as models_start
 from stages.models.batch import Group, micro_batches
-from stages.models.process_head import Solution
+from stages.models.process_head import ProcessHead, Solution
 from stages.models.start import LoraConfig
 
 STEP = 2
@@ -54,7 +54,7 @@ def plain_scores(model, solution):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_new_head_finds_every_step_as_likely_right_as_wrong(family):
     model = process_head.from_policy(checkpoint(family), STEP, compute(), CPU)
-    found = process_head.step_scores(model, make_solutions(), compute(), PAD)
+    found = process_head.step_scores(ProcessHead(model), make_solutions(), compute(), PAD)
     assert found == [[0.5, 0.5], [0.5], [0.5, 0.5, 0.5], [0.5]]
 
 
@@ -64,7 +64,7 @@ def test_a_score_is_what_transformers_gives_at_the_step_token(family, row_tokens
     model = exact(make_model(family))
     solutions = make_solutions()
     settings = compute(row_tokens=row_tokens, pack_tokens=pack_tokens)
-    found = process_head.step_scores(model, solutions, settings, PAD)
+    found = process_head.step_scores(ProcessHead(model), solutions, settings, PAD)
     for own, solution in zip(found, solutions, strict=True):
         assert own == pytest.approx(plain_scores(model, solution), rel=1e-10)
 
@@ -73,9 +73,9 @@ def test_a_score_is_what_transformers_gives_at_the_step_token(family, row_tokens
 def test_order_and_padding_change_no_score(max_tokens):
     model = exact(make_model("llama"))
     solutions = make_solutions()
-    expected = process_head.step_scores(model, solutions, compute(row_tokens=0), PAD)
+    expected = process_head.step_scores(ProcessHead(model), solutions, compute(row_tokens=0), PAD)
     settings = compute(max_tokens=max_tokens)
-    found = process_head.step_scores(model, solutions[::-1], settings, PAD)
+    found = process_head.step_scores(ProcessHead(model), solutions[::-1], settings, PAD)
     for own, other in zip(found[::-1], expected, strict=True):
         assert own == pytest.approx(other, rel=1e-10)
 
@@ -83,17 +83,28 @@ def test_order_and_padding_change_no_score(max_tokens):
 def test_a_step_token_that_the_policy_wrote_gets_no_score_of_its_own():
     model = make_model("llama")
     written = Solution(prompt_ids=[4, 5], steps=[[6, STEP, 7], [8]])
-    found = process_head.step_scores(model, [written], compute(), PAD)
+    found = process_head.step_scores(ProcessHead(model), [written], compute(), PAD)
     assert len(found[0]) == 2
     every = plain_scores(model, written)
     assert found[0] == pytest.approx([every[1], every[2]], rel=1e-5)
+
+
+def test_an_end_token_in_the_place_of_a_step_token_is_read_where_steps_end():
+    model = exact(make_model("llama"))
+    model.config.step_token_id = EOS
+    solution = Solution(prompt_ids=[4, 5], steps=[[6, 7], [8, EOS]])
+    (found,) = process_head.step_scores(ProcessHead(model), [solution], compute(), PAD)
+    logits = model(torch.tensor([[4, 5, 6, 7, EOS, 8, EOS, EOS]])).logits[0].softmax(-1)
+    assert found == pytest.approx(logits[[4, 7], 1].tolist(), rel=1e-10)
 
 
 def test_a_later_step_changes_no_earlier_score():
     model = exact(make_model("llama"))
     short = Solution(prompt_ids=[4, 5], steps=[[6], [7, 8]])
     longer = Solution(prompt_ids=[4, 5], steps=[[6], [7, 8], [9, EOS]])
-    (a,), (b,) = (process_head.step_scores(model, [s], compute(), PAD) for s in (short, longer))
+    (a,), (b,) = (
+        process_head.step_scores(ProcessHead(model), [s], compute(), PAD) for s in (short, longer)
+    )
     assert b[:2] == pytest.approx(a, rel=1e-10)
 
 
@@ -104,8 +115,10 @@ def test_a_saved_folder_alone_gives_the_same_scores_and_says_its_step_token(fami
     assert (tmp_path / "model.safetensors").exists()
     assert not list(tmp_path.glob("*.bin"))
     again = process_head.load(tmp_path, compute(), CPU)
-    expected = process_head.step_scores(model, make_solutions(), compute(), PAD)
-    assert process_head.step_scores(again, make_solutions(), compute(), PAD) == expected
+    expected = process_head.step_scores(ProcessHead(model), make_solutions(), compute(), PAD)
+    assert (
+        process_head.step_scores(ProcessHead(again), make_solutions(), compute(), PAD) == expected
+    )
     theirs = AutoModelForTokenClassification.from_pretrained(tmp_path)
     assert theirs.config.step_token_id == STEP
     assert theirs.config.step_separator == "\n"
@@ -160,16 +173,17 @@ def test_a_free_special_token_is_found(names, template, chosen):
     assert process_head.step_token_id(tokenizer, chosen) == expected
 
 
-@pytest.mark.parametrize("token", ["auto", "<|im_start|>", "<eos>", "b"])
-def test_where_none_is_free_none_is_found(token):
+@pytest.mark.parametrize("token", ["<|im_start|>", "<eos>", "b"])
+def test_where_none_is_free_none_can_be_named_and_the_end_token_is_found(token):
     tokenizer = special("<|im_start|>", template="{{ '<|im_start|>' }}")
-    with pytest.raises(ValueError, match="there is none; add one to the tokenizer"):
+    assert process_head.step_token_id(tokenizer, "auto") == tokenizer.eos_token_id
+    with pytest.raises(ValueError, match=r"to `auto`, or to one that is free: \[\]"):
         process_head.step_token_id(tokenizer, token)
 
 
 @pytest.mark.parametrize("token", ["<|other|>", "ки", "\n", "<|end|>", "<|pad|>", ""])
 def test_a_step_token_that_is_not_one_free_special_token_is_refused(token):
-    with pytest.raises(ValueError, match=r"one of \['<\|step\|>'\]"):
+    with pytest.raises(ValueError, match=r"that is free: \['<\|step\|>'\]"):
         process_head.step_token_id(model_tokenizer.train_tokenizer(["a"], 700), token)
 
 
@@ -177,7 +191,9 @@ def test_a_step_token_that_is_not_one_free_special_token_is_refused(token):
 def test_a_solution_without_steps_or_with_an_empty_one_is_refused(steps):
     model = make_model("llama")
     with pytest.raises(ValueError, match="at least one step"):
-        process_head.step_scores(model, [Solution(prompt_ids=[3], steps=steps)], compute(), PAD)
+        process_head.step_scores(
+            ProcessHead(model), [Solution(prompt_ids=[3], steps=steps)], compute(), PAD
+        )
 
 
 def test_scores_that_are_no_numbers_are_refused_with_the_solution():
@@ -187,24 +203,24 @@ def test_scores_that_are_no_numbers_are_refused_with_the_solution():
     # Attention spreads NaN over its batch, so each is in one of its own.
     good, bad = (Solution(prompt_ids=[start], steps=[[5], [6]]) for start in (4, 9))
     settings = compute(max_tokens=1, row_tokens=0)
-    assert len(process_head.step_scores(model, [good], settings, PAD)[0]) == 2
+    assert len(process_head.step_scores(ProcessHead(model), [good], settings, PAD)[0]) == 2
     with pytest.raises(ValueError, match=r"solution 1: .* found \[nan, nan\].*learning_rate"):
-        process_head.step_scores(model, [good, bad], settings, PAD)
+        process_head.step_scores(ProcessHead(model), [good, bad], settings, PAD)
 
 
 def test_a_solution_is_never_cut():
     model = make_model("llama")
     fits = Solution(prompt_ids=[3] * 100, steps=[[4] * 27])  # and one step token: 128
-    assert len(process_head.step_scores(model, [fits], compute(), PAD)[0]) == 1
+    assert len(process_head.step_scores(ProcessHead(model), [fits], compute(), PAD)[0]) == 1
     longer = Solution(prompt_ids=[3] * 100, steps=[[4] * 28])
     with pytest.raises(ValueError, match=r"has 129 tokens .* the model 128"):
-        process_head.step_scores(model, [longer], compute(), PAD)
+        process_head.step_scores(ProcessHead(model), [longer], compute(), PAD)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_under_lora_the_head_is_trained_whole_and_merged(family):
+def test_under_lora_the_head_is_trained_whole_and_saved(family, tmp_path):
     model = process_head.from_policy(checkpoint(family), STEP, compute(), CPU)
-    merged = models_start.attach(model, LoraConfig(rank=2, alpha=4), seed=0)
+    models_start.attach(model, LoraConfig(rank=2, alpha=4), seed=0)
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
     assert any(".weight" in name and "lora" not in name for name in trained), trained
     solutions = make_solutions()
@@ -213,11 +229,13 @@ def test_under_lora_the_head_is_trained_whole_and_merged(family):
     for _ in range(2):
         for batch in micro_batches(parts, compute(), PAD, CPU):
             ends = [process_head.step_ends(solutions[i].steps) for i in batch.indices]
-            process_head.step_logits(model, batch, ends)[:, 1].mean().backward()
+            ProcessHead(model)(batch, ends)[:, 1].mean().backward()
         optimizer.step()
-    scores = process_head.step_scores(model, solutions, compute(), PAD)
+    scores = process_head.step_scores(ProcessHead(model), solutions, compute(), PAD)
     assert max(scores[0]) < 0.5
-    again = process_head.step_scores(merged(), solutions, compute(), PAD)
+    policy.save(model, model_tokenizer.train_tokenizer(["1"], 700), tmp_path)
+    saved = ProcessHead(process_head.load(tmp_path, compute(), CPU))
+    again = process_head.step_scores(saved, solutions, compute(), PAD)
     for own, other in zip(again, scores, strict=True):
         assert own == pytest.approx(other, rel=1e-4)
 
@@ -269,7 +287,9 @@ def test_the_scores_of_steps_come_in_the_order_of_the_solutions_whatever_shares_
         for group in sampled()
         for ids in group.completions
     ]
-    expected = [process_head.step_scores(model, [one], compute(), PAD)[0] for one in solutions]
+    expected = [
+        process_head.step_scores(ProcessHead(model), [one], compute(), PAD)[0] for one in solutions
+    ]
     found = reader(solutions)
     assert [len(steps) for steps in found] == [3, 1, 1]
     for own, alone in zip(found, expected, strict=True):

@@ -1,7 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from stages.models import model_tokenizer, prompting
+from stages.records.preferences import Turn
 from stages.records.problems import Exchange, Problem
+from stages.rewards.answer_checker import is_right, states_an_answer
+from stages.rules import Facts
 
 TEMPLATE = "Solve: {question}\n"
 WORDS = model_tokenizer.train_tokenizer(["Solve: What is 2 plus 2?\n2 + 2 = 4\n#### 4"] * 2, 800)
@@ -112,3 +117,75 @@ def test_those_of_the_chat_template_are():
     assert prompting.message_ids([], chat) == []
     assert ids[0] == ids[-1] == step
     assert [token for token in ids if token in (step, end)] == [step, end, step]
+
+
+ROLES = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}"
+    "{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+)
+TURNS = (Turn("user", "What is 2 plus 2?"), Turn("assistant", "4"), Turn("user", "Why?"))
+TALK = Problem(
+    id="c", question="Why?", answer=None, solution="It is.", split=None, line=1, turns=TURNS
+)
+
+
+def test_a_conversation_teaches_each_turn_of_the_assistant_and_is_one_prompt():
+    encoded = encode(TALK)
+    (prompt,) = encoded.prompts["train"]
+    assert prompt.prompt == (
+        "\n\nHuman: What is 2 plus 2?\n\nAssistant: 4\n\nHuman: Why?\n\nAssistant:"
+    )
+    assert (prompt.task, prompt.answer, prompt.question) == ("chat", None, "Why?")
+    last, first = encoded.demonstrations
+    assert (last.prompt_ids, last.completion) == (prompt.prompt_ids, " It is.")
+    assert first.prompt == "\n\nHuman: What is 2 plus 2?\n\nAssistant:"
+    assert first.completion == " 4"
+    assert WORDS.decode(first.completion_ids) == " 4<|end|>"
+    dev = encode(TALK, split="dev")
+    assert (len(dev.prompts["dev"]), dev.demonstrations) == (1, [])
+
+
+def test_with_a_chat_template_turns_are_rendered_by_it_and_what_it_refuses_is_rejected():
+    chat = model_tokenizer.train_tokenizer(["What is 2 plus 2? Why? It is."] * 2, 800)
+    chat.chat_template = ROLES
+    system = replace(TALK, id="s", turns=(Turn("system", "Be brief."), *TURNS))
+    encoded = prompting.encode(
+        {"train": [TALK, system]},
+        chat,
+        template="{question}",
+        max_prompt_tokens=99,
+        max_completion_tokens=9,
+        readable=lambda _: False,
+    )
+    assert [row.prompt for row in encoded.demonstrations] == [
+        "<user>What is 2 plus 2?<assistant>4<user>Why?<assistant>",
+        "<user>What is 2 plus 2?<assistant>",
+    ]
+    assert encoded.demonstrations[0].completion == "It is."
+    reasons = {one.id: reason for one, reason in encoded.rejected}
+    assert set(reasons) == {"s", "s-turn-2"}
+    assert reasons["s"] == "chat template: it refuses these turns: no system"
+
+
+def test_a_demonstration_ends_the_thinking_that_the_template_has_begun():
+    thinking = model_tokenizer.train_tokenizer(["2 + 2 = 4\n#### 4\n<think></think>"] * 2, 800)
+    thinking.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}\n<think>\n"
+    encoded = prompting.encode(
+        {"train": [problem()]},
+        thinking,
+        template=TEMPLATE,
+        readable=states_an_answer,
+        max_prompt_tokens=200,
+        max_completion_tokens=200,
+    )
+    (prompt,), (shown,) = encoded.prompts["train"], encoded.demonstrations
+    assert prompt.prompt.endswith("<think>")
+    assert shown.completion == "\n</think>\n\n#### 4"
+    facts = Facts(parameters=1, positions=64, has_chat_template=True)
+    assert prompting.measure(encoded, facts).thinks
+    assert is_right(prompt, shown.completion)
+    (told,) = prompting.demonstrate(
+        [Exchange(id="b", task="judge", message="1 or 2?", reply="1")], thinking, 200
+    )
+    assert told.completion == "\n</think>\n\n1"
+    assert thinking.decode(told.completion_ids[:-1]) == told.completion

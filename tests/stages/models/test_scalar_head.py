@@ -10,6 +10,7 @@ from transformers import AutoModelForSequenceClassification
 from stages.algorithms.ensemble import mean, mean_minus_std, minimum
 from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.batch import Group, micro_batches
+from stages.models.scalar_head import ScalarHead
 
 
 def make_groups():
@@ -35,8 +36,8 @@ def make_model(family):
 def test_a_new_head_gives_every_completion_reward_0_and_every_state_value_0(family):
     model = scalar_head.from_policy(checkpoint(family), PAD, compute(), CPU)
     batch = collate(make_groups(), 64, PAD, CPU)
-    assert scalar_head.rewards(model, batch).tolist() == [0.0, 0.0, 0.0]
-    assert not scalar_head.values(model, batch).any()
+    assert ScalarHead(model)(batch).tolist() == [0.0, 0.0, 0.0]
+    assert not ScalarHead(model)(batch, each_token=True).any()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -61,7 +62,7 @@ def test_the_reward_is_what_transformers_own_forward_gives_right_padded_rows(fam
     width = max(len(row) for row in rows) + 2
     ids = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
     expected = model(ids, attention_mask=(ids != PAD).long()).logits.squeeze(-1)
-    found = scalar_head.rewards(model, collate(groups, row_tokens, PAD, CPU))
+    found = ScalarHead(model)(collate(groups, row_tokens, PAD, CPU))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -70,13 +71,28 @@ def test_a_value_is_the_head_at_the_position_before_the_token(family):
     model = make_model(family)
     groups = make_groups()
     batch = collate(groups, 64, PAD, CPU)
-    found = scalar_head.values(model, batch)
+    found = ScalarHead(model)(batch, each_token=True)
     rows = [(group.prompt_ids, ids) for group in groups for ids in group.completions]
     for row, (prompt, completion) in zip(found, rows, strict=True):
         hidden = model.base_model(torch.tensor([[*prompt, *completion]])).last_hidden_state
         scalars = model.score(hidden)[0, len(prompt) - 1 : -1, 0]
         torch.testing.assert_close(row[: len(completion)], scalars, rtol=1e-4, atol=1e-5)
         assert not row[len(completion) :].any()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_frozen_models_body_is_in_the_compute_dtype_and_its_head_in_float32(family, tmp_path):
+    model = make_model(family)
+    policy.save(model, model_tokenizer.train_tokenizer(["a few words"], 700), tmp_path)
+    half = compute(dtype="bfloat16")
+    (frozen,) = scalar_head.load_ensemble(tmp_path, minimum, half, CPU).members
+    assert {weight.dtype for weight in frozen.base_model.parameters()} == {torch.bfloat16}
+    assert torch.equal(frozen.model.score.weight, model.score.weight)
+    batch = collate(make_groups(), 64, PAD, CPU)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        found, expected = frozen(batch), ScalarHead(model)(batch)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=0.1, atol=0.1)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -89,8 +105,9 @@ def test_rewards_and_values_of_a_packed_row_are_those_of_rows_of_their_own(famil
     (packed,) = micro_batches(groups[::-1], settings, PAD, CPU)
     assert len(packed.input_ids) == 1
     order = torch.tensor(packed.indices).argsort()
-    for read in (scalar_head.rewards, scalar_head.values):
-        expected, found = read(model, alone), read(model, packed)[order]
+    for each_token in (False, True):
+        read = partial(ScalarHead(model), each_token=each_token)
+        expected, found = read(alone), read(packed)[order]
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
@@ -103,9 +120,9 @@ def test_a_saved_model_is_safetensors_that_transformers_and_we_load_as_the_same_
     assert (tmp_path / "model.safetensors").exists()
     assert not list(tmp_path.glob("*.bin"))
     batch = collate(make_groups(), 64, PAD, CPU)
-    expected = scalar_head.rewards(model, batch)
+    expected = ScalarHead(model)(batch)
     again = scalar_head.load(tmp_path, compute(), CPU).eval()
-    torch.testing.assert_close(scalar_head.rewards(again, batch), expected)
+    torch.testing.assert_close(ScalarHead(again)(batch), expected)
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     assert theirs.config.num_labels == 1
     assert theirs.config.pad_token_id == PAD
@@ -135,7 +152,7 @@ def load_members(path, aggregate):
 
 def test_an_ensemble_scores_as_its_members_aggregated(tmp_path):
     members = [save_member(tmp_path / str(number), seed=number) for number in range(3)]
-    alone = torch.stack([scalar_head.rewards(model, BATCH) for model in members])
+    alone = torch.stack([ScalarHead(model)(BATCH) for model in members])
     assert (alone.std(0) > 0.1).all()
     for aggregate in (
         mean,
@@ -151,7 +168,7 @@ def test_a_reward_model_alone_scores_by_its_head_and_agrees_with_itself(tmp_path
     model = save_member(tmp_path, seed=1)
     for aggregate in (mean, minimum):
         found = load_members(tmp_path, aggregate)(BATCH)
-        assert torch.equal(found.values, scalar_head.rewards(model, BATCH))
+        assert torch.equal(found.values, ScalarHead(model)(BATCH))
         assert found.disagreement.tolist() == [0.0, 0.0]
 
 
@@ -206,13 +223,13 @@ def test_a_reward_model_and_an_outcome_model_score_by_their_head(stage):
     word = f"{stage}/sft/reward_model"
     model = scorer_save(word, seed=1)
     found = scalar_head.load_scorer(DATA / word, minimum, compute(), CPU)([GROUP])
-    torch.testing.assert_close(found.values, scalar_head.rewards(model, BATCH))
+    torch.testing.assert_close(found.values, ScalarHead(model)(BATCH))
 
 
 def test_an_ensemble_scores_by_its_heads_aggregated():
     word = "assemble_ensembles/ensembles/sft"
     models = [scorer_save(f"{word}/{number}", seed=number) for number in range(3)]
-    alone = torch.stack([scalar_head.rewards(model, BATCH) for model in models])
+    alone = torch.stack([ScalarHead(model)(BATCH) for model in models])
     found = scalar_head.load_scorer(DATA / word, minimum, compute(), CPU)([GROUP])
     torch.testing.assert_close(found.values, alone.amin(0))
     torch.testing.assert_close(found.disagreement, alone.std(0, correction=0))

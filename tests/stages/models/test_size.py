@@ -2,8 +2,9 @@ import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 
-from stages.models import scalar_head, size
+from stages.models import model_tokenizer, scalar_head, size
 from stages.models import start as models_start
+from stages.models.policy import Policy
 from stages.models.start import LoraConfig, ModelConfig, TinyConfig
 
 # 2 blocks of q 16x16, k and v 16x8, o 16x16, gate, up and down 16x32; an output of 32x16
@@ -30,7 +31,7 @@ def test_adapters_are_matrices_too_and_the_rest_is_frozen():
 
 
 def test_a_value_head_on_the_policys_body_is_a_few_numbers_that_cost_a_whole_pass():
-    found = size.measure(scalar_head.SharedValue(load("llama")))
+    found = size.measure(scalar_head.SharedValue(Policy(load("llama"))))
     assert (found["parameters"], found["body"], found["output"]) == (16, BLOCKS, 0)
 
 
@@ -56,10 +57,19 @@ def test_a_random_base_model_is_not_read_from_anywhere():
         vocab_size=700,
     )  # fmt: skip
     with pytest.raises(ValueError, match=r"model\.path is null"):
-        size.of_policy("base", 0, ModelConfig(path=None, revision=None, tiny=tiny))
+        size.of_policy("base", 0, ModelConfig(path=None, revision=None, thinking=None, tiny=tiny))
 
 
 def test_nothing_is_allocated_to_measure_a_folder():
     before = torch.get_rng_state()
     size.of_scorer(checkpoint("llama"))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(("thinking", "thinks"), [(None, False), (False, False), (True, True)])
+def test_facts_say_whether_the_model_is_to_think(tmp_path, thinking, thinks):
+    load("llama").save_pretrained(tmp_path)
+    model_tokenizer.train_tokenizer(["a"], 700).save_pretrained(tmp_path)
+    found = size.facts({"path": str(tmp_path), "revision": None, "thinking": thinking})
+    assert found is not None
+    assert (found.thinks, found.has_chat_template) == (thinks, False)

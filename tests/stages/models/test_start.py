@@ -9,13 +9,15 @@ from tiny_checkpoints import CPU, FAMILIES, PAD, checkpoint, compute, load
 from stages import rows
 from stages.models import model_tokenizer, policy, scalar_head, start
 from stages.models.batch import Group
+from stages.models.policy import Policy
+from stages.models.scalar_head import ScalarHead
 from stages.models.start import LoraConfig, ModelConfig, TinyConfig, build_tiny
 
 TINY = {
     "hidden_size": 8, "num_layers": 1, "num_heads": 2, "intermediate_size": 16,
     "max_length": 32, "vocab_size": 700,
 }  # fmt: skip
-RANDOM = ModelConfig(path=None, revision=None, tiny=TINY)
+RANDOM = ModelConfig(path=None, revision=None, thinking=None, tiny=TINY)
 
 
 @pytest.fixture(autouse=True)
@@ -118,9 +120,9 @@ def learn(model):
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
     for _ in range(3):
         if hasattr(model, "score"):
-            loss = -scalar_head.rewards(model, batch).sum()
+            loss = -ScalarHead(model)(batch).sum()
         else:
-            loss = -policy.completion_logprobs(model, batch, temperature=1.0)[0].sum()
+            loss = -Policy(model)(batch, temperature=1.0)[0].sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -129,17 +131,17 @@ def learn(model):
 def test_rank_0_leaves_the_model_as_it_is():
     model = load("llama")
     before = named(model)
-    assert start.attach(model, OFF, 0)() is model
+    assert start.attach(model, OFF, 0) is None
     assert named(model).keys() == before.keys()
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out")
-def test_only_adapters_are_trained_and_the_merged_model_is_the_same_function(family):
+def test_only_adapters_are_trained_and_without_them_the_model_is_as_it_was(family):
     model = load(family)
     untouched = model(IDS).logits
-    merged = start.attach(model, RANK_4, 0)
+    without = start.attach(model, RANK_4, 0)
     assert torch.equal(model(IDS).logits, untouched), "adapters start as nothing"
     before = named(model)
     learn(model)
@@ -147,53 +149,75 @@ def test_only_adapters_are_trained_and_the_merged_model_is_the_same_function(fam
         assert torch.equal(weight, before[name]) != (".lora_" in name), name
     adapted = model(IDS).logits
     assert not torch.allclose(adapted, untouched, atol=1e-3)
-    final = merged()
-    torch.testing.assert_close(final(IDS).logits, adapted, rtol=1e-4, atol=1e-4)
-    assert named(final).keys() == named(load(family)).keys()
+    with without():
+        assert torch.equal(model(IDS).logits, untouched)
+    assert torch.equal(model(IDS).logits, adapted)
 
 
-def test_the_merged_model_is_saved_as_an_ordinary_checkpoint(tmp_path):
-    model = load("llama")
-    merged = start.attach(model, RANK_4, 0)
+@pytest.mark.parametrize("full_kl", [False, True])
+def test_a_policy_without_its_adapters_is_the_frozen_start(full_kl):
+    """To the bit, also while the policy is read with a gradient, which stays the same."""
+    model, frozen = load("llama"), Policy(load("llama"))
+    group = Group(prompt_ids=[3, 4], completions=[[5, 6], [7]], indices=[0, 1])
+    batch = collate([group], 64, PAD, CPU)
+    without = start.attach(model, RANK_4, 0)
     learn(model)
-    adapted = model.eval()(IDS).logits
-    merged().save_pretrained(tmp_path)
-    again = policy.load(tmp_path, compute(), CPU).eval()
-    torch.testing.assert_close(again(IDS).logits, adapted, rtol=1e-4, atol=1e-4)
+    read, gradients = [], []
+    model.zero_grad()
+    learner = Policy(model, without)
+    for reference in (frozen, learner):
+        if full_kl:
+            found = learner(batch, temperature=0.7, reference=reference)
+            (found.full_kl + found.logprobs).sum().backward()
+            read.append(found.full_kl)
+            gradients.append([p.grad.clone() for p in model.parameters() if p.requires_grad])
+            model.zero_grad()
+        else:
+            read.append(reference(batch, temperature=0.7, adapted=False).logprobs)
+    assert torch.equal(*read)
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+    assert read[0].any()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out")
-def test_a_checkpoint_on_the_way_is_merged_in_a_copy(family):
-    model = load(family)
-    merged = start.attach(model, RANK_4, 0)
+def test_it_is_saved_merged_as_an_ordinary_checkpoint_and_stays_as_it_is(family, tmp_path):
+    model, words = load(family), model_tokenizer.train_tokenizer(["a few words"], 700)
+    start.attach(model, RANK_4, 0)
     learn(model)
-    before, adapted = named(model), model(IDS).logits
-    on_the_way = merged(going_on=True)
-    torch.testing.assert_close(on_the_way(IDS).logits, adapted, rtol=1e-4, atol=1e-4)
-    assert named(on_the_way).keys() == named(load(family)).keys()
+    before, adapted = named(model), model.eval()(IDS).logits
+    policy.save(model, words, tmp_path)
+    again = policy.load(tmp_path, compute(), CPU).eval()
+    torch.testing.assert_close(again(IDS).logits, adapted, rtol=1e-4, atol=1e-4)
+    assert named(again).keys() == named(load(family)).keys()
     after = named(model)
     assert all(torch.equal(after[name], weight) for name, weight in before.items())
     assert after.keys() == before.keys()
     assert torch.equal(model(IDS).logits, adapted)
 
 
-def test_without_adapters_a_checkpoint_is_the_model_itself():
+def test_merging_is_in_float32_whatever_the_stage_computes_in():
     model = load("llama")
-    assert start.attach(model, OFF, 0)(going_on=True) is model
+    start.attach(model, RANK_4, 0)
+    learn(model)
+    expected = dict(policy.weights(model))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = dict(policy.weights(model))
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out")
-def test_a_scalar_head_is_trained_whole_and_merged(family):
+def test_a_scalar_head_is_trained_whole_and_saved(family, tmp_path):
     model = scalar_head.from_policy(checkpoint(family), PAD, compute(), CPU)
-    merged = start.attach(model, RANK_4, 0)
+    start.attach(model, RANK_4, 0)
     learn(model)
     batch = collate([Group(prompt_ids=[3], completions=[[5, 6]], indices=[0])], 64, PAD, CPU)
-    adapted = scalar_head.rewards(model, batch)
-    final = merged()
+    adapted = ScalarHead(model)(batch)
+    policy.save(model, model_tokenizer.train_tokenizer(["a few words"], 700), tmp_path)
+    final = scalar_head.load(tmp_path, compute(), CPU)
     assert final.score.weight.any()
-    torch.testing.assert_close(scalar_head.rewards(final, batch), adapted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ScalarHead(final)(batch), adapted, rtol=1e-4, atol=1e-4)
 
 
 def test_adapters_are_drawn_from_the_seed():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stages.report import comparison
+from stages.report import comparison, tables
 from stages.report.estimates import Results
 
 SEEDS = [0, 1]
@@ -53,6 +53,15 @@ def test_policies_against_the_baseline_and_each_other():
     assert found["policies"]["sft"]["mean_accuracy"]["value"] == 0.25
     assert found["best_on_dev"] == "grpo"
     assert (found["n"], found["num_problems"], found["seeds"]) == (4, 3, [0, 1])
+
+
+def test_what_repeats_itself_is_told_of_those_policies_that_do():
+    given = results({"sft": SFT, "dpo": DPO})
+    given.metrics["dpo"][1] = given.metrics["dpo"][1] | {"in_loop/test_greedy": 0.5}
+    metrics = comparison.compare(given)
+    told = {row["policy"]: row.get("greedy in a loop, %") for row in tables.accuracy(metrics)}
+    assert told == {"sft": None, "dpo": "25.0"}, "the mean of 0 and 0.5"
+    assert "in_loop/test_greedy" not in metrics["policies"]["sft"]
 
 
 def test_ways_to_choose_against_the_majority_and_the_format():

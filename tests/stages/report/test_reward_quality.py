@@ -108,9 +108,12 @@ def test_nothing_depends_on_which_of_a_pair_stands_first():
     assert flat[0] == flat[1]
 
 
-def test_no_pairs_and_scores_that_are_no_numbers_are_errors():
-    with pytest.raises(ValueError, match="held-out pairs, found none"):
-        measure([], np.zeros((0, 2)))
+def test_of_no_pairs_nothing_is_measured_and_that_is_told(caplog):
+    assert measure([], np.zeros((0, 2))) == {"pairs": 0}
+    assert "no held-out pairs" in caplog.text
+
+
+def test_scores_that_are_no_numbers_are_an_error():
     with pytest.raises(ValueError, match="diverged"):
         measure([("a", 1.0, 3, 3)], [math.nan])
 

@@ -236,3 +236,10 @@ def test_the_first_error_worked_by_hand():
 def test_the_first_error_is_somewhere_or_nowhere(wrong):
     total = math.fsum(first_error_probability(wrong, first) for first in range(-1, len(wrong)))
     assert total == pytest.approx(1.0)
+
+
+def test_an_unknown_verdict_is_not_a_wrong_one():
+    with pytest.raises(AssertionError, match="unknown"):
+        summary([(row(0, [1.0], [True], correct=None), [])])
+    with pytest.raises(AssertionError, match="unknown"):
+        summary([(row(0, [1.0, 1.0], [True, None], correct=True), [])])

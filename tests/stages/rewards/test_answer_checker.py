@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from stages.records.problems import Prompt
 from stages.rewards.answer_checker import (
     check_rate,
     has_format,
     is_correct,
+    is_right,
     lenient,
     matches,
     strict,
@@ -100,11 +102,14 @@ def test_expressions_are_compared_by_math_verify() -> None:
 def test_a_cheap_check_takes_a_few_microseconds() -> None:
     completion = "3 + 4 = 7\n7 * 2 = 14\n14 - 5 = 9\n9 + 8 = 17\n#### 17"
     is_correct(completion, "17")
-    start = time.process_time()
-    for _ in range(5_000):
-        is_correct(completion, "17")
+    seconds = []
+    for _ in range(5):  # the least, since now and then the garbage collector runs
+        start = time.process_time()
+        for _ in range(1_000):
+            is_correct(completion, "17")
+        seconds.append((time.process_time() - start) / 1_000)
     # 6 microseconds measured; the bound leaves room for a busy machine.
-    assert (time.process_time() - start) / 5_000 < 100e-6
+    assert min(seconds) < 100e-6
 
 
 def test_importing_the_checker_imports_nothing_heavy() -> None:
@@ -197,3 +202,25 @@ def test_less_is_an_error_that_shows_one_and_says_what_to_write():
 def test_no_solution_at_all_is_an_error():
     with pytest.raises(ValueError, match="nothing to imitate"):
         check_rate(0, [])
+
+
+def prompt(text: str, answer: str | None = "7") -> Prompt:
+    return Prompt(id="p", task="solve", question="?", prompt=text, prompt_ids=[], answer=answer)
+
+
+def test_a_block_that_the_template_has_begun_must_end_before_the_answer():
+    opened, plain = prompt("Why?<assistant><think>\n"), prompt("Why?<assistant>")
+    assert is_right(plain, "#### 7")
+    assert not is_right(opened, "#### 7")
+    assert is_right(opened, "#### 6\n</think>\n#### 7")
+    # switched off, the template has ended it as well
+    assert is_right(prompt("Why?<think>\n\n</think>\n\n"), "#### 7")
+    assert not strict(opened.whole("#### 7"), "7")
+    assert not lenient(opened.whole("it is 7"), "7")
+    assert not has_format("<think>3 + 4\n#### 7")
+    assert has_format("<think>#### 6</think>3 + 4 = 7\n#### 7")
+
+
+def test_without_a_gold_answer_nothing_is_right_or_wrong():
+    with pytest.raises(ValueError, match=r"none of prompt 'p': .*Take people's or a judge's pairs"):
+        is_right(prompt("Hi", None), "#### 7")

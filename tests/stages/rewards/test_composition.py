@@ -1,16 +1,16 @@
 from dataclasses import replace
 
+import presets
 import pytest
 import torch
 from answers import NOTHING, Answers
 from pydantic import ValidationError
 
-from stages import params
 from stages.algorithms.group_advantages import normalised_sum
 from stages.rewards.composition import Cap, Component, Composition, compose
 from stages.rewards.judged import Judged
 
-SHIPPED = params.read(params.PRESETS_PATH)
+SHIPPED = presets.CONTENT
 DRAWN = Answers(
     texts=["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 8\n#### 8", "no idea"], golds=["7", "7"],
     group_size=2,

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from stages.rewards.final_answer import extract, statements
+from stages.rewards.final_answer import extract, spoken, statements
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,16 @@ def test_a_second_answer_in_a_sentence_does() -> None:
 
 def test_a_tag_is_no_content() -> None:
     assert extract("#### 5\n#### <eos>") == "5"
+
+
+def test_what_stands_in_a_thinking_block_states_nothing():
+    assert extract("<think>\n#### 6\n</think>\n\n#### 7") == "7"
+    assert extract("<think>\n#### 6\n</think>\n\nI do not know.") is None
+    # a template has begun it in the prompt
+    assert extract("so \\boxed{6}\n</think>\n\n#### 7") == "7"
+    # cut before its end
+    assert extract("<think>\n#### 6\n") is None
+    assert extract("#### 6\n<think> is that so?") is None
+    assert extract("<think>a</think>#### 7\n<think> or #### 9") == "7"
+    assert spoken("no thinking, #### 6") == "no thinking, #### 6"
+    assert list(statements("<think>#### 1</think>#### 2\n#### 3")) == ["3", "2"]

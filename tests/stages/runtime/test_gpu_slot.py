@@ -17,8 +17,8 @@ HOLD = f"""
 import sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from stages.runtime import gpu_slot
-with gpu_slot.take() as name:
-    print(name, flush=True)
+with gpu_slot.take() as names:
+    print(*names, flush=True)
     time.sleep(300)
 """
 
@@ -54,8 +54,8 @@ def test_devices_are_counted_in_proc_or_else_in_dev(monkeypatch, tmp_path):
 def test_without_a_gpu_nothing_is_taken(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with gpu_slot.take() as name:
-        assert name is None
+    with gpu_slot.take() as names:
+        assert names == []
         assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -65,8 +65,8 @@ def test_two_holders_get_two_devices_and_a_killed_one_frees_its_own(monkeypatch,
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     holder = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
     assert holder.stdout.readline() == "4\n"
-    with gpu_slot.take() as name:
-        assert name == "7"
+    with gpu_slot.take() as names:
+        assert names == ["7"]
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "4,7"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
@@ -77,3 +77,22 @@ def test_two_holders_get_two_devices_and_a_killed_one_frees_its_own(monkeypatch,
     assert waiting.stdout.readline() == "4\n"
     waiting.kill()
     waiting.communicate()
+
+
+def test_several_are_taken_together_by_one_after_the_other(monkeypatch, tmp_path):
+    """Two that each want both would wait for ever if each held one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    command = HOLD.replace("take()", "take(number=2)").replace("sleep(300)", "sleep(1)")
+    holders = [
+        subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    assert [holder.communicate(timeout=60)[0] for holder in holders] == ["4 7\n"] * 2
+
+
+def test_more_than_there_are_is_refused(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    with pytest.raises(ValueError, match="num_processes is 3, a GPU each: found 2"):
+        gpu_slot.take(number=3).__enter__()

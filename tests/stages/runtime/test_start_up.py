@@ -2,6 +2,7 @@
 
 import gc
 import importlib.metadata
+import os
 import subprocess
 import sys
 
@@ -53,6 +54,24 @@ def test_a_stage_starts_without_them_and_computes_the_same(tmp_path):
         found[word] = done.stdout.split()
     assert found["-m"][0] == found["-c"][0]
     assert [kind for _, kind in found.values()] == ["light", "full"]
+
+
+def test_where_there_is_a_gpu_torch_has_its_compiler():
+    """Long rows are read by flex attention, compiled."""
+    code = """if True:
+        import sys
+        sys.argv[0] = "-m"
+        import stages, torch._dynamo
+        from torch.nn.attention.flex_attention import BlockMask
+        print(BlockMask.from_kv_blocks.__name__)
+    """
+    for visible, printed in (("0", "from_kv_blocks\n"), ("", "")):
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": visible}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.stdout == printed, done.stderr
 
 
 def test_the_names_that_transformers_has_are_read_once_and_are_the_same(tmp_path):

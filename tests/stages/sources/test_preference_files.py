@@ -1,11 +1,10 @@
-from dataclasses import replace
-
 import pytest
 
 from stages.records.preferences import Preference, RawPreference, Turn
-from stages.sources import preference_files
-from stages.sources.preference_files import Columns, opening, read_pair, split
+from stages.sources import conversations
+from stages.sources.preference_files import Columns, read_pair, split
 from stages.sources.quarantine import RejectedError
+from stages.sources.splitting import opening
 
 
 def opened(question: str, *more: Turn) -> tuple[RawPreference, Preference]:
@@ -51,7 +50,7 @@ def test_all_lengths_of_a_conversation_and_all_spellings_of_a_question_are_on_on
     said = Turn("assistant", "Hm"), Turn("user", "And?")
     for i in range(50):
         short, long, loud = opened(f"say {i}"), opened(f"say {i}", *said), opened(f"SAY  {i} ")
-        assert opening(short[0]) == opening(long[0]) == opening(loud[0])
+        assert opening(short[0].turns) == opening(long[0].turns) == opening(loud[0].turns)
     rows = [opened(f"say {i}", *turns) for i in range(50) for turns in ((), said)]
     held = [row.id for row in split(rows, 0.3)["heldout"]]
     assert all(held.count(name) == 2 for name in held)
@@ -59,17 +58,16 @@ def test_all_lengths_of_a_conversation_and_all_spellings_of_a_question_are_on_on
 
 def test_the_system_message_belongs_to_the_opening():
     raw, _ = opened("Hi")
-    assert opening(replace(raw, turns=(Turn("system", "Be brief."), *raw.turns))) != opening(raw)
+    assert opening((Turn("system", "Be brief."), *raw.turns)) != opening(raw.turns)
 
 
 def test_a_conversation_that_the_assistant_opens_is_known_by_what_was_asked():
     hello, said = Turn("assistant", "Hello!"), Turn("assistant", "Hm")
-    raw, _ = opened("Hi")
     turns = [(hello, Turn("user", f"say {i}")) for i in range(2)]
-    first, second = (opening(replace(raw, turns=own)) for own in turns)
+    first, second = (opening(own) for own in turns)
     assert first != second
     longer = (*turns[0], said, Turn("user", "And?"))
-    assert opening(replace(raw, turns=longer)) == first == "hello! say 0"
+    assert opening(longer) == first == "hello! say 0"
 
 
 def test_an_empty_side_is_refused():
@@ -135,12 +133,13 @@ def test_the_last_turn_is_the_answer_and_the_others_are_the_prompt():
 
 
 def test_what_is_rendered_is_parsed_again():
-    assert preference_files.parse_transcript(
-        preference_files.render_transcript(TURNS) + " Yes"
-    ) == [*TURNS, Turn("assistant", "Yes")]
-    assert preference_files.render_transcript(
-        (Turn("system", "Be brief."), Turn("user", "Hi"))
-    ) == ("Be brief.\n\nHuman: Hi\n\nAssistant:")
+    assert conversations.parse_transcript(conversations.render_transcript(TURNS) + " Yes") == [
+        *TURNS,
+        Turn("assistant", "Yes"),
+    ]
+    assert conversations.render_transcript((Turn("system", "Be brief."), Turn("user", "Hi"))) == (
+        "Be brief.\n\nHuman: Hi\n\nAssistant:"
+    )
 
 
 def test_a_name_inside_a_line_or_a_paragraph_of_the_answer_is_text():

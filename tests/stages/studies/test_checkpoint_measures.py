@@ -4,6 +4,7 @@ import pytest
 import torch
 from tiny_checkpoints import EOS, PAD, compute, load
 
+from stages.models.policy import Policy
 from stages.models.scalar_head import Scores
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -61,9 +62,11 @@ def plainly(model, prompt_ids, ids):
 
 
 def measured(model, judges, *kinds):
+    reference, scorers = judges
     return checkpoint_measures.measure(
-        model, *judges, pools(*kinds), compute(), PAD, step=3, temperature=TEMPERATURE
-    )
+        Policy(model), Policy(reference), scorers, pools(*kinds), compute(), PAD,
+        step=3, temperature=TEMPERATURE,
+    )  # fmt: skip
 
 
 def test_everything_by_hand():
@@ -119,8 +122,8 @@ def test_k1_and_k3_agree_in_the_mean_over_what_the_policy_draws():
         for _ in range(count)
     ]  # fmt: skip
     (row,) = checkpoint_measures.measure(
-        model,
-        reference,
+        Policy(model),
+        Policy(reference),
         (None, None),
         [(prompt("5"), rows)],
         compute(),

@@ -63,6 +63,7 @@ def test_every_policy_along_a_run_is_measured():
     assert studied_run.outputs("checkpoints/dpo") == written
 
 
+@pytest.mark.slow
 def test_pools_are_scored_and_each_seed_has_its_verdict(monkeypatch):
     # Random models are never right: let each text be right or wrong by its length.
     monkeypatch.setattr(

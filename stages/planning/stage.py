@@ -1,0 +1,166 @@
+"""The stages of a plan: rows, the entry point that makes each, and what that reads."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stages import configs, tables
+from stages.params import PRESET
+from stages.records.problems import Demonstration
+from stages.rewards.composition import Composition
+from stages.tables import PAIRS, POLICIES, POOLS, RAW, REWARDS, STEPS, Tables
+
+Content = Mapping[str, Any]
+PREFIXES = {
+    POLICIES: "train", POOLS: "pool", PAIRS: "label", STEPS: "label_steps", REWARDS: "reward",
+}  # fmt: skip
+"""Table -> the stage of dvc.yaml that makes its rows."""
+OF_POLICIES = ("sample", "evaluate")
+"""Stages that each policy has besides."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Data:
+    """How many rows there are, and how many tokens they have."""
+
+    prompts: Mapping[str, int]
+    """By split."""
+    demonstrations: int
+    prompt: float
+    """Mean tokens."""
+    completion: float
+    longest: tuple[int, int]
+    """Tokens of a prompt and of a completion."""
+    example: Demonstration
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What stages read: params.yaml and presets.yaml, every `auto` replaced; all rows; the data."""
+
+    content: Content
+    presets: Content
+    rows: Tables
+    data: Data
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """A row that is made, or a policy that is sampled from or evaluated."""
+
+    name: str
+    """As DVC has it: `train@sft`."""
+    entry_point: str
+    words: Mapping[str, str]
+    config: Any
+    """The entry point's `Config`."""
+
+
+def stages(plan: Plan) -> Iterator[Stage]:
+    """Every stage in which a model may compute; rows that are wrong are left out."""
+    modules = configs.entry_points()
+    places = [
+        (f"{PREFIXES[place.table]}@{place.name}", place.entry_point, place.words)
+        for place in tables.places(plan.rows)
+    ]
+    for kind in OF_POLICIES:
+        places += [(f"{kind}@{name}", kind, {}) for name in plan.rows[POLICIES]]
+    for name, entry_point, words in places:
+        config, preset = modules[entry_point].Config, plan.presets.get(words.get(PRESET, ""))
+        picked = configs.pick(config, {**plan.content, PRESET: preset})
+        read = config.model_validate(picked)
+        yield Stage(name=name, entry_point=entry_point, words=words, config=read)
+
+
+def is_remote(stage: Stage) -> bool:
+    """Whether a judge behind an endpoint is asked, so that no model computes here."""
+    judge = getattr(getattr(stage.config, "preset", None), "judge", None)
+    return getattr(judge, "kind", "") == "endpoint"
+
+
+def longest(stage: Stage, plan: Plan) -> tuple[int, int]:
+    """Tokens of a prompt and of a completion, as long as the stage may meet them."""
+    config, prompt = stage.config, plan.data.longest[0]
+    match stage.entry_point:
+        case "train_ppo" | "train_grpo":
+            completion = getattr(config, stage.entry_point[6:]).max_new_tokens
+        case "sample":
+            completion = _drawn(plan, "dev", "test")
+        case "pool":
+            completion = _drawn(plan, stage.words["split"], "heldout")
+        case "label_revision":
+            prompt, completion = config.preset.max_prompt_tokens, config.preset.max_new_tokens
+        case "label_judge" if not is_remote(stage):
+            prompt = config.preset.judge.max_prompt_tokens
+            completion = 1 + getattr(config.preset.reasoning, "max_new_tokens", 0)
+        case _:
+            prompt, completion = _written(stage.words.get("on", ""), plan)
+    # Of steps, a prefix of a completion is completed.
+    is_prefix = stage.entry_point == "steps_completions"
+    return prompt + (completion if is_prefix else 0), completion
+
+
+def _drawn(plan: Plan, *samplings: str) -> int:
+    return max(plan.content["sampling"][one]["max_new_tokens"] for one in samplings)
+
+
+def _written(on: str, plan: Plan) -> tuple[int, int]:
+    """Tokens of the longest prompt and completion in the folder `on`."""
+    table, _, name = on.partition("/")
+    if table == POOLS:
+        return plan.data.longest[0], _drawn(plan, plan.rows[POOLS][name]["split"], "heldout")
+    if table not in (PAIRS, STEPS):
+        return plan.data.longest
+    words = plan.rows[table][name]
+    preset = plan.presets[words[PRESET]]
+    if words["on"].startswith(f"{RAW}/"):
+        # Of people's rows the length of both together is known.
+        prompt = min(plan.data.longest[0], preset["max_tokens"] - 1)
+        return prompt, preset["max_tokens"] - prompt
+    prompt, completion = _written(words["on"], plan)
+    return prompt, max(completion, preset.get("max_new_tokens", 0))
+
+
+def scorers(reward: str, plan: Plan) -> tuple[str, ...]:
+    """What each model is for that `rewards/..` asks: `reward`, `process` or `policy`."""
+    words = plan.rows[REWARDS][reward.partition("/")[2]]
+    preset = plan.presets[words[PRESET]]
+    if words["by"] != "rule":
+        use = "process" if words["by"] == "process" else "reward"
+        return (use,) * preset.get("members", 1)
+    kinds = Composition.model_validate(preset).kinds()
+    if kinds & {"scorer", "process"}:
+        return scorers(words["on"], plan)
+    return ("policy",) if "judge" in kinds else ()
+
+
+def samples(stage: Stage, plan: Plan) -> int:
+    """Completions of a prompt that the stage draws, or reads side by side."""
+    match stage.entry_point:
+        case "train_ppo":
+            return stage.config.ppo.samples_per_prompt
+        case "train_grpo":
+            return stage.config.grpo.group_size
+        case "sample":
+            return plan.content["sampling"]["test"]["num_samples"]
+        case "pool":
+            return plan.content["sampling"][stage.words["split"]]["num_samples"]
+        case "steps_completions":
+            return max(1, stage.config.preset.num_completions)
+        case _:
+            drawn = plan.content["sampling"][split_of(stage, plan)]["num_samples"]
+            return labelled(stage, plan).get("max_solutions_per_problem", drawn)
+
+
+def split_of(stage: Stage, plan: Plan) -> str:
+    """Whose problems the pool answers that the stage's input was made of."""
+    words: Mapping[str, str] = stage.words
+    while (table := words.get("on", "").partition("/"))[0] in (PAIRS, STEPS):
+        words = plan.rows[table[0]][table[2]]
+    return plan.rows[POOLS].get(table[2], {}).get("split", "preference")
+
+
+def labelled(stage: Stage, plan: Plan) -> Content:
+    """The preset that labelled the steps or pairs which the stage learns from."""
+    table, _, name = stage.words.get("on", "").partition("/")
+    return plan.presets.get(plan.rows[table][name][PRESET], {}) if table in (PAIRS, STEPS) else {}

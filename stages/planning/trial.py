@@ -1,0 +1,142 @@
+"""A stage to be tried: its sizes, its longest texts, and its models and samplers, fake ones."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+
+from stages.engines.transformers import TransformersSampler
+from stages.models import policy
+from stages.models import start as models_start
+from stages.models.policy import Policy
+from stages.models.process_head import ProcessHead
+from stages.models.scalar_head import ScalarHead
+from stages.planning.fake_tensors import WHOLE, LiveBytes, disguise
+from stages.sampler import Sample
+
+PAD, EOS, TEXT, MARK = 0, 1, 2, 3
+HEADS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "policy": (Policy, AutoModelForCausalLM, {}),
+    "reward": (ScalarHead, AutoModelForSequenceClassification, {"num_labels": 1}),
+    "process": (ProcessHead, AutoModelForTokenClassification, {"num_labels": 2}),
+}
+"""What a model is for -> what reads batches with it, and transformers' class of it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """A stage that a model computes in."""
+
+    entry_point: str
+    config: Any
+    """The entry point's `Config`, with its preset."""
+    base: PretrainedConfig
+    """Of the policy; reward and value models are made from it."""
+    prompt: int
+    """Tokens of the longest prompt."""
+    completion: int
+    """Of the longest completion."""
+    samples: int
+    """Completions of a prompt, where several are read or drawn side by side."""
+    scorers: tuple[str, ...] = ()
+    """What each model that a reward asks is for, a key of `HEADS`."""
+    is_gpu: bool = False
+    """Whether it is a GPU's memory that is planned."""
+
+    def completions(self, number: int) -> list[list[int]]:
+        """The longest there are, each another one."""
+        ids = [TEXT] * (self.completion - 1) + [EOS]
+        return [[MARK + i % 7, *ids[1:]] if len(ids) > 1 else ids for i in range(number)]
+
+    def numbers(self, most: int, per_prompt: int) -> range:
+        """Prompts of an optimizer step of at most `most`: as many as fill two micro-batches."""
+        length = self.prompt + per_prompt * self.completion
+        return range(min(most, 2 * max(1, self.config.compute.max_tokens // length)))
+
+
+def is_vllm(config: Any) -> bool:
+    """Whether vLLM samples for a stage with this `Config`."""
+    return getattr(config, "engine", "") == "vllm"
+
+
+@dataclass(kw_only=True, slots=True)
+class Models:
+    """Makes the models of a trial, fake and counted."""
+
+    trial: Trial
+    live: LiveBytes
+    fake: FakeTensorMode
+
+    def build(self, use: str, *, trained: bool = False) -> Any:
+        """One for `use`, as it is when it is loaded; `trained`: with the adapters, if any."""
+        reader, auto_class, labels = HEADS[use]
+        config = copy.deepcopy(self.trial.base)
+        config.update({"pad_token_id": PAD, "step_token_id": EOS, "step_separator": "\n"} | labels)
+        with self.fake:
+            model = auto_class.from_config(config, attn_implementation="sdpa")
+        # A fake tensor is where it is, and cannot be moved.
+        model.to = lambda *_: model
+        for tensor in (*model.parameters(), *model.buffers()):
+            self.live.see(tensor)
+        device = torch.device("cpu")
+        policy.prepare(model, self.trial.config.compute, device, trained=trained)
+        without = models_start.attach(model, self.trial.config.lora, 0) if trained else None
+        disguise(model, self.fake)
+        return Policy(model, without) if without and reader is Policy else reader(model)
+
+    def sampler(self, model: PreTrainedModel, most: int = 2**30) -> "FullLength":
+        """What the stage would sample from the model with, at most so many prompts at once."""
+        compute, engine = self.trial.config.compute, None
+        if not is_vllm(self.trial.config):
+            engine = TransformersSampler(
+                model=model, eos_ids=frozenset([EOS]), pad_id=PAD, max_batch=compute.max_batch,
+                max_tokens=compute.max_tokens,
+            )  # fmt: skip
+        return FullLength(engine=engine, trial=self.trial, live=self.live, most=most)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FullLength:
+    """The transformers engine, of whose first token memory is counted; what it says is made up.
+
+    None: vLLM, of whose own memory nothing is counted here. While it is awake the phase is
+    `sampling` or `reading`.
+    """
+
+    engine: TransformersSampler | None
+    trial: Trial
+    live: LiveBytes
+    most: int
+    """Prompts that the stage asks at once."""
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **how: Any
+    ) -> list[list[Sample]]:
+        """Completions as long as they may be; every fake token ends one, so the cache is whole."""
+        with self.live.phase("sampling"):
+            if self.engine is not None:
+                few = min(self.most, max(1, self.engine.max_batch // how["num_samples"]))
+                self.engine.sample([prompts[0]] * few, [seeds[0]] * few, **how)
+        self.live.enter("reading")
+        drawn = [
+            Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason="stop")
+            for ids in self.trial.completions(how["num_samples"])
+        ]
+        return [drawn for _ in prompts]
+
+    def rest(self) -> None:
+        """See `stages.sampler.Guest.rest`."""
+        self.live.enter(WHOLE)
+
+    def close(self) -> None:
+        """See `stages.sampler.Guest.close`."""

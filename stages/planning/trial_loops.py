@@ -1,0 +1,233 @@
+"""The loop of each kind of stage on a trial's models, with texts that mean nothing.
+
+Rows are made, not read; whatever a model says is of no account. What decides memory is the stage's
+own: the loop, the preset, the micro-batches, which models are there together.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stages.algorithms.ensemble import mean
+from stages.loops import group_rl, kto, ppo, preference, process_reward, reward, rl_run, sft
+from stages.loops.kto import KtoReference
+from stages.loops.rollouts import Actor, Rollouts, Task
+from stages.models import attention
+from stages.models.batch import micro_batches, numbered
+from stages.models.policy import Policy
+from stages.models.process_head import ProcessScorer, Solution
+from stages.models.scalar_head import Ensemble, SharedValue
+from stages.planning.trial import EOS, PAD, TEXT, FullLength, Models, Trial
+from stages.records.preferences import Outcome, Preference
+from stages.records.problems import Demonstration, Prompt
+from stages.records.steps import StepLabels
+from stages.rewards.judged import Judged
+
+STEP = 16
+"""Tokens of a step of a solution."""
+
+
+def _sft(trial: Trial, models: Models) -> Iterator[Any]:
+    config = trial.config
+    settings = config.preset.over(config.sft)
+    numbers = trial.numbers(settings.batch_size, 1)
+    rows = [
+        Demonstration(
+            id=str(i), task="solve", prompt="", prompt_ids=[TEXT] * trial.prompt, completion="",
+            completion_ids=ids,
+        )
+        for i, ids in enumerate(trial.completions(len(numbers)))
+    ]  # fmt: skip
+    rows = [sft.as_document(row) for row in rows] if config.preset.learn_prompt else rows
+    model = models.build("policy", trained=True)
+    return sft.train(model, rows, [numbers] * 2, settings, config.compute, PAD)
+
+
+def _pairs(trial: Trial, numbers: range) -> list[Preference]:
+    chosen, rejected = trial.completions(2)
+    return [
+        Preference(
+            id=str(i), prompt="", prompt_ids=[TEXT] * trial.prompt, chosen="", chosen_ids=chosen,
+            rejected="", rejected_ids=rejected, probability=1.0, source="verifier",
+        )
+        for i in numbers
+    ]  # fmt: skip
+
+
+def _dpo(trial: Trial, models: Models) -> Iterator[Any]:
+    sizes, compute, loss = trial.config.dpo, trial.config.compute, trial.config.preset.loss
+    model, numbers = models.build("policy", trained=True), trial.numbers(sizes.batch_size, 2)
+    pairs = _pairs(trial, numbers)
+    if loss.kind != preference.KTO:
+        zeros = torch.zeros(len(pairs), 2)
+        return preference.train(model, pairs, zeros, [numbers] * 2, loss, sizes, compute, PAD)
+    rows = kto.judged_rows(pairs)
+    schedule = [range(min(len(rows), sizes.batch_size))] * 2
+    mismatched = [torch.zeros(len(own)) for own in schedule]
+    known = KtoReference(matched=torch.zeros(len(rows)), mismatched=mismatched)
+    return kto.train(model, rows, known, schedule, loss, sizes, compute, PAD)
+
+
+def _reward_preference(trial: Trial, models: Models) -> Iterator[Any]:
+    preset = trial.config.preset
+    model, numbers = models.build("reward", trained=True), trial.numbers(preset.batch_size, 2)
+    pairs = _pairs(trial, numbers)
+    return reward.train(model, pairs, [numbers] * 2, preset, trial.config.compute, PAD)
+
+
+def _reward_outcome(trial: Trial, models: Models) -> Iterator[Any]:
+    preset = trial.config.preset
+    each = min(trial.samples, preset.max_per_problem)
+    model, numbers = models.build("reward", trained=True), trial.numbers(preset.batch_size, each)
+    problems = [
+        [
+            Outcome(
+                id=str(i), prompt_ids=[TEXT] * trial.prompt, completion_ids=ids, right=j % 2 == 0,
+                weight=1.0,
+            )
+            for j, ids in enumerate(trial.completions(each))
+        ]
+        for i in numbers
+    ]  # fmt: skip
+    compute = trial.config.compute
+    return reward.train_outcomes(model, problems, [numbers] * 2, preset, compute, PAD)
+
+
+def _reward_process(trial: Trial, models: Models) -> Iterator[Any]:
+    preset = trial.config.preset
+    model, numbers = (
+        models.build("process", trained=True),
+        trial.numbers(preset.batch_size, trial.samples),
+    )
+    rows = []
+    for i in numbers:
+        for j, ids in enumerate(trial.completions(trial.samples)):
+            steps = [ids[start : start + STEP] for start in range(0, len(ids), STEP)]
+            rows.append(
+                StepLabels(
+                    id=str(i), index=j, prompt="", prompt_ids=[TEXT] * trial.prompt,
+                    steps=[""] * len(steps), step_ids=steps, labels=[1.0] * len(steps),
+                    num_completions=[0] * len(steps), true_labels=None, correct=None, source="",
+                )
+            )  # fmt: skip
+    schedule = [range(len(rows))] * 2
+    return process_reward.train(model, rows, schedule, preset, trial.config.compute, PAD)
+
+
+def _online(trial: Trial, models: Models) -> Iterator[Any]:
+    config, compute = trial.config, trial.config.compute
+    is_ppo = trial.entry_point == "train_ppo"
+    sizes = config.ppo if is_ppo else config.grpo
+    # Old log-probs are one grid of numbers; more epochs and mini-batches take no more than one.
+    preset = config.preset.model_copy(update={"num_epochs": 1, "num_minibatches": 1})
+    numbers = trial.numbers(
+        -(-sizes.prompts_per_step // config.preset.num_minibatches), trial.samples
+    )
+    # The batches of prompts that are left out are there as well, all through a step.
+    left_out, most = sizes.prompts_per_step - len(numbers), preset.max_prompts(sizes)
+    models.live.live += left_out * _held(trial, len(numbers)) // len(numbers)
+    sizes = sizes.model_copy(update={"prompts_per_step": len(numbers), "num_steps": 2})
+    trained = models.build("policy", trained=True)
+    reference = trained if trial.config.lora.rank else models.build("policy")
+    actor = Actor(
+        policy=trained, reference=reference, decode=lambda _: "", pad_id=PAD, compute=compute,
+        sampler=models.sampler(trained.model, most),
+    )  # fmt: skip
+    task = Task(
+        prompts=[
+            Prompt(id=str(i), task="solve", question="", prompt="", answer="",
+                   prompt_ids=[TEXT] * trial.prompt)
+            for i in range(preset.max_prompts(sizes))
+        ],
+        reward=_rewards(trial, models),
+        correct=None,
+    )  # fmt: skip
+    schedule = [range(len(task.prompts))] * 2
+    value = _value(trial, models, trained) if is_ppo else None
+    if value is not None:
+        return ppo.train(actor, value, task, schedule, sizes, preset, 0)
+    return group_rl.train(actor, task, schedule, sizes, preset, 0)
+
+
+def _held(trial: Trial, number: int) -> int:
+    """Bytes of so many prompts' micro-batches; of a GPU's long rows the mask is not dense."""
+    compute, held = trial.config.compute, 0
+    problems = [([TEXT] * trial.prompt, trial.completions(trial.samples))] * number
+    groups = numbered(problems, compute.row_tokens)
+    for batch in micro_batches(groups, compute, PAD, torch.device("cpu")):
+        found = [getattr(batch, one.name) for one in fields(batch)]
+        if trial.is_gpu and batch.input_ids.shape[1] >= attention.LONG:
+            found = [one for one in found if one is not batch.attention_mask]
+        held += sum(one.nbytes for one in found if isinstance(one, Tensor))
+    return held
+
+
+def _value(trial: Trial, models: Models, trained: Policy) -> nn.Module:
+    shared = trial.config.preset.value.trunk == "shared"
+    return SharedValue(trained) if shared else models.build("reward", trained=True)
+
+
+def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], Judged]:
+    """The models of the reward read all that was drawn; what they say is made up, to differ."""
+    compute = trial.config.compute
+    scorers = [models.build(use) for use in trial.scorers]
+    use = trial.scorers[0] if trial.scorers else ""
+
+    def judge(drawn: Rollouts) -> Judged:
+        with models.live.phase("scoring"):
+            if use == "reward":
+                rl_run.of_model(Ensemble(members=scorers, aggregate=mean), drawn, compute, PAD)
+            elif use == "process":
+                whole = [
+                    Solution(prompt_ids=[TEXT] * trial.prompt, steps=[one.token_ids])
+                    for one in drawn.samples
+                ]
+                ProcessScorer(
+                    model=scorers[0], decode=lambda _: "", pad_id=PAD, compute=compute
+                )(whole)  # fmt: skip
+        ends = torch.zeros_like(drawn.mask())
+        ends[:, -1] = True
+        totals = [float(i % trial.samples) for i in range(len(ends))]
+        if use != "process":
+            return Judged(totals=totals)
+        paid = ends * torch.tensor(totals)[:, None]
+        return Judged(totals=[0.0] * len(ends), step_rewards=paid, step_ends=ends)
+
+    return judge
+
+
+def _sampling(trial: Trial, models: Models) -> Iterator[Any]:
+    sampler = models.sampler(models.build("policy").model)
+    models.live.start_over()
+    _draw(sampler, trial, trial.samples)
+    return iter(())
+
+
+def _draw(sampler: FullLength, trial: Trial, each: int) -> None:
+    settings = {"temperature": 1.0, "max_new_tokens": trial.completion}
+    sampler.sample([[TEXT] * trial.prompt], [0], num_samples=each, **settings)
+
+
+def _judging(trial: Trial, models: Models) -> Iterator[Any]:
+    sampler = models.sampler(models.build("policy").model)
+    models.live.start_over()
+    if trial.completion > 1:
+        _draw(sampler, trial, 1)  # it thinks before it chooses
+    number = max(1, trial.config.compute.max_tokens // trial.prompt)
+    with models.live.phase("reading"):
+        sampler.engine.next_logprobs([[TEXT] * trial.prompt] * number, [EOS])  # pyright: ignore[reportOptionalMemberAccess]
+    return iter(())
+
+
+ONLINE = ("train_ppo", "train_grpo")
+"""Those that sample from the policy that they train."""
+LOOPS: dict[str, Callable[[Trial, Models], Iterator[Any]]] = {
+    "train_sft": _sft, "train_dpo": _dpo, "train_ppo": _online, "train_grpo": _online,
+    "reward_preference": _reward_preference, "reward_outcome": _reward_outcome,
+    "reward_process": _reward_process, "pool": _sampling, "sample": _sampling,
+    "steps_completions": _sampling, "label_revision": _sampling, "label_judge": _judging,
+}  # fmt: skip
+"""Entry point -> its loop, ready to be stepped; where none is left to step, it ran."""

@@ -1,0 +1,160 @@
+"""The tokens and operations that each stage is expected to take.
+
+Counted from the rows of the tables, the sizes of params.yaml and the mean lengths of the data, as
+`algorithms/flops` counts what was done. What nobody can know before is assumed: a policy's
+completions are as long as the demonstrations, and half of the problems have both right and wrong
+ones, without which there is no pair.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from stages.algorithms import flops
+from stages.algorithms.flops import Matrices, Passes
+from stages.planning import stage as stage_of
+from stages.planning.stage import Data, Plan, Stage
+from stages.records.problems import Demonstration, Prompt
+
+CONTRASTS = 0.5
+"""Share of problems with right and wrong completions."""
+STEPS_OF_A_SOLUTION = 3
+Number = float | int
+"""Means and counts of tokens."""
+MOST_PAIRS = "max_pairs_per_problem"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """Of all seeds."""
+
+    tokens: Number
+    """Generated, and trained on each time."""
+    operations: int
+
+
+def describe(prompts: Mapping[str, Sequence[Prompt]], shown: Sequence[Demonstration]) -> Data:
+    """Counts and lengths of prepared rows; a ValueError where there are no demonstrations."""
+    if not shown:
+        raise ValueError("no problem has a solution to imitate: expected demonstrations, found 0")
+    read = [len(one.prompt_ids) for own in prompts.values() for one in own]
+    written = [len(one.completion_ids) for one in shown]
+    longest = max([*read, *(len(one.prompt_ids) for one in shown)]), max(written)
+    return Data(
+        prompts={split: len(own) for split, own in prompts.items()}, demonstrations=len(shown),
+        prompt=fmean(read), completion=fmean(written), longest=longest, example=shown[0],
+    )  # fmt: skip
+
+
+class Count:
+    """Adds up a stage's passes, of one seed."""
+
+    def __init__(self, model: Matrices) -> None:
+        self.tokens = 0.0
+        self.operations = 0
+        self._model = model
+
+    def read(self, times: Number, positions: Number, outputs: Number) -> None:
+        """`times` rows of so many positions, `outputs` of them with logits, go forward."""
+        passes = Passes(positions=round(times * positions), outputs=round(times * outputs))
+        self.operations += flops.read(self._model, passes)
+
+    def trained(self, times: Number, positions: Number, outputs: Number) -> None:
+        """They go forward and backward."""
+        passes = Passes(positions=round(times * positions), outputs=round(times * outputs))
+        self.operations += flops.trained(self._model, passes)
+
+
+def expect(stage: Stage, plan: Plan, model: Matrices) -> Work:
+    """What the stage takes if all goes as assumed; nothing where no model computes.
+
+    A prompt that completions share is read once for all of them.
+    """
+    count, seeds = Count(model), len(plan.content["seeds"])
+    if stage.entry_point in COUNTED and not stage_of.is_remote(stage):
+        COUNTED[stage.entry_point](stage, plan, count)
+    return Work(tokens=seeds * count.tokens, operations=seeds * count.operations)
+
+
+def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
+    preset, data = stage.config.preset, plan.data
+    number = preset.num_demonstrations or data.demonstrations
+    times = preset.over(stage.config.sft).num_epochs * number
+    count.tokens = times * data.completion
+    count.trained(times, data.prompt + data.completion, data.completion)
+
+
+def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
+    is_policy, data = stage.entry_point == "train_dpo", plan.data
+    settings = stage.config.dpo if is_policy else stage.config.preset
+    each = stage_of.labelled(stage, plan).get(MOST_PAIRS, 1)
+    pairs = CONTRASTS * each * _problems(stage, plan)
+    times = settings.num_epochs * pairs * getattr(settings, "members", 1)
+    both = 2 * data.completion
+    count.tokens = times * both
+    count.trained(times, data.prompt + both, both if is_policy else 0)
+    if is_policy:
+        count.read(pairs, data.prompt + both, both)
+
+
+def _completions(stage: Stage, plan: Plan, count: Count) -> None:
+    preset, each = stage.config.preset, stage_of.samples(stage, plan)
+    shown = min(each, getattr(preset, "max_per_problem", each)) * plan.data.completion
+    most = stage_of.labelled(stage, plan).get("num_problems") or plan.data.demonstrations
+    times = preset.num_epochs * min(most, _problems(stage, plan))
+    count.tokens = times * shown
+    count.trained(times, plan.data.prompt + shown, 0)
+
+
+def _online(stage: Stage, plan: Plan, count: Count) -> None:
+    is_ppo, preset = stage.entry_point == "train_ppo", stage.config.preset
+    sizes = stage.config.ppo if is_ppo else stage.config.grpo
+    drawn = stage_of.samples(stage, plan) * plan.data.completion
+    times, positions = sizes.num_steps * sizes.prompts_per_step, plan.data.prompt + drawn
+    count.tokens = times * drawn * (1 + preset.num_epochs)
+    reuse = preset.num_epochs * preset.num_minibatches > 1
+    # Drawn, read by the reference and, where it moves on meanwhile, by the policy; scored.
+    count.read(times * (2 + reuse), positions, drawn)
+    asked = stage_of.scorers(stage.words["on"], plan)
+    count.read(times * (len(asked) + is_ppo), positions, 0)
+    count.trained(times * preset.num_epochs, positions, drawn)
+    if is_ppo:
+        count.trained(times * preset.num_epochs, positions, 0)
+
+
+def _drawn(stage: Stage, plan: Plan, count: Count) -> None:
+    sampling, split = plan.content["sampling"], stage.words.get("split", "test")
+    dev = "heldout" if stage.entry_point == "pool" else "dev"
+    for prompts, settings in ((split, split), ("dev", dev)):
+        number = plan.data.prompts.get(prompts, 0)
+        drawn = sampling[settings]["num_samples"] * plan.data.completion
+        count.tokens += number * drawn
+        count.read(number, plan.data.prompt + drawn, drawn)
+
+
+def _steps(stage: Stage, plan: Plan, count: Count) -> None:
+    preset, data, problems = stage.config.preset, plan.data, _problems(stage, plan)
+    problems = min(problems, preset.num_problems or problems) + data.prompts.get("dev", 0)
+    prefixes = problems * preset.max_solutions_per_problem * STEPS_OF_A_SOLUTION
+    half, drawn = data.completion / 2, preset.num_completions * data.completion / 2
+    count.tokens = prefixes * drawn
+    count.read(prefixes, data.prompt + half + drawn, drawn)
+
+
+def _judged(stage: Stage, plan: Plan, count: Count) -> None:
+    asked = 2 * _problems(stage, plan) * stage.config.preset.max_pairs_per_problem
+    count.read(asked, 2 * plan.data.prompt + 2 * plan.data.completion, 0)
+
+
+COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
+    "train_sft": _demonstrations, "train_dpo": _pairs, "reward_preference": _pairs,
+    "reward_outcome": _completions, "reward_process": _completions, "train_ppo": _online,
+    "train_grpo": _online, "pool": _drawn, "sample": _drawn, "steps_completions": _steps,
+    "label_judge": _judged,
+}  # fmt: skip
+"""Entry point -> what counts its work. `evaluate` reads equal completions once, so is not here."""
+
+
+def _problems(stage: Stage, plan: Plan) -> int:
+    """Those that the pool answers which the stage's input was made of."""
+    return plan.data.prompts.get(stage_of.split_of(stage, plan), 0)

@@ -1,0 +1,97 @@
+"""The comparison where no answer can be checked: what the rewards that are models prefer.
+
+Of each reward: the mean score of a policy's samples, whose differences are paired by seed and
+prompt (`comparison.differences`), and how often a sample of a policy is scored above one of the
+baseline's to the same prompt, ties half. Scores have no unit and no zero, and those of two seeds'
+models are of two scales: the share of wins depends on neither.
+
+A policy trained on a reward model learns what that overrates, too (Gao et al. 2023,
+https://arxiv.org/abs/2210.10760): a gain by that very model is no gain in the eyes of people.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from stages.records import lines
+from stages.records.metrics import read_seeds
+from stages.records.pools import ScoredPrompt
+from stages.report import verdict
+from stages.report.comparison import differences, intervals
+from stages.report.estimates import OF_SAMPLES, Results, Table
+
+
+def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float) -> Results:
+    """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`."""
+    names = list(dict.fromkeys(policies))
+    rows = {
+        (name, seed): list(lines.read(folder / f"{name}/{seed}/per_problem.jsonl", ScoredPrompt))
+        for name in names
+        for seed in seeds
+    }
+    first = rows[names[0], seeds[0]]
+    ids = [row.id for row in first]
+    if any([row.id for row in own] != ids for own in rows.values()):
+        raise ValueError(
+            "expected results on the same prompts in the same order, found some that differ. They "
+            "come from different runs: rerun `dvc repro`."
+        )
+    scorers = list(first[0].scores)
+
+    def table(policy: str, measure: str) -> Table:
+        return np.array([[getattr(row, measure) for row in rows[policy, seed]] for seed in seeds])
+
+    def scores(policy: str, scorer: str) -> Float[np.ndarray, "seed prompt sample"]:
+        return np.array([[row.scores[scorer] for row in rows[policy, seed]] for seed in seeds])
+
+    tables: dict[str, dict[str, Table]] = {}
+    for name in names:
+        tables[name] = {measure: table(name, measure) for measure in OF_SAMPLES}
+        for scorer in scorers:
+            own, others = scores(name, scorer), scores(names[0], scorer)
+            tables[name][f"reward/{scorer}"] = own.mean(axis=-1)
+            tables[name][f"wins/{scorer}"] = wins(own, others)
+    return Results(
+        seeds=list(seeds), ids=ids, num_samples=len(next(iter(first[0].scores.values()), ())),
+        ns=[], tables=tables, halves={},
+        metrics={name: read_seeds(folder / name, seeds) for name in names}, confidence=confidence,
+    )  # fmt: skip
+
+
+def wins(
+    own: Float[np.ndarray, "seed prompt sample"], others: Float[np.ndarray, "seed prompt other"]
+) -> Table:
+    """How often one of `own` is above one of `others`, of all pairs of a prompt; ties half."""
+    gaps = own[..., :, None] - others[..., None, :]
+    return (0.5 + 0.5 * np.sign(gaps)).mean(axis=(-2, -1))
+
+
+def compare(results: Results) -> dict[str, Any]:
+    """The numbers of `data/report/metrics.json` that are estimated on test prompts; the verdict.
+
+    Each reward is a family of comparisons of its own: every policy minus the baseline.
+    """
+    baseline, *others = results.tables
+    measures = [name for name in results.tables[baseline] if name.startswith("reward/")]
+    gains = {
+        measure: differences(
+            {
+                name: results.tables[name][measure] - results.tables[baseline][measure]
+                for name in others
+            },
+            results,
+        )
+        for measure in measures
+    }
+    metrics = {
+        "baseline": baseline,
+        "seeds": results.seeds,
+        "num_problems": len(results.ids),
+        "confidence": results.confidence,
+        "policies": {name: intervals(table, results) for name, table in results.tables.items()},
+        "gains": gains,
+    }
+    return {"verdict": verdict.by_rewards(metrics), **metrics}

@@ -1,0 +1,186 @@
+"""Our loops, with the settings that `setting` and `trl_trainers` give the other side."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import torch
+from transformers import PreTrainedModel
+
+from stages.algorithms import flops
+from stages.algorithms.ensemble import mean
+from stages.algorithms.flops import Passes
+from stages.engines.transformers import TransformersSampler, from_model
+from stages.loops import group_rl, ppo, preference, reward, rl_run, sft
+from stages.loops.rollouts import Actor, Task
+from stages.loops.work import PREFIX
+from stages.models import policy, size
+from stages.models.device import ComputeConfig
+from stages.models.policy import Policy
+from stages.models.scalar_head import Ensemble, ScalarHead
+from stages.records.preferences import Preference
+from stages.records.problems import Demonstration, Prompt
+from stages.rewards.judged import Judged
+from tests import presets
+from tests.benchmarks import setting
+from tests.benchmarks.setting import PAD, PROMPTS, ROWS, SAMPLES
+
+COMPUTE = ComputeConfig(
+    dtype="float32", gradient_checkpointing=False, max_tokens=4096, row_tokens=512,
+    pack_tokens=128, max_batch=1024,
+)  # fmt: skip
+"""The default of params.yaml."""
+OPTIM = {
+    "learning_rate": setting.RATE, "warmup_share": 0.0, "schedule": "constant",
+    "weight_decay": 0.0, "max_grad_norm": 1.0,
+}  # fmt: skip
+CPU = torch.device("cpu")
+Steps = Iterator[dict[str, int | float]]
+"""The metrics of each step."""
+
+
+def steps(method: str, number: int) -> tuple[dict[str, PreTrainedModel], Steps]:
+    """The models of a method by their role, and `number` of its steps."""
+    found = {"policy": policy.prepare(setting.build(), COMPUTE, CPU)}
+    match method:
+        case "sft":
+            return found, _sft(found["policy"], number)
+        case "dpo":
+            return found, _dpo(found["policy"], number)
+        case "reward":
+            found = {"reward": policy.prepare(setting.build_scalar(0), COMPUTE, CPU)}
+            return found, _reward(found["reward"], number)
+        case "sampling":
+            return found, _sampling(found["policy"])
+        case "ppo":
+            found["reference"] = policy.prepare(setting.build(), COMPUTE, CPU)
+            for role, seed in (("scorer", 2), ("value", 3)):
+                found[role] = policy.prepare(setting.build_scalar(seed), COMPUTE, CPU)
+            return found, _ppo(found, number)
+        case _:
+            if method == "grpo_kl":
+                found["reference"] = policy.prepare(setting.build(), COMPUTE, CPU)
+            return found, _grpo(found["policy"], found.get("reference"), number)
+
+
+def operations(models: dict[str, PreTrainedModel], metrics: dict[str, int | float]) -> int:
+    """Floating-point operations of a step (see `flops`), of every pass that the loop counted."""
+    total = 0
+    for role, model in models.items():
+        sizes = size.matrices(model)
+
+        def passes(kind: str, role: str = role) -> Passes:
+            path = f"{PREFIX}{role}/{kind}"
+            named = {name: metrics.get(f"{path}/{name}", 0) for name in ("positions", "outputs")}
+            return Passes(**named)
+
+        total += flops.trained(sizes, passes("trained"))
+        total += flops.read(sizes, passes("sampled")) + flops.read(sizes, passes("read"))
+    return total
+
+
+def _sft(model: PreTrainedModel, number: int) -> Steps:
+    rows = [
+        Demonstration(
+            id=str(i), task="solve", prompt="", prompt_ids=ids, completion="", completion_ids=done
+        )
+        for i, (ids, done) in enumerate(
+            zip(setting.prompts(ROWS), setting.completions(ROWS), strict=True)
+        )
+    ]
+    config = sft.SftConfig(num_epochs=1, batch_size=ROWS, optim=OPTIM)
+    return _metrics(sft.train(Policy(model), rows, [range(ROWS)] * number, config, COMPUTE, PAD))
+
+
+def _pairs() -> list[Preference]:
+    drawn = (setting.prompts(ROWS), setting.completions(ROWS), setting.completions(ROWS, seed=3))
+    return [
+        Preference(
+            id=str(i), prompt="", prompt_ids=ids, chosen="", chosen_ids=chosen, rejected="",
+            rejected_ids=rejected, probability=1.0, source="verifier",
+        )
+        for i, (ids, chosen, rejected) in enumerate(zip(*drawn, strict=True))
+    ]  # fmt: skip
+
+
+def _dpo(model: PreTrainedModel, number: int) -> Steps:
+    config = preference.PreferenceConfig(
+        num_epochs=1, batch_size=ROWS, optim=OPTIM, num_checkpoints=0
+    )
+    reference, loss = torch.full((ROWS, 2), -200.0), presets.loss("dpo")
+    schedule = [range(ROWS)] * number
+    return _metrics(
+        preference.train(Policy(model), _pairs(), reference, schedule, loss, config, COMPUTE, PAD)
+    )
+
+
+def _reward(model: PreTrainedModel, number: int) -> Steps:
+    config = reward.RewardConfig(
+        num_epochs=1, batch_size=ROWS, optim=OPTIM, centring=0.0, margin=0.0
+    )
+    schedule = [range(ROWS)] * number
+    return _metrics(reward.train(ScalarHead(model), _pairs(), schedule, config, COMPUTE, PAD))
+
+
+def _sampler(model: PreTrainedModel) -> TransformersSampler:
+    return from_model(model, setting.tokenizer(), max_batch=COMPUTE.max_batch)
+
+
+def _sampling(model: PreTrainedModel) -> Steps:
+    sampler, given = _sampler(model), setting.prompts(PROMPTS)
+    for step in count():
+        seeds = [step * PROMPTS + i for i in range(PROMPTS)]
+        drawn = sampler.sample(
+            given, seeds, num_samples=SAMPLES, temperature=1.0, max_new_tokens=setting.LENGTH
+        )
+        new = sum(len(one.token_ids) for group in drawn for one in group)
+        yield {
+            f"{PREFIX}policy/sampled/positions": new + sum(map(len, given)),
+            f"{PREFIX}policy/sampled/outputs": new,
+        }
+
+
+def _actor(model: PreTrainedModel, reference: PreTrainedModel | None) -> Actor:
+    return Actor(
+        policy=Policy(model), reference=Policy(reference) if reference else None,
+        sampler=_sampler(model),
+        decode=policy.decoder(setting.tokenizer()), pad_id=PAD, compute=COMPUTE,
+    )  # fmt: skip
+
+
+def _task(judge: Callable[..., Judged]) -> Task:
+    rows = [
+        Prompt(id=str(i), task="solve", question="", prompt="", prompt_ids=ids, answer="")
+        for i, ids in enumerate(setting.prompts(PROMPTS))
+    ]
+    return Task(prompts=rows, reward=judge, correct=None)
+
+
+def _sizes(number: int) -> dict[str, object]:
+    return {
+        "num_steps": number, "prompts_per_step": PROMPTS, "temperature": 1.0,
+        "max_new_tokens": setting.LENGTH, "num_checkpoints": 0, "optim": OPTIM,
+    }  # fmt: skip
+
+
+def _grpo(model: PreTrainedModel, reference: PreTrainedModel | None, number: int) -> Steps:
+    config = group_rl.GroupRlConfig(**_sizes(number), group_size=SAMPLES)
+    changes = {"aggregation": "token_mean"} | ({} if reference else {"kl": "none"})
+    chosen = presets.group_rl("grpo_deepseekmath", **changes)
+    task = _task(lambda drawn: Judged(totals=setting.reward([s.token_ids for s in drawn.samples])))
+    schedule = [range(PROMPTS)] * number
+    return _metrics(group_rl.train(_actor(model, reference), task, schedule, config, chosen, 0))
+
+
+def _ppo(models: dict[str, PreTrainedModel], number: int) -> Steps:
+    config = ppo.PpoConfig(**_sizes(number), samples_per_prompt=SAMPLES, value_optim=OPTIM)
+    chosen = presets.ppo("ppo_instructgpt", num_minibatches=1)
+    ensemble = Ensemble(members=[ScalarHead(models["scorer"])], aggregate=mean)
+    task = _task(lambda drawn: rl_run.of_model(ensemble, drawn, COMPUTE, PAD))
+    actor = _actor(models["policy"], models["reference"])
+    schedule = [range(PROMPTS)] * number
+    value = ScalarHead(models["value"])
+    return _metrics(ppo.train(actor, value, task, schedule, config, chosen, 0))
+
+
+def _metrics(found: Iterator) -> Steps:
+    return (step.metrics for step in found)

@@ -1,0 +1,83 @@
+"""What both sides are given: one model, one tokenizer, the same rows, sizes and rates."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2ForSequenceClassification,
+)
+
+VOCAB, PAD, EOS = 1000, 0, 1
+PROMPTS, SAMPLES, LENGTH = 64, 8, 32
+"""Of an online step: prompts, completions of each, tokens of a completion."""
+ROWS = 64
+"""Demonstrations or pairs in an optimizer step."""
+PROMPT_TOKENS, COMPLETION_TOKENS = (24, 73), (8, 57)
+"""Shortest, and one more than the longest: 48 and 32 in the mean."""
+RATE, KL_COEF = 1e-4, 0.04
+
+
+def build(head: type[PreTrainedModel] = Qwen2ForCausalLM, seed: int = 0) -> PreTrainedModel:
+    """A Qwen2 of 0.92 million parameters: grouped heads, tied embeddings, random weights."""
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=VOCAB,
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        bos_token_id=None,
+        num_labels=1,
+    )
+    return head._from_config(config, attn_implementation="sdpa")
+
+
+def build_scalar(seed: int) -> PreTrainedModel:
+    """The same with one label, as a reward or value model."""
+    return build(Qwen2ForSequenceClassification, seed)
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """One token a word, so that text given to TRL is token ids of ours."""
+    words = {"<pad>": PAD, "<eos>": EOS} | {f"w{i}": i for i in range(2, VOCAB)}
+    inner = Tokenizer(models.WordLevel(vocab=words, unk_token="<pad>"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>")
+
+
+def text(token_ids: Sequence[int]) -> str:
+    """Words of these ids."""
+    return " ".join("<eos>" if i == EOS else f"w{i}" for i in token_ids)
+
+
+def prompts(number: int) -> list[list[int]]:
+    """Prompts of differing lengths."""
+    return _draw(number, PROMPT_TOKENS, 1)
+
+
+def completions(number: int, seed: int = 2) -> list[list[int]]:
+    """Completions of differing lengths, each with its end."""
+    return [[*ids, EOS] for ids in _draw(number, COMPLETION_TOKENS, seed)]
+
+
+def _draw(number: int, lengths: tuple[int, int], seed: int) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.randint(*lengths, (number,), generator=generator).tolist()
+    return [torch.randint(2, VOCAB, (n,), generator=generator).tolist() for n in sizes]
+
+
+def reward(completion_ids: Sequence[Sequence[int]], **rest: Any) -> list[float]:
+    """Any function of the tokens that differs within a group, and costs nothing."""
+    return [sum(i % 2 for i in ids) / len(ids) for ids in completion_ids]

@@ -1,0 +1,228 @@
+"""A few steps of a loop on a tiny model, in one or several processes that train it together."""
+
+import multiprocessing
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import presets
+import torch
+from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute
+from tiny_rollouts import (
+    OPTIM,
+    decode,
+    draws,
+    even_share,
+    make_demonstrations,
+    make_pairs,
+    make_prompts,
+)
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from transformers import PreTrainedTokenizerFast
+
+from stages.engines import loading
+from stages.loops import (
+    group_rl,
+    kto,
+    ppo,
+    preference,
+    process_reward,
+    ref_logprobs,
+    reward,
+    sft,
+)
+from stages.loops.group_rl import GroupRlConfig
+from stages.loops.ppo import PpoConfig
+from stages.loops.preference import PreferenceConfig
+from stages.loops.process_reward import ProcessRewardConfig
+from stages.loops.reward import RewardConfig
+from stages.loops.rollouts import Actor, Task
+from stages.loops.sft import SftConfig
+from stages.models import policy, process_head, scalar_head, sharding, start
+from stages.models.policy import Policy
+from stages.models.process_head import ProcessHead
+from stages.models.scalar_head import ScalarHead
+from stages.models.sharding import shard
+from stages.models.start import LoraConfig
+from stages.records.steps import StepLabels
+from stages.rewards.judged import Judged
+from stages.runtime import ranks
+
+NUM_STEPS = 4
+SCHEDULE = [[0, 1, 2, 3], [4, 5, 6, 7], [3, 6, 0, 5], [2, 7, 1, 4]]
+RATE = OPTIM | {"learning_rate": 3e-3, "max_grad_norm": 1e9}
+SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "temperature": 1.0, "max_new_tokens": 6,
+         "num_checkpoints": 0, "optim": RATE}  # fmt: skip
+
+
+def in_processes(number: int, work: Callable[[], Any]) -> Any:
+    """What `work` returns in the first of `number` processes; they are children of this one."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+
+    def of_rank(_: int) -> Any:
+        sharding.join()
+        return work()
+
+    def first() -> None:
+        torch.set_num_threads(1)
+        with tempfile.TemporaryDirectory() as folder:
+            theirs.send(ranks.together(of_rank, number, Path(folder)))
+
+    process = context.Process(target=first)
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv()
+    finally:
+        process.join()
+
+
+class Trial:
+    """The steps of one loop, and what they leave."""
+
+    def __init__(
+        self,
+        loop: str,
+        *,
+        rank: int = 0,
+        family: str = "llama",
+        schedule: Any = SCHEDULE,
+        engine: loading.EngineName = "transformers",
+        paths: Sequence[Path] = (),
+        **changes: Any,
+    ) -> None:
+        self.loop, self.rank, self.schedule, self.engine = loop, rank, schedule, engine
+        self.compute = compute(**changes)
+        # Before there are processes.
+        self.paths = list(paths) or [checkpoint(family, seed) for seed in (0, 1)]
+
+    def __call__(self) -> dict[str, Any]:
+        """Metrics of each step, gradients of the first and the weights after the last."""
+        first: dict[str, list[float]] = {}
+
+        def keep(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            found = [sharding.whole(p.grad).flatten().tolist() for p in parameters]
+            first.setdefault("gradients", found)
+
+        hook = register_optimizer_step_pre_hook(keep)
+        try:
+            history = [step.metrics for step in getattr(self, self.loop)()]
+        finally:
+            hook.remove()
+        weights = {name: value.tolist() for name, value in policy.weights(self.model)}
+        held = sum(getattr(one, "to_local", lambda one=one: one)().numel()
+                   for one in self.model.parameters())  # fmt: skip
+        return first | {"history": history, "weights": weights, "held": held}
+
+    def policy(self) -> Policy:
+        self.model = policy.load(self.paths[0], self.compute, CPU)
+        without = start.attach(self.model, LoraConfig(rank=self.rank, alpha=16), 0)
+        learner = Policy(self.model, without) if without else Policy(self.model)
+        return shard(learner, self.compute.dtype)
+
+    def sft(self) -> Iterator[Any]:
+        config = SftConfig(num_epochs=1, batch_size=4, optim=RATE)
+        rows = make_demonstrations(8)
+        return sft.train(self.policy(), rows, self.schedule, config, self.compute, PAD)
+
+    def dpo(self) -> Iterator[Any]:
+        config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
+        model, pairs = self.policy(), make_pairs(8)
+        wanted = ref_logprobs.of_pairs(pairs)
+        ref = ref_logprobs.compute(model, wanted, self.compute, PAD).view(-1, 2)
+        loss = presets.loss("dpo")
+        return preference.train(model, pairs, ref, self.schedule, loss, config, self.compute, PAD)
+
+    def kto(self) -> Iterator[Any]:
+        config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
+        model, rows = self.policy(), kto.judged_rows(make_pairs(4))
+        ref = kto.reference(model, rows, self.schedule, self.compute, PAD)
+        loss = presets.loss("kto")
+        return kto.train(model, rows, ref, self.schedule, loss, config, self.compute, PAD)
+
+    def reward(self) -> Iterator[Any]:
+        config = RewardConfig(num_epochs=1, batch_size=4, centring=0.01, margin=0.0, optim=RATE)
+        model = self.scalar()
+        self.model = model.model
+        return reward.train(model, make_pairs(8), self.schedule, config, self.compute, PAD)
+
+    def process(self) -> Iterator[Any]:
+        config = ProcessRewardConfig(
+            targets={"kind": "soft"}, class_balance="none", up_to_first_error=False, num_epochs=1,
+            batch_size=4, optim=RATE,
+        )  # fmt: skip
+        self.model = process_head.from_policy(self.paths[1], 2, self.compute, CPU)
+        start.attach(self.model, LoraConfig(rank=self.rank, alpha=16), 1)
+        model = shard(ProcessHead(self.model), self.compute.dtype)
+        return process_reward.train(model, labelled(8), self.schedule, config, self.compute, PAD)
+
+    def scalar(self) -> ScalarHead:
+        path = self.paths[1]
+        model = scalar_head.from_policy(path, PAD, self.compute, CPU, head_seed=3)
+        start.attach(model, LoraConfig(rank=self.rank, alpha=16), 1)
+        return shard(ScalarHead(model), self.compute.dtype)
+
+    def grpo(self, **changes: Any) -> Iterator[Any]:
+        config, preset = GroupRlConfig(**SIZES, group_size=4), presets.group_rl(**changes)
+        return group_rl.train(*self.game(), draws(8, NUM_STEPS, 4, seed=0), config, preset, 0)
+
+    def grpo_twice(self) -> Iterator[Any]:
+        return self.grpo(num_epochs=2, num_minibatches=2)
+
+    def grpo_full_kl(self) -> Iterator[Any]:
+        return self.grpo(kl={"kind": "full", "coef": 0.1})
+
+    def ppo(self) -> Iterator[Any]:
+        config = PpoConfig(**SIZES, samples_per_prompt=4, value_optim=RATE)
+        actor, task = self.game()
+        schedule = draws(8, NUM_STEPS, 4, seed=0)
+        return ppo.train(
+            actor, self.scalar(), task, schedule, config, presets.ppo(num_minibatches=2), 0
+        )
+
+    def game(self) -> tuple[Actor, Task]:
+        learner = self.policy()
+        frozen = policy.load(self.paths[0], self.compute, CPU, trained=False)
+        sampler = loading.of_policy(
+            self.engine, 1, self.model, tokenizer(), source=(self.paths[0], None),
+            compute=self.compute, max_length=32,
+        )  # fmt: skip
+        actor = Actor(
+            policy=learner,
+            reference=learner if self.rank else shard(Policy(frozen), self.compute.dtype),
+            sampler=sampler, decode=decode, pad_id=PAD, compute=self.compute,
+        )  # fmt: skip
+        task = Task(
+            prompts=make_prompts(8),
+            reward=lambda drawn: Judged(totals=even_share(drawn.texts)),
+            correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
+        )
+        return actor, task
+
+
+def labelled(number: int) -> list[StepLabels]:
+    """Solutions of one to three steps, the last of each step labelled."""
+    pairs = make_pairs(number)
+    return [
+        StepLabels(
+            id=pair.id, index=0, prompt="", prompt_ids=pair.prompt_ids, steps=["x"] * (1 + i % 3),
+            step_ids=[pair.chosen_ids] * (1 + i % 3), labels=[0.25 * (i % 5)] * (1 + i % 3),
+            num_completions=[4] * (1 + i % 3), true_labels=None, correct=None,
+            source="math_shepherd",
+        )
+        for i, pair in enumerate(pairs)
+    ]  # fmt: skip
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Enough of one to say which tokens end and pad."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+
+    words = {"<pad>": PAD, "<eos>": EOS}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel(words)), pad_token="<pad>", eos_token="<eos>"
+    )

@@ -1,0 +1,84 @@
+"""What vLLM is given of a GPU and of a process, told without either."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from vllm_installed import needs_vllm
+
+import stages
+from stages.engines import vllm_hosting
+from stages.engines.vllm_hosting import ALONE, BESIDE, gpu_share
+
+GIB = 2**30
+CARD = 80 * GIB
+CONTEXT = 1 * GIB
+"""What CUDA takes of a card in a process that computes."""
+MODEL = 4 * 1_540_000_000
+"""Weights of a model of 1.5 billion parameters, in float32."""
+STARTS = {
+    # file: models beside vLLM when it starts, and their optimizers' later (in `MODEL`)
+    "pool.py": (0, 0),
+    "sample.py": (0, 0),
+    "label_judge.py": (0, 0),
+    "label_revision.py": (0, 0),
+    "steps_completions.py": (0, 0),
+    "train_grpo.py": (3, 2),  # policy, reference, reward model; moments of one
+    "train_ppo.py": (4, 4),  # and the value model; moments of two
+    "studies/probes.py": (0, 0),
+    "studies/search.py": (1, 0),  # the process model
+    "studies/overoptimization.py": (4, 0),  # a reward model and an ensemble of three
+}
+SOURCES = Path(stages.__file__).parent
+
+
+def test_every_stage_that_starts_vllm_is_in_the_table():
+    asks = re.compile(r"(config\.sampler|loading\.(sampler|chooser|of_policy))\b")
+    found = [path for path in SOURCES.rglob("*.py") if asks.search(path.read_text("utf-8"))]
+    assert {path.relative_to(SOURCES).as_posix() for path in found} == set(STARTS)
+
+
+@needs_vllm
+@pytest.mark.vllm
+@pytest.mark.parametrize("name", STARTS)
+def test_vllm_starts_beside_the_models_of_each_stage_and_leaves_them_their_room(name: str):
+    vllm_hosting.prepare()
+    from vllm.v1.worker.utils import request_memory  # pyright: ignore[reportMissingImports]
+
+    number, later = STARTS[name]
+    free, reserved = CARD - CONTEXT - number * MODEL, later * MODEL
+
+    def asked(share: float) -> int:
+        card = SimpleNamespace(total_memory=CARD, free_memory=free, device_="cuda:0")
+        return request_memory(card, SimpleNamespace(gpu_memory_utilization=share))
+
+    part = BESIDE if "BESIDE" in (SOURCES / name).read_text("utf-8") else ALONE
+    assert (part == BESIDE) == (name in ("studies/search.py", "studies/overoptimization.py"))
+    own = asked(gpu_share(free, CARD, reserved=reserved, part=part))
+    # The weights in float32, the cache of 64 sequences of 1024 tokens, and what others compute.
+    assert own > MODEL + 64 * 1024 * 28_672
+    assert free - own - reserved > (0.05 if part == ALONE else 0.3) * CARD * (1 - number / 14)
+    if number:
+        with pytest.raises(ValueError, match="less than desired GPU memory utilization"):
+            asked(0.92)
+
+
+def test_the_share_is_of_what_is_free_and_stays_so():
+    # 0.9 of 80 - 20 - 10 = 45 of 80
+    assert gpu_share(60 * GIB, CARD, reserved=10 * GIB, part=0.9) == 0.56
+    assert gpu_share(CARD, CARD, reserved=0, part=1.0) == 1.0
+    with pytest.raises(ValueError, match="of 80 GiB 60 are free, and 60 will be the optimizer"):
+        gpu_share(60 * GIB, CARD, reserved=60 * GIB, part=0.9)
+
+
+def test_vllm_computes_without_the_trainers_autocast_and_deterministic_mode():
+    torch.set_deterministic_debug_mode("error")
+    try:
+        with torch.autocast("cpu", torch.bfloat16), vllm_hosting.undisturbed():
+            assert torch.get_deterministic_debug_mode() == 0
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+        assert torch.get_deterministic_debug_mode() == 2
+    finally:
+        torch.set_deterministic_debug_mode("default")

@@ -1,0 +1,288 @@
+"""vLLM beside a policy that learns, against the trainer's own log-probs."""
+
+import copy
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from presets import group_rl as group_preset
+from safetensors.torch import load_file
+from several_processes import Trial, in_processes, tokenizer
+from tiny_checkpoints import BLOCKS, CPU, compute, load, plain_logprobs
+from tiny_rollouts import OPTIM, decode
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
+from vllm_installed import needs_vllm
+
+from stages.engines import vllm_policy
+from stages.engines.transformers import TransformersSampler
+from stages.engines.vllm_policy import PolicySampler, checkpoint_weights
+from stages.loops import group_rl, rollouts
+from stages.loops.group_rl import GroupRlConfig
+from stages.loops.rollouts import Actor, Task
+from stages.models import policy as policies
+from stages.models.policy import Policy
+from stages.records.problems import Prompt
+from stages.rewards.judged import Judged
+
+EOS, VOCAB = 0, 101
+LONG = [1 + n % 90 for n in range(150)]
+"""More than a block of vLLM's cache, so that its keys and values are kept."""
+PROMPTS = [[1 + n, 2 + 2 * n, 50] for n in range(12)] + [LONG]
+SAMPLING = {"num_samples": 3, "temperature": 1.3, "max_new_tokens": 6}
+
+
+def start(folder, *, tied: bool) -> PolicySampler:
+    """A random model with grouped keys, whose distributions are far from flat."""
+    torch.manual_seed(0)
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCAB, hidden_size=128, intermediate_size=256, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=192,
+            eos_token_id=EOS, bos_token_id=None, pad_token_id=EOS, tie_word_embeddings=tied,
+            initializer_range=0.1,
+        )
+    ).save_pretrained(folder)  # fmt: skip
+    return PolicySampler(
+        policy=policies.load(folder, compute(row_tokens=0), CPU),
+        source=(folder, None),
+        compute=compute(row_tokens=0),
+        max_length=160,
+        num_trained=1,
+    )
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+def sampler(request, tmp_path_factory):
+    made = start(tmp_path_factory.mktemp("policy"), tied=request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def refreshes(monkeypatch: pytest.MonkeyPatch) -> list:
+    """Grows with each refresh, which asks for the policy's weights."""
+    found = []
+
+    def watched(model: PreTrainedModel):
+        found.append(model)
+        return checkpoint_weights(model)
+
+    monkeypatch.setattr(vllm_policy, "checkpoint_weights", watched)
+    return found
+
+
+def learn(model: PreTrainedModel, num_steps: int = 3) -> None:
+    """Optimizer steps that change what the model says."""
+    trained = [one for one in model.parameters() if one.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=5e-3, fused=True)
+    rows = torch.randint(1, VOCAB, (8, 16), generator=torch.Generator().manual_seed(num_steps))
+    for _ in range(num_steps):
+        model(input_ids=rows, labels=rows).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def gap(model: PreTrainedModel, found) -> float:
+    """Mean absolute difference from the model's own log-probs."""
+    with torch.no_grad():
+        differences = [
+            torch.tensor(one.logprobs)
+            - plain_logprobs(model, prompt, one.token_ids, SAMPLING["temperature"])
+            for prompt, samples in zip(PROMPTS, found, strict=True)
+            for one in samples
+        ]
+    return torch.cat(differences).abs().mean().item()
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_what_is_sampled_follows_the_policy_through_optimizer_steps(
+    sampler: PolicySampler, refreshes: list
+):
+    model, seeds = sampler.policy, list(range(len(PROMPTS)))
+    for number in range(1, 4):
+        found = sampler.sample(PROMPTS, seeds, **SAMPLING)
+        again = sampler.sample(PROMPTS, seeds, **SAMPLING)
+        assert gap(model, found) < 2e-5
+        assert found == again, "the same weights, requests and seeds"
+        # One refresh for both calls.
+        assert len(refreshes) == number
+        learn(model)
+        sampler.rest()
+        assert gap(model, found) > 0.1, "the steps have changed nothing"
+    settings = SAMPLING | {"num_samples": 1, "temperature": 0.0}
+    own = TransformersSampler(model=model, eos_ids=frozenset([EOS]), pad_id=EOS, max_batch=64)
+    ours, theirs = (one.sample(PROMPTS, seeds, **settings) for one in (sampler, own))
+    same = [a[0].token_ids == b[0].token_ids for a, b in zip(ours, theirs, strict=True)]
+    assert sum(same) >= len(PROMPTS) - 1
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_only_a_step_on_the_policy_is_followed_by_a_refresh(
+    sampler: PolicySampler, refreshes: list
+):
+    sampler.sample(PROMPTS, list(range(len(PROMPTS))), **SAMPLING)
+    refreshes.clear()
+    other = torch.nn.Linear(2, 2)
+    other(torch.ones(2)).sum().backward()
+    torch.optim.AdamW(other.parameters()).step()
+    sampler.sample(PROMPTS[:1], [0], **SAMPLING)
+    assert refreshes == []
+    # Every kind of step that torch takes, and part of the policy alone.
+    part = [sampler.policy.model.norm.weight]
+    for number, chosen in enumerate([{"fused": True}, {"foreach": True}, {"foreach": False}], 1):
+        part[0].grad = torch.ones_like(part[0])
+        torch.optim.AdamW(part, **chosen).step()
+        sampler.sample(PROMPTS[:1], [0], **SAMPLING)
+        assert len(refreshes) == number
+    part[0].grad = None
+
+
+PRESET = {"kl": {"kind": "none"}, "num_minibatches": 1, "num_epochs": 1}
+SETTINGS = {
+    "num_steps": 4, "prompts_per_step": 4, "group_size": 4, "temperature": 1.3, "max_new_tokens": 6,
+    "num_checkpoints": 0, "optim": OPTIM,
+}  # fmt: skip
+
+
+def train(sampler, model: PreTrainedModel) -> list[dict]:
+    """The metrics of a few steps of GRPO that rewards high tokens."""
+    prompts = [
+        Prompt(id=str(n), task="solve", question="", prompt="", prompt_ids=ids, answer="")
+        for n, ids in enumerate(PROMPTS[:8])
+    ]
+    actor = Actor(
+        policy=Policy(model), reference=None, sampler=sampler, decode=decode, pad_id=EOS,
+        compute=compute(row_tokens=0),
+    )  # fmt: skip
+
+    def reward(drawn) -> Judged:
+        return Judged(totals=[sum(one.token_ids) / 100 for one in drawn.samples])
+
+    task = Task(prompts=prompts, reward=reward, correct=None)
+    steps = group_rl.train(
+        actor, task, [[0, 1, 2, 3], [4, 5, 6, 7]] * 2, GroupRlConfig(**SETTINGS),
+        group_preset("grpo_deepseekmath", **PRESET), 0,
+    )  # fmt: skip
+    return [step.metrics for step in steps]
+
+
+class Changed:
+    """The sampler, asked for something else than it was."""
+
+    def __init__(self, sampler: PolicySampler, prefix: list[int], temperature: float) -> None:
+        self.sampler, self.prefix, self.temperature = sampler, prefix, temperature
+
+    def sample(self, prompts, seeds, **settings):
+        return self.sampler.sample(
+            [[*self.prefix, *prompt] for prompt in prompts], seeds,
+            **settings | {"temperature": self.temperature},
+        )  # fmt: skip
+
+
+@needs_vllm
+@pytest.mark.vllm
+@pytest.mark.parametrize("correction", ["none", "token_truncated"])
+def test_the_gate_lets_rounding_pass_and_nothing_else(
+    sampler: PolicySampler, correction: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", 100)  # nothing here rewards ending an answer
+    model = sampler.policy
+    kept = {name: one.clone() for name, one in model.state_dict().items()}
+
+    def again() -> None:
+        """A policy that has learned for long says one thing only, at any temperature."""
+        model.load_state_dict(kept)
+        sampler._stale = True
+
+    PRESET["correction"] = "none" if correction == "none" else {"kind": correction, "cap": 2.0}
+    found = train(sampler, model)
+    assert len(found) == 4
+    assert all(step["sampling/logprob_gap"] < 2e-5 for step in found)
+    for other in (Changed(sampler, [], 0.7), Changed(sampler, [7, 8], 1.3)):
+        again()
+        with pytest.raises(ValueError, match="other weights, temperature or tokenizer"):
+            train(other, model)
+    again()
+    sampler._watch.remove()  # as if no step were seen
+    try:
+        with pytest.raises(ValueError, match="other weights, temperature or tokenizer"):
+            train(sampler, model)
+    finally:
+        sampler._watch = register_optimizer_step_post_hook(sampler._stepped)
+        again()
+
+
+def test_weights_are_those_of_a_saved_checkpoint(tmp_path):
+    """Names and layout too: transformers holds a layer's experts in one matrix, a file does not."""
+    torch.manual_seed(0)
+    model = Qwen3MoeForCausalLM(
+        Qwen3MoeConfig(
+            vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+            num_attention_heads=2, num_key_value_heads=1, head_dim=8, num_experts=3,
+            num_experts_per_tok=2, moe_intermediate_size=8, tie_word_embeddings=False,
+        )
+    )  # fmt: skip
+    model.save_pretrained(tmp_path / "moe")
+    loaded = policies.load(tmp_path / "moe", compute(row_tokens=0), CPU)
+    saved = load_file(tmp_path / "moe/model.safetensors")
+    found = dict(checkpoint_weights(loaded))
+    assert "model.layers.0.mlp.experts.0.gate_proj.weight" in found
+    assert found.keys() == saved.keys()
+    assert all(torch.equal(found[name], saved[name]) for name in saved)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])
+def test_adapters_are_merged_as_peft_merges_them(family, tmp_path):
+    model = load(family)
+    adapters = LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", init_lora_weights=False)
+    wrapped = get_peft_model(model, adapters)
+    found = dict(checkpoint_weights(model))
+    kept = {name: one.clone() for name, one in model.named_parameters()}
+    copy.deepcopy(wrapped).merge_and_unload().save_pretrained(tmp_path)
+    saved = load_file(tmp_path / "model.safetensors")
+    assert found.keys() == saved.keys()
+    assert all(torch.equal(found[name], saved[name]) for name in saved)
+    assert all(torch.equal(one, kept[name]) for name, one in model.named_parameters())
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_adapters_are_merged_on_the_way(sampler: PolicySampler):
+    seeds = list(range(len(PROMPTS)))
+    adapters = LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", init_lora_weights=False)
+    get_peft_model(sampler.policy, adapters)
+    sampler._stale = True
+    kept = {name: one.clone() for name, one in sampler.policy.named_parameters()}
+    for _ in range(2):
+        found = sampler.sample(PROMPTS, seeds, **SAMPLING)
+        assert gap(sampler.policy, found) < 2e-5
+        learn(sampler.policy)
+        assert gap(sampler.policy, found) > 0.05
+    frozen = dict(sampler.policy.named_parameters())
+    assert all(torch.equal(kept[name], frozen[name]) for name in kept if "lora_" not in name)
+
+
+@needs_vllm
+@pytest.mark.vllm
+@pytest.mark.parametrize("rank", [0, 4])
+def test_in_two_processes_each_has_an_engine_and_the_curves_are_those_of_one(rank, tmp_path):
+    torch.manual_seed(0)
+    LlamaForCausalLM(
+        LlamaConfig(**BLOCKS | {"hidden_size": 64, "num_attention_heads": 2}, head_dim=32)
+    ).save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    trial = Trial("grpo", rank=rank, engine="vllm", paths=[tmp_path], max_tokens=24)
+    found, expected = in_processes(2, trial), in_processes(1, trial)
+    for step, other in zip(found["history"], expected["history"], strict=True):
+        # vLLM batches other rows together, and its log-probs round so.
+        assert step == pytest.approx(other, rel=1e-4, abs=1e-4)
+        assert step["sampling/logprob_gap"] < 2e-5

@@ -1,0 +1,95 @@
+"""Each loop in two processes is itself in one: gradients, metrics and weights."""
+
+import pytest
+import torch
+from several_processes import Trial, in_processes, tokenizer
+from tiny_checkpoints import load, plain_logprobs
+
+from stages.models import policy, sharding
+
+SEVERAL_BATCHES = {"max_tokens": 24}
+LAYOUT = "batch/padding_share"
+"""The one metric of how rows are laid out, which more processes lay out otherwise."""
+
+
+def assert_same(found, expected):
+    first = [torch.tensor(one["gradients"][i]) for one in (found, expected)
+             for i in range(len(expected["gradients"]))]  # fmt: skip
+    half = len(first) // 2
+    largest = max(gradient.abs().max().item() for gradient in first[half:])
+    assert largest > 1e-3
+    for gradient, other in zip(first[:half], first[half:], strict=True):
+        assert (gradient - other).abs().max().item() <= 1e-6 * largest
+    assert len(found["history"]) == len(expected["history"]) == 4
+    for step, other in zip(found["history"], expected["history"], strict=True):
+        assert step.keys() == other.keys()
+        for name in step.keys() - {LAYOUT}:
+            assert step[name] == pytest.approx(other[name], rel=1e-5, abs=1e-5), name
+    for name, values in expected["weights"].items():
+        assert torch.allclose(torch.tensor(found["weights"][name]), torch.tensor(values), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loop", "rank"),
+    [
+        *(("sft", 0), ("sft", 4), ("dpo", 0), ("dpo", 4), ("reward", 0), ("process", 4)),
+        *(("grpo", 0), ("grpo", 4), ("grpo_twice", 0), ("grpo_full_kl", 4), ("ppo", 0), ("ppo", 4)),
+    ],
+)
+def test_a_loop_in_two_processes_is_that_of_one(loop, rank):
+    trial = Trial(loop, rank=rank, **SEVERAL_BATCHES)
+    assert_same(in_processes(2, trial), in_processes(1, trial))
+
+
+@pytest.mark.slow
+def test_kto_starts_with_the_same_gradients():
+    """Adam makes steps of one size of gradients that are all but 0: later ones are chance."""
+    trial = Trial("kto", schedule=[[0, 1, 2, 3]], **SEVERAL_BATCHES)
+    found, expected = in_processes(2, trial), in_processes(1, trial)
+    for gradient, other in zip(found["gradients"], expected["gradients"], strict=True):
+        assert torch.allclose(torch.tensor(gradient), torch.tensor(other), atol=1e-7)
+    assert found["history"][0] == pytest.approx(expected["history"][0], rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_of_two_micro_batches_the_first_gradient_is_equal_to_the_bit(rank):
+    trial = Trial("sft", rank=rank, schedule=[[0, 1]], max_tokens=1)
+    found, expected = in_processes(2, trial), in_processes(1, trial)
+    assert found["gradients"] == expected["gradients"]
+    assert any(any(gradient) for gradient in found["gradients"])
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])  # tied and untied matrices
+def test_a_process_without_a_row_takes_part(family):
+    """Three processes, two rows."""
+    trial = Trial("dpo", family=family, schedule=[[0], [1], [2], [3]])
+    assert_same(in_processes(3, trial), in_processes(1, trial))
+
+
+@pytest.mark.slow
+def test_activations_are_recomputed_as_without():
+    trial = Trial("sft", gradient_checkpointing=True)
+    assert_same(in_processes(2, trial), in_processes(1, Trial("sft")))
+
+
+def test_a_process_holds_its_part_of_the_weights():
+    trial = Trial("sft", schedule=[[0, 1]])
+    whole = in_processes(1, trial)["held"]
+    assert whole == sum(one.numel() for one in load("llama").parameters())
+    assert in_processes(2, trial)["held"] <= 0.51 * whole
+
+
+def test_the_first_process_saves_the_whole_policy(tmp_path):
+    trial = Trial("sft", rank=4, schedule=[[0, 1]])
+
+    def work():
+        found = trial()
+        policy.save(trial.model, tokenizer(), tmp_path / f"rank-{sharding.rank()}")
+        return found
+
+    weights = in_processes(2, work)["weights"]
+    assert [path.name for path in tmp_path.iterdir()] == ["rank-0"]
+    saved = policy.load(tmp_path / "rank-0", trial.compute, torch.device("cpu"))
+    assert {name: value.tolist() for name, value in policy.weights(saved)} == weights
+    assert plain_logprobs(saved, [3, 4], [5]).isfinite().all()

@@ -1,0 +1,106 @@
+"""vLLM beside a trainer worked by hand, and what cannot be measured told from what cannot work."""
+
+from types import SimpleNamespace
+
+import pytest
+from step_memory import BIGGER, EMBEDDED, Measured
+from tiny_checkpoints import compute
+from transformers import LlamaConfig
+
+from stages.planning import forecast, memory
+from stages.planning.checkup import GIB, Machine
+from stages.planning.trial import Trial
+
+GPU = Machine(name="a GPU", bytes=80 * GIB, is_gpu=True)
+CPU = Machine(name="a CPU", bytes=10 * GIB, is_gpu=False)
+BASE = LlamaConfig(
+    hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+    intermediate_size=96, vocab_size=50,
+)  # fmt: skip
+PHASES = {"update": 50 * GIB, "sampling": 30 * GIB, "reading": 35 * GIB}
+
+
+def trial(entry_point="sample", **changes):
+    config = SimpleNamespace(compute=compute(**changes), engine="vllm")
+    return Trial(
+        entry_point=entry_point, config=config, base=BASE, prompt=70, completion=30, samples=4
+    )
+
+
+def test_vllm_takes_its_share_of_what_the_trainer_leaves_while_it_is_awake():
+    # Six tenths of the 50 GiB that are free beside policy, reference and moments.
+    found = forecast.with_vllm(PHASES, 20 * GIB, GPU)
+    assert found == {"update": 50 * GIB, "sampling": 60 * GIB, "reading": 65 * GIB}
+
+
+def test_a_share_smaller_than_its_weights_cannot_work():
+    with pytest.raises(ValueError, match=r"30.0 GiB of a GPU beside 30.0 .* needs 31.0"):
+        forecast.with_vllm(PHASES, 31 * GIB, GPU)
+    with pytest.raises(ValueError, match=r"0.0 GiB"):
+        forecast.with_vllm({"sampling": 90 * GIB}, GIB, GPU)
+
+
+def test_on_a_cpu_it_does_not_sleep():
+    assert forecast.with_vllm({"update": 5, "sampling": 3}, 2, CPU) == {"update": 7, "sampling": 5}
+
+
+def test_the_least_is_weights_and_one_row():
+    # Two matrices of 2 heads of 16 at each of 3 layers and 100 positions; bfloat16.
+    expected = 2 * (1000 + 2 * 3 * 2 * 16 * 100)
+    assert forecast.least_of_vllm(trial(dtype="bfloat16"), GPU, 1000) == expected
+    assert forecast.least_of_vllm(trial(), CPU, 1000) == 4 * 1000 + GIB
+
+
+def test_a_stage_that_only_samples_is_not_run_for_vllm():
+    phases, unmeasured, problem = forecast._measure(trial(), GPU, 1000)
+    assert phases == {"sampling": forecast.least_of_vllm(trial(), GPU, 1000)}
+    assert (unmeasured, problem) == (None, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("entry_point", "changes"),
+    [("train_grpo", {}), ("train_ppo", {"preset": {"trunk": "own", "init": "policy"}})],
+)
+def test_a_trainer_with_vllm_is_measured_without_the_projects_own_sampler(entry_point, changes):
+    measured = Measured(entry_point, EMBEDDED, rows=2, **changes)
+    own = memory.predict(measured.trial())
+    config = measured.config()
+    config.engine = "vllm"
+    base = measured.trial()
+    asked = Trial(
+        entry_point=entry_point, config=config, base=base.base, prompt=base.prompt,
+        completion=base.completion, samples=base.samples, scorers=base.scorers,
+    )  # fmt: skip
+    found = memory.predict(asked)
+    held = sum(
+        p.numel() * p.element_size() for m in measured.models.values() for p in m.parameters()
+    )
+    assert held < found["sampling"] < own["sampling"], "without the cache of a sampler"
+    assert found["sampling"] < found["reading"] < found["update"]
+    assert found["update"] == own["update"]
+
+
+def test_what_fake_tensors_cannot_run_is_no_problem_of_the_users(monkeypatch):
+    def raising(error):
+        def predict(_trial):
+            raise error
+
+        monkeypatch.setattr(memory, "predict", predict)
+        return forecast._measure(Measured("train_sft", BIGGER, rows=1).trial(), GPU, 1000)
+
+    assert raising(TypeError("no such operation")) == ({}, "TypeError: no such operation", None)
+    # Raised in no file of stages/.
+    assert raising(AssertionError("theirs")) == ({}, "AssertionError: theirs", None)
+    assert raising(ValueError("take another model")) == ({}, None, "take another model")
+
+
+def test_an_assertion_of_ours_is_not_swallowed():
+    with pytest.raises(AssertionError):
+        forecast._measure(
+            Trial(
+                entry_point="train_sft", config=Measured("train_sft", EMBEDDED).config(),
+                base=BASE, prompt=0, completion=3, samples=1,
+            ),
+            GPU, 1000,
+        )  # fmt: skip

@@ -1,0 +1,87 @@
+"""How long the texts of a stage may be, by the rows that its input was made of."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from stages import params
+from stages.planning.stage import Data, Plan, Stage, is_remote, longest, samples
+from stages.records.problems import Demonstration
+
+ROOT = Path(__file__).parents[3]
+PRESETS = params.read(ROOT / params.PRESETS_PATH) | {"people": {"max_tokens": 70}}
+SHOWN = Demonstration(
+    id="a", task="solve", prompt="", prompt_ids=[5] * 30, completion="", completion_ids=[6] * 20
+)
+DATA = Data(
+    prompts={}, demonstrations=1, prompt=30.0, completion=20.0, longest=(30, 20), example=SHOWN
+)
+LIMITS = {"train": 100, "preference": 40, "heldout": 50, "dev": 60, "test": 45}
+CONTENT = {
+    "sampling": {
+        split: {"max_new_tokens": limit, "num_samples": limit // 10}
+        for split, limit in LIMITS.items()
+    }
+}
+ROWS = {
+    "pools": {
+        "sft": {"from": "sft", "split": "preference"},
+        "own": {"from": "sft", "split": "train"},
+    },
+    "pairs": {
+        "verifier": {"by": "verifier", "preset": "verifier", "on": "pools/own"},
+        "revised": {"by": "revision", "preset": "revision", "on": "pools/sft"},
+        "people": {"by": "people", "preset": "people", "on": "raw/people.jsonl"},
+    },
+    "steps": {"sft": {"by": "completions", "preset": "completions", "on": "pools/sft"}},
+}
+PRESETS["revision"] = {**PRESETS["revision"], "max_new_tokens": 90, "max_prompt_tokens": 150}
+PLAN = Plan(content=CONTENT, presets=PRESETS, rows=ROWS, data=DATA)
+
+
+def stage(entry_point, on="", **config):
+    words = {"on": on, "split": "train"}
+    return Stage(name="x@y", entry_point=entry_point, words=words, config=SimpleNamespace(**config))
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "on", "expected"),
+    [
+        ("train_sft", "demonstrations", (30, 20)),
+        ("train_sft", "pairs/revised", (30, 90)),
+        ("pool", "", (30, 100)),
+        ("sample", "", (30, 60)),
+        ("reward_outcome", "pools/sft", (30, 50)),  # its held-out half may be longer
+        ("reward_outcome", "pools/own", (30, 100)),
+        ("train_dpo", "pairs/verifier", (30, 100)),
+        ("train_dpo", "pairs/revised", (30, 90)),
+        ("reward_preference", "pairs/people", (30, 40)),  # 70 together
+        ("reward_process", "steps/sft", (30, 50)),
+        ("steps_completions", "pools/sft", (30 + 50, 50)),
+    ],
+)
+def test_texts_are_as_long_as_those_that_made_them(entry_point, on, expected):
+    assert longest(stage(entry_point, on), PLAN) == expected
+
+
+def test_a_method_of_reinforcement_learning_has_a_limit_of_its_own():
+    assert longest(stage("train_grpo", grpo=SimpleNamespace(max_new_tokens=7)), PLAN) == (30, 7)
+    assert longest(stage("train_ppo", ppo=SimpleNamespace(max_new_tokens=8)), PLAN) == (30, 8)
+
+
+def test_a_revision_and_a_judge_read_messages_of_their_own():
+    revision = SimpleNamespace(max_prompt_tokens=150, max_new_tokens=90)
+    found = longest(stage("label_revision", "pools/sft", preset=revision), PLAN)
+    assert found == (150, 90)
+    judge = SimpleNamespace(kind="policy", max_prompt_tokens=200)
+    silent = SimpleNamespace(judge=judge, reasoning=None)
+    thinking = SimpleNamespace(judge=judge, reasoning=SimpleNamespace(max_new_tokens=64))
+    assert longest(stage("label_judge", "pools/sft", preset=silent), PLAN) == (200, 1)
+    assert longest(stage("label_judge", "pools/sft", preset=thinking), PLAN) == (200, 65)
+    assert not is_remote(stage("label_judge", preset=silent))
+
+
+def test_as_many_completions_are_read_side_by_side_as_the_pool_has():
+    assert samples(stage("reward_outcome", "pools/sft"), PLAN) == 4
+    assert samples(stage("reward_outcome", "pools/own"), PLAN) == 10

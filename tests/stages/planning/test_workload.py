@@ -1,0 +1,81 @@
+"""Tokens and operations of a small plan, worked by hand."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from stages import params
+from stages.algorithms.flops import Matrices
+from stages.planning import workload
+from stages.planning.stage import Data, Plan, Stage, scorers
+from stages.records.problems import Demonstration, Prompt
+
+ROOT = Path(__file__).parents[3]
+CONTENT = params.read(ROOT / "params.yaml")
+PRESETS = params.read(ROOT / params.PRESETS_PATH)
+ROWS = {table: CONTENT[table] for table in ("policies", "pools", "pairs", "steps", "rewards")}
+MODEL = Matrices(body=100, output=10, trained_body=100, trained_output=10)
+SHOWN = Demonstration(
+    id="a", task="solve", prompt="", prompt_ids=[5] * 30, completion="", completion_ids=[6] * 20
+)
+DATA = Data(
+    prompts={"train": 50, "preference": 40, "dev": 10, "test": 20}, demonstrations=50, prompt=30.0,
+    completion=20.0, longest=(30, 20), example=SHOWN,
+)  # fmt: skip
+PLAN = Plan(content=CONTENT | {"seeds": [0, 1]}, presets=PRESETS, rows=ROWS, data=DATA)
+
+
+def stage(entry_point, words, **config):
+    return Stage(name="x@y", entry_point=entry_point, words=words, config=SimpleNamespace(**config))
+
+
+def test_demonstrations():
+    sizes = SimpleNamespace(num_epochs=3)
+    preset = SimpleNamespace(num_demonstrations=None, over=lambda _: sizes)
+    found = workload.expect(stage("train_sft", {}, preset=preset, sft=sizes), PLAN, MODEL)
+    assert found.tokens == 2 * 3 * 50 * 20
+    assert found.operations == 2 * 6 * 3 * 50 * (100 * 50 + 10 * 20)
+
+
+def test_samples_share_their_prompt():
+    sampling = CONTENT["sampling"]
+    own, dev = sampling["preference"]["num_samples"], sampling["heldout"]["num_samples"]
+    found = workload.expect(stage("pool", {"from": "sft", "split": "preference"}), PLAN, MODEL)
+    assert found.tokens == 2 * 20 * (40 * own + 10 * dev)
+    body = 100 * (40 * (30 + 20 * own) + 10 * (30 + 20 * dev))
+    assert found.operations == 2 * 2 * (body + 10 * 20 * (40 * own + 10 * dev))
+
+
+def test_half_of_the_problems_make_pairs():
+    words = {"on": "pairs/verifier", "from": "sft"}
+    sizes = SimpleNamespace(num_epochs=1)
+    found = workload.expect(stage("train_dpo", words, dpo=sizes), PLAN, MODEL)
+    each = PRESETS["verifier"]["max_pairs_per_problem"]
+    assert found.tokens == 2 * 0.5 * 40 * each * 40
+
+
+def test_a_stage_without_a_model_takes_nothing():
+    assert workload.expect(stage("label_verifier", {}), PLAN, MODEL).operations == 0
+
+
+def test_an_endpoint_computes_elsewhere():
+    preset = SimpleNamespace(judge=SimpleNamespace(kind="endpoint"), max_pairs_per_problem=3)
+    words = {"on": "pools/sft"}
+    found = workload.expect(stage("label_judge", words, preset=preset), PLAN, MODEL)
+    assert (found.tokens, found.operations) == (0, 0)
+
+
+def test_which_models_a_reward_asks():
+    assert scorers("rewards/rule", PLAN) == ()
+    assert scorers("rewards/preference", PLAN) == ("reward",)
+    assert scorers("rewards/process", PLAN) == ("process",)
+
+
+def test_lengths_of_prepared_rows():
+    prompt = Prompt(id="p", task="solve", question="", prompt="", prompt_ids=[1] * 10, answer="")
+    found = workload.describe({"train": [prompt], "dev": []}, [SHOWN])
+    assert found.prompts == {"train": 1, "dev": 0}
+    assert (found.prompt, found.completion, found.longest) == (10.0, 20.0, (30, 20))
+    with pytest.raises(ValueError, match="expected demonstrations"):
+        workload.describe({"train": [prompt]}, [])

@@ -1,0 +1,100 @@
+"""`auto` is replaced wherever it stands, a number in its place is left, and mistakes are told."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from stages import auto, params
+
+ROOT = Path(__file__).parents[2]
+GIVEN = {"model": {"path": "a/model"}}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_embedded_model_has_its_own_numbers_whatever_is_known():
+    content = params.read(ROOT / "params.yaml")
+    found, replaced = auto.resolve(content, auto.UNMEASURED)
+    assert found == auto.resolve(content, None)[0]
+    assert found["sampling"]["test"]["max_new_tokens"] == 32
+    assert found["sft"]["optim"]["learning_rate"] == 1.5e-3
+    assert found["data"]["mixture"]["max_prompt_tokens"] == 192
+    assert {one.key: one.value for one in replaced}["compute.max_tokens"] == 4096
+    assert "auto" not in json.dumps({key: one for key, one in found.items() if key != "tables"})
+
+
+def test_a_number_overrides_and_a_step_token_stays():
+    content = {"grpo": {"max_new_tokens": 7, "optim": {"learning_rate": 0.5}}}
+    assert auto.resolve(content, None, GIVEN) == (content, [])
+    content = {"presets": {"process": {"step_token": "auto"}}}
+    assert auto.resolve(content, None, GIVEN) == (content, [])
+
+
+def test_lora_and_engine_of_params_yaml_are_resolved_before_what_depends_on_them():
+    content = {"grpo": {"optim": {"learning_rate": "auto"}}}
+    large = auto.Facts(parameters=10**10, positions=64, demonstrations=9, has_chat_template=False)
+    rates = [
+        auto.resolve(content, large, GIVEN | {"lora": lora})[0]["grpo"]["optim"]["learning_rate"]
+        for lora in ("auto", {"rank": 8, "alpha": 1}, {"rank": 0, "alpha": 1})
+    ]
+    assert rates == [5e-6, 5e-6, 5e-7]
+
+
+def test_an_auto_without_a_rule_names_those_with_one():
+    with pytest.raises(ValueError, match=r"grpo.temperature: .* rules: engine, lora, compute.dt"):
+        auto.resolve({"grpo": {"temperature": "auto"}}, None)
+
+
+def test_before_anything_is_measured_the_remedy_is_told():
+    content = {"grpo": {"max_new_tokens": "auto"}}
+    with pytest.raises(ValueError, match=r"grpo.max_new_tokens: .*dvc repro prepare_data"):
+        auto.resolve(content, auto.facts(GIVEN), GIVEN)
+
+
+def test_what_a_rule_needs_of_params_yaml_and_lacks_is_told():
+    content = {"grpo": {"num_steps": "auto"}}
+    with pytest.raises(
+        ValueError, match=r"grpo.num_steps: auto follows from .* 'prompts_per_step'"
+    ):
+        auto.resolve(content, auto.UNMEASURED, GIVEN | content)
+
+
+def test_a_key_that_a_rule_divides_by_is_told_and_no_bare_error():
+    content = {"grpo": {"num_steps": "auto", "prompts_per_step": 0}}
+    with pytest.raises(ValueError, match=r"grpo.num_steps: auto follows from .* division"):
+        auto.resolve(content, auto.UNMEASURED, GIVEN | content)
+
+
+def test_facts_are_those_of_prompts_and_of_a_model_alone():
+    auto.FACTS.parent.mkdir(parents=True)
+    auto.FACTS.write_text(json.dumps(asdict(auto.UNMEASURED)))
+    assert auto.facts(GIVEN) == auto.UNMEASURED
+    assert auto.facts({"model": {"path": None}}) is None
+
+
+@pytest.mark.parametrize("change", [{"heads": 8}, {"positions": None}])
+def test_facts_with_fields_of_other_code_are_none(change: dict[str, int | None]):
+    auto.FACTS.parent.mkdir(parents=True)
+    known = asdict(auto.UNMEASURED) | change
+    auto.FACTS.write_text(json.dumps({name: one for name, one in known.items() if one is not None}))
+    assert auto.facts(GIVEN) is None
+
+
+def test_what_is_shown_has_every_rule_that_is_used(capsys: pytest.CaptureFixture[str]):
+    content = params.read(ROOT / "params.yaml")
+    presets = params.read(ROOT / params.PRESETS_PATH)
+    auto.show(content, presets, None)
+    text = capsys.readouterr().out
+    assert "sft.batch_size" in text
+    assert "transformers" in text
+
+
+def test_an_auto_that_no_rule_is_for_is_not_shown(capsys: pytest.CaptureFixture[str]):
+    content = params.read(ROOT / "params.yaml")
+    auto.show(content, {"unused": {"temperature": "auto"}}, None)
+    assert "temperature" not in capsys.readouterr().out
