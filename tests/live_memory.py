@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -11,7 +12,8 @@ from torch.utils._pytree import tree_leaves
 class LiveMemory(TorchDispatchMode):
     """Counts each storage once, from the operation that returns it until nothing holds it.
 
-    What a kernel takes and gives back inside itself is not seen.
+    What a kernel takes and gives back inside itself is not seen. A storage that is emptied and
+    filled again, as FSDP does with whole weights, counts as large as it is.
     """
 
     def __init__(self, held: Iterable[torch.Tensor] = ()) -> None:
@@ -22,7 +24,8 @@ class LiveMemory(TorchDispatchMode):
             self._see(tensor)
 
     def _see(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
+        # Of a tensor that is spread over processes, what is here.
+        storage = getattr(tensor, "_local_tensor", tensor).untyped_storage()
         key = storage._cdata
         if key in self._known:
             return
@@ -33,6 +36,23 @@ class LiveMemory(TorchDispatchMode):
 
     def _gone(self, key: int) -> None:
         self.live -= self._known.pop(key)
+
+    def __enter__(self) -> "LiveMemory":
+        self._resize = torch.UntypedStorage.resize_
+
+        def resize(storage: torch.UntypedStorage, size: int) -> None:
+            self._resize(storage, size)
+            if (key := storage._cdata) in self._known:
+                self.live += size - self._known[key]
+                self._known[key] = size
+                self.peak = max(self.peak, self.live)
+
+        torch.UntypedStorage.resize_ = resize
+        return super().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        torch.UntypedStorage.resize_ = self._resize
+        super().__exit__(*raised)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         found = func(*args, **(kwargs or {}))

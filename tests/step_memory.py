@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from stages.algorithms.ensemble import mean
+from stages.engines.loading import Copied, Divided
 from stages.engines.transformers import TransformersSampler
 from stages.loops import group_rl, ppo, preference, process_reward, reward, sft
 from stages.loops.group_rl import GroupRlConfig
@@ -29,7 +30,7 @@ from stages.loops.rl_run import of_model
 from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig, SftPreset
 from stages.loops.work import Step
-from stages.models import policy
+from stages.models import policy, sharding
 from stages.models import start as models_start
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
@@ -71,6 +72,7 @@ def build(
     rank: int,
     *,
     trained: bool = True,
+    whole: bool = False,
 ) -> torch.nn.Module:
     torch.manual_seed(0)
     kind = LlamaForCausalLM if head == "policy" else LlamaForSequenceClassification
@@ -81,8 +83,9 @@ def build(
         config.update({"num_labels": 2, "step_token_id": EOS, "step_separator": "x"})
     model = kind._from_config(config, attn_implementation="sdpa")
     model = policy.prepare(model, settings, CPU, trained=trained)
-    models_start.attach(model, LoraConfig(rank=rank, alpha=16), 0)
-    return READERS[head](model)
+    without = models_start.attach(model, LoraConfig(rank=rank, alpha=16), 0)
+    reader = Policy(model, without) if without and head == "policy" else READERS[head](model)
+    return reader if whole else sharding.shard(reader, settings.dtype)
 
 
 def completion(number: int) -> list[int]:
@@ -172,9 +175,10 @@ class Measured:
         rank: int = 0,
         rows: int = 8,
         preset: dict[str, object] | None = None,
+        num_processes: int = 1,
         **changes: object,
     ) -> None:
-        self.preset = preset or {}
+        self.preset, self.num_processes = preset or {}, num_processes
         self.method, self.shape, self.rank, self.rows = entry_point, shape, rank, rows
         self.per_row = PER_ROW.get(entry_point, SAMPLES)
         # Two micro-batches of `rows` rows in an optimizer step.
@@ -185,6 +189,11 @@ class Measured:
         if self.preset.get("trunk") == "shared":
             del self.held["value"]
 
+    @property
+    def number(self) -> int:
+        """Prompts of an optimizer step."""
+        return 2 * self.rows * self.num_processes
+
     def trial(self) -> Trial:
         return Trial(
             entry_point=self.method, config=self.config(), base=config_of(self.shape),
@@ -194,7 +203,7 @@ class Measured:
 
     def config(self) -> SimpleNamespace:
         """What the stage would read of params.yaml, as far as its loop does."""
-        number = 2 * self.rows
+        number = self.number
         common = {"num_epochs": 1, "batch_size": number, "optim": OPTIM}
         drawing = {
             "num_steps": 2, "prompts_per_step": number, "temperature": 1.0,
@@ -227,7 +236,10 @@ class Measured:
                 named["ppo"] = PpoConfig(**drawing, samples_per_prompt=SAMPLES, value_optim=OPTIM)
                 preset = presets.ppo("ppo_instructgpt", **{"num_minibatches": 1} | self.preset)
         lora = LoraConfig(rank=self.rank, alpha=16)
-        return SimpleNamespace(compute=self.settings, lora=lora, preset=preset, **named)
+        return SimpleNamespace(
+            compute=self.settings, lora=lora, preset=preset, num_processes=self.num_processes,
+            **named,
+        )  # fmt: skip
 
     @functools.cached_property
     def models(self) -> dict[str, torch.nn.Module]:
@@ -238,6 +250,7 @@ class Measured:
                 self.settings,
                 self.rank if role in TRAINED else 0,
                 trained=role in TRAINED,
+                whole=role == "scorer",
             )
             for role, use in self.held.items()
             # With adapters the reference is the policy without them.
@@ -262,7 +275,7 @@ class Measured:
 
     def steps(self) -> Iterator[Step]:
         models = self.models
-        number, settings, config = 2 * self.rows, self.settings, self.config()
+        number, settings, config = self.number, self.settings, self.config()
         schedule = [list(range(number))] * 2
         model = models.get("policy", models.get("reward"))
         match self.method:
@@ -291,13 +304,17 @@ class Measured:
     def online(self, schedule: list[list[int]]) -> Iterator[Step]:
         models = self.models
         model, settings, config = models["policy"], self.settings, self.config()
+        several, drawn_from = self.num_processes > 1, model
+        if several:
+            drawn_from = build(self.shape, "policy", settings, 0, trained=False, whole=True)
+        # No token ends a completion: all are as long as they may be.
+        sampler = TransformersSampler(
+            model=drawn_from.model, eos_ids=frozenset(), pad_id=PAD, max_batch=settings.max_batch
+        )
         actor = Actor(
             policy=model,
             reference=models.get("reference", model),
-            # No token ends a completion: all are as long as they may be.
-            sampler=TransformersSampler(
-                model=model.model, eos_ids=frozenset(), pad_id=PAD, max_batch=settings.max_batch
-            ),
+            sampler=Divided(Copied(model.model, drawn_from.model, sampler)) if several else sampler,
             decode=decode,
             pad_id=PAD,
             compute=settings,
@@ -307,11 +324,11 @@ class Measured:
             def lengths(drawn: object) -> Judged:
                 return Judged(totals=[float(sum(s.token_ids) % 7) for s in drawn.samples])
 
-            task = Task(prompts=prompts(2 * self.rows), reward=lengths, correct=None)
+            task = Task(prompts=prompts(self.number), reward=lengths, correct=None)
             return group_rl.train(actor, task, schedule, config.grpo, config.preset, 0)
         scorer = Ensemble(members=[models["scorer"]], aggregate=mean)
         task = Task(
-            prompts=prompts(2 * self.rows),
+            prompts=prompts(self.number),
             reward=lambda drawn: of_model(scorer, drawn, settings, PAD),
             correct=None,
         )

@@ -40,6 +40,8 @@ class TransformersSampler:
     """Sequences decoded side by side."""
     max_tokens: int = 0
     """Padded tokens that `next_logprobs` reads at a time (one prompt at least)."""
+    look_every: int = 1
+    """Tokens between two looks at which rows ended; a GPU has to come to a halt for one."""
 
     def sample(
         self,
@@ -125,29 +127,29 @@ class TransformersSampler:
         room = attention.new_ones(num_rows, max_new_tokens)
         attention = torch.cat([attention[rows], room], dim=1)
         position = attention[:, :width].sum(1)
-        uniforms = _uniforms(seeds, num_samples, max_new_tokens) if temperature > 0 else None
-        tokens = np.zeros((num_rows, max_new_tokens), dtype=np.int64)
-        logprobs = np.zeros((num_rows, max_new_tokens), dtype=np.float32)
-        lengths = np.full(num_rows, max_new_tokens)
-        stopped = np.zeros(num_rows, dtype=bool)
-        active = np.arange(num_rows)  # original row of each row still in the batch
+        uniforms = None
+        if temperature > 0:
+            uniforms = torch.from_numpy(_uniforms(seeds, num_samples, max_new_tokens)).to(device)
         ends = torch.tensor(sorted(self.eos_ids | break_after), device=device)
+        drawn = torch.zeros(num_rows, max_new_tokens, dtype=torch.long, device=device)
+        drawn_logprobs = torch.zeros(num_rows, max_new_tokens, device=device)
+        active = torch.arange(num_rows, device=device)  # original row of each in the batch
+        stopped = torch.zeros(num_rows, dtype=torch.bool, device=device)  # of those
         for t in range(max_new_tokens):
-            uniform = None if uniforms is None else torch.from_numpy(uniforms[active, t]).to(device)
-            token, logprob = draw(logits, temperature, uniform)
-            live = ~stopped[active]
-            tokens[active[live], t] = token.cpu().numpy()[live]
-            logprobs[active[live], t] = logprob.cpu().numpy()[live]
-            ended = torch.isin(token, ends).cpu().numpy() & live
-            lengths[active[ended]] = t + 1
-            stopped[active[ended]] = True
-            if t + 1 == max_new_tokens or stopped[active].all():
+            uniform = None if uniforms is None else uniforms[active, t]
+            token, drawn_logprobs[active, t] = draw(logits, temperature, uniform)
+            drawn[active, t] = token
+            stopped |= torch.isin(token, ends)
+            if t + 1 == max_new_tokens:
                 break
-            if stopped[active].mean() > COMPACT_SHARE:
-                keep = torch.from_numpy(np.flatnonzero(~stopped[active])).to(device)
-                active = active[~stopped[active]]
-                cache.select(keep)
-                token, attention, position = token[keep], attention[keep], position[keep]
+            if (t + 1) % self.look_every == 0:
+                if stopped.all():
+                    break
+                if stopped.float().mean() > COMPACT_SHARE:
+                    keep = (~stopped).nonzero().squeeze(1)
+                    cache.select(keep)
+                    token, attention, position = token[keep], attention[keep], position[keep]
+                    active, stopped = active[keep], stopped[keep]
             logits = self.model(
                 input_ids=token[:, None],
                 attention_mask=attention[:, : width + t + 1],
@@ -155,6 +157,11 @@ class TransformersSampler:
                 past_key_values=cache,
             ).logits[:, -1]
             position = position + 1
+        # Nothing counts behind the first end of a row.
+        at_ends = torch.isin(drawn, ends).cpu().numpy()
+        stopped, first = at_ends.any(1), at_ends.argmax(1)
+        tokens, logprobs = drawn.cpu().numpy(), drawn_logprobs.cpu().numpy()
+        lengths = np.where(stopped, first + 1, max_new_tokens)
         at_end = np.isin(tokens[np.arange(num_rows), lengths - 1], [*self.eos_ids])
         reasons = np.where(stopped, np.where(at_end, "stop", "step"), "length").tolist()
         samples = [
@@ -185,6 +192,7 @@ def from_model(
         pad_id=pad_id(tokenizer),
         max_batch=max_batch,
         max_tokens=max_tokens,
+        look_every=16 if model.device.type == "cuda" else 1,
     )
 
 

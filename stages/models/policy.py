@@ -1,5 +1,6 @@
 """A causal language model as a policy: load, log-probabilities of completions, save."""
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -242,9 +243,10 @@ def save(
     for name, value in weights(model):
         if sharding.rank() == 0:
             kept[name] = value.to("cpu", precision) if value.is_floating_point() else value.cpu()
-    if not kept:
+    if sharding.rank() > 0:
         return
     model.save_pretrained(path, state_dict=kept)
-    model.config.dtype = dtype
-    model.config.save_pretrained(path)
+    config = copy.copy(model.config)
+    config.dtype = dtype
+    config.save_pretrained(path)
     tokenizer.save_pretrained(path)

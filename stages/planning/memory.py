@@ -14,7 +14,7 @@ in what is measured here; rows that ended and are dropped have one block's cache
 import copy
 from dataclasses import replace
 
-from stages.planning.fake_tensors import counted
+from stages.planning.fake_tensors import WHOLE, counted
 from stages.planning.trial import Models, Trial
 from stages.planning.trial_loops import LOOPS
 
@@ -46,8 +46,10 @@ def measure(trial: Trial, num_layers: int) -> dict[str, int]:
         text.layer_types = text.layer_types[:num_layers]
     with counted(trial.config.compute.dtype) as (live, fake):
         trial = replace(trial, base=base)
-        steps = LOOPS[trial.entry_point](trial, Models(trial=trial, live=live, fake=fake))
+        models = Models(trial=trial, live=live, fake=fake)
+        steps = LOOPS[trial.entry_point](trial, models)
         if next(steps, None) is not None:
             live.start_over()
             next(steps)
-    return live.peaks
+    # Outside the update there are no gradients, here or elsewhere.
+    return {phase: peak + models.elsewhere * (phase != WHOLE) for phase, peak in live.peaks.items()}

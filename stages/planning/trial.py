@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import (
     AutoModelForCausalLM,
@@ -58,10 +59,15 @@ class Trial:
         ids = [TEXT] * (self.completion - 1) + [EOS]
         return [[MARK + i % 7, *ids[1:]] if len(ids) > 1 else ids for i in range(number)]
 
+    @property
+    def num_processes(self) -> int:
+        """That train its models together; what is measured is the first of them."""
+        return getattr(self.config, "num_processes", 1)
+
     def numbers(self, most: int, per_prompt: int) -> range:
-        """Prompts of an optimizer step of at most `most`: as many as fill two micro-batches."""
-        length = self.prompt + per_prompt * self.completion
-        return range(min(most, 2 * max(1, self.config.compute.max_tokens // length)))
+        """A process's prompts of an optimizer step of `most`: as many as fill two micro-batches."""
+        length, own = self.prompt + per_prompt * self.completion, -(-most // self.num_processes)
+        return range(min(own, 2 * max(1, self.config.compute.max_tokens // length)))
 
 
 def is_vllm(config: Any) -> bool:
@@ -76,9 +82,14 @@ class Models:
     trial: Trial
     live: LiveBytes
     fake: FakeTensorMode
+    elsewhere: int = 0
+    """Bytes of gradients that other processes hold, while there are gradients."""
 
-    def build(self, use: str, *, trained: bool = False) -> Any:
-        """One for `use`, as it is when it is loaded; `trained`: with the adapters, if any."""
+    def build(self, use: str, *, trained: bool = False, spread: bool = True) -> Any:
+        """One for `use`, as it is when it is loaded; `trained`: with the adapters, if any.
+
+        `spread`: over the processes, if there are several.
+        """
         reader, auto_class, labels = HEADS[use]
         config = copy.deepcopy(self.trial.base)
         config.update({"pad_token_id": PAD, "step_token_id": EOS, "step_separator": "\n"} | labels)
@@ -92,7 +103,27 @@ class Models:
         policy.prepare(model, self.trial.config.compute, device, trained=trained)
         without = models_start.attach(model, self.trial.config.lora, 0) if trained else None
         disguise(model, self.fake)
+        if spread and self.trial.num_processes > 1:
+            self._spread(model, trained=trained)
         return Policy(model, without) if without and reader is Policy else reader(model)
+
+    def _spread(self, model: PreTrainedModel, *, trained: bool) -> None:
+        """Count what one process holds of a model that is spread over several (`sharding`).
+
+        A part of its weights, gradients and moments; whole, in the compute dtype, what is outside
+        its blocks, and a block that is at work and the next.
+        """
+        part, dtype = 1 / self.trial.num_processes, getattr(torch, self.trial.config.compute.dtype)
+        kinds, own = model._no_split_modules or (), sum(one.nbytes for one in model.parameters())
+        for one in model.parameters():
+            one.data = one.data.to(dtype)  # as they are gathered: no product casts and keeps them
+        blocks = [_size(one) for one in model.modules() if type(one).__name__ in kinds]
+        learns = sum(one.numel() for one in model.parameters() if trained and one.requires_grad)
+        at_work = _size(model) - sum(blocks) + 2 * max(blocks, default=0)
+        gradients = round((4 * part - dtype.itemsize) * learns)
+        counted = dtype.itemsize * (_size(model) - at_work)
+        self.live.live += round(part * own) - counted + 3 * gradients
+        self.elsewhere -= gradients
 
     def sampler(self, model: PreTrainedModel, most: int = 2**30) -> "FullLength":
         """What the stage would sample from the model with, at most so many prompts at once."""
@@ -103,6 +134,10 @@ class Models:
                 max_tokens=compute.max_tokens,
             )  # fmt: skip
         return FullLength(engine=engine, trial=self.trial, live=self.live, most=most)
+
+
+def _size(module: nn.Module) -> int:
+    return sum(one.numel() for one in module.parameters())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -127,14 +127,17 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
         -(-sizes.prompts_per_step // config.preset.num_minibatches), trial.samples
     )
     # The batches of prompts that are left out are there as well, all through a step.
-    left_out, most = sizes.prompts_per_step - len(numbers), preset.max_prompts(sizes)
+    left_out = -(-sizes.prompts_per_step // trial.num_processes) - len(numbers)
+    most = preset.max_prompts(sizes)
     models.live.live += left_out * _held(trial, len(numbers)) // len(numbers)
     sizes = sizes.model_copy(update={"prompts_per_step": len(numbers), "num_steps": 2})
     trained = models.build("policy", trained=True)
     reference = trained if trial.config.lora.rank else models.build("policy")
+    # See `engines/loading`: each of several processes draws from a whole copy.
+    drawn_from = trained if trial.num_processes == 1 else models.build("policy", spread=False)
     actor = Actor(
         policy=trained, reference=reference, decode=lambda _: "", pad_id=PAD, compute=compute,
-        sampler=models.sampler(trained.model, most),
+        sampler=models.sampler(drawn_from.model, most),
     )  # fmt: skip
     task = Task(
         prompts=[
@@ -173,7 +176,7 @@ def _value(trial: Trial, models: Models, trained: Policy) -> nn.Module:
 def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], Judged]:
     """The models of the reward read all that was drawn; what they say is made up, to differ."""
     compute = trial.config.compute
-    scorers = [models.build(use) for use in trial.scorers]
+    scorers = [models.build(use, spread=False) for use in trial.scorers]
     use = trial.scorers[0] if trial.scorers else ""
 
     def judge(drawn: Rollouts) -> Judged:
