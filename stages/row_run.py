@@ -55,8 +55,8 @@ class Job:
         # What a process beside the first one writes is scratch.
         kept = [run.folder / one.name if run.rank else one for one in self.folders]
         own = [folder / str(run.seed) for folder in kept]
-        for folder in kept:
-            folder.mkdir(exist_ok=True)
+        for folder in own:
+            folder.mkdir(parents=True, exist_ok=True)
         outputs.write_json(own[-1] / "metrics.json", work(self.config, self.row, *own, run))
 
 

@@ -31,6 +31,14 @@ class Sample:
         return self.finish_reason
 
 
+def limits(max_new_tokens: int | Sequence[int], prompts: Sequence[Sequence[int]]) -> Sequence[int]:
+    """The limit of each prompt."""
+    if isinstance(max_new_tokens, int):
+        return [max_new_tokens] * len(prompts)
+    assert len(max_new_tokens) == len(prompts), "a limit for each prompt"
+    return max_new_tokens
+
+
 def check(prompts: Sequence[Sequence[int]], num_samples: int = 1, temperature: float = 1.0) -> None:
     """Refuse what no engine can draw."""
     if not all(prompts):
@@ -53,14 +61,15 @@ class Sampler(Protocol):
         *,
         num_samples: int,
         temperature: float,
-        max_new_tokens: int,
+        max_new_tokens: int | Sequence[int],
         break_after: frozenset[int] = frozenset(),
     ) -> list[list[Sample]]:
         """`num_samples` completions of each prompt, in the order of `prompts`.
 
         Sample j of prompt i is a function of the weights, `prompts[i]`, `seeds[i]` and j, and of
         nothing else in the call (up to the rounding of a batched matrix product). `temperature` 0
-        means greedy decoding; then `num_samples` must be 1 and the seeds are not used. After a
+        means greedy decoding; then `num_samples` must be 1 and the seeds are not used.
+        `max_new_tokens` is one limit for all, or one for each prompt. After a
         token of `break_after`, which it keeps, a completion is broken off; its tokens until there
         are those that it has without. An end-of-sequence token ends it, named there or not.
         """

@@ -88,14 +88,14 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
 
 
 def count(
-    config: Config, row: Row, parts: Parts, max_new_tokens: int, decode: Decode, run: SeedRun
+    config: Config, row: Row, parts: Parts, limit: int, decode: Decode, run: SeedRun
 ) -> Iterator[PrefixCount]:
     """The counts of all parts; those that were counted before an interruption are kept."""
 
     def work(first: int) -> Iterator[Step]:
-        length = step_labels.longest(parts, max_new_tokens)
+        length = step_labels.longest(parts, limit)
         sampler = config.sampler(row.policy, run.seed, length)
-        asked = (sampler, decode, parts, config.preset, max_new_tokens, run.seed)
+        asked = (sampler, decode, parts, config.preset, limit, run.seed)
         return step_labels.count(*asked, start=first)
 
     steps = outputs.keep_parts(

@@ -7,6 +7,7 @@ stream keyed by (request seed, j): so a completion does not depend on batching, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from stages.engines.growing_cache import GrowingCache
 from stages.models import positions
 from stages.models.batch import frozen, left_padded
 from stages.models.model_tokenizer import eos_id, pad_id
-from stages.sampler import Sample, check
+from stages.sampler import Sample, check, limits
 from stages.seeding import derive
 
 # Finished rows are dropped once they are this share of the batch: dropping copies the cache.
@@ -50,12 +51,13 @@ class TransformersSampler:
         *,
         num_samples: int,
         temperature: float,
-        max_new_tokens: int,
+        max_new_tokens: int | Sequence[int],
         break_after: frozenset[int] = frozenset(),
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`; refuses more tokens than the model has positions."""
         check(prompts, num_samples, temperature)
-        self._check_length(prompts, max_new_tokens)
+        most = limits(max_new_tokens, prompts)
+        self._check_length(prompts, most)
         # Longest first: an out-of-memory error comes at once, and batches pad little.
         order = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), i))
         per_batch = max(1, self.max_batch // num_samples)
@@ -66,9 +68,9 @@ class TransformersSampler:
                 batch = self._decode(
                     [prompts[i] for i in chosen],
                     [seeds[i] for i in chosen],
+                    [most[i] for i in chosen],
                     num_samples,
                     temperature,
-                    max_new_tokens,
                     break_after,
                 )
             for i, samples in zip(chosen, batch, strict=True):
@@ -80,7 +82,7 @@ class TransformersSampler:
     ) -> list[list[float]]:
         """See `stages.sampler.Engine.next_logprobs`; refuses what `sample` refuses."""
         check(prompts)
-        self._check_length(prompts, 0)
+        self._check_length(prompts, limits(0, prompts))
         results: list[list[float]] = [[] for _ in prompts]
         for chosen in token_budget_batches([len(prompt) for prompt in prompts], self.max_tokens):
             inputs = left_padded([prompts[i] for i in chosen], self.pad_id, self.model.device)
@@ -94,8 +96,8 @@ class TransformersSampler:
     def close(self) -> None:
         """See `stages.sampler.Engine.close`: the model goes with whoever holds it last."""
 
-    def _check_length(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
-        longest = max((len(prompt) for prompt in prompts), default=0) + max_new_tokens
+    def _check_length(self, prompts: Sequence[Sequence[int]], most: Sequence[int]) -> None:
+        longest = max(map(add, map(len, prompts), most), default=0)
         config = self.model.config
         num_positions = positions.limit(config) or getattr(config, "max_position_embeddings", None)
         if num_positions is not None and longest > num_positions:
@@ -109,38 +111,39 @@ class TransformersSampler:
         self,
         prompts: list[Sequence[int]],
         seeds: list[int],
+        most: list[int],
         num_samples: int,
         temperature: float,
-        max_new_tokens: int,
         break_after: frozenset[int],
     ) -> list[list[Sample]]:
-        device = self.model.device
+        device, longest = self.model.device, max(most)
         num_rows = len(prompts) * num_samples
         inputs = left_padded(prompts, self.pad_id, device)
         attention, width = inputs["attention_mask"], inputs["input_ids"].shape[1]
-        cache = GrowingCache(self.model.config.num_hidden_layers, width + max_new_tokens)
+        cache = GrowingCache(self.model.config.num_hidden_layers, width + longest)
         output = self.model(**inputs, past_key_values=cache, logits_to_keep=1)
         rows = torch.arange(len(prompts), device=device).repeat_interleave(num_samples)
         if num_samples > 1:
             cache.select(rows)
         logits = output.logits[rows, -1]
-        room = attention.new_ones(num_rows, max_new_tokens)
+        room = attention.new_ones(num_rows, longest)
         attention = torch.cat([attention[rows], room], dim=1)
         position = attention[:, :width].sum(1)
         uniforms = None
         if temperature > 0:
-            uniforms = torch.from_numpy(_uniforms(seeds, num_samples, max_new_tokens)).to(device)
-        ends = torch.tensor(sorted(self.eos_ids | break_after), device=device)
-        drawn = torch.zeros(num_rows, max_new_tokens, dtype=torch.long, device=device)
-        drawn_logprobs = torch.zeros(num_rows, max_new_tokens, device=device)
+            uniforms = torch.from_numpy(_uniforms(seeds, num_samples, longest)).to(device)
+        ends = torch.tensor(sorted(self.eos_ids | break_after), dtype=torch.long, device=device)
+        drawn = torch.zeros(num_rows, longest, dtype=torch.long, device=device)
+        drawn_logprobs = torch.zeros(num_rows, longest, device=device)
+        rows_most = torch.tensor(most, device=device).repeat_interleave(num_samples)
         active = torch.arange(num_rows, device=device)  # original row of each in the batch
         stopped = torch.zeros(num_rows, dtype=torch.bool, device=device)  # of those
-        for t in range(max_new_tokens):
+        for t in range(longest):
             uniform = None if uniforms is None else uniforms[active, t]
             token, drawn_logprobs[active, t] = draw(logits, temperature, uniform)
             drawn[active, t] = token
-            stopped |= torch.isin(token, ends)
-            if t + 1 == max_new_tokens:
+            stopped |= torch.isin(token, ends) | (rows_most[active] <= t + 1)
+            if t + 1 == longest:
                 break
             if (t + 1) % self.look_every == 0:
                 if stopped.all():
@@ -157,22 +160,28 @@ class TransformersSampler:
                 past_key_values=cache,
             ).logits[:, -1]
             position = position + 1
-        # Nothing counts behind the first end of a row.
-        at_ends = torch.isin(drawn, ends).cpu().numpy()
-        stopped, first = at_ends.any(1), at_ends.argmax(1)
-        tokens, logprobs = drawn.cpu().numpy(), drawn_logprobs.cpu().numpy()
-        lengths = np.where(stopped, first + 1, max_new_tokens)
-        at_end = np.isin(tokens[np.arange(num_rows), lengths - 1], [*self.eos_ids])
-        reasons = np.where(stopped, np.where(at_end, "stop", "step"), "length").tolist()
-        samples = [
-            Sample(
-                token_ids=tokens[row, : lengths[row]].tolist(),
-                logprobs=logprobs[row, : lengths[row]].tolist(),
-                finish_reason=reasons[row],
-            )
-            for row in range(num_rows)
-        ]
-        return [samples[i : i + num_samples] for i in range(0, num_rows, num_samples)]
+        rows = _samples(drawn, drawn_logprobs, rows_most, ends, self.eos_ids)
+        return [rows[i : i + num_samples] for i in range(0, num_rows, num_samples)]
+
+
+def _samples(
+    drawn: Int[Tensor, "row token"],
+    logprobs: Float[Tensor, "row token"],
+    most: Int[Tensor, " row"],
+    ends: Int[Tensor, " end"],
+    eos_ids: frozenset[int],
+) -> list[Sample]:
+    """What was drawn of each row up to its first token of `ends`, or its limit."""
+    within = torch.arange(drawn.shape[1], device=drawn.device) < most[:, None]
+    at_ends = (torch.isin(drawn, ends) & within).cpu().numpy()
+    stopped = np.logical_or.reduce(at_ends, axis=1)
+    lengths = np.where(stopped, at_ends.argmax(1) + 1, most.cpu().numpy())
+    found, rows = [], zip(drawn.cpu().numpy(), logprobs.cpu().numpy(), strict=True)
+    for (ids, row), length, is_whole in zip(rows, lengths, stopped, strict=True):
+        reason = "length" if not is_whole else "stop" if ids[length - 1] in eos_ids else "step"
+        kept = {"token_ids": ids[:length].tolist(), "logprobs": row[:length].tolist()}
+        found.append(Sample(**kept, finish_reason=reason))
+    return found
 
 
 def from_model(

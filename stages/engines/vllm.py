@@ -8,6 +8,7 @@ key/value cache, and prompts share theirs where they begin alike. vLLM is import
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 from transformers.utils.hub import cached_file
 
 from stages.engines import vllm_hosting
-from stages.sampler import Sample, check
+from stages.sampler import Sample, check, limits
 
 # vLLM raises any lower temperature to this one, which would be another distribution.
 LOWEST_TEMPERATURE = 0.01
@@ -40,7 +41,7 @@ class VllmSampler:
         *,
         num_samples: int,
         temperature: float,
-        max_new_tokens: int,
+        max_new_tokens: int | Sequence[int],
         break_after: frozenset[int] = frozenset(),
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`.
@@ -48,7 +49,8 @@ class VllmSampler:
         Sample j of a request draws from the generator seeded with the request's seed + j. What the
         engine would change without a word is refused, as what `stages.sampler.check` refuses.
         """
-        self._check(prompts, num_samples, temperature, max_new_tokens)
+        most = limits(max_new_tokens, prompts)
+        self._check(prompts, num_samples, temperature, most)
         # Where vLLM is not installed, pyright takes the name for this file's.
         from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -57,13 +59,13 @@ class VllmSampler:
                 n=num_samples,
                 temperature=temperature,
                 seed=None if temperature == 0 else seed,
-                max_tokens=max_new_tokens,
+                max_tokens=limit,
                 # The engine has no tokenizer, so it knows no end of sequence but these.
                 stop_token_ids=sorted(self.eos_ids | break_after),
                 logprobs=0,  # of the sampled token alone
                 detokenize=False,
             )
-            for _, seed in zip(prompts, seeds, strict=True)
+            for limit, seed in zip(most, seeds, strict=True)
         ]
         requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         with vllm_hosting.undisturbed():
@@ -75,7 +77,7 @@ class VllmSampler:
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> list[list[float]]:
         """See `stages.sampler.Engine.next_logprobs`: one token is drawn and thrown away."""
-        self._check(prompts, num_samples=1, temperature=0.0, max_new_tokens=1)
+        self._check(prompts, 1, 0.0, limits(1, prompts))
         from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
 
         # A request names at most 128 tokens.
@@ -124,7 +126,7 @@ class VllmSampler:
         prompts: Sequence[Sequence[int]],
         num_samples: int,
         temperature: float,
-        max_new_tokens: int,
+        most: Sequence[int],
     ) -> None:
         check(prompts, num_samples, temperature)
         if 0 < temperature < LOWEST_TEMPERATURE:
@@ -132,12 +134,12 @@ class VllmSampler:
                 f"vLLM cannot sample at temperature {temperature}; it raises it to "
                 f"{LOWEST_TEMPERATURE}. Set 0 for greedy decoding, or engine: transformers"
             )
-        longest = max((len(prompt) for prompt in prompts), default=0)
-        if longest + max_new_tokens > self.max_model_len:
+        longest = max(map(add, map(len, prompts), most), default=0)
+        if longest > self.max_model_len:
             raise ValueError(
-                f"the longest prompt has {longest} tokens; with max_new_tokens {max_new_tokens} "
-                f"that is more than the {self.max_model_len} that the engine was started for. "
-                f"Lower max_new_tokens or drop the longest prompts in prepare_data"
+                f"prompt and completion may take {longest} tokens, more than the "
+                f"{self.max_model_len} that the engine was started for: lower max_new_tokens or "
+                f"drop the longest prompts in prepare_data"
             )
 
 

@@ -61,7 +61,7 @@ class PolicySampler:
         *,
         num_samples: int,
         temperature: float,
-        max_new_tokens: int,
+        max_new_tokens: int | Sequence[int],
         break_after: frozenset[int] = frozenset(),
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample` and `VllmSampler.sample`."""

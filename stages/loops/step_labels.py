@@ -61,12 +61,13 @@ def count(
     decode: Decode,
     parts: Parts,
     config: StepLabelsConfig,
-    max_new_tokens: int,
+    limit: int,
     seed: int,
     start: int,
 ) -> Iterator[Step]:
     """For each part from `start` on, the counts of its prefixes, as the rows of a step.
 
+    A prefix and what completes it have `limit` tokens at most, as whole completions have.
     A prefix's random stream depends on `seed`, its problem's id and its tokens alone.
     """
     for index, prefixes in enumerate(parts[start:], start=start):
@@ -75,7 +76,7 @@ def count(
             [derive(seed, "steps_completions", prompt.id, *prefix) for prompt, prefix in prefixes],
             num_samples=config.num_completions,
             temperature=config.temperature,
-            max_new_tokens=max_new_tokens,
+            max_new_tokens=[limit - len(prefix) for _, prefix in prefixes],
         )
         rows = [_count(one, samples, decode) for one, samples in zip(prefixes, drawn, strict=True)]
         yield part(index, rows)
@@ -92,10 +93,9 @@ def part(index: int, rows: Sequence[PrefixCount]) -> Step:
     return Step(index=index, metrics=metrics, rows=rows)
 
 
-def longest(parts: Parts, max_new_tokens: int) -> int:
+def longest(parts: Parts, limit: int) -> int:
     """Tokens of the longest prompt with its prefix and what may follow."""
-    lengths = [len(one.prompt_ids) + len(ids) for prefixes in parts for one, ids in prefixes]
-    return max(lengths, default=0) + max_new_tokens
+    return max((len(one.prompt_ids) for part in parts for one, _ in part), default=0) + limit
 
 
 def done(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, Any]:

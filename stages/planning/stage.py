@@ -95,9 +95,7 @@ def longest(stage: Stage, plan: Plan) -> tuple[int, int]:
             completion = 1 + getattr(config.preset.reasoning, "max_new_tokens", 0)
         case _:
             prompt, completion = _written(stage.words.get("on", ""), plan)
-    # Of steps, a prefix of a completion is completed.
-    is_prefix = stage.entry_point == "steps_completions"
-    return prompt + (completion if is_prefix else 0), completion
+    return prompt, completion
 
 
 def _drawn(plan: Plan, *samplings: str) -> int:

@@ -136,9 +136,17 @@ def journal():
 def test_rows_counts_and_metrics_fit_together(monkeypatch):
     count = step_labels.count
 
-    def briefly(sampler, decode, parts, config, max_new_tokens, *args, **kwargs):
-        assert max_new_tokens > 2
-        return count(sampler, decode, parts, config, 2, *args, **kwargs)
+    class Brief:
+        def __init__(self, sampler):
+            self.sampler = sampler
+
+        def sample(self, prompts, seeds, *, max_new_tokens, **settings):
+            assert max(max_new_tokens) > 2
+            few = [min(2, limit) for limit in max_new_tokens]
+            return self.sampler.sample(prompts, seeds, max_new_tokens=few, **settings)
+
+    def briefly(sampler, *args, **kwargs):
+        return count(Brief(sampler), *args, **kwargs)
 
     # In two tokens the random model cannot state another answer behind the right one.
     monkeypatch.setattr(step_labels, "count", briefly)

@@ -140,6 +140,18 @@ def test_a_completion_ends_with_the_end_token_or_at_the_limit():
         assert len(one.logprobs) == len(one.token_ids)
 
 
+def test_every_prompt_may_have_a_limit_of_its_own():
+    model, most = load("llama").double(), [1, 3, 2, LENGTH, 5, 4]
+    whole = sample(model, range(NUM_PROMPTS))
+    found = sample(model, range(NUM_PROMPTS), max_new_tokens=most)
+    for limit, samples, longer in zip(most, found, whole, strict=True):
+        for one, other in zip(samples, longer, strict=True):
+            assert one.token_ids == other.token_ids[:limit]
+            assert one.logprobs == pytest.approx(other.logprobs[:limit], abs=1e-6)
+            is_cut = len(other.token_ids) > limit
+            assert one.finish_reason == ("length" if is_cut else other.finish_reason)
+
+
 def test_the_model_is_left_in_the_mode_it_was_in():
     model = load("llama").train()
     sample(model, [0])

@@ -52,7 +52,8 @@ def test_counts_are_those_of_the_completions_drawn_from_prompt_and_prefix():
     (step,) = step_labels.count(Watched(), decode, [[(prompt, (3,))]], CONFIG, 6, 0, start=0)
     ((prompts, settings),) = seen
     assert prompts == [[8, 9, 3]]
-    assert settings == {"num_samples": 4, "temperature": 1.0, "max_new_tokens": 6}
+    # The prefix has one of the six tokens that a whole completion may have.
+    assert settings == {"num_samples": 4, "temperature": 1.0, "max_new_tokens": [5]}
     (row,) = step.rows
     assert (row.num_completions, row.num_right, row.generated_tokens) == (3, 2, 6)
     assert (row.low, row.high) == pytest.approx(
@@ -102,7 +103,6 @@ def test_equal_prefixes_of_a_problem_are_completed_once(monkeypatch):
 
 
 def test_the_longest_sequence():
-    assert step_labels.longest([PREFIXES[:2], PREFIXES[2:]], 6) == max(
-        len(prompt.prompt_ids) + 3 + 6 for prompt in PROMPTS
-    )
+    longest = max(len(prompt.prompt_ids) for prompt in PROMPTS)
+    assert step_labels.longest([PREFIXES[:2], PREFIXES[2:]], 6) == longest + 6
     assert step_labels.longest([], 6) == 6

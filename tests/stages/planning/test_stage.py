@@ -58,7 +58,7 @@ def stage(entry_point, on="", **config):
         ("train_dpo", "pairs/revised", (30, 90)),
         ("reward_preference", "pairs/people", (30, 40)),  # 70 together
         ("reward_process", "steps/sft", (30, 50)),
-        ("steps_completions", "pools/sft", (30 + 50, 50)),
+        ("steps_completions", "pools/sft", (30, 50)),
     ],
 )
 def test_texts_are_as_long_as_those_that_made_them(entry_point, on, expected):
