@@ -51,5 +51,4 @@ def measure(trial: Trial, num_layers: int) -> dict[str, int]:
         if next(steps, None) is not None:
             live.start_over()
             next(steps)
-    # Outside the update there are no gradients, here or elsewhere.
-    return {phase: peak + models.elsewhere * (phase != WHOLE) for phase, peak in live.peaks.items()}
+    return {phase: peak - models.gradients * (phase != WHOLE) for phase, peak in live.peaks.items()}

@@ -82,8 +82,10 @@ class Models:
     trial: Trial
     live: LiveBytes
     fake: FakeTensorMode
-    elsewhere: int = 0
-    """Bytes of gradients that other processes hold, while there are gradients."""
+    gradients: int = 0
+    """Bytes by which what is counted was corrected for gradients; outside an update are none."""
+    at_work: int = 0
+    """Bytes of the weights that are whole while a model is at work; two never are at a time."""
 
     def build(self, use: str, *, trained: bool = False, spread: bool = True) -> Any:
         """One for `use`, as it is when it is loaded; `trained`: with the adapters, if any.
@@ -119,11 +121,12 @@ class Models:
             one.data = one.data.to(dtype)  # as they are gathered: no product casts and keeps them
         blocks = [_size(one) for one in model.modules() if type(one).__name__ in kinds]
         learns = sum(one.numel() for one in model.parameters() if trained and one.requires_grad)
-        at_work = _size(model) - sum(blocks) + 2 * max(blocks, default=0)
         gradients = round((4 * part - dtype.itemsize) * learns)
-        counted = dtype.itemsize * (_size(model) - at_work)
-        self.live.live += round(part * own) - counted + 3 * gradients
-        self.elsewhere -= gradients
+        self.live.live += round(part * own) - dtype.itemsize * _size(model) + 3 * gradients
+        at_work = dtype.itemsize * (_size(model) - sum(blocks) + 2 * max(blocks, default=0))
+        self.live.live += max(0, at_work - self.at_work)
+        self.at_work = max(at_work, self.at_work)
+        self.gradients += gradients
 
     def sampler(self, model: PreTrainedModel, most: int = 2**30) -> "FullLength":
         """What the stage would sample from the model with, at most so many prompts at once."""
