@@ -3,6 +3,7 @@
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -56,27 +57,31 @@ SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "temperature": 1.0, "max
          "num_checkpoints": 0, "optim": RATE}  # fmt: skip
 
 
-def in_processes(number: int, work: Callable[[], Any]) -> Any:
-    """What `work` returns in the first of `number` processes; they are children of this one."""
-    context = multiprocessing.get_context("fork")
+def in_processes(number: int, work: Callable[[], Any], *, fresh: bool = False) -> Any:
+    """What `work` returns in the first of `number` processes; they are children of this one.
+
+    `fresh`: of a new interpreter. One that has compiled, as vLLM has it do, has threads that wait
+    for work; in a fork nobody is left to do it.
+    """
+    context = multiprocessing.get_context("spawn" if fresh else "fork")
     ours, theirs = context.Pipe(duplex=False)
-
-    def of_rank(_: int) -> Any:
-        sharding.join()
-        return work()
-
-    def first() -> None:
-        torch.set_num_threads(1)
-        with tempfile.TemporaryDirectory() as folder:
-            theirs.send(ranks.together(of_rank, number, Path(folder)))
-
-    process = context.Process(target=first)
+    process = context.Process(target=_first, args=(number, work, theirs))
     process.start()
     theirs.close()
     try:
         return ours.recv()
     finally:
         process.join()
+
+
+def _first(number: int, work: Callable[[], Any], connection: Connection) -> None:
+    def of_rank(_: int) -> Any:
+        sharding.join()
+        return work()
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        connection.send(ranks.together(of_rank, number, Path(folder)))
 
 
 class Trial:

@@ -281,7 +281,7 @@ def test_in_two_processes_each_has_an_engine_and_the_curves_are_those_of_one(ran
     ).save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
     trial = Trial("grpo", rank=rank, engine="vllm", paths=[tmp_path], max_tokens=24)
-    found, expected = in_processes(2, trial), in_processes(1, trial)
+    found, expected = (in_processes(number, trial, fresh=True) for number in (2, 1))
     for step, other in zip(found["history"], expected["history"], strict=True):
         # vLLM batches other rows together, and its log-probs round so.
         assert step == pytest.approx(other, rel=1e-4, abs=1e-4)
