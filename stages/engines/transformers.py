@@ -64,15 +64,9 @@ class TransformersSampler:
         results: list[list[Sample]] = [[] for _ in prompts]
         for start in range(0, len(order), per_batch):
             chosen = order[start : start + per_batch]
+            asked = [(prompts[i], seeds[i], most[i]) for i in chosen]
             with frozen(self.model):
-                batch = self._decode(
-                    [prompts[i] for i in chosen],
-                    [seeds[i] for i in chosen],
-                    [most[i] for i in chosen],
-                    num_samples,
-                    temperature,
-                    break_after,
-                )
+                batch = self._decode(asked, num_samples, temperature, break_after)
             for i, samples in zip(chosen, batch, strict=True):
                 results[i] = samples
         return results
@@ -109,13 +103,13 @@ class TransformersSampler:
 
     def _decode(
         self,
-        prompts: list[Sequence[int]],
-        seeds: list[int],
-        most: list[int],
+        asked: Sequence[tuple[Sequence[int], int, int]],
         num_samples: int,
         temperature: float,
         break_after: frozenset[int],
     ) -> list[list[Sample]]:
+        """Completions of prompts, with their seeds and limits, side by side."""
+        prompts, seeds, most = map(list, zip(*asked, strict=True))
         device, longest = self.model.device, max(most)
         num_rows = len(prompts) * num_samples
         inputs = left_padded(prompts, self.pad_id, device)
@@ -129,9 +123,7 @@ class TransformersSampler:
         room = attention.new_ones(num_rows, longest)
         attention = torch.cat([attention[rows], room], dim=1)
         position = attention[:, :width].sum(1)
-        uniforms = None
-        if temperature > 0:
-            uniforms = torch.from_numpy(_uniforms(seeds, num_samples, longest)).to(device)
+        uniforms = _uniforms(seeds, num_samples, longest).to(device) if temperature > 0 else None
         ends = torch.tensor(sorted(self.eos_ids | break_after), dtype=torch.long, device=device)
         drawn = torch.zeros(num_rows, longest, dtype=torch.long, device=device)
         drawn_logprobs = torch.zeros(num_rows, longest, device=device)
@@ -243,12 +235,8 @@ def fixed_point_cumulative(
     return (probabilities * 2.0**40).long().cumsum(-1).double()
 
 
-def _uniforms(seeds: list[int], num_samples: int, length: int) -> np.ndarray:
-    """[batch, length] numbers in [0, 1): row i * num_samples + j is the stream (seeds[i], j)."""
-    return np.stack(
-        [
-            np.random.Generator(np.random.Philox(key=derive(seed, j))).random(length)
-            for seed in seeds
-            for j in range(num_samples)
-        ]
-    )
+def _uniforms(seeds: list[int], num_samples: int, length: int) -> Float[Tensor, "batch {length}"]:
+    """Numbers in [0, 1): row i * num_samples + j is the stream (seeds[i], j)."""
+    keys = [derive(seed, j) for seed in seeds for j in range(num_samples)]
+    rows = [np.random.Generator(np.random.Philox(key=key)).random(length) for key in keys]
+    return torch.from_numpy(np.stack(rows))

@@ -55,23 +55,13 @@ class PolicySampler:
         self._watch = register_optimizer_step_post_hook(self._stepped)
 
     def sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        *,
-        num_samples: int,
-        temperature: float,
-        max_new_tokens: int | Sequence[int],
-        break_after: frozenset[int] = frozenset(),
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **how: Any
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample` and `VllmSampler.sample`."""
         if self._engine is None:
             self._engine = self._start()
         self._wake(self._engine.llm)
-        return self._engine.sample(
-            prompts, seeds, num_samples=num_samples, temperature=temperature,
-            max_new_tokens=max_new_tokens, break_after=break_after,
-        )  # fmt: skip
+        return self._engine.sample(prompts, seeds, **how)
 
     def rest(self) -> None:
         """See `stages.sampler.Guest.rest`; on a CPU the copy stays where it is."""

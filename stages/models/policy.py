@@ -63,9 +63,8 @@ def load(
     trained: bool = True,
 ) -> PreTrainedModel:
     """The causal language model at `path` (a folder or a hub id), prepared."""
-    revision = revision or "main"
-    model = read_checkpoint(AutoModelForCausalLM, path, new=frozenset(), revision=revision)
-    return prepare(model, compute, device, trained=trained)
+    read = read_checkpoint(AutoModelForCausalLM, path, new=frozenset(), revision=revision or "main")
+    return prepare(read, compute, device, trained=trained)
 
 
 def prepare(
@@ -110,8 +109,7 @@ def _attends_to_all(model: PreTrainedModel) -> bool:
     config = model.config.get_text_config(decoder=True)
     if layer_types := getattr(config, "layer_types", None):
         return set(layer_types) == {"full_attention"}
-    # Mistral: one window for all layers, or none
-    return getattr(config, "sliding_window", None) is None
+    return getattr(config, "sliding_window", None) is None  # Mistral: one for all layers, or none
 
 
 Without = Callable[[], AbstractContextManager[Any]]
