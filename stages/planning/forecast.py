@@ -67,6 +67,8 @@ def all_of(
         work = workload.expect(stage, plan, matrices)
         rate, known = pace.rate(stage.name, stage.entry_point, recorded, here)
         seconds = work.operations / rate
+        if trial is not None and not known:
+            seconds += pace.VLLM_START if is_vllm(trial.config) else pace.START
         if not work.operations and stage.name in recorded:
             seconds, known = recorded[stage.name][1], True
         if not machine.is_here:

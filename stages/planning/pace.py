@@ -29,6 +29,8 @@ GUESSED = {"train": 0.3, "reward": 0.3, "evaluate": 0.2}
 """Share of the rate of products that a stage reaches, by the first word of its entry point."""
 SAMPLING = 0.1
 """Of those that decode, token by token."""
+START, VLLM_START = 2.0, 15.0
+"""Seconds until a model is loaded, and until vLLM is ready; guesses too."""
 ALIKE = 4.0
 """Models differ by at most this factor in size for one's rate to tell of the other's."""
 

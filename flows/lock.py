@@ -1,0 +1,139 @@
+"""What a run left: dvc.lock, the objects of DVC's cache that it names, its commit's files."""
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+RECORDS = "data/runs/"
+"""Run records hold times: they differ where nothing else does."""
+PRESETS = "stages/presets.yaml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockedStage:
+    """What a stage read and wrote when it last ran."""
+
+    command: str
+    parameters: Mapping[str, Any]
+    """`grpo.num_steps` -> value; a preset's begin with `presets`."""
+    deps: Mapping[str, str]
+    """Path -> MD5."""
+    outs: Mapping[str, str]
+    """Path -> MD5, without run records."""
+    records: Mapping[str, str]
+    """Path -> MD5 of run records."""
+
+
+def read(text: str) -> dict[str, LockedStage]:
+    """Every stage of a dvc.lock, by name."""
+    content = YAML(typ="safe").load(text) or {}
+    found = {}
+    for name, stage in content.get("stages", {}).items():
+        written = {one["path"]: one.get("md5", "") for one in stage.get("outs", [])}
+        parameters: dict[str, Any] = {}
+        for file, keys in stage.get("params", {}).items():
+            parameters |= flatten(keys, ("presets",) if file == PRESETS else ())
+        found[name] = LockedStage(
+            command=stage["cmd"],
+            parameters=parameters,
+            deps={one["path"]: one.get("md5", "") for one in stage.get("deps", [])},
+            outs={path: md5 for path, md5 in written.items() if not path.startswith(RECORDS)},
+            records={path: md5 for path, md5 in written.items() if path.startswith(RECORDS)},
+        )
+    return found
+
+
+def flatten(value: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
+    """`{"grpo": {"num_steps": 8}}` as `{"grpo.num_steps": 8}`; a list is one value."""
+    if not isinstance(value, Mapping) or not value:
+        return {".".join(path): value}
+    found: dict[str, Any] = {}
+    for key, one in value.items():
+        found |= flatten(one, (*path, str(key)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """DVC's local cache, in `folder`; what is not there is None, and never fetched."""
+
+    folder: Path
+
+    def bytes(self, md5: str) -> bytes | None:
+        """The content of a file with this MD5."""
+        path = self.folder / md5[:2] / md5[2:]
+        return path.read_bytes() if md5 and path.is_file() else None
+
+    def files(self, md5: str) -> dict[str, str] | None:
+        """Path within a folder -> MD5, of a folder with this MD5."""
+        content = self.bytes(md5)
+        if content is None:
+            return None
+        return {one["relpath"]: one["md5"] for one in json.loads(content)}
+
+    def rows(self, md5: str, name: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        """The folder in a folder, and the rows, of each of its JSON Lines files of this name."""
+        for path, own in (self.files(md5) or {}).items():
+            content = self.bytes(own)
+            if Path(path).name == name and content is not None:
+                yield (
+                    Path(path).parent.as_posix(),
+                    [json.loads(one) for one in content.splitlines()],
+                )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """One of the two runs."""
+
+    name: str
+    stages: Mapping[str, LockedStage]
+    root: Path
+    revision: str | None
+    """Of its source files; None: as they are in the folder."""
+
+    def source(self, path: str) -> bytes:
+        """A source file, as the run has it if nothing was edited since."""
+        if self.revision is not None:
+            return _git(self.root, "show", f"{self.revision}:{path}") or b""
+        file = self.root / path
+        return file.read_bytes() if file.is_file() else b""
+
+    def digest(self, path: str) -> str:
+        """Its SHA-256."""
+        return hashlib.sha256(self.source(path)).hexdigest()
+
+
+def side(root: Path, where: str | None) -> Side:
+    """A run by its commit, its dvc.lock, or this folder's."""
+    is_file = where is None or Path(where).is_file()
+    name = "this folder" if where is None else where
+    if is_file:
+        path = Path(where) if where else root / "dvc.lock"
+        text = path.read_text(encoding="utf-8") if path.is_file() else None
+    else:
+        content = _git(root, "show", f"{where}:dvc.lock")
+        text = None if content is None else content.decode()
+    if text is None:
+        raise ValueError(f"there is no dvc.lock in {name}: name a commit or a dvc.lock that exists")
+    revision = None if is_file else where
+    return Side(name=name, stages=read(text), root=root, revision=revision)
+
+
+def local_cache(root: Path) -> Cache:
+    """DVC's cache of the repository in `root`."""
+    from dvc.repo import Repo
+
+    with Repo(str(root)) as repo:
+        return Cache(Path(repo.cache.local.path))
+
+
+def _git(root: Path, *arguments: str) -> bytes | None:
+    result = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
+    return result.stdout if result.returncode == 0 else None
