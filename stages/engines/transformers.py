@@ -134,7 +134,7 @@ class TransformersSampler:
             uniform = None if uniforms is None else uniforms[active, t]
             token, drawn_logprobs[active, t] = draw(logits, temperature, uniform)
             drawn[active, t] = token
-            stopped |= torch.isin(token, ends) | (rows_most[active] <= t + 1)
+            stopped = stopped | torch.isin(token, ends) | (rows_most[active] <= t + 1)
             if t + 1 == longest:
                 break
             if (t + 1) % self.look_every == 0:

@@ -107,6 +107,21 @@ def test_what_sampling_takes(shape):
     assert memory.predict(sampling)["sampling"] == pytest.approx(live.peak, rel=0.1)
 
 
+def test_one_token_tells_of_a_completion_of_any_length(monkeypatch):
+    asked = []
+    plain = TransformersSampler._decode
+
+    def watched(self, *args):
+        hook = self.model.register_forward_hook(lambda *_: asked.append(1))
+        found = plain(self, *args)
+        hook.remove()
+        return found
+
+    monkeypatch.setattr(TransformersSampler, "_decode", watched)
+    memory.predict(Measured("train_grpo", EMBEDDED, rows=1).trial())
+    assert len(asked) == 2  # it reads the prompts, once in each of two steps
+
+
 @pytest.mark.slow
 def test_billions_of_weights_take_no_memory_to_plan_for():
     base = Qwen3Config(
