@@ -57,7 +57,6 @@ def test_micro_batches_that_wait_for_their_turn_are_held():
         (3, "train_sft", {}),
         (2, "train_dpo", BF16 | {"rank": 8}),
         (2, "train_grpo", {}),
-        (2, "train_ppo", BF16 | {"rank": 8}),
     ],
 )
 def test_the_first_of_several_processes(number, entry_point, changes):
