@@ -182,6 +182,7 @@ def test_a_source_file_is_named_with_its_functions_and_one_without_effect_apart(
     assert "  stages/prepare.py: statements" in idle
 
 
+@pytest.mark.slow
 def test_without_the_cache_a_commit_still_has_its_files(pipeline: Pipeline) -> None:
     train = SOURCES["train"].replace('["rate"]', '["rate"] + 0.1')
     (pipeline.path / "stages/train.py").write_text(train)
@@ -198,6 +199,7 @@ def test_without_the_cache_a_commit_still_has_its_files(pipeline: Pipeline) -> N
     assert "  left: no problem and seed of both is in the cache" in pipeline.said(str(other))
 
 
+@pytest.mark.slow
 def test_other_bits_of_the_same_inputs_name_the_processors(pipeline: Pipeline) -> None:
     source = pipeline.path / "stages/evaluate.py"
     source.write_text(source.read_text().replace("i / 10", "i / 10 + len(os.environ['CPU']) / 100"))
@@ -212,6 +214,7 @@ def test_other_bits_of_the_same_inputs_name_the_processors(pipeline: Pipeline) -
     ]
 
 
+@pytest.mark.slow
 def test_rows_that_came_and_went(pipeline: Pipeline) -> None:
     text = DVC_YAML.replace("[left, right]", "[left, middle]")
     (pipeline.path / "dvc.yaml").write_text(text)

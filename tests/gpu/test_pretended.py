@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import pytest
 import torch
 
 from tests.gpu import measurements, pretended, scales
@@ -21,6 +22,7 @@ def test_small_models_on_the_cpu_pass_every_measurement():
     assert all(row.value > 0 for row in found.values() if row.unit == "tokens/s")
 
 
+@pytest.mark.slow
 def test_the_plan_holds_on_the_real_widths_within_a_tenth():
     few = copy.deepcopy(scales.QWEN3_06B)
     few.num_hidden_layers, few.layer_types = 4, few.layer_types[:4]  # more take as long each

@@ -23,11 +23,11 @@ SHARED = {"preset": {"trunk": "shared", "init": "policy"}}
         ("train_sft", BF16),
         ("train_dpo", {}),
         ("train_dpo", CHECKPOINTED),
-        ("train_dpo", BF16 | CHECKPOINTED | {"rank": 8}),
+        pytest.param("train_dpo", BF16 | CHECKPOINTED | {"rank": 8}, marks=pytest.mark.slow),
         ("reward_preference", {"rank": 8}),
         ("reward_outcome", {}),
         ("reward_process", {}),
-        ("train_grpo", {}),
+        pytest.param("train_grpo", {}, marks=pytest.mark.slow),
         pytest.param("train_grpo", BF16 | {"rank": 8}, marks=pytest.mark.slow),
         pytest.param("train_ppo", {"rank": 8}, marks=pytest.mark.slow),
         pytest.param("train_ppo", SHARED, marks=pytest.mark.slow),
@@ -84,15 +84,17 @@ def test_a_line_over_layers_is_what_all_of_them_take():
     assert memory.predict(trial) == pytest.approx(memory.measure(trial, 8), rel=0.03)
 
 
+def sampling(shape):
+    measured = Measured("train_grpo", shape)
+    return Trial(
+        entry_point="pool", config=measured.config(), base=measured.trial().base, prompt=PROMPT,
+        completion=COMPLETION, samples=SAMPLES,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("shape", [EMBEDDED, BIGGER], ids=["embedded", "bigger"])
 def test_what_sampling_takes(shape):
     rows = 64
-    measured = Measured("train_grpo", shape)
-    trial = measured.trial()
-    sampling = Trial(
-        entry_point="pool", config=measured.config(), base=trial.base, prompt=PROMPT,
-        completion=COMPLETION, samples=SAMPLES,
-    )  # fmt: skip
     model = build(shape, "policy", compute(), 0, trained=False).model.eval()
     sampler = TransformersSampler(model=model, eos_ids=frozenset(), pad_id=PAD, max_batch=rows)
     with LiveMemory([*model.parameters(), *model.buffers()]) as live:
@@ -103,7 +105,7 @@ def test_what_sampling_takes(shape):
             temperature=1.0,
             max_new_tokens=COMPLETION,
         )
-    assert memory.predict(sampling)["sampling"] == pytest.approx(live.peak, rel=0.1)
+    assert memory.predict(sampling(shape))["sampling"] == pytest.approx(live.peak, rel=0.1)
 
 
 def test_one_token_tells_of_a_completion_of_any_length(monkeypatch):
@@ -117,8 +119,8 @@ def test_one_token_tells_of_a_completion_of_any_length(monkeypatch):
         return found
 
     monkeypatch.setattr(TransformersSampler, "_decode", watched)
-    memory.predict(Measured("train_grpo", EMBEDDED, rows=1).trial())
-    assert len(asked) == 2  # it reads the prompts, once in each of two steps
+    memory.predict(sampling(EMBEDDED))
+    assert len(asked) == 1  # it reads the prompts
 
 
 @pytest.mark.slow

@@ -56,6 +56,7 @@ def test_a_stage_starts_without_them_and_computes_the_same(tmp_path):
     assert [kind for _, kind in found.values()] == ["light", "full"]
 
 
+@pytest.mark.slow
 def test_where_there_is_a_gpu_torch_has_its_compiler():
     """Long rows are read by flex attention, compiled."""
     code = """if True:
