@@ -1,5 +1,6 @@
 """What a run left: dvc.lock, the objects of DVC's cache that it names, its commit's files."""
 
+import functools
 import hashlib
 import json
 import subprocess
@@ -134,6 +135,7 @@ def local_cache(root: Path) -> Cache:
         return Cache(Path(repo.cache.local.path))
 
 
+@functools.cache  # of a file that many stages read
 def _git(root: Path, *arguments: str) -> bytes | None:
     result = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
     return result.stdout if result.returncode == 0 else None

@@ -11,6 +11,7 @@ makes. Where nothing differs but the result, the processors that made it are nam
 """
 
 import ast
+import functools
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -123,6 +124,7 @@ def _sources(path: str, md5: list[str], before: Side, after: Side, cache: Cache)
             yield f"{file}{told}"
 
 
+@functools.cache
 def functions(old: str, new: str) -> list[str]:
     """Functions, methods and other statements that differ, without comments and docstrings."""
     parts = [_parts(ast.parse(text)) for text in (old, new)]
