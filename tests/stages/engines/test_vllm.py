@@ -147,7 +147,7 @@ def test_more_prompts_than_are_read_at_once_are_sampled_too(engine: VllmSampler)
         ({"prompts": [[]]}, "empty"),
         ({"num_samples": 2, "temperature": 0.0}, "greedy decoding gives one completion"),
         ({"temperature": 0.001}, "engine: transformers"),
-        ({"max_new_tokens": 63}, "Lower max_new_tokens"),
+        ({"max_new_tokens": 63}, "lower max_new_tokens"),
     ],
 )
 def test_what_vllm_would_silently_change_is_refused(
