@@ -1,4 +1,4 @@
-"""Why results differ: the first cause for every stage, and how accuracy moved.
+"""Why results differ: the first causes for every stage, and how accuracy moved.
 
 python -m flows.why                       the last commit, and this folder
 python -m flows.why v1                    a commit, and this folder
@@ -6,8 +6,9 @@ python -m flows.why v1 v2                 two commits
 python -m flows.why theirs/dvc.lock       another machine's file, and this folder
 
 Reads two dvc.lock files and DVC's cache; runs and fetches nothing. A first cause is what differs
-though nothing before it does: a row's words, a parameter, a source file, an input that no stage
-makes. Where nothing differs but the result, the processors that made it are named.
+and no stage made: a row's words, a parameter, a source file, an input. Every one that precedes a
+result is named with it; which of several moved it, only a run with one of them can tell. Where
+nothing differs but the result, the processors that made it are named.
 """
 
 import ast
@@ -57,16 +58,17 @@ def describe(root: Path, old: str = "HEAD", new: str | None = None) -> str:
     lines = [
         f"{before.name} and {after.name}: {len(other)} of {len(made)} stages have other results"
     ]
-    first = {name: list(causes(name, before, after, cache)) for name in after.stages}
+    own = {name: list(causes(name, before, after, cache)) for name in after.stages}
+    first = first_causes(own, before, after, cache)
     reached: dict[str, list[str]] = {}
     for name in after.stages:
         if name in other:
-            for cause in sorted(_first(name, first, before, after, set(), cache)):
+            for cause in sorted(first[name]):
                 reached.setdefault(cause, []).append(name)
     for names in dict.fromkeys(map(tuple, reached.values())):
         alike = [cause for cause, changed in reached.items() if tuple(changed) == names]
-        lines += ["", *alike, f"  changed {' '.join(names)}"]
-    without = {cause: name for name in made if name not in other for cause in first[name]}
+        lines += ["", *alike, f"  other results: {' '.join(names)}"]
+    without = {cause: name for name in made if name not in other for cause in own[name]}
     idle = sorted(without.keys() - reached.keys())
     if idle:
         lines += ["", "Without effect on any result:", *(f"  {cause}" for cause in idle)]
@@ -150,27 +152,34 @@ def _parts(tree: ast.AST, prefix: str = "") -> dict[str, str]:
     return found
 
 
-def _first(
-    name: str,
-    own: Mapping[str, list[str]],
-    before: Side,
-    after: Side,
-    seen: set[str],
-    cache: Cache,
-) -> set[str]:
-    """The first causes of a stage's result: its own, and those of the stages it reads from."""
-    found, new = set(own[name]), after.stages[name]
-    old, made = before.stages.get(name), _makers(after)
-    if old is None:
-        return found
-    for path, md5 in new.deps.items():
-        if md5 == old.deps.get(path) or path.startswith(CODE):
-            continue
-        for maker in _of(path, made) - seen - {name}:
-            seen.add(maker)
-            if maker not in before.stages or _differs(maker, before, after):
-                found |= _first(maker, own, before, after, seen, cache)
-    return found or {_processors(name, before, after, cache)}
+def first_causes(
+    own: Mapping[str, list[str]], before: Side, after: Side, cache: Cache
+) -> dict[str, set[str]]:
+    """For every stage: its own causes, and those of each stage with other results that it reads.
+
+    A stage that reads only other bits of nothing new gets its processors for a cause.
+    """
+    made = _makers(after)
+    found: dict[str, set[str]] = {}
+
+    def visit(name: str) -> set[str]:
+        if name in found:
+            return found[name]
+        found[name] = set(own[name])
+        old, new = before.stages.get(name), after.stages[name]
+        if old is not None:
+            read = [path for path, md5 in new.deps.items()
+                    if md5 != old.deps.get(path) and not path.startswith(CODE)]  # fmt: skip
+            for maker in {one for path in read for one in _of(path, made)} - {name}:
+                if maker not in before.stages or _differs(maker, before, after):
+                    found[name] |= visit(maker)
+            if not found[name] and _differs(name, before, after):
+                found[name] = {_processors(name, before, after, cache)}
+        return found[name]
+
+    for name in after.stages:
+        visit(name)
+    return found
 
 
 def _processors(name: str, before: Side, after: Side, cache: Cache) -> str:

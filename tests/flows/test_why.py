@@ -145,7 +145,7 @@ def test_a_number_reaches_its_row_and_the_difference_is_that_of_the_same_problem
         "HEAD and this folder: 3 of 6 stages have other results",
         "",
         "left.rate: 0.5 -> 0.75",
-        "  changed train@left evaluate@left compare",
+        "  other results: train@left evaluate@left compare",
     ]
     # 0.51, 0.61 and 0.71 for each of three seeds: their spread is that of problems alone.
     assert said[-2] == "Mean accuracy on the test problems, %, and the difference:"
@@ -159,10 +159,12 @@ def test_an_input_that_no_stage_makes(pipeline: Pipeline) -> None:
     pipeline.repro()
     said = pipeline.said()
     assert said[2] == "raw.txt: other content"
-    changed = said[3].split()[1:]
+    changed = said[3].removeprefix("  other results: ").split()
     assert sorted(changed) == sorted(
         ["prepare_data", "train@left", "train@right", "evaluate@left", "evaluate@right", "compare"]
     )
+    # Two rows read what it changed: it is the first cause of both, and the only one.
+    assert said[4:6] == ["", "Mean accuracy on the test problems, %, and the difference:"]
 
 
 def test_a_source_file_is_named_with_its_functions_and_one_without_effect_apart(
@@ -176,7 +178,7 @@ def test_a_source_file_is_named_with_its_functions_and_one_without_effect_apart(
     (pipeline.path / "stages/prepare.py").write_text(prepare)
     pipeline.repro()
     said = "\n".join(pipeline.said())
-    assert "stages/train.py: rate\n  changed train@left train@right" in said
+    assert "stages/train.py: rate\n  other results: train@left train@right" in said
     assert "stages/evaluate.py: comments alone" in said
     idle = said.partition("Without effect on any result:")[2]
     assert "  stages/prepare.py: statements" in idle
@@ -210,7 +212,7 @@ def test_other_bits_of_the_same_inputs_name_the_processors(pipeline: Pipeline) -
     said = pipeline.said(str(pipeline.path / "old.lock"))
     assert said[2:4] == [
         "nothing that evaluate@left reads: it ran on first, then on another",
-        "  changed evaluate@left compare",
+        "  other results: evaluate@left compare",
     ]
 
 
