@@ -62,7 +62,7 @@ class Limits:
     busy_seconds: float = 600.0
     """How long to keep trying while another DVC process holds a path of the stage."""
     preempted_attempts: int = 3
-    """Attempts of a stage that was killed from outside; its checkpoint makes it resume."""
+    """Attempts of a stage that was killed from outside; each starts from its beginning."""
     pause_seconds: float = 2.0
     """Between attempts; doubled each time for a stage that was killed."""
 
