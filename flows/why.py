@@ -7,8 +7,7 @@ python -m flows.why theirs/dvc.lock       another machine's file, and this folde
 
 Reads two dvc.lock files and DVC's cache; runs and fetches nothing. A first cause is what differs
 and no stage made: a row's words, a parameter, a source file, an input. Every one that precedes a
-result is named with it; which of several moved it, only a run with one of them can tell. Where
-nothing differs but the result, the processors that made it are named.
+result is named with it. Where nothing differs but the result, its processors are named.
 """
 
 import ast
@@ -155,10 +154,7 @@ def _parts(tree: ast.AST, prefix: str = "") -> dict[str, str]:
 def first_causes(
     own: Mapping[str, list[str]], before: Side, after: Side, cache: Cache
 ) -> dict[str, set[str]]:
-    """For every stage: its own causes, and those of each stage with other results that it reads.
-
-    A stage that reads only other bits of nothing new gets its processors for a cause.
-    """
+    """For every stage: its own causes, those of other results that it reads, or its processors."""
     made = _makers(after)
     found: dict[str, set[str]] = {}
 
