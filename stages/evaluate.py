@@ -12,6 +12,8 @@ selection. Accuracy on the dev problems is for choosing among policies. Of promp
 answer there is what each reward scores their samples, and nothing else.
 """
 
+import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from stages.report import estimates
 from stages.report.evaluation_config import EvaluationConfig
 from stages.rewards import pool_scores, problem_evaluation, reward_file
 from stages.rows import DATA, Row
-from stages.runtime import process
+from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -63,10 +65,19 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
     grouped = pool_scorer.group(problems, config.compute.row_tokens)
     device, columns = setup(config.compute), {}
     for name, reward in rewards.items():
-        chunks = run.track(grouped.chunks, label=f"scored by {name}:")
-        columns[name] = pool_scorer.score(
-            REWARDS / name, reward, run.seed, chunks, config.compute, device, settings.decimals
+        chunks = grouped.chunks
+        score = partial(
+            pool_scorer.score, REWARDS / name, reward, run.seed, chunks, config.compute, device,
+            settings.decimals,
+        )  # fmt: skip
+        parts = outputs.keep_parts(
+            run.folder / "scores" / name,
+            score,
+            write=lambda path, column: path.write_text(json.dumps(column), encoding="utf-8"),
+            read=lambda _, path: json.loads(path.read_text(encoding="utf-8")),
         )
+        scored_parts = run.track(parts, total=len(chunks), label=f"scored by {name}:")
+        columns[name] = [one for part in scored_parts for one in part]
     scores = pool_scorer.rows(grouped, columns)
     process_models = [name for name, reward in rewards.items() if reward.model == "process"]
     choices = {n: pool_scores.read_aggregation(REWARDS / n / str(run.seed)) for n in process_models}

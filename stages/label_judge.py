@@ -9,6 +9,8 @@ https://arxiv.org/abs/2212.08073. The verifier is asked afterwards, to measure t
 """
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,19 +19,24 @@ from pydantic import Field
 from stages import row_run
 from stages.engines import loading
 from stages.engines.loading import SamplingConfig
-from stages.loops import work
+from stages.loops import record, work
+from stages.loops.work import Step
 from stages.models import size
 from stages.params import Params
 from stages.records import lines, pools
+from stages.records.preferences import Verdict
 from stages.report import judge_quality
 from stages.rewards.feedback import injections, judging
-from stages.rewards.feedback.judging import LabelRule
+from stages.rewards.feedback.judging import LabelRule, Pair
 from stages.rewards.feedback.prompts import OPTIONS, Prompts, Style
 from stages.rows import Row
 from stages.runtime import process
 from stages.runtime.identity import PIPE
 from stages.runtime.seeds import SeedRun
+from stages.sampler import Chooser
 from stages.seeding import derive
+
+TOKENS = ("read_tokens", "generated_tokens")
 
 
 class JudgePreset(Params):
@@ -69,12 +76,18 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         model=config.model, compute=config.compute, cache=PIPE / "judge-cache",
     )  # fmt: skip
     metrics: dict[str, Any] = {"trained_tokens": 0}
-    verdicts, cost, asked, said = [], Counter(), [], []
+    cost: Counter[str] = Counter()
+    verdicts, asked, said = [], [], []
     for side in pools.SIDES:
         problems = pools.read(row.source, run.seed, side)
         asked = judging.pairs(problems, prompts, max_pairs=preset.max_pairs_per_problem, seed=seed)
-        parts = run.track(judging.chunks(asked), label=side)
-        said, spent = judging.judge(chooser, parts, prompts, preset.rule, side)
+        parts = judging.chunks(asked)
+        judge = partial(judged, chooser, parts, prompts, preset.rule, side)
+        steps = record.parts(run, side, judge, Verdict)
+        said = []
+        for step in run.track(steps, total=len(parts), label=side):
+            said += step.rows
+            cost.update({name: step.metrics[f"judge/{name}"] for name in TOKENS})
         found = judging.preferences(asked, said, preset.rule)
         lines.write(own / f"{side}.jsonl", found)
         metrics[side] = judge_quality.summarise(said, *judging.facts(asked), seed)
@@ -82,7 +95,6 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         headline = judge_quality.headline(metrics[side])
         run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
         verdicts += said
-        cost += spent
     flips, spent = injections.flips(
         chooser, asked, said, prompts, preset.rule, num_pairs=preset.injection_pairs
     )
@@ -93,6 +105,21 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     metrics["judge"] = preset.judge.model_dump()
     lines.write(own / "verdicts.jsonl", verdicts)
     return metrics
+
+
+def judged(
+    chooser: Chooser,
+    parts: Sequence[Sequence[Pair]],
+    prompts: Prompts,
+    rule: LabelRule,
+    side: str,
+    first: int,
+) -> Iterator[Step]:
+    """The verdicts on each part from number `first` on, as the rows of a step."""
+    found = judging.judge_parts(chooser, parts, prompts, rule, side, first)
+    for index, (verdicts, tokens) in enumerate(found, start=first):
+        spent = {f"judge/{name}": tokens[name] for name in TOKENS}
+        yield Step(index=index, metrics={**spent}, rows=verdicts)
 
 
 if __name__ == "__main__":

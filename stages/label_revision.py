@@ -14,7 +14,7 @@ from typing import Any
 
 from stages import row_run
 from stages.engines.loading import SamplingConfig
-from stages.loops import revision, work
+from stages.loops import record, revision, work
 from stages.loops.revision import RevisionConfig
 from stages.models import policy, prompting, size
 from stages.models import start as models_start
@@ -51,8 +51,9 @@ def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     for side in pools.SIDES:
         problems = pools.read(row.source, run.seed, side)
         answers = revisions.choose_answers(problems, preset.max_per_problem)
-        steps = revision.rounds(sampler, decode, encode, answers, preset, seed, side)
-        done = list(run.track(steps, total=preset.num_rounds, label=side))
+        revise_from = partial(revision.revise, sampler, decode, encode, answers, preset, seed, side)
+        steps = record.parts(run, side, revise_from, Revision)
+        done = list(run.track(steps, total=revision.num_parts(answers), label=side))
         history += [step.metrics for step in done]
         found = [row for step in done for row in step.rows]
         triples += found

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stages import row_run
-from stages.loops import epochs, reward, training, work
+from stages.loops import epochs, record, reward, training, work
 from stages.loops.reward import OutcomeConfig
 from stages.models import model_tokenizer, policy, scalar_head, size
 from stages.models import start as models_start
@@ -74,8 +74,9 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     models_start.attach(model, config.lora, seed)
     learner = shard(ScalarHead(model), compute.dtype)
     schedule = epochs.batches(len(problems), preset.num_epochs, preset.batch_size, seed)
-    steps = reward.train_outcomes(learner, problems, schedule, preset, compute, pad_id)
-    history = [step.metrics for step in run.track(steps, total=len(schedule))]
+    state = record.resume(run)
+    steps = reward.train_outcomes(learner, problems, schedule, preset, compute, pad_id, state)
+    history = training.take(steps, state, run, total=len(schedule))
     groups = reward.problem_groups(heldout, compute.row_tokens)
     scores = reward.score(learner, groups, compute, pad_id)
     policy.save(model, tokenizer, own / "model")

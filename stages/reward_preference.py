@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 
 from stages import row_run
-from stages.loops import epochs, reward, training, work
+from stages.loops import epochs, record, reward, training, work
 from stages.loops.preference import pair_groups
 from stages.loops.reward import RewardConfig
 from stages.models import model_tokenizer, policy, scalar_head, size
@@ -84,9 +84,10 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         models_start.attach(model, config.lora, seed)
         learner = shard(ScalarHead(model), compute.dtype)
         schedule = epochs.batches(len(pairs), preset.num_epochs, preset.batch_size, seed)
-        steps = reward.train(learner, pairs, schedule, preset, compute, pad_id)
-        tracked = run.track(steps, total=len(schedule), label=f"member {member}")
-        history += [step.metrics for step in tracked]
+        name = f"member {member}"
+        state = record.resume(run, name)
+        steps = reward.train(learner, pairs, schedule, preset, compute, pad_id, state)
+        history += training.take(steps, state, run, total=len(schedule), name=name)
         scores.append(reward.score(learner, groups, compute, pad_id))
         place = own / "model" / str(member) if preset.members > 1 else own / "model"
         sizes.append(size.measure(model))

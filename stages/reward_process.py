@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field
 
 from stages import row_run
-from stages.loops import process_reward, training, work
+from stages.loops import process_reward, record, training, work
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.models import model_tokenizer, policy, process_head, size
 from stages.models import start as models_start
@@ -73,8 +73,9 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     models_start.attach(model, config.lora, seed)
     learner = shard(ProcessHead(model), compute.dtype)
     schedule = process_reward.schedule(labelled, preset, seed)
-    steps = process_reward.train(learner, labelled, schedule, preset, compute, pad_id)
-    history = [step.metrics for step in run.track(steps, total=len(schedule))]
+    state = record.resume(run)
+    steps = process_reward.train(learner, labelled, schedule, preset, compute, pad_id, state)
+    history = training.take(steps, state, run, total=len(schedule))
     scores = process_head.step_scores(learner, process_reward.solutions(heldout), compute, pad_id)
     choice, accuracy = pool_scores.choose_aggregation(heldout, scores)
     policy.save(model, tokenizer, own / "model")

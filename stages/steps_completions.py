@@ -20,7 +20,7 @@ from typing import Any
 
 from stages import row_run
 from stages.engines.loading import SamplingConfig
-from stages.loops import step_labels
+from stages.loops import record, step_labels
 from stages.loops.step_labels import Decode, Parts, StepLabelsConfig
 from stages.loops.work import Step
 from stages.models import policy, size
@@ -31,7 +31,7 @@ from stages.report import step_label_quality
 from stages.report.step_label_quality import AuditConfig
 from stages.rewards import step_solutions
 from stages.rows import Row
-from stages.runtime import outputs, process
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
 
@@ -90,7 +90,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
 def count(
     config: Config, row: Row, parts: Parts, limit: int, decode: Decode, run: SeedRun
 ) -> Iterator[PrefixCount]:
-    """The counts of all parts; those that were counted before an interruption are kept."""
+    """The counts of all parts."""
 
     def work(first: int) -> Iterator[Step]:
         length = step_labels.longest(parts, limit)
@@ -98,13 +98,7 @@ def count(
         asked = (sampler, decode, parts, config.preset, limit, run.seed)
         return step_labels.count(*asked, start=first)
 
-    steps = outputs.keep_parts(
-        run.folder / "parts",
-        work,
-        write=lambda path, step: lines.write(path, step.rows),
-        read=lambda index, path: step_labels.part(index, list(lines.read(path, PrefixCount))),
-    )
-    for step in run.track(steps, total=len(parts)):
+    for step in run.track(record.parts(run, "prefixes", work, PrefixCount), total=len(parts)):
         yield from step.rows
 
 

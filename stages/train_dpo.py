@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from stages import row_run
-from stages.loops import epochs, kto, preference, ref_logprobs, training, work
+from stages.loops import epochs, kto, preference, record, ref_logprobs, training, work
+from stages.loops.kto import KtoReference
 from stages.loops.preference import KTO, PreferenceConfig, PreferencePreset
+from stages.loops.state import State
 from stages.loops.work import Step
 from stages.models import model_tokenizer, policy, size
 from stages.models import start as models_start
@@ -57,10 +59,12 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     models_start.attach(model, config.lora, seed)
     pad_id = model_tokenizer.pad_id(tokenizer)
     learner = shard(Policy(model), config.compute.dtype)
-    number, steps, reference_work = learn(config, learner, pairs, seed, pad_id)
-    save = partial(policy.save, model, tokenizer, dtype=config.compute.dtype)
-    history = training.take(steps, number, config.dpo.num_checkpoints, save, logged, run)
-    done = [step.metrics for step in history]
+    state = record.resume(run)
+    number, steps, reference_work = learn(config, learner, pairs, seed, pad_id, state, run)
+    save, kept = partial(policy.save, model, tokenizer, dtype=config.compute.dtype), config.dpo
+    done = training.take(
+        steps, state, run, total=number, num_checkpoints=kept.num_checkpoints, save=save
+    )
     metrics = {
         "pairs": len(pairs),
         "steps": number,
@@ -69,12 +73,18 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     }
     if metrics["both_logprobs_fell"]:
         logger.warning(preference.BOTH_FELL, metrics)
-    training.write(saved, logged, save, history)
+    training.write(saved, logged, save, run)
     return metrics
 
 
 def learn(
-    config: Config, model: Policy, pairs: list[Preference], seed: int, pad_id: int
+    config: Config,
+    model: Policy,
+    pairs: list[Preference],
+    seed: int,
+    pad_id: int,
+    state: State,
+    run: SeedRun,
 ) -> tuple[int, Iterator[Step], dict[str, int]]:
     """The number of steps, the steps of the loop that the loss needs, and the reference's `work`.
 
@@ -92,13 +102,15 @@ def learn(
         rows = kto.judged_rows(pairs)
         wanted = ref_logprobs.of_judged(rows)
         batches = schedule([len(row.completion_ids) for row in rows])
-        ref = kto.reference(model, rows, batches, compute, pad_id)
-        steps = kto.train(model, rows, ref, batches, loss, sizes, compute, pad_id)
+        known = record.once(run, lambda: kto.reference(model, rows, batches, compute, pad_id).all())
+        ref = KtoReference(matched=known[0], mismatched=known[1:])
+        steps = kto.train(model, rows, ref, batches, loss, sizes, compute, pad_id, state)
     else:
         wanted = ref_logprobs.of_pairs(pairs)
         batches = schedule([len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs])
-        ref = ref_logprobs.compute(model, wanted, compute, pad_id).view(-1, 2)
-        steps = preference.train(model, pairs, ref, batches, loss, sizes, compute, pad_id)
+        (ref,) = record.once(run, lambda: [ref_logprobs.compute(model, wanted, compute, pad_id)])
+        ref = ref.view(-1, 2)
+        steps = preference.train(model, pairs, ref, batches, loss, sizes, compute, pad_id, state)
     return len(batches), steps, ref_logprobs.passes(wanted, compute)
 
 

@@ -18,7 +18,7 @@ from pydantic import model_validator
 from stages import row_run
 from stages.engines import loading
 from stages.engines.loading import EngineName
-from stages.loops import group_rl, rl_loop, rl_run, training
+from stages.loops import group_rl, record, rl_loop, rl_run, training
 from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
 from stages.rewards import reward_file
 from stages.rows import Row
@@ -55,8 +55,9 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     sampler_of = partial(loading.of_policy, config.engine, 1)
     actor, task, tokenizer = rl_run.begin(row, run.seed, seed, config, settings, sampler_of)
     schedule = rl_loop.schedule(task, settings, preset, seed)
-    steps = group_rl.train(actor, task, schedule, settings, preset, seed)
-    return rl_run.finish(actor, tokenizer, steps, settings, preset, row, saved, logged, run)
+    state = record.resume(run)
+    steps = group_rl.train(actor, task, schedule, settings, preset, seed, state)
+    return rl_run.finish(actor, tokenizer, steps, state, settings, preset, row, saved, logged, run)
 
 
 if __name__ == "__main__":

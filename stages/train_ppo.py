@@ -18,7 +18,7 @@ from pydantic import model_validator
 from stages import row_run
 from stages.engines import loading
 from stages.engines.loading import EngineName
-from stages.loops import critic, ppo, rl_loop, rl_run, training
+from stages.loops import critic, ppo, record, rl_loop, rl_run, training
 from stages.loops.ppo import PpoConfig, PpoPreset
 from stages.models import start as models_start
 from stages.rewards import reward_file
@@ -61,8 +61,11 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     reward_model = reward_file.model(row.source, run.seed)
     value = critic.load(preset.value, actor, source, reward_model, config.lora, seed)
     schedule = rl_loop.schedule(task, settings, preset, seed)
-    steps = ppo.train(actor, value, task, schedule, settings, preset, seed)
-    return rl_run.finish(actor, tokenizer, steps, settings, preset, row, saved, logged, run, value)
+    state = record.resume(run)
+    steps = ppo.train(actor, value, task, schedule, settings, preset, seed, state)
+    return rl_run.finish(
+        actor, tokenizer, steps, state, settings, preset, row, saved, logged, run, value
+    )
 
 
 if __name__ == "__main__":

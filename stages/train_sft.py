@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import model_validator
 
 from stages import row_run
-from stages.loops import epochs, sft, training, work
+from stages.loops import epochs, record, sft, training, work
 from stages.loops.sft import SftConfig, SftPreset
 from stages.models import model_tokenizer, policy, size
 from stages.models import start as models_start
@@ -67,16 +67,17 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     examples = sft.choose(list(lines.read(path, Demonstration)), config.preset, seed)
     schedule = epochs.batches(len(examples), settings.num_epochs, settings.batch_size, seed)
     learner = shard(Policy(model), config.compute.dtype)
-    steps = sft.train(learner, examples, schedule, settings, config.compute, pad_id)
-    history = list(run.track(steps, total=len(schedule)))
-    last = [step.metrics["loss/nll"] for step in history[-max(1, len(history) // 20) :]]
+    state = record.resume(run)
+    steps = sft.train(learner, examples, schedule, settings, config.compute, pad_id, state)
+    history = training.take(steps, state, run, total=len(schedule))
+    last = [metrics["loss/nll"] for metrics in history[-max(1, len(history) // 20) :]]
     metrics = {
-        **work.learned([step.metrics for step in history], {"policy": size.measure(model)}),
+        **work.learned(history, {"policy": size.measure(model)}),
         "demonstrations": len(examples),
         "final_loss": sum(last) / len(last),
     }
     save = partial(policy.save, model, tokenizer, dtype=config.compute.dtype)
-    training.write(saved, logged, save, history)
+    training.write(saved, logged, save, run)
     return metrics
 
 

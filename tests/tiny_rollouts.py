@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from stages.algorithms.ensemble import mean
 from stages.engines.transformers import TransformersSampler
+from stages.loops import state
 from stages.loops.epochs import endless
 from stages.models.scalar_head import Ensemble, ScalarHead
 from stages.records.preferences import Preference
@@ -107,9 +108,9 @@ def weights(model: PreTrainedModel) -> torch.Tensor:
 def watch_gradients(
     monkeypatch: pytest.MonkeyPatch, *loops: ModuleType
 ) -> list[dict[str, torch.Tensor]]:
-    """Gradients at each optimizer step that these modules take, as they take them."""
+    """Gradients at each optimizer step that these loops take, as they take them."""
     seen: list[dict[str, torch.Tensor]] = []
-    update = loops[0].update
+    update = state.update
 
     def spy(optimizer, *args):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -117,7 +118,8 @@ def watch_gradients(
         return update(optimizer, *args)
 
     for loop in loops:
-        monkeypatch.setattr(loop, "update", spy)
+        # One that has no optimizer step of its own leaves it to `optimise`.
+        monkeypatch.setattr(loop if hasattr(loop, "update") else state, "update", spy)
     return seen
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from stages import rows
-from stages.loops import work
+from stages.loops import record, work
 from stages.loops.rollouts import Decode, DrawingConfig
 from stages.loops.work import Step
 from stages.models.size import Size
@@ -69,7 +70,8 @@ def write(
     metrics: dict[str, Any] = {}
     done: list[dict[str, int | float]] = []
     for name, pool in pools.items():
-        steps, total = sample(sampler, decode, pool, run.seed, name), len(pool.prompts)
+        draw_from, total = partial(sample, sampler, decode, pool, run.seed, name), len(pool.prompts)
+        steps = record.parts(run, name, draw_from, Completion)
         found = list(run.track(steps, total=-(-total // CHUNK), label=name))
         completions = [row for step in found for row in step.rows]
         lines.write(folder / f"{name}.jsonl", completions)
@@ -87,9 +89,14 @@ def write(
     return metrics
 
 
-def sample(sampler: Sampler, decode: Decode, pool: Pool, seed: int, name: str) -> Iterator[Step]:
-    """The completions of `CHUNK` of the pool's problems at a time, as the rows of a step."""
-    for index, start in enumerate(range(0, len(pool.prompts), CHUNK)):
+def sample(
+    sampler: Sampler, decode: Decode, pool: Pool, seed: int, name: str, first: int = 0
+) -> Iterator[Step]:
+    """The completions of `CHUNK` of the pool's problems at a time, as the rows of a step.
+
+    From step `first` on: what it draws depends on no step before.
+    """
+    for index, start in list(enumerate(range(0, len(pool.prompts), CHUNK)))[first:]:
         prompts = pool.prompts[start : start + CHUNK]
         drawn = draw(sampler, decode, prompts, pool, seed)
         passes = work.sampled(

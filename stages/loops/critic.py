@@ -12,12 +12,13 @@ from stages.algorithms.aggregation import token_mean
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
 from stages.loops.objective import Part
 from stages.loops.rollouts import Actor
+from stages.loops.state import State
 from stages.models import scalar_head, sharding
 from stages.models import start as models_start
 from stages.models.scalar_head import ScalarHead, SharedValue
 from stages.models.sharding import shard
 from stages.models.start import LoraConfig
-from stages.optim import OptimConfig, adamw, update
+from stages.optim import OptimConfig, update
 from stages.params import Params
 from stages.seeding import derive
 
@@ -76,10 +77,12 @@ def load(
 class Critic:
     """A value model and its optimizer."""
 
-    def __init__(self, model: nn.Module, config: ValueConfig, optim: OptimConfig) -> None:
+    def __init__(
+        self, model: nn.Module, config: ValueConfig, optim: OptimConfig, state: State
+    ) -> None:
         """Ready to learn; `model` is changed in place."""
         self.model, self.config, self._optim = model.train(), config, optim
-        self._optimizer = adamw(model, optim)
+        self._optimizer = state.optimizer("value", model, optim)
 
     def add_gradient(self, parts: Sequence[Part], num_tokens: int) -> float:
         """Add the gradient of coef times the mean value loss; returns the mean."""

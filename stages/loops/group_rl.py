@@ -21,6 +21,7 @@ from stages.loops.group_sampling import Sampling
 from stages.loops.policy_gradient import Experience, split
 from stages.loops.rl_loop import RlConfig, RlPreset
 from stages.loops.rollouts import Actor, Rollouts, Task
+from stages.loops.state import State
 from stages.loops.work import Step
 from stages.params import Params
 from stages.rewards.judged import Judged
@@ -106,6 +107,7 @@ def train(
     config: GroupRlConfig,
     preset: GroupRlPreset,
     seed: int,
+    state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of prompt numbers in `schedule`; the policy is changed in place.
 
@@ -115,7 +117,7 @@ def train(
     if actor.reference is None and (preset.kl.kind != "none" or preset.kl_budget is not None):
         raise ValueError("this preset needs the divergence from a reference: give one, or kl: none")
     collect = partial(gather, actor, task, config, preset, seed)
-    return rl_loop.train(actor, collect, schedule, config, preset)
+    return rl_loop.train(actor, collect, schedule, config, preset, state or State())
 
 
 def gather(

@@ -12,11 +12,11 @@ from stages.choice import Choice
 from stages.loops import ref_logprobs, work
 from stages.loops.preference import PreferenceConfig
 from stages.loops.ref_logprobs import frozen_sums, sequence_logprobs
+from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models.batch import Group, micro_batches
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
-from stages.optim import adamw, update
 from stages.records.preferences import Judged, Preference
 
 
@@ -48,6 +48,10 @@ class KtoReference(NamedTuple):
     """Summed log-probs of every row."""
     mismatched: Sequence[Float[Tensor, " _"]]
     """Of each step's mismatched pairs."""
+
+    def all(self) -> list[Tensor]:
+        """Every tensor, the rows' first."""
+        return [self.matched, *self.mismatched]
 
 
 def reference(
@@ -91,6 +95,7 @@ def train(
     config: PreferenceConfig,
     compute: ComputeConfig,
     pad_id: int,
+    state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of row numbers in `schedule`; `model` is changed in place.
 
@@ -98,9 +103,8 @@ def train(
     step, computed before the first backward pass. In the metrics, `chosen` are the desirable rows
     and `rejected` the others; a step without rows of a kind has no metric of it.
     """
-    model.train()
-    optimizer = adamw(model, config.optim)
-    for index, numbers in enumerate(schedule):
+
+    def gradient(index: int, numbers: Sequence[int]) -> Metrics:
         others = mismatched_groups(rows, numbers)
         mismatched = frozen_sums(model, others, compute, pad_id)
         point = kto_reference_point(mismatched, ref.mismatched[index])
@@ -122,7 +126,7 @@ def train(
             losses[batch.indices] = some.detach().cpu()
             num_tokens += int(batch.mask.sum())
             num_positions += batch.num_tokens
-        metrics = {
+        return {
             "loss/preference": losses.mean().item(),
             "kl/reference_point": point.item(),
             "margin/accuracy": ((found - matched > point) == desirable).float().mean().item(),
@@ -131,9 +135,9 @@ def train(
             "tokens/trained": num_tokens,
             **work.passed("policy", "trained", positions=num_positions, outputs=num_tokens),
             **ref_logprobs.frozen_work("policy", others),
-            **update(optimizer, config.optim, index, len(schedule)),
         }
-        yield Step(index=index, metrics=metrics)
+
+    return optimise(model, config.optim, schedule, gradient, state)
 
 
 def by_verdict(

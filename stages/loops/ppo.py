@@ -19,6 +19,7 @@ from stages.loops.critic import Critic, ValueConfig
 from stages.loops.policy_gradient import Experience, split
 from stages.loops.rl_loop import RlConfig, RlPreset
 from stages.loops.rollouts import Actor, Task
+from stages.loops.state import State
 from stages.loops.work import Step
 from stages.models.batch import Batch, frozen
 from stages.optim import OptimConfig
@@ -93,6 +94,7 @@ def train(
     config: PpoConfig,
     preset: PpoPreset,
     seed: int,
+    state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of prompt numbers in `schedule`; policy and value model change.
 
@@ -103,8 +105,9 @@ def train(
     if actor.reference is None:
         raise ValueError("PPO measures the divergence from a reference: give one")
     collect = partial(gather, actor, value, task, config, preset, seed)
-    critic = Critic(value, preset.value, config.value_optim)
-    return rl_loop.train(actor, collect, schedule, config, preset, critic)
+    state = state or State()
+    critic = Critic(value, preset.value, config.value_optim, state)
+    return rl_loop.train(actor, collect, schedule, config, preset, state, critic)
 
 
 @torch.no_grad()

@@ -20,11 +20,11 @@ from stages.choice import Choice, OneOf
 from stages.loops import work
 from stages.loops.epochs import EpochsConfig
 from stages.loops.ref_logprobs import sequence_logprobs
+from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models.batch import Batch, Group, micro_batches
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
-from stages.optim import adamw, update
 from stages.params import Params
 from stages.records.preferences import Preference
 
@@ -98,15 +98,15 @@ def train(
     config: PreferenceConfig,
     compute: ComputeConfig,
     pad_id: int,
+    state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of pair numbers in `schedule`; `model` is changed in place.
 
     Loss: mean of `expected_loss` over the step's pairs, each pair's completions in one micro-batch.
     Every loss is logged with the log-ratios against the reference, needed by it or not.
     """
-    model.train()
-    optimizer = adamw(model, config.optim)
-    for index, chosen in enumerate(schedule):
+
+    def gradient(_: int, chosen: Sequence[int]) -> Metrics:
         sums: dict[str, float] = {}
         num_tokens = num_positions = 0
         for batch in micro_batches(pair_groups(pairs, chosen), compute, pad_id, model.device):
@@ -125,13 +125,13 @@ def train(
                 sums[name] = sums.get(name, 0.0) + values.detach().sum().item()
             num_tokens += int(batch.mask.sum())
             num_positions += batch.num_tokens
-        metrics = {
+        return {
             **{name: value / len(chosen) for name, value in sums.items()},
             "tokens/trained": num_tokens,
             **work.passed("policy", "trained", positions=num_positions, outputs=num_tokens),
-            **update(optimizer, config.optim, index, len(schedule)),
         }
-        yield Step(index=index, metrics=metrics)
+
+    return optimise(model, config.optim, schedule, gradient, state)
 
 
 def pair_groups(pairs: Sequence[Preference], numbers: Sequence[int]) -> list[Group]:

@@ -16,12 +16,12 @@ from stages.algorithms.statistics.score_quality import (
 )
 from stages.loops import epochs, work
 from stages.loops.epochs import EpochsConfig
+from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models import process_head
 from stages.models.batch import micro_batches
 from stages.models.device import ComputeConfig
 from stages.models.process_head import ProcessHead, Solution
-from stages.optim import adamw, update
 from stages.params import Params
 from stages.records.steps import StepLabels
 
@@ -108,6 +108,7 @@ def train(
     config: ProcessRewardConfig,
     compute: ComputeConfig,
     pad_id: int,
+    state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of row numbers in `schedule`; `model` is changed in place.
 
@@ -122,9 +123,8 @@ def train(
     read = solutions(rows)
     # A solution that does not fit is refused before anything is learned.
     process_head.groups(read, range(len(rows)), model.model, compute.row_tokens)
-    model.train()
-    optimizer = adamw(model, config.optim)
-    for index, chosen in enumerate(schedule):
+
+    def gradient(index: int, chosen: Sequence[int]) -> Metrics:
         num_labels = sum(len(goals[i]) for i in chosen)
         if not num_labels:
             raise ValueError(
@@ -147,15 +147,15 @@ def train(
             num_right += int(((logits[:, 1] >= logits[:, 0]) == (wanted >= 0.5)).sum())
             num_tokens += int(batch.mask.sum())
             num_positions += batch.num_tokens
-        metrics = {
+        return {
             "loss/step_labels": loss_sum / num_labels,
             "steps/accuracy": num_right / num_labels,
             "steps/labelled": num_labels,
             "tokens/trained": num_tokens,
             **work.passed("reward", "trained", positions=num_positions),
-            **update(optimizer, config.optim, index, len(schedule)),
         }
-        yield Step(index=index, metrics=metrics)
+
+    return optimise(model, config.optim, schedule, gradient, state)
 
 
 def summary(

@@ -7,6 +7,7 @@ another principle. Departure: the requests are messages of their own
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -27,6 +28,9 @@ from stages.rewards.feedback.revisions import Answer
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive
 
+CHUNK = 256
+"""Answers revised side by side: they fill an engine's batches, and are what a kill can cost."""
+
 
 class RevisionConfig(Params):
     """How answers are revised."""
@@ -45,6 +49,31 @@ class RevisionConfig(Params):
     """An answer whose request is longer is left out."""
     max_new_tokens: int = Field(gt=0)
     """Longest critique, longest revision."""
+
+
+def num_parts(answers: Sequence[Answer]) -> int:
+    """How many steps `revise` takes."""
+    return -(-len(answers) // CHUNK)
+
+
+def revise(
+    sampler: Sampler,
+    decode: Callable[[Sequence[int]], str],
+    encode: Callable[[Sequence[str]], list[list[int]]],
+    answers: Sequence[Answer],
+    config: RevisionConfig,
+    seed: int,
+    split: str,
+    first: int = 0,
+) -> Iterator[Step]:
+    """All `rounds` of `CHUNK` answers at a time, as one step, from number `first` on."""
+    for index in range(first, num_parts(answers)):
+        some = answers[index * CHUNK : (index + 1) * CHUNK]
+        done = list(rounds(sampler, decode, encode, some, config, seed, split))
+        metrics: Counter[str] = Counter()
+        for step in done:
+            metrics.update(step.metrics)
+        yield Step(index=index, metrics=dict(metrics), rows=[row for s in done for row in s.rows])
 
 
 def rounds(

@@ -11,11 +11,11 @@ from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss,
 from stages.loops import work
 from stages.loops.epochs import EpochsConfig
 from stages.loops.preference import pair_groups, pair_labels
+from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models.batch import Group, micro_batches, numbered
 from stages.models.device import ComputeConfig
 from stages.models.scalar_head import ScalarHead
-from stages.optim import adamw, update
 from stages.records.preferences import Outcome, Preference
 
 
@@ -44,6 +44,7 @@ def train(
     config: RewardConfig,
     compute: ComputeConfig,
     pad_id: int,
+    state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of pair numbers in `schedule`; `model` is changed in place.
 
@@ -51,9 +52,8 @@ def train(
 
     The centring term is that of Eisenstein et al., "Helping or Herding?" (2023), sec. 2.
     """
-    model.train()
-    optimizer = adamw(model, config.optim)
-    for index, chosen in enumerate(schedule):
+
+    def gradient(_: int, chosen: Sequence[int]) -> Metrics:
         loss_sum = accuracy_sum = margin_sum = 0.0
         num_tokens = num_positions = 0
         for batch in micro_batches(pair_groups(pairs, chosen), compute, pad_id, model.device):
@@ -69,15 +69,15 @@ def train(
             margin_sum += gaps.sum().item()
             num_tokens += int(batch.mask.sum())
             num_positions += batch.num_tokens
-        metrics = {
+        return {
             "loss/bradley_terry": loss_sum / len(chosen),
             "pairs/accuracy": accuracy_sum / len(chosen),
             "pairs/margin": margin_sum / len(chosen),
             "tokens/trained": num_tokens,
             **work.passed("reward", "trained", positions=num_positions),
-            **update(optimizer, config.optim, index, len(schedule)),
         }
-        yield Step(index=index, metrics=metrics)
+
+    return optimise(model, config.optim, schedule, gradient, state)
 
 
 def train_outcomes(
@@ -87,14 +87,14 @@ def train_outcomes(
     config: OutcomeConfig,
     compute: ComputeConfig,
     pad_id: int,
+    state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of problem numbers in `schedule`; `model` is changed in place.
 
     loss = Σ weight outcome_label / Σ weight, both over all completions of the step
     """
-    model.train()
-    optimizer = adamw(model, config.optim)
-    for index, numbers in enumerate(schedule):
+
+    def gradient(_: int, numbers: Sequence[int]) -> Metrics:
         rows = [row for number in numbers for row in problems[number]]
         weights = torch.tensor([row.weight for row in rows])
         labels = torch.tensor([float(row.right) for row in rows])
@@ -112,15 +112,15 @@ def train_outcomes(
             num_positions += batch.num_tokens
         # 1 where the likelier verdict is the true one, 1/2 where neither is likelier.
         right = 0.5 + 0.5 * torch.sign(probabilities - 0.5) * torch.sign(labels - 0.5)
-        metrics = {
+        return {
             "loss/outcome": float(weights @ losses) / total,
             "outcomes/accuracy": float(weights @ right) / total,
             "outcomes/probability": float(weights @ probabilities) / total,
             "tokens/trained": num_tokens,
             **work.passed("reward", "trained", positions=num_positions),
-            **update(optimizer, config.optim, index, len(schedule)),
         }
-        yield Step(index=index, metrics=metrics)
+
+    return optimise(model, config.optim, schedule, gradient, state)
 
 
 def problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> list[Group]:

@@ -4,7 +4,7 @@ A step gathers completions that are judged, then takes an optimizer step for eac
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 
 import torch
@@ -19,9 +19,10 @@ from stages.loops.epochs import Pace
 from stages.loops.objective import ObjectiveConfig, Part, Weights
 from stages.loops.policy_gradient import Experience, accumulate, from_old, make_parts
 from stages.loops.rollouts import Actor, DrawingConfig, Rollouts, Task
+from stages.loops.state import State
 from stages.loops.work import Step
 from stages.models.batch import Batch
-from stages.optim import OptimConfig, adamw, update
+from stages.optim import OptimConfig, update
 from stages.rewards.judged import Judged
 from stages.sampler import Guest
 
@@ -86,6 +87,7 @@ def train(
     schedule: Iterable[Sequence[int]],
     config: RlConfig,
     preset: RlPreset,
+    state: State,
     critic: Critic | None = None,
 ) -> Iterator[Step]:
     """One step for each list of prompt numbers in `schedule`; policy and value model change.
@@ -94,11 +96,16 @@ def train(
     gradient is that of `accumulate`. A `token_budget` ends training with the step that reaches it.
     """
     actor.policy.train()
-    optimizer = adamw(actor.policy, config.optim)
-    weights, num_cut_steps, temperature = Weights.start(preset), 0, config.temperature
-    pace = Pace(num_steps=config.num_steps, budget=preset.token_budget)
+    optimizer = state.optimizer("policy", actor.policy, config.optim)
+    known, temperature = state.numbers, config.temperature
+    weights = Weights(**known["weights"]) if known else Weights.start(preset)
+    num_cut_steps, spent = known.get("cut_steps", 0), known.get("spent", 0)
+    pace = Pace(num_steps=config.num_steps, budget=preset.token_budget, spent=spent)
     per_step = preset.num_epochs * preset.num_minibatches
-    for index, chosen in enumerate(schedule):
+    over = known.get("over", False)
+    for index, chosen in enumerate(islice(schedule, state.step, None), state.step):
+        if over:
+            return
         gathered = gather(index, chosen, weights.kl)
         if isinstance(actor.sampler, Guest):
             actor.sampler.rest()
@@ -113,6 +120,7 @@ def train(
         pace.spend(metrics)
         first, total = index * per_step, pace.num_updates(index, per_step)
         learner = optimizer if learns else None
+        state.mixed = True
         metrics |= _updates(
             actor, critic, learner, gathered, parts, config, preset, weights, first, total
         )
@@ -123,10 +131,11 @@ def train(
                 metrics["kl/old_after"] = from_old(actor.policy, parts, temperature=temperature)
             weights = weights.after(preset, metrics, len(gathered.rewards))
         rows = rollout_batch.rows(gathered.rollouts, index, gathered.rewards, gathered.correct)
-        yield Step(index=index, metrics=metrics, rows=rows)
         far = preset.kl_budget is not None and metrics["kl/sequence"] > preset.kl_budget
-        if far or pace.over():
-            return
+        over = far or pace.over()
+        own = {"weights": asdict(weights), "cut_steps": num_cut_steps, "spent": pace.spent}
+        state.step, state.numbers = index + 1, own | {"over": over}
+        yield Step(index=index, metrics=metrics, rows=rows)
 
 
 def _updates(

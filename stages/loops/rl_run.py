@@ -16,6 +16,7 @@ from stages.loops import rollouts as rollout_batch
 from stages.loops import training, work
 from stages.loops.rl_loop import RlConfig, RlPreset
 from stages.loops.rollouts import Actor, DrawingConfig, Rollouts, Task
+from stages.loops.state import State
 from stages.loops.work import Step
 from stages.models import model_tokenizer, policy, policy_chooser, process_head, scalar_head, size
 from stages.models import start as models_start
@@ -82,6 +83,7 @@ def finish(
     actor: Actor,
     tokenizer: PreTrainedTokenizerBase,
     steps: Iterator[Step],
+    state: State,
     config: RlConfig,
     preset: RlPreset,
     row: Row,
@@ -92,12 +94,12 @@ def finish(
 ) -> dict[str, Any]:
     """Take all steps and write the policy (`saved`), steps and rollouts (`logged`); the metrics."""
     total = config.num_steps if preset.token_budget is None else None
-    kept = config.num_checkpoints
     save = partial(policy.save, actor.policy.model, tokenizer, dtype=actor.compute.dtype)
     try:
-        history = training.take(steps, total, kept, save, logged, run)
-        rollouts = (rollout for step in history for rollout in step.rows)
-        training.write(saved, logged, save, history, rollouts)
+        history = training.take(
+            steps, state, run, total=total, num_checkpoints=config.num_checkpoints, save=save
+        )
+        training.write(saved, logged, save, run, rollouts=True)
     finally:
         # After the last save: vLLM takes the group of several processes down with it.
         if isinstance(actor.sampler, Guest):
@@ -110,8 +112,7 @@ def finish(
         models["value"] = size.measure(value)
     if reward_file.read(row.source).model is not None:
         models["scorer"] = size.of_scorer(reward_file.model(row.source, run.seed))
-    learned = work.learned([step.metrics for step in history], models)
-    return {"steps": len(history), **learned}
+    return {"steps": len(history), **work.learned(history, models)}
 
 
 def load_reward(

@@ -9,11 +9,11 @@ from pydantic import Field
 from stages.algorithms.aggregation import token_mean
 from stages.loops import work
 from stages.loops.epochs import EpochsConfig
+from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models.batch import Group, micro_batches
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
-from stages.optim import adamw, update
 from stages.params import Params
 from stages.records.problems import Demonstration
 from stages.seeding import derive
@@ -84,14 +84,14 @@ def train(
     config: SftConfig,
     compute: ComputeConfig,
     pad_id: int,
+    state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of row numbers in `schedule`; `model` is changed in place.
 
     loss = mean of - log p over the step's completion tokens
     """
-    model.train()
-    optimizer = adamw(model, config.optim)
-    for index, chosen in enumerate(schedule):
+
+    def gradient(_: int, chosen: Sequence[int]) -> Metrics:
         groups = [
             Group(prompt_ids=rows[i].prompt_ids, completions=[rows[i].completion_ids], indices=[i])
             for i in chosen
@@ -105,11 +105,11 @@ def train(
             total += loss.item()
             num_read += batch.num_tokens
             num_positions += batch.num_padded
-        metrics = {
+        return {
             "loss/nll": total,
             "tokens/trained": num_tokens,
             **work.passed("policy", "trained", positions=num_read, outputs=num_tokens),
             "batch/padding_share": 1 - num_read / num_positions,
-            **update(optimizer, config.optim, index, len(schedule)),
         }
-        yield Step(index=index, metrics=metrics)
+
+    return optimise(model, config.optim, schedule, gradient, state)

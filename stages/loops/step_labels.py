@@ -79,18 +79,13 @@ def count(
             max_new_tokens=[limit - len(prefix) for _, prefix in prefixes],
         )
         rows = [_count(one, samples, decode) for one, samples in zip(prefixes, drawn, strict=True)]
-        yield part(index, rows)
-
-
-def part(index: int, rows: Sequence[PrefixCount]) -> Step:
-    """The counts of one part, with their numbers."""
-    drawn = sum(row.num_completions for row in rows)
-    metrics = {
-        "tokens/generated": sum(row.generated_tokens for row in rows),
-        "completions/right": sum(row.num_right for row in rows) / drawn,
-        "prefixes/none_right": sum(row.num_right == 0 for row in rows) / len(rows),
-    }
-    return Step(index=index, metrics=metrics, rows=rows)
+        num_drawn = sum(row.num_completions for row in rows)
+        metrics = {
+            "tokens/generated": sum(row.generated_tokens for row in rows),
+            "completions/right": sum(row.num_right for row in rows) / num_drawn,
+            "prefixes/none_right": sum(row.num_right == 0 for row in rows) / len(rows),
+        }
+        yield Step(index=index, metrics=metrics, rows=rows)
 
 
 def longest(parts: Parts, limit: int) -> int:

@@ -1,31 +1,34 @@
-"""What every stage that trains a model reads, and what those that train a policy write.
+"""What every stage that trains a model reads, how its steps are taken, and what is written of them.
 
 Beside the policy data/policies/<policy>/training/<seed>/: metrics.json, history.jsonl (the metrics
 of each step) and, where there are any, rollouts.jsonl and checkpoints/step-<number>/.
 
-Checkpoints show what a run did on its way (accuracy on dev, divergence, what it was paid for), and
-which of its policies to keep. The policy after the last step is none of them.
+The policies under checkpoints/ show what a run did on its way (accuracy on dev, divergence, what it
+was paid for), and which of its policies to keep. The policy after the last step is none of them.
+
+A run that was killed goes on from the last whole checkpoint of its state, which is in the scratch
+folder of its inputs and in no output (`loops/state`, `runtime/checkpoints`).
 """
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import logging
+import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
+from stages.loops.record import HISTORY, POLICIES, POLICY, ROLLOUTS, Record, Save
+from stages.loops.state import Metrics, State
 from stages.loops.work import Step
+from stages.models import sharding
 from stages.models.device import ComputeConfig
 from stages.models.start import LoraConfig, ModelConfig
 from stages.params import Params
-from stages.records import lines
+from stages.runtime import stopping
 from stages.runtime.seeds import SeedRun
 
-TIMES = "time/"
-"""Prefix of metrics that a second run would not repeat: they stand in the journal alone."""
-CHECKPOINT = "step-"
-Save = Callable[[Path], None]
-"""Writes the policy as it is, as a checkpoint that others read (`policy.save`)."""
+logger = logging.getLogger(__name__)
 
 
 class TrainingConfig(Params):
@@ -47,27 +50,48 @@ def per_seed(folder: Path, seed: int) -> Path:
 
 def take(
     steps: Iterator[Step],
-    total: int | None,
-    num_checkpoints: int,
-    save: Save,
-    logged: Path,
+    state: State,
     run: SeedRun,
-) -> list[Step]:
-    """Every step, tracked; after the `spaced` ones the model is saved before anything else happens.
+    *,
+    total: int | None,
+    name: str = "",
+    num_checkpoints: int = 0,
+    save: Save | None = None,
+) -> list[Metrics]:
+    """Every step of a loop, tracked and written as it comes; the metrics of all of them.
 
-    `steps` changes the model as it is asked for the next; `total` is None where a budget of tokens
-    decides, and then none is saved.
+    `steps` changes the model as it is asked for the next, and `state` with it: that of `resume`.
+    After the `spaced` steps the policy is saved; `total` is None where a budget of tokens decides,
+    and then none is. `name`: of one of several loops, whose end is kept for the next one's sake.
+
+    A process that is asked to end does so between two steps, or within one that has changed
+    nothing, once the state is on disk.
     """
-    kept = spaced(total or 0, num_checkpoints)
-    folder = logged / "checkpoints"
-    folder.mkdir(parents=True)
-    history = []
-    for step in run.track(steps, total=total):
-        if step.index + 1 in kept:
-            path = folder / f"{CHECKPOINT}{step.index + 1:04d}"
-            save(path)
-        history.append(step)
-    return history
+    record = Record(run, state, name)
+    policies = spaced(total or 0, num_checkpoints)
+    # Several processes that wait for each other can only end together.
+    anywhere = lambda: sharding.count() == 1 and not state.mixed  # noqa: E731
+    try:
+        with stopping.between(anywhere):
+            for step in run.track(steps, total=total, done=state.step, label=name):
+                record.add(step)
+                if save is not None and state.step in policies:
+                    record.save(save)
+                state.mixed = False
+                due, stopped = sharding.told((record.due(), stopping.wanted()))
+                if stopped:
+                    raise stopping.Stopped(stopping.STATUS)
+                if due:
+                    record.keep()
+            if name:
+                record.keep()
+    except stopping.Stopped:
+        record.keep()
+        logger.info("seed %d: ends as asked, after step %d", run.seed, state.step)
+        raise
+    finally:
+        record.close()
+    return record.history
 
 
 def spaced(num_steps: int, num_checkpoints: int) -> list[int]:
@@ -84,32 +108,38 @@ def spaced(num_steps: int, num_checkpoints: int) -> list[int]:
 
 
 def read_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """The checkpoints that `take` wrote, by the number of their step."""
+    """The policies that `take` kept, by the number of their step."""
     found = []
     for path in folder.iterdir():
-        number = path.name.removeprefix(CHECKPOINT)
-        if not path.name.startswith(CHECKPOINT) or not number.isdecimal():
+        number = path.name.removeprefix(POLICY)
+        if not path.name.startswith(POLICY) or not number.isdecimal():
             raise ValueError(
-                f"expected folders named {CHECKPOINT}<number> in {folder}, found '{path.name}'. "
+                f"expected folders named {POLICY}<number> in {folder}, found '{path.name}'. "
                 f"Rerun the stage that trained this policy, which writes them alone."
             )
         found.append((int(number), path))
     return sorted(found)
 
 
-def write(
-    saved: Path,
-    logged: Path,
-    save: Save,
-    history: Sequence[Step],
-    rollouts: Iterable[Any] | None = None,
-) -> None:
-    """One seed's policy (`saved`) and its steps (`logged`), with `rollouts` where there are any."""
+def write(saved: Path, logged: Path, save: Save, run: SeedRun, *, rollouts: bool = False) -> None:
+    """One seed's policy (`saved`), its steps and the policies on its way (`logged`).
+
+    They are copied from the scratch folder, so that a run killed meanwhile still has them there.
+    """
     save(saved)
     logged.mkdir(exist_ok=True)
-    with (logged / "history.jsonl").open("w", encoding="utf-8") as file:
-        for step in history:
-            kept = {name: v for name, v in step.metrics.items() if not name.startswith(TIMES)}
-            file.write(json.dumps({"index": step.index, "metrics": kept}, sort_keys=True) + "\n")
-    if rollouts is not None:
-        lines.write(logged / "rollouts.jsonl", rollouts)
+    if run.rank:
+        return
+    scratch = Record.folder(run)
+    for name in (HISTORY, *([ROLLOUTS] if rollouts else [])):
+        shutil.copyfile(scratch / name, logged / name)
+    if (scratch / POLICIES).exists():
+        # The same files under a second name: none is ever written into.
+        shutil.copytree(scratch / POLICIES, logged / POLICIES, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copyfile(source, target)

@@ -1,6 +1,6 @@
 """A policy's samples as rewards score them: equal completions once, one reward after the other."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,36 +59,37 @@ def score(
     folder: Path,
     reward: RewardFile,
     seed: int,
-    chunks: Iterable[Sequence[Group]],
+    chunks: Sequence[Sequence[Group]],
     compute: ComputeConfig,
     device: torch.device,
     decimals: int,
-) -> Column:
-    """What a reward's model of a seed makes of the groups, whose numbers rise from chunk to chunk.
+    first: int = 0,
+) -> Iterator[Column]:
+    """What a reward's model of a seed makes of each chunk from number `first` on.
 
     The model is in memory only meanwhile.
     """
     path = reward_file.model(folder, seed)
-    found: Column = []
     if reward.model == "process":
         scorer = process_head.load_scorer(path, compute, device)
-        for chunk in chunks:
+        for chunk in chunks[first:]:
             solutions = [
                 Solution(prompt_ids=group.prompt_ids, steps=scorer.split(ids))
                 for group in chunk
                 for ids in group.completions
             ]
-            found += [
+            yield [
                 {"steps": [round(step, decimals) for step in steps]} for steps in scorer(solutions)
             ]
-        return found
+        return
     model = scalar_head.load_scorer(path, reward.aggregate, compute, device)
     names = ("scores", "disagreement") if len(scalar_head.folders(path)) > 1 else ("scores",)
-    for chunk in chunks:
+    for chunk in chunks[first:]:
         scores = model(chunk)
-        for numbers in zip(scores.values.tolist(), scores.disagreement.tolist(), strict=True):
-            found.append({n: round(one, decimals) for n, one in zip(names, numbers, strict=False)})
-    return found
+        yield [
+            {name: round(one, decimals) for name, one in zip(names, numbers, strict=False)}
+            for numbers in zip(scores.values.tolist(), scores.disagreement.tolist(), strict=True)
+        ]
 
 
 def rows(samples: Samples, columns: Mapping[str, Column]) -> list[Score]:

@@ -19,6 +19,7 @@ from torch import distributed as dist
 import stages
 
 RootT = TypeVar("RootT", bound=nn.Module)
+ValueT = TypeVar("ValueT")
 
 
 def join() -> None:
@@ -106,3 +107,24 @@ def whole(value: Tensor) -> Tensor:
     """A weight, or what is computed of weights, as one process has it; all have to ask for it."""
     full = getattr(value, "full_tensor", None)
     return value if full is None else full()
+
+
+def put(place: Tensor, value: Tensor) -> None:
+    """Copy a whole value, which every process has, into a weight or a part of one."""
+    if hasattr(place, "full_tensor"):
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        assert isinstance(place, DTensor)
+        mesh, own = place.device_mesh, value.to(place.device)
+        value = distribute_tensor(own, mesh, place.placements, src_data_rank=None)
+    with torch.no_grad():
+        place.copy_(value)
+
+
+def told(value: ValueT) -> ValueT:
+    """What the first process says; all have to ask for it."""
+    if count() == 1:
+        return value
+    said = [value]
+    dist.broadcast_object_list(said, src=0)
+    return said[0]

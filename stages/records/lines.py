@@ -15,10 +15,15 @@ def write(path: Path, rows: Iterable[Any]) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
-            fields = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
-            file.write(json.dumps(fields, sort_keys=True, ensure_ascii=False) + "\n")
+            file.write(text(row))
             num_rows += 1
     return num_rows
+
+
+def text(row: Any) -> str:
+    """A row as its line."""
+    fields = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    return json.dumps(fields, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def read(path: Path, row_type: type[RowT]) -> Iterator[RowT]:

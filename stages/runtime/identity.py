@@ -9,24 +9,28 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.repo import Repo
 from dvc.stage.exceptions import StageFileDoesNotExistError, StageNotFound
 from dvc.stage.serialize import to_single_stage_lockfile
 from dvc.utils import dict_sha256
+from ruamel.yaml import YAML
 
-from stages.runtime import outputs
+from stages.runtime import outputs, stopping
 
 PIPE = Path(".pipe")
 """Scratch of running and interrupted stages; ignored by git and DVC."""
 TRACED = ("data/code/", "data/own/")
+RECORD, ENDED = "exec.json", "ended"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,30 +100,77 @@ def check_sources(dependencies: Iterable[str]) -> None:
 def claim(stage: str) -> Iterator[tuple[Execution, Path]]:
     """The execution of `stage` and its folder `.pipe/<stage>-<key>/`, held by this process.
 
-    A folder that exists already belongs to an execution that was killed or failed: its id is taken
-    over. Outside a DVC pipeline the key is random, so nothing is ever taken over. A ValueError if
-    another process executes the same stage with the same inputs.
+    A folder that exists already belongs to an execution that was killed or failed, or whose outputs
+    dvc has not recorded: its id is taken over. Outside a DVC pipeline the key is random, so nothing
+    is ever taken over. A ValueError if another process executes the same stage.
     """
     key = input_key(stage) or uuid.uuid4().hex * 2
-    folder = PIPE / f"{name_of(stage)}-{key[:16]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                f"stage '{stage}' is running already with the same inputs (it holds {folder}). "
-                f"Wait for it, or end it."
-            ) from None
-        record = folder / "exec.json"
+    name = name_of(stage)
+    PIPE.mkdir(exist_ok=True)
+    with (PIPE / f"{name}.lock").open("w") as lock:
+        _hold(lock, stage)
+        _sweep(name, key)
+        folder = PIPE / f"{name}-{key[:16]}"
+        folder.mkdir(exist_ok=True)
+        (folder / ENDED).unlink(missing_ok=True)
+        record = folder / RECORD
         execution = Execution(execution_id=uuid.uuid4().hex, stage=stage, input_key=key, attempt=1)
-        if record.exists():
-            previous = Execution(**json.loads(record.read_text(encoding="utf-8")))
-            if previous.input_key == key:
-                execution = replace(previous, attempt=previous.attempt + 1)
+        if (previous := _read(record)) is not None and previous.input_key == key:
+            execution = replace(previous, attempt=previous.attempt + 1)
         with outputs.replace(record) as partial:
             partial.write_text(json.dumps(asdict(execution), sort_keys=True), encoding="utf-8")
         yield execution, folder
-    finally:
-        os.close(descriptor)
+
+
+def leave(execution: Execution, folder: Path) -> None:
+    """The work is done: the folder goes when dvc has recorded the outputs (`_sweep`).
+
+    A kill before that costs the time since the last checkpoint, and not the whole work.
+    """
+    if os.environ.get("DVC_STAGE") == execution.stage:
+        (folder / ENDED).touch()
+    else:
+        shutil.rmtree(folder)
+
+
+def _hold(lock: IO[str], stage: str) -> None:
+    """Lock the stage's file; one that was asked to end has a moment to do so."""
+    end = time.monotonic() + stopping.SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise ValueError(
+                    f"stage '{stage}' is running already (it holds {lock.name}). Wait for it, or "
+                    f"end it."
+                ) from None
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _sweep(own: str, key: str) -> None:
+    """Remove the folders of executions whose outputs are in dvc.lock, or soon are replaced."""
+    for ended in PIPE.glob(f"*/{ENDED}"):
+        execution = _read(ended.with_name(RECORD))
+        assert execution is not None
+        replaced = name_of(execution.stage) == own and execution.input_key != key
+        if replaced or recorded(execution):
+            shutil.rmtree(ended.parent, ignore_errors=True)
+
+
+def recorded(execution: Execution) -> bool:
+    """Whether dvc.lock has the outputs of these very inputs."""
+    path = Path(execution.stage.rpartition(":")[0] or "dvc.yaml").with_suffix(".lock")
+    if not path.is_file():
+        return False
+    entries = YAML(typ="safe").load(path.read_text(encoding="utf-8"))["stages"]
+    entry = entries.get(name_of(execution.stage))
+    return entry is not None and lock_key(entry) == execution.input_key
+
+
+def _read(record: Path) -> Execution | None:
+    if not record.exists():
+        return None
+    return Execution(**json.loads(record.read_text(encoding="utf-8")))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 Log = Callable[[int, Mapping[str, int | float]], None]
 """Write the metrics of a step, given its index, at once."""
@@ -24,17 +25,36 @@ class Row:
     metrics: dict[str, float]
 
 
+class Journal:
+    """A journal being written, a whole line at a time."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        """What an earlier attempt wrote stands until the first row, or stays (`go_on`)."""
+        self._file, self.path, self.length = file, Path(file.name), 0
+
+    def __call__(self, index: int, metrics: Mapping[str, int | float]) -> None:
+        """See `Log`."""
+        numbers = {name: float(value) for name, value in metrics.items()}
+        row = Row(index=index, time=time.time(), metrics=numbers)
+        self._file.seek(self.length)
+        self._file.truncate()
+        self._file.write(json.dumps(asdict(row), sort_keys=True).encode() + b"\n")
+        self.length = self._file.tell()
+
+    def go_on(self, length: int) -> None:
+        """Keep so many bytes of an earlier attempt; the rows after them come again."""
+        assert self.length <= length <= self.path.stat().st_size, (self.path, length)
+        self.length = length
+
+
 @contextmanager
-def writing(path: Path) -> Iterator[Log]:
-    """A new journal, a whole line at a time; an earlier attempt's rows come again."""
-    with path.open("w", encoding="utf-8", buffering=1) as file:
-
-        def log(index: int, metrics: Mapping[str, int | float]) -> None:
-            numbers = {name: float(value) for name, value in metrics.items()}
-            row = Row(index=index, time=time.time(), metrics=numbers)
-            file.write(json.dumps(asdict(row), sort_keys=True) + "\n")
-
-        yield log
+def writing(path: Path) -> Iterator[Journal]:
+    """The journal at `path`, new or of an earlier attempt."""
+    path.touch()
+    with path.open("r+b", buffering=0) as file:
+        journal = Journal(file)
+        yield journal
+        file.truncate(journal.length)
 
 
 def read(path: Path) -> Iterator[Row]:

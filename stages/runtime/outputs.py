@@ -1,11 +1,15 @@
 """Whole outputs, or parts, or none: written beside their place, then renamed into it."""
 
+import hashlib
 import json
+import logging
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+
+logger = logging.getLogger(__name__)
 
 PartT = TypeVar("PartT")
 
@@ -65,15 +69,29 @@ def keep_parts(
 ) -> Iterator[PartT]:
     """All parts in order: those that a killed attempt kept, then the rest of the work.
 
-    A part is on disk before it is yielded. What `work` does from part n on must be a function of n
-    and of the stage's inputs alone, and `read` give what was written; then it makes no difference
-    where it stopped. The folder is one inside `Run.folder`: of the same inputs, until success.
+    A part is on disk before it is yielded, its digest in its name; a damaged one is made again,
+    with those after it. What `work` does from part n on must be a function of n and of the stage's
+    inputs alone, and `read` give what was written; then it makes no difference where it stopped.
+    The folder is one inside `Run.folder`: of the same inputs, until success.
     """
+    kept = 0
     # A part that was being written has another name until it is whole.
-    kept = sorted(folder.glob("[0-9]*.part"))
-    for index, path in enumerate(kept):
-        yield read(index, path)
-    for index, part in enumerate(work(len(kept)), start=len(kept)):
-        with replace(folder / f"{index:06d}.part") as temporary:
+    for path in sorted(folder.glob("[0-9]*.part")):
+        if path.name == _part_name(kept, path):
+            yield read(kept, path)
+            kept += 1
+        else:
+            logger.warning("%s is damaged: it is made again", path)
+            path.unlink()
+    if kept:
+        logger.info("%s: goes on after part %d", folder, kept)
+    for index, part in enumerate(work(kept), start=kept):
+        new = folder / f"{index:06d}.new"
+        with replace(new) as temporary:
             write(temporary, part)
+        new.rename(folder / _part_name(index, new))
         yield part
+
+
+def _part_name(index: int, path: Path) -> str:
+    return f"{index:06d}-{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}.part"

@@ -40,30 +40,30 @@ def run(main: Callable[..., None]) -> None:
 
 
 def die_with_dvc(stage: str) -> None:
-    """Have the kernel kill this process when its parent ends, where dvc runs `stage` on Linux.
+    """Have this process asked to end (`stopping`) when its parent ends, where dvc runs `stage`.
 
-    An orphan would go on writing into the outputs of its successor.
+    An orphan would work for nobody, and go on writing into the outputs of its successor.
     """
     if os.environ.get("DVC_STAGE") != stage or not hasattr(os, "pidfd_open"):
         return
-    process = psutil.Process(die_with_parent())
+    process = psutil.Process(die_with_parent(signal.SIGTERM))
     if process.name() in SHELLS:
         # A shell that did not replace itself by the command outlives dvc: watch dvc itself.
         descriptor = os.pidfd_open(process.ppid())
 
         def wait() -> None:
             select.select([descriptor], [], [])
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=wait, name="watch-dvc", daemon=True).start()
 
 
-def die_with_parent() -> int:
-    """Have the kernel kill this process when its parent ends; the parent's id."""
+def die_with_parent(by: signal.Signals = signal.SIGKILL) -> int:
+    """Have the kernel send this process a signal when its parent ends; the parent's id."""
     parent = os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    if libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), by)
     return parent

@@ -23,7 +23,17 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import stages
-from stages.runtime import gpu_slot, identity, journal, outputs, preflight, process, ranks, start_up
+from stages.runtime import (
+    gpu_slot,
+    identity,
+    journal,
+    outputs,
+    preflight,
+    process,
+    ranks,
+    start_up,
+    stopping,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +58,7 @@ class Run:
 
     execution: identity.Execution
     folder: Path
-    """`.pipe/<stage>-<key>/`: survives a kill, is removed on success; never an output."""
+    """`.pipe/<stage>-<key>/`: survives a kill, goes when the outputs are safe; never an output."""
     log: journal.Log
     """Into the journal of the stage."""
 
@@ -79,6 +89,7 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
     process.die_with_dvc(stage)
     preflight.check()
     with ExitStack() as stack:
+        stack.enter_context(stopping.listening())
         execution, folder = stack.enter_context(identity.claim(stage))
         failure = folder / "failed.json"
         failure.unlink(missing_ok=True)
@@ -102,7 +113,7 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
             reason = {"error": f"{type(error).__name__}: {error}"}
             _dump(failure, record | _end(clock) | reason)
             raise
-        shutil.rmtree(folder)
+        identity.leave(execution, folder)
 
 
 def record_of(stage: str) -> Path:

@@ -9,6 +9,7 @@ A seed may itself be the work of several processes (`runtime/ranks`).
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import traceback
@@ -19,7 +20,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stages.runtime import gpu_slot, journal, ranks
+from stages.runtime import gpu_slot, journal, ranks, stopping
 from stages.runtime.process import die_with_parent
 
 if TYPE_CHECKING:
@@ -46,19 +47,27 @@ class SeedRun:
     """Which of the processes that train one model this is; the others of 0 leave no output."""
     folder: Path
     """Scratch that survives a kill, of this seed and rank alone; never an output."""
-    log: journal.Log
-    """Into this seed's journal."""
+    log: journal.Journal
+    """This seed's journal; of another rank than 0, scratch."""
     say: Say
     _said: float = 0.0
 
     def track(
-        self, items: Iterable[ItemT], *, total: int | None = None, label: str = ""
+        self,
+        items: Iterable[ItemT],
+        *,
+        total: int | None = None,
+        label: str = "",
+        done: int = 0,
     ) -> Iterator[ItemT]:
-        """Yield `items` unchanged and tell how far they are; a `Step`'s metrics are logged."""
+        """Yield `items` unchanged and tell how far they are; a `Step`'s metrics are logged.
+
+        `done`: how many of the total came before.
+        """
         if total is None and hasattr(items, "__len__"):
             total = len(items)  # pyright: ignore[reportArgumentType]
-        self.say(0, total, label)
-        for count, item in enumerate(items, start=1):
+        self.say(done, total, label)
+        for count, item in enumerate(items, start=done + 1):
             metrics = getattr(item, "metrics", None)
             if isinstance(metrics, dict) and hasattr(item, "index"):
                 self.log(item.index, metrics)  # pyright: ignore[reportAttributeAccessIssue]
@@ -108,9 +117,12 @@ def side_by_side(
     try:
         results = _results(pipes, display)
     finally:
+        # The seeds beside one that failed keep what they have done, too.
+        for process in processes if pipes else ():
+            process.terminate()
         for process in processes:
-            if pipes:
-                process.kill()
+            process.join(stopping.SECONDS if pipes else None)
+            process.kill()
             process.join()
         display.end()
     return {seed: results[seed] for seed in seeds}
@@ -150,13 +162,12 @@ def _work(
     own.mkdir(exist_ok=True)
 
     def of_rank(rank: int) -> ResultT:
-        if rank:
-            mine = own / f"rank-{rank}"
-            mine.mkdir(exist_ok=True)
-            silent: Any = lambda *_: None  # noqa: E731
-            return work(SeedRun(seed=seed, rank=rank, folder=mine, log=silent, say=silent))
-        with journal.writing(own / "journal.jsonl") as log:
-            return work(SeedRun(seed=seed, folder=own, log=log, say=say))
+        mine = own / f"rank-{rank}" if rank else own
+        mine.mkdir(exist_ok=True)
+        silent: Say = lambda *_: None  # noqa: E731
+        with journal.writing(mine / "journal.jsonl") as log:
+            told = silent if rank else say
+            return work(SeedRun(seed=seed, rank=rank, folder=mine, log=log, say=told))
 
     return ranks.together(of_rank, num_processes, own)
 
@@ -169,8 +180,8 @@ def _child(
     gpu: bool,  # noqa: FBT001
     num_processes: int,
 ) -> None:
-    """The process of one seed: dies with its parent, sends signs of progress, then its result."""
-    die_with_parent()
+    """The process of one seed: ends with its parent, sends signs of progress, then its result."""
+    die_with_parent(signal.SIGTERM)
     try:
         with gpu_slot.take(wanted=gpu, number=num_processes):
             say: Say = lambda *sign: pipe.send(("progress", sign))  # noqa: E731

@@ -7,7 +7,7 @@ What is known without the judge (`facts`) is asked afterwards, to measure it.
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -126,25 +126,40 @@ def chunks(asked: Sequence[Pair]) -> list[Sequence[Pair]]:
 def judge(
     chooser: Chooser, parts: Iterable[Sequence[Pair]], prompts: Prompts, rule: LabelRule, split: str
 ) -> tuple[list[Verdict], Counter[str]]:
-    """The verdict on each pair, and what they cost (`sampler.tokens`).
+    """The verdict on each pair, and what they cost; see `judge_parts`."""
+    verdicts: list[Verdict] = []
+    cost: Counter[str] = Counter()
+    for said, spent in judge_parts(chooser, parts, prompts, rule, split):
+        verdicts += said
+        cost += spent
+    return verdicts, cost
+
+
+def judge_parts(
+    chooser: Chooser,
+    parts: Iterable[Sequence[Pair]],
+    prompts: Prompts,
+    rule: LabelRule,
+    split: str,
+    first: int = 0,
+) -> Iterator[tuple[list[Verdict], Counter[str]]]:
+    """Of each part from number `first` on its verdicts, and what they cost (`sampler.tokens`).
 
     If not one of the first part is answered, a ValueError says so before the others are asked.
     """
-    verdicts: list[Verdict] = []
-    cost: Counter[str] = Counter()
-    for part in parts:
+    for number, part in enumerate(parts):
+        if number < first:
+            continue
         both = [
             prompts.both(one.prompt.question, one.a.completion, one.b.completion, one.principle)
             for one in part
         ]
         choices = chooser.choose(list(itertools.chain(*both)))
-        cost += tokens(choices)
         orders = zip(choices[::2], choices[1::2], strict=True)
         said = [_verdict(*one, prompts, rule, split) for one in zip(part, orders, strict=True)]
-        if not verdicts:
+        if not number:
             _check_answered(said, choices, rule)
-        verdicts += said
-    return verdicts, cost
+        yield said, tokens(choices)
 
 
 def _check_answered(

@@ -1,0 +1,153 @@
+"""Where a training loop is, and what it has changed: all that it takes to go on from a step.
+
+Every random draw is a function of (seed, purpose, step, item), so the weights that are trained,
+AdamW's moments, the number of the next step and a loop's own few numbers are everything. A run that
+goes on from them gives the bits of one that never stopped.
+
+    state = State()
+    for step in sft.train(model, rows, schedule, config, compute, pad_id, state):
+        state.save(folder)                 # and later: state = State.load(folder)
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from stages.loops.work import Step
+from stages.models import sharding
+from stages.optim import OptimConfig, adamw, update
+from stages.runtime import checkpoints
+
+Metrics = dict[str, int | float]
+NUMBERS, TENSORS = "numbers.json", "tensors.safetensors"
+
+
+@dataclass(kw_only=True)
+class State:
+    """A new one starts a loop from its beginning; one that was loaded, from where it was saved."""
+
+    step: int = 0
+    """The next one."""
+    numbers: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The loop's own: coefficients that adapt, tokens spent."""
+    mixed: bool = False
+    """Weights have changed, and the step that changes them is not over."""
+    source: Path | None = None
+    """The checkpoint that it was read from."""
+    _loaded: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    _trained: dict[str, tuple[nn.Module, torch.optim.Optimizer]] = field(
+        default_factory=dict[str, tuple[nn.Module, torch.optim.Optimizer]]
+    )
+
+    def optimizer(self, name: str, model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
+        """AdamW of `model`, which a checkpoint calls `name`; both as they were saved, if they were.
+
+        A ValueError if what was saved is of another model.
+        """
+        optimizer = adamw(model, config)
+        self._trained[name] = model, optimizer
+        if self.step:
+            own = {key: value for key, value in self._loaded.items() if key.startswith(f"{name}/")}
+            _restore(_named(name, model), optimizer, own)
+            for key in own:
+                del self._loaded[key]
+        return optimizer
+
+    def snapshot(self) -> Callable[[Path], None]:
+        """Copies in the memory of the CPU, taken now; what is returned writes them into a folder.
+
+        Of a model over several processes, each has to call it; the first has the copies.
+        """
+        numbers = {"step": self.step, "numbers": self.numbers}
+        tensors: dict[str, Tensor] = {}
+        for name, (model, optimizer) in self._trained.items():
+            for key, parameter in _named(name, model).items():
+                moments: Mapping[str, Tensor] = optimizer.state.get(parameter, {})
+                for part, value in {"weight": parameter.data, **moments}.items():
+                    whole = sharding.whole(value)
+                    if not sharding.rank():
+                        tensors[f"{key}/{part}"] = whole.detach().to("cpu", copy=True).contiguous()
+
+        def write(folder: Path) -> None:
+            (folder / NUMBERS).write_text(json.dumps(numbers), encoding="utf-8")
+            save_file(tensors, folder / TENSORS)
+
+        return write
+
+    def save(self, folder: Path | str) -> None:
+        """Write a checkpoint, whole or not at all; call it between two steps."""
+        checkpoints.write(Path(folder), self.step, self.snapshot(), {})
+
+    @classmethod
+    def load(cls, folder: Path | str) -> "State":
+        """The last whole checkpoint of a folder; where there is none, a new state."""
+        found = checkpoints.last(Path(folder))
+        return cls() if found is None else cls.read(found)
+
+    @classmethod
+    def read(cls, checkpoint: Path) -> "State":
+        """What `snapshot` wrote."""
+        told: dict[str, Any] = json.loads((checkpoint / NUMBERS).read_text(encoding="utf-8"))
+        return cls(**told, source=checkpoint, _loaded=load_file(checkpoint / TENSORS))
+
+
+def _named(name: str, model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are trained, as a checkpoint calls them."""
+    return {
+        f"{name}/{path}": parameter
+        for path, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
+
+
+def _restore(
+    parameters: Mapping[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    saved: Mapping[str, Tensor],
+) -> None:
+    """Weights and moments as they were; a parameter that had no gradient yet has no moments."""
+    found = {key.rpartition("/")[0] for key in saved}
+    if found != set(parameters):
+        other = sorted(found ^ set(parameters))
+        raise ValueError(
+            f"the checkpoint is of another model: {other[0]} and {len(other) - 1} more parameters "
+            f"are in one of the two alone. Remove it, or train the model that it is of."
+        )
+    for key, parameter in parameters.items():
+        sharding.put(parameter, saved[f"{key}/weight"])
+        for moment in ("exp_avg", "exp_avg_sq"):
+            if (value := saved.get(f"{key}/{moment}")) is not None:
+                place = torch.zeros_like(parameter, requires_grad=False)
+                sharding.put(place, value)
+                optimizer.state[parameter][moment] = place
+        if (count := saved.get(f"{key}/step")) is not None:
+            # Where AdamW has it when it is fused: beside the weights.
+            optimizer.state[parameter]["step"] = count.to(parameter.device)
+
+
+def optimise(
+    model: nn.Module,
+    config: OptimConfig,
+    schedule: Sequence[Sequence[int]],
+    gradient: Callable[[int, Sequence[int]], Metrics],
+    state: State | None,
+) -> Iterator[Step]:
+    """One optimizer step for each list of row numbers in `schedule`; `model` is changed in place.
+
+    `gradient`, of a step's number and its rows, adds the step's gradient and returns its metrics.
+    """
+    state = state or State()
+    model.train()
+    optimizer = state.optimizer("model", model, config)
+    for index in range(state.step, len(schedule)):
+        metrics = gradient(index, schedule[index])
+        state.mixed = True
+        metrics |= update(optimizer, config, index, len(schedule))
+        state.step = index + 1
+        yield Step(index=index, metrics=metrics)
