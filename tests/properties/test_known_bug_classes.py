@@ -164,7 +164,6 @@ def test_truncation_is_never_silent():
 SAMPLINGS = (
     {"kind": "fixed"},
     {"kind": "dynamic", "max_rounds": 3},
-    {"kind": "adaptive", "first": 2},
 )
 
 
