@@ -154,7 +154,6 @@ def _updates(
             continue
         found: dict[str, float] = {}
         if critic is not None:
-            # With a shared trunk this gradient is the policy's too.
             found["loss/value"] = critic.add_gradient(own, counts.num_tokens)
         if optimizer is not None:
             found |= accumulate(
@@ -170,7 +169,6 @@ def _updates(
             rollout_batch.check_sampler(found["sampling/logprob_gap"])
             metrics |= update(optimizer, config.optim, step, total)
         if critic is not None:
-            actor.policy.zero_grad(set_to_none=True)
             metrics["optim/value_grad_norm"] = critic.update(step, total)
         for name, mean in found.items():
             metrics[name] = metrics.get(name, 0.0) + mean / num_updates

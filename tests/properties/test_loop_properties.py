@@ -95,7 +95,7 @@ def policy_gradient(drawn: Drawn, objective, computed=None, **limits) -> torch.T
 
 def value_gradient(drawn: Drawn, **limits) -> torch.Tensor:
     minibatch = divide(drawn, **limits)
-    config = ValueConfig(init="reward_model", trunk="own", clip=0.5, coef=1.0, warmup_steps=0)
+    config = ValueConfig(init="reward_model", clip=0.5, coef=1.0, warmup_steps=0)
     critic = Critic(ScalarHead(VALUE), config, OptimConfig(**OPTIM))
     critic.add_gradient(make(drawn, minibatch, reuse=False), minibatch.num_tokens)
     return take_gradient(VALUE)
