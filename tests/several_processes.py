@@ -177,9 +177,6 @@ class Trial:
     def grpo_twice(self) -> Iterator[Any]:
         return self.grpo(num_epochs=2, num_minibatches=2)
 
-    def grpo_full_kl(self) -> Iterator[Any]:
-        return self.grpo(kl={"kind": "full", "coef": 0.1})
-
     def ppo(self) -> Iterator[Any]:
         config = PpoConfig(**SIZES, samples_per_prompt=4, value_optim=RATE)
         actor, task = self.game()

@@ -14,7 +14,6 @@ from stages.loops import epochs, work
 from stages.loops import rollouts as rollout_batch
 from stages.loops.advantages import Treatment, Truncation
 from stages.loops.critic import Critic
-from stages.loops.divergence import FullKlInLoss
 from stages.loops.epochs import Pace
 from stages.loops.objective import ObjectiveConfig, Part, Weights
 from stages.loops.policy_gradient import Experience, accumulate, from_old, make_parts
@@ -158,7 +157,6 @@ def _updates(
         if optimizer is not None:
             found |= accumulate(
                 actor.policy,
-                actor.reference,
                 own,
                 preset,
                 counts,
@@ -185,6 +183,4 @@ def _passes(
     found |= work.of_batches("policy", "trained", batches, times=num_epochs * learns)
     if critic is not None:
         found |= work.of_batches("value", "trained", batches, times=num_epochs, logits=False)
-    if learns and isinstance(preset.kl, FullKlInLoss):
-        found |= work.of_batches("reference", "read", batches, times=num_epochs)
     return found

@@ -30,10 +30,16 @@ pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 FROM_PRESETS = objective_choices.from_presets()
 NAMES = ("grpo_deepseekmath", "dapo", "gspo", "ppo_instructgpt", "vapo")
 OBJECTIVES = {name: FROM_PRESETS[name] for name in NAMES} | {
-    "exact KL and entropy": objective_choices.make(
+    "corrected KL and entropy": objective_choices.make(
         {"kind": "kl_penalty"},
         {"kind": "fixed_length"},
-        {"kind": "full", "coef": objective_choices.FIXED},
+        {
+            "kind": "loss",
+            "estimator": "k3",
+            "level": "token",
+            "corrected": True,
+            "coef": objective_choices.FIXED,
+        },
         correction={"kind": "token_truncated", "cap": 1.5},
         entropy_coef=0.1,
     )
@@ -82,7 +88,6 @@ def policy_gradient(drawn: Drawn, objective, computed=None, **limits) -> torch.T
     minibatch = divide(drawn, computed, **limits)
     accumulate(
         Policy(NEW),
-        Policy(REFERENCE),
         make(drawn, minibatch, reuse=True),
         objective,
         minibatch,
