@@ -156,7 +156,7 @@ class Trial:
 
     def process(self) -> Iterator[Any]:
         config = ProcessRewardConfig(
-            targets={"kind": "soft"}, class_balance="none", up_to_first_error=False, num_epochs=1,
+            targets={"kind": "soft"}, up_to_first_error=False, num_epochs=1,
             batch_size=4, optim=RATE,
         )  # fmt: skip
         self.model = process_head.from_policy(self.paths[1], 2, self.compute, CPU)

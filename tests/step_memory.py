@@ -224,8 +224,7 @@ class Measured:
                 preset = OutcomeConfig(**common, max_per_problem=SAMPLES, one_class_weight=1.0)
             case "reward_process":
                 preset = ProcessRewardConfig(
-                    **common, targets={"kind": "soft"}, class_balance="none",
-                    up_to_first_error=False,
+                    **common, targets={"kind": "soft"}, up_to_first_error=False,
                 )  # fmt: skip
             case "train_grpo":
                 named["grpo"] = GroupRlConfig(**drawing, group_size=SAMPLES)
