@@ -53,9 +53,7 @@ def main(*words: str) -> None:
 def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
     settings, preset, seed = config.ppo, config.preset, derive(run.seed, "train_ppo")
-    # A trunk that is shared has its moments once.
-    num_trained = 2 if preset.value.trunk == "own" else 1
-    sampler_of = partial(loading.of_policy, config.engine, num_trained)
+    sampler_of = partial(loading.of_policy, config.engine, 2)  # the policy and the value model
     actor, task, tokenizer = rl_run.begin(row, run.seed, seed, config, settings, sampler_of)
     source = partial(models_start.folder, row.policy, run.seed, config.model)
     reward_model = reward_file.model(row.source, run.seed)

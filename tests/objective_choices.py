@@ -31,7 +31,6 @@ IN_LOSS = [
 PENALTIES = [
     {"kind": "none"},
     {"kind": "reward", "estimator": "k1", "coef": FIXED},
-    {"kind": "full", "coef": FIXED},
     *IN_LOSS,
 ]
 CORRECTIONS = [

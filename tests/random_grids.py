@@ -13,7 +13,7 @@ from stages.loops.objective import Counts, ObjectiveConfig, Part, Weights, part_
 from stages.models.batch import Batch
 from stages.models.policy import TokenLogprobs
 
-GRADED = ("logprobs", "entropies", "full_kl")
+GRADED = ("logprobs", "entropies")
 FILLERS = (0.0, 1e30, math.nan, math.inf, -math.inf)
 MAX_LENGTH = 9
 
@@ -78,7 +78,6 @@ def grids(draw, *, drifts=(0.0, 0.05, 0.5, 3.0), max_rows=5) -> Grids:
         "sampler": logprobs + 0.3 * drift * normal(),
         "advantages": normal() * torch.randint(0, 2, (len(mask), 1), generator=generator),
         "entropies": normal().abs(),
-        "full_kl": normal().abs(),
     }
     return Grids(values, mask, torch.rand(len(mask), generator=generator) < 0.5)
 
@@ -119,11 +118,7 @@ def step(
         padded = {name: pad(leaves.get(name, grids.values[name]), filler) for name in grids.values}
         counted = torch.nn.functional.pad(mask[:, needed], (left, right))
         loss, clipped = part_loss(
-            TokenLogprobs(
-                logprobs=padded["logprobs"],
-                entropies=padded["entropies"],
-                full_kl=padded["full_kl"] if config.kl.kind == "full" else None,
-            ),
+            TokenLogprobs(logprobs=padded["logprobs"], entropies=padded["entropies"]),
             Part(
                 batch=as_batch(rows, counted),
                 old_logprobs=padded["old"],

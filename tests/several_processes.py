@@ -156,7 +156,7 @@ class Trial:
 
     def process(self) -> Iterator[Any]:
         config = ProcessRewardConfig(
-            targets={"kind": "soft"}, class_balance="none", up_to_first_error=False, num_epochs=1,
+            targets={"kind": "soft"}, up_to_first_error=False, num_epochs=1,
             batch_size=4, optim=RATE,
         )  # fmt: skip
         self.model = process_head.from_policy(self.paths[1], 2, self.compute, CPU)
@@ -176,9 +176,6 @@ class Trial:
 
     def grpo_twice(self) -> Iterator[Any]:
         return self.grpo(num_epochs=2, num_minibatches=2)
-
-    def grpo_full_kl(self) -> Iterator[Any]:
-        return self.grpo(kl={"kind": "full", "coef": 0.1})
 
     def ppo(self) -> Iterator[Any]:
         config = PpoConfig(**SIZES, samples_per_prompt=4, value_optim=RATE)

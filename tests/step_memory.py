@@ -35,7 +35,7 @@ from stages.models import start as models_start
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
 from stages.models.process_head import ProcessHead
-from stages.models.scalar_head import Ensemble, ScalarHead, SharedValue
+from stages.models.scalar_head import Ensemble, ScalarHead
 from stages.models.start import LoraConfig
 from stages.planning.trial import Trial
 from stages.records.preferences import Outcome, Preference
@@ -186,8 +186,6 @@ class Measured:
             row_tokens=256, max_batch=64, max_tokens=rows * (PROMPT + self.per_row * COMPLETION)
         ).model_copy(update=changes)
         self.held = dict(HELD[entry_point])
-        if self.preset.get("trunk") == "shared":
-            del self.held["value"]
 
     @property
     def number(self) -> int:
@@ -226,8 +224,7 @@ class Measured:
                 preset = OutcomeConfig(**common, max_per_problem=SAMPLES, one_class_weight=1.0)
             case "reward_process":
                 preset = ProcessRewardConfig(
-                    **common, targets={"kind": "soft"}, class_balance="none",
-                    up_to_first_error=False,
+                    **common, targets={"kind": "soft"}, up_to_first_error=False,
                 )  # fmt: skip
             case "train_grpo":
                 named["grpo"] = GroupRlConfig(**drawing, group_size=SAMPLES)
@@ -332,5 +329,4 @@ class Measured:
             reward=lambda drawn: of_model(scorer, drawn, settings, PAD),
             correct=None,
         )
-        value = models.get("value") or SharedValue(model)
-        return ppo.train(actor, value, task, schedule, config.ppo, config.preset, 0)
+        return ppo.train(actor, models["value"], task, schedule, config.ppo, config.preset, 0)

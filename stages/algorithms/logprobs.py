@@ -1,4 +1,4 @@
-"""Log-probabilities of chosen tokens, and the exact divergence over the whole vocabulary.
+"""Log-probabilities of chosen tokens.
 
 Only the positions that predict a counted token reach the output layer. Logits that are few are
 made at once. Others are made in chunks of tokens, and again in the backward pass, by one autograd
@@ -8,8 +8,7 @@ hidden state at the position *before* each token, `output` has the matrix W and,
 has one, the bias b, and `temperature` T divides the logits, as when sampling.
 
 Departure: torch's own `linear_cross_entropy` rounds the log-probabilities and the matrix's gradient
-to the dtype of the hidden states in chunks (bfloat16: 8 bits), and knows no temperature, entropy or
-divergence.
+to the dtype of the hidden states in chunks (bfloat16: 8 bits), and knows no temperature or entropy.
 """
 
 from collections.abc import Callable
@@ -78,49 +77,9 @@ def token_logprobs(
         found = value(_vocabulary_logprobs(hidden, output, temperature), token_ids)
     else:
         term = _Term(value, slope, temperature, 1 + (entropy and entropy_gradient))
-        found = _in_chunks(term, size, hidden, output, token_ids)
+        # torch's `apply` is not annotated.
+        found = _Chunked.apply(term, size, hidden, *output, token_ids)  # pyright: ignore
     return found[0], found[1]
-
-
-def full_kl(
-    hidden: Hidden,
-    output: OutputLayer,
-    ref_hidden: Float[Tensor, "token ref_hidden"],
-    ref_output: OutputLayer,
-    *,
-    temperature: float,
-    max_logits: int = MAX_LOGITS,
-    min_chunk: int = MIN_CHUNK,
-) -> Tokens:
-    """KL(policy || reference) at each position.
-
-        sum_v p_v (log p_v - log q_v),   p = softmax((W h + b) / T), q likewise
-
-    Its mean over positions that the policy visits is what `kl.k1` and `kl.k3` estimate
-    from one token, without their variance over that token. Its gradient is exact at each
-    position; it leaves out, as the estimators do, that the policy also decides which
-    positions are visited. The reference, perhaps of another width, gets no gradient. More than
-    `max_logits`, both models' together, are made in chunks of as many, or of `min_chunk` tokens.
-    """
-
-    def value(logprobs: Tensor, ref_hidden: Tensor) -> tuple[Tensor, ...]:
-        with torch.no_grad():
-            ref_logprobs = _vocabulary_logprobs(ref_hidden, ref_output, temperature)
-        return ((logprobs.exp() * (logprobs - ref_logprobs)).sum(-1),)
-
-    def slope(logprobs: Tensor, ref_hidden: Tensor, gradient: Tensor) -> Tensor:
-        # d KL / d z_v = p_v (log p_v - log q_v - KL)
-        log_ratio = logprobs - _vocabulary_logprobs(ref_hidden, ref_output, temperature)
-        p = logprobs.exp_()
-        log_ratio -= (p * log_ratio).sum(-1, keepdim=True)
-        return p.mul_(log_ratio).mul_(gradient[:, None])
-
-    size = max(min_chunk, max_logits // (2 * len(output.weight)))
-    if 2 * len(hidden) * len(output.weight) <= max_logits:
-        return value(_vocabulary_logprobs(hidden, output, temperature), ref_hidden)[0]
-    ref_output = _cast(ref_output, ref_hidden)
-    ref_hidden = ref_hidden.detach().to(ref_output.weight.dtype)
-    return _in_chunks(_Term(value, slope, temperature, 1), size, hidden, output, ref_hidden)[0]
 
 
 def _vocabulary_logprobs(
@@ -149,19 +108,12 @@ class _Term(NamedTuple):
     """What is made of log-probabilities over the vocabulary, token by token."""
 
     value: Callable[..., tuple[Tensor, ...]]
-    """Of log p [token, vocab] and what else belongs to the tokens."""
+    """Of log p [token, vocab] and the chosen tokens."""
     slope: Callable[..., Tensor]
     """The gradient of the logits over T, of the same and the values' gradients; may reuse log p."""
     temperature: float
     num_learned: int
     """Of the values, those first ones that have a gradient."""
-
-
-def _in_chunks(
-    term: _Term, size: int, hidden: Hidden, output: OutputLayer, by_token: Tensor
-) -> tuple[Tensor, ...]:
-    # torch's `apply` is not annotated.
-    return _Chunked.apply(term, size, hidden, *output, by_token)  # pyright: ignore
 
 
 def _slices(hidden: Hidden, size: int) -> list[slice]:
@@ -174,16 +126,16 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, term: _Term, size: int, hidden: Tensor, weight: Tensor, bias: Tensor | None,
-        by_token: Tensor,
+        token_ids: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         output = _cast(OutputLayer(weight, bias), hidden)
         ctx.term, ctx.size = term, size
-        ctx.save_for_backward(hidden, *output, by_token)
+        ctx.save_for_backward(hidden, *output, token_ids)
         with torch.autocast(hidden.device.type, enabled=False):
             states = hidden.to(output.weight.dtype)
             parts = [
                 term.value(
-                    _vocabulary_logprobs(states[part], output, term.temperature), by_token[part]
+                    _vocabulary_logprobs(states[part], output, term.temperature), token_ids[part]
                 )
                 for part in _slices(hidden, size)
             ]
@@ -194,7 +146,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        hidden, weight, bias, by_token = ctx.saved_tensors
+        hidden, weight, bias, token_ids = ctx.saved_tensors
         term, needs_weight, needs_bias = ctx.term, ctx.needs_input_grad[3], ctx.needs_input_grad[4]
         dtype = torch.promote_types(weight.dtype, torch.float32)
         total = torch.zeros_like(weight, dtype=dtype) if needs_weight else None
@@ -205,7 +157,7 @@ class _Chunked(torch.autograd.Function):
             h = hidden[part].to(weight.dtype)
             logprobs = _vocabulary_logprobs(h, OutputLayer(weight, bias), term.temperature)
             scaled = (one[part] / term.temperature for one in gradients)
-            slope = term.slope(logprobs, by_token[part], *scaled).to(weight.dtype)
+            slope = term.slope(logprobs, token_ids[part], *scaled).to(weight.dtype)
             del logprobs
             of_hidden[part] = slope @ weight
             if total is not None:

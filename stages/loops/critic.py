@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import nn
 
 from stages.algorithms.aggregation import token_mean
@@ -13,9 +13,9 @@ from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
 from stages.loops.objective import Part
 from stages.loops.rollouts import Actor
 from stages.loops.state import State
-from stages.models import scalar_head, sharding
+from stages.models import scalar_head
 from stages.models import start as models_start
-from stages.models.scalar_head import ScalarHead, SharedValue
+from stages.models.scalar_head import ScalarHead
 from stages.models.sharding import shard
 from stages.models.start import LoraConfig
 from stages.optim import OptimConfig, update
@@ -28,20 +28,12 @@ class ValueConfig(Params):
 
     init: Literal["reward_model", "policy"]
     """Whose weights it starts from; `policy`: those of the start, under a head of zeros."""
-    trunk: Literal["own", "shared"]
-    """`shared`: a linear head on the policy's own hidden states (then init is `policy`)."""
     clip: float | None = Field(gt=0)
     """How far a value may move in one rollout batch before its gradient stops; null: any."""
     coef: float = Field(gt=0)
-    """Weight of its loss; with a trunk of its own only gradient clipping sees it."""
+    """Weight of its loss; only gradient clipping sees it."""
     warmup_steps: int = Field(ge=0)
     """Rollout batches in which only the value model learns."""
-
-    @model_validator(mode="after")
-    def _a_shared_trunk_is_the_policys(self) -> "ValueConfig":
-        if self.trunk == "shared" and self.init != "policy":
-            raise ValueError("a value head on the policy's trunk starts from it: init: policy")
-        return self
 
 
 def load(
@@ -55,15 +47,8 @@ def load(
     """The value model that `config` asks for, on the policy's device.
 
     It may start from the folder that the policy was loaded from, which `start` finds, or from that
-    of the reward model or ensemble. `adapters` and `seed` are of a trunk of its own.
+    of the reward model or ensemble.
     """
-    if config.trunk == "shared":
-        if (number := sharding.count()) > 1:
-            raise ValueError(
-                f"value.trunk is shared and num_processes {number}: a trunk is spread over "
-                f"processes for its policy alone. Set trunk: own, or num_processes: 1."
-            )
-        return SharedValue(actor.policy)
     compute, device = actor.compute, actor.policy.device
     if config.init == "policy":
         value = scalar_head.from_policy(start(), actor.pad_id, compute, device)

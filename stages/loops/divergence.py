@@ -109,17 +109,8 @@ class KlInLoss(Params):
         return penalty.expand(mask.shape)
 
 
-class FullKlInLoss(Params):
-    """The exact divergence over the vocabulary, added to the loss of each token."""
-
-    kind: Literal["full"]
-    coef: Coefficient
-
-
 KlPenalty = Annotated[
-    NoKl | KlInReward | KlInLoss | FullKlInLoss,
-    Field(discriminator="kind"),
-    BeforeValidator(by_name),
+    NoKl | KlInReward | KlInLoss, Field(discriminator="kind"), BeforeValidator(by_name)
 ]
 
 

@@ -61,14 +61,11 @@ def check(config: GroupRlConfig, preset: GroupRlPreset) -> None:
     """Refuse sizes that the preset cannot work with, before anything is computed."""
     rl_loop.check(config, preset)
     size, limit, kind = config.group_size, config.max_new_tokens, preset.advantage.kind
-    first = preset.sampling.own.get("first", 1)
     if size < 2 and kind not in ALONE:
         raise ValueError(f"group_size is {size}; advantage {kind} compares completions: at least 2")
     if preset.overlong is not None and preset.overlong.buffer > limit:
         buffer = preset.overlong.buffer
         raise ValueError(f"overlong.buffer {buffer} is more than max_new_tokens {limit}")
-    if size % first:
-        raise ValueError(f"sampling.first {first} does not divide group_size {size}")
 
 
 def check_reward(config: GroupRlConfig, preset: GroupRlPreset, reward: RewardFile) -> None:

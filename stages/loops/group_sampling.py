@@ -16,7 +16,7 @@ from stages.rewards import judged
 from stages.rewards.judged import Judged
 
 Draw = Callable[..., Rollouts]
-"""Prompts, `group_size` and `part` -> completions; see `rollouts.collect`."""
+"""Prompts and `group_size` -> completions; see `rollouts.collect`."""
 Judge = Callable[[Rollouts], Judged]
 InBaseline = Callable[[Rollouts], Flags]
 """Which completions make the baseline."""
@@ -76,42 +76,11 @@ def dynamic(
     return Collected(rollouts.join(parts), judged.join(found), torch.cat(used), len(parts))
 
 
-def adaptive(
-    draw: Draw,
-    judge: Judge,
-    in_baseline: InBaseline,
-    prompts: Sequence[Prompt],
-    group_size: int,
-    *,
-    first: int,
-) -> Collected:
-    """Groups of `first` completions; those without signal grow by as many until one has, or full.
-
-    So an easy or a hopeless prompt costs up to `group_size` completions and one in between
-    costs `first`. Groups differ in size.
-    """
-    drawn = draw(prompts, group_size=first)
-    found = judge(drawn)
-    num_rounds = 1
-    while num_rounds < group_size // first:
-        groups = torch.tensor(drawn.groups)
-        silent = without_signal(found.rewards(), groups, counted=in_baseline(drawn))
-        wanted = [prompts[place] for place in groups[silent].unique().tolist()]
-        if not wanted:
-            break
-        more = draw(wanted, group_size=first, part=num_rounds)
-        found = judged.join([found, judge(more)])
-        drawn = rollouts.join([drawn, more])
-        num_rounds += 1
-    used = torch.ones(len(drawn.samples), dtype=torch.bool)
-    return Collected(drawn, found, used, num_rounds)
-
-
 Sampling = Annotated[
     Choice,
     OneOf(
-        {"fixed": fixed, "dynamic": dynamic, "adaptive": adaptive},
+        {"fixed": fixed, "dynamic": dynamic},
         given=("draw", "judge", "in_baseline", "prompts", "prompts_per_step", "group_size"),
-        bounds={"max_rounds": Field(gt=1), "first": Field(gt=1)},
+        bounds={"max_rounds": Field(gt=1)},
     ),
 ]

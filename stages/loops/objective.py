@@ -13,7 +13,7 @@ from stages.algorithms import aggregation
 from stages.algorithms.aggregation import masked_sum
 from stages.algorithms.losses import importance_ratios, surrogates
 from stages.choice import Choice, OneOf
-from stages.loops.divergence import Coefficient, FullKlInLoss, Grid, KlInLoss, KlPenalty
+from stages.loops.divergence import Coefficient, Grid, KlInLoss, KlPenalty
 from stages.models.batch import Batch
 from stages.models.policy import TokenLogprobs
 from stages.params import Params
@@ -100,7 +100,7 @@ class ObjectiveConfig(Params):
 
     def dense(self) -> bool:
         """Whether a completion without advantage has a gradient all the same."""
-        in_loss = isinstance(self.kl, KlInLoss | FullKlInLoss)
+        in_loss = isinstance(self.kl, KlInLoss)
         return in_loss or self.entropy_coef > 0 or self.positive_nll_coef > 0
 
 
@@ -191,8 +191,6 @@ def part_loss(
     if isinstance(config.kl, KlInLoss):
         assert part.ref_logprobs is not None
         losses = losses + weights.kl * config.kl(new.logprobs, old, part.ref_logprobs, mask)
-    if new.full_kl is not None:
-        losses = losses + weights.kl * new.full_kl
     if config.entropy_coef > 0:
         losses = losses - config.entropy_coef * new.entropies
     loss = config.aggregation(

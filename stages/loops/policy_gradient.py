@@ -11,7 +11,7 @@ from torch import Tensor
 from stages.algorithms import kl
 from stages.algorithms.aggregation import masked_sum
 from stages.loops import rollouts as rollout_batch
-from stages.loops.divergence import FullKlInLoss, check_on_policy, frozen_logprobs
+from stages.loops.divergence import check_on_policy, frozen_logprobs
 from stages.loops.objective import Counts, ObjectiveConfig, Part, Weights, part_loss
 from stages.loops.rollouts import Actor, Rollouts
 from stages.models.batch import Batch
@@ -121,7 +121,6 @@ def make_parts(
 
 def accumulate(
     policy: Policy,
-    reference: Policy | None,
     parts: Sequence[Part],
     config: ObjectiveConfig,
     counts: Counts,
@@ -134,12 +133,8 @@ def accumulate(
     num_positive = sum(int(part.batch.mask[part.correct].sum()) for part in parts)
     sums: dict[str, float] = {}
     for part in parts:
-        new = policy(
-            part.batch,
-            temperature=temperature,
-            entropy_gradient=config.entropy_coef > 0,
-            reference=reference if isinstance(config.kl, FullKlInLoss) else None,
-        )
+        learns_entropy = config.entropy_coef > 0
+        new = policy(part.batch, temperature=temperature, entropy_gradient=learns_entropy)
         old = new.logprobs.detach() if part.old_logprobs is None else part.old_logprobs
         if on_policy and part.old_logprobs is not None:
             check_on_policy(new.logprobs, part.old_logprobs)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from stages.algorithms.losses.reward_and_value_losses import balanced_weights, soft_step_label_loss
+from stages.algorithms.losses.reward_and_value_losses import soft_step_label_loss
 from stages.algorithms.statistics.intervals import problem_numbers
 from stages.algorithms.statistics.score_quality import (
     auc,
@@ -47,9 +47,6 @@ class ProcessRewardConfig(EpochsConfig):
     """The process reward model's loop. A row is a problem with all its solutions, read once."""
 
     targets: Targets
-    class_balance: Literal["none", "balanced"]
-    """`balanced`: right and wrong steps weigh the same in total; a score is then no probability
-    that a step is right any more, but 1/2 is a better threshold where one kind is rare."""
     up_to_first_error: bool
     """Learn nothing from the steps after the first whose target is below 1/2 (Lightman et al.,
     "Let's Verify Step by Step" (2023), section 2.4)."""
@@ -117,9 +114,6 @@ def train(
     A hard target is the soft one 0 or 1. An optimizer step without any label is refused.
     """
     goals = [goals_of(row, config) for row in rows]
-    weights = (1.0, 1.0)
-    if config.class_balance == "balanced":
-        weights = balanced_weights(torch.tensor([t for own in goals for _, t in own]).float())
     read = solutions(rows)
     # A solution that does not fit is refused before anything is learned.
     process_head.groups(read, range(len(rows)), model.model, compute.row_tokens)
@@ -141,7 +135,7 @@ def train(
             ends = [[end for end, _ in one] for one in own]
             logits = model(batch, ends)
             wanted = torch.tensor([t for one in own for _, t in one]).float().to(logits.device)
-            losses = soft_step_label_loss(logits, wanted, weights=weights)
+            losses = soft_step_label_loss(logits, wanted)
             (losses.sum() / num_labels).backward()
             loss_sum += losses.sum().item()
             num_right += int(((logits[:, 1] >= logits[:, 0]) == (wanted >= 0.5)).sum())

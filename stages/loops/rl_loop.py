@@ -14,7 +14,6 @@ from stages.loops import epochs, work
 from stages.loops import rollouts as rollout_batch
 from stages.loops.advantages import Treatment, Truncation
 from stages.loops.critic import Critic
-from stages.loops.divergence import FullKlInLoss
 from stages.loops.epochs import Pace
 from stages.loops.objective import ObjectiveConfig, Part, Weights
 from stages.loops.policy_gradient import Experience, accumulate, from_old, make_parts
@@ -163,12 +162,10 @@ def _updates(
             continue
         found: dict[str, float] = {}
         if critic is not None:
-            # With a shared trunk this gradient is the policy's too.
             found["loss/value"] = critic.add_gradient(own, counts.num_tokens)
         if optimizer is not None:
             found |= accumulate(
                 actor.policy,
-                actor.reference,
                 own,
                 preset,
                 counts,
@@ -179,7 +176,6 @@ def _updates(
             rollout_batch.check_sampler(found["sampling/logprob_gap"])
             metrics |= update(optimizer, config.optim, step, total)
         if critic is not None:
-            actor.policy.zero_grad(set_to_none=True)
             metrics["optim/value_grad_norm"] = critic.update(step, total)
         for name, mean in found.items():
             metrics[name] = metrics.get(name, 0.0) + mean / num_updates
@@ -196,6 +192,4 @@ def _passes(
     found |= work.of_batches("policy", "trained", batches, times=num_epochs * learns)
     if critic is not None:
         found |= work.of_batches("value", "trained", batches, times=num_epochs, logits=False)
-    if learns and isinstance(preset.kl, FullKlInLoss):
-        found |= work.of_batches("reference", "read", batches, times=num_epochs)
     return found

@@ -108,7 +108,6 @@ def finish(
     models = {"policy": size.measure(actor.policy.model)}
     models["reference"] = size.frozen(actor.reference.model)
     if value is not None:
-        # Of a value model with a trunk shared with the policy, its head alone is its own.
         models["value"] = size.measure(value)
     if reward_file.read(row.source).model is not None:
         models["scorer"] = size.of_scorer(reward_file.model(row.source, run.seed))

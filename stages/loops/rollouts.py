@@ -109,17 +109,14 @@ def collect(
     seed: int,
     group_size: int,
     greedy: bool = False,
-    part: int = 0,
 ) -> Rollouts:
     """`group_size` completions of each prompt, or the greedy one, prompt-major.
 
-    Their streams depend on (seed, step, prompt, sample), and on `part` where a group is
-    drawn in several: the numbers of a part's samples start at `part` times `group_size`.
+    Their streams depend on (seed, step, prompt, sample).
     """
-    more = ("part", part) if part else ()
     drawn = sampler.sample(
         [prompt.prompt_ids for prompt in prompts],
-        [derive(seed, "rollout", step, prompt.id, *more) for prompt in prompts],
+        [derive(seed, "rollout", step, prompt.id) for prompt in prompts],
         num_samples=group_size,
         temperature=0.0 if greedy else config.temperature,
         max_new_tokens=config.max_new_tokens,
@@ -128,7 +125,7 @@ def collect(
     return Rollouts(
         prompts=prompts,
         groups=[i for i in range(len(prompts)) for _ in range(group_size)],
-        numbers=[part * group_size + j for _ in prompts for j in range(group_size)],
+        numbers=[j for _ in prompts for j in range(group_size)],
         samples=samples,
         texts=[decode(sample.token_ids) for sample in samples],
     )

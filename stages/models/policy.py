@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from stages.algorithms.logprobs import full_kl, token_logprobs
+from stages.algorithms.logprobs import token_logprobs
 from stages.models import attention, own_logits, positions, sharding
 from stages.models.batch import Batch
 from stages.models.device import ComputeConfig
@@ -123,8 +123,6 @@ class TokenLogprobs(NamedTuple):
     """log p of each completion token given what stands before it."""
     entropies: Float[Tensor, "batch token"]
     """The entropy of p."""
-    full_kl: Float[Tensor, "batch token"] | None = None
-    """KL(p || the reference's) over the whole vocabulary, where a reference was given."""
 
 
 class Policy(nn.Module):
@@ -143,13 +141,6 @@ class Policy(nn.Module):
         """Where it computes."""
         return self.model.device
 
-    def logit_states(self, batch: Batch, *, adapted: bool) -> Float[Tensor, "counted hidden"]:
-        """What the output layer makes the logits of each completion token from."""
-        factor = getattr(self.model, "logit_factor", 1.0)
-        with nullcontext() if adapted else self._without():
-            states = hidden_states(self.model, batch)[batch.predict_index]
-        return states if factor == 1 else states * factor
-
     def forward(
         self,
         batch: Batch,
@@ -157,29 +148,24 @@ class Policy(nn.Module):
         temperature: float,
         entropy: bool = True,
         entropy_gradient: bool = False,
-        reference: "Policy | None" = None,
         adapted: bool = True,
     ) -> TokenLogprobs:
-        """The log-probs and entropies; with a frozen `reference` the divergence from it too.
+        """The log-probs and entropies.
 
         Without `entropy` the entropies are not computed, but NaN. No gradient flows through them,
         but with `entropy_gradient`.
         """
-        hidden, output = self.logit_states(batch, adapted=adapted), output_layer(self.model)
+        factor = getattr(self.model, "logit_factor", 1.0)
+        with nullcontext() if adapted else self._without():
+            states = hidden_states(self.model, batch)[batch.predict_index]
         found = token_logprobs(
-            hidden,
-            output,
+            states if factor == 1 else states * factor,
+            output_layer(self.model),
             batch.counted_ids(),
             temperature=temperature,
             entropy=entropy,
             entropy_gradient=entropy_gradient,
         )
-        if reference is not None:
-            with torch.no_grad():
-                ref_hidden = reference.logit_states(batch, adapted=False)
-            ref_output = output_layer(reference.model)
-            kl = full_kl(hidden, output, ref_hidden, ref_output, temperature=temperature)
-            found = (*found, kl)
         return TokenLogprobs(*(unflatten(values, batch) for values in found))
 
 

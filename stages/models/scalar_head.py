@@ -21,7 +21,7 @@ from stages.models import model_tokenizer, sharding
 from stages.models.batch import Batch, Group, micro_batches
 from stages.models.device import ComputeConfig
 from stages.models.own_logits import hidden_states
-from stages.models.policy import Policy, in_full, prepare, read_checkpoint, unflatten
+from stages.models.policy import in_full, prepare, read_checkpoint, unflatten
 
 CONFIG = "config.json"
 Rewards = Float[Tensor, " batch"]
@@ -100,34 +100,6 @@ class ScalarHead(nn.Module):
         if each_token:
             return unflatten(found, batch)
         return sharding.gather(found, [1] * len(batch.indices), batch.own)
-
-
-class SharedValue(nn.Module):
-    """A value head on the policy's own hidden states: no second trunk in memory.
-
-    Its loss also moves the policy's trunk. Only the head is a parameter of this module,
-    so that each weight belongs to one optimizer.
-    """
-
-    def __init__(self, policy: Policy) -> None:
-        """A head of zeros."""
-        super().__init__()
-        width = policy.model.config.hidden_size
-        self.score = nn.Linear(width, 1, bias=False, device=policy.device)
-        nn.init.zeros_(self.score.weight)
-        # A list hides the policy from `parameters()`.
-        self._policy = [policy]
-
-    @property
-    def base_model(self) -> nn.Module:
-        """The policy's body."""
-        return self._policy[0].model.base_model
-
-    def forward(self, batch: Batch, *, each_token: bool = True) -> Float[Tensor, "batch token"]:
-        """The value before each token; see `ScalarHead`."""
-        assert each_token, "it is no reward model"
-        hidden = hidden_states(self._policy[0].model, batch)[batch.predict_index]
-        return unflatten(in_full(self.score, hidden).squeeze(-1), batch)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

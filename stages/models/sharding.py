@@ -51,7 +51,6 @@ def shard(root: RootT, dtype: str) -> RootT:
         FSDPModule,
         MixedPrecisionPolicy,
         fully_shard,
-        register_fsdp_forward_method,
     )
 
     exact, mixed = MixedPrecisionPolicy(), MixedPrecisionPolicy()
@@ -72,8 +71,6 @@ def shard(root: RootT, dtype: str) -> RootT:
         if isinstance(part, FSDPModule):
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
-    if hasattr(root, "logit_states"):  # asked of a reference by the policy
-        register_fsdp_forward_method(root, "logit_states")
     return root
 
 

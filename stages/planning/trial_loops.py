@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stages.algorithms.ensemble import mean
 from stages.loops import group_rl, kto, ppo, preference, process_reward, reward, rl_run, sft
@@ -17,9 +17,8 @@ from stages.loops.kto import KtoReference
 from stages.loops.rollouts import Actor, Rollouts, Task
 from stages.models import attention
 from stages.models.batch import micro_batches, numbered
-from stages.models.policy import Policy
 from stages.models.process_head import ProcessScorer, Solution
-from stages.models.scalar_head import Ensemble, SharedValue
+from stages.models.scalar_head import Ensemble
 from stages.planning.trial import EOS, PAD, TEXT, FullLength, Models, Trial
 from stages.records.preferences import Outcome, Preference
 from stages.records.problems import Demonstration, Prompt
@@ -149,8 +148,8 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
         correct=None,
     )  # fmt: skip
     schedule = [range(len(task.prompts))] * 2
-    value = _value(trial, models, trained) if is_ppo else None
-    if value is not None:
+    if is_ppo:
+        value = models.build("reward", trained=True)
         return ppo.train(actor, value, task, schedule, sizes, preset, 0)
     return group_rl.train(actor, task, schedule, sizes, preset, 0)
 
@@ -166,11 +165,6 @@ def _held(trial: Trial, number: int) -> int:
             found = [one for one in found if one is not batch.attention_mask]
         held += sum(one.nbytes for one in found if isinstance(one, Tensor))
     return held
-
-
-def _value(trial: Trial, models: Models, trained: Policy) -> nn.Module:
-    shared = trial.config.preset.value.trunk == "shared"
-    return SharedValue(trained) if shared else models.build("reward", trained=True)
 
 
 def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], Judged]:

@@ -128,7 +128,7 @@ def update_speed(scale: Scale, device: torch.device) -> list[Found]:
 
     def step() -> None:
         accumulate(
-            Policy(model), None, [part], preset, counts, Weights.start(preset), temperature=1.0,
+            Policy(model), [part], preset, counts, Weights.start(preset), temperature=1.0,
             on_policy=True,
         )  # fmt: skip
         update(optimizer, OPTIM, 0, 1)

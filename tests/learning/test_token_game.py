@@ -98,23 +98,3 @@ def test_ppo_preset(name):
     steps = list(ppo.train(actor, ScalarHead(value), task, schedule, config, preset, 0))
     assert gain(steps, num_steps) > 0.1
     assert {"value/explained_variance", "kl/k1", "kl/k3", "entropy"} <= steps[-1].metrics.keys()
-
-
-def test_the_value_head_may_share_the_policys_trunk():
-    model = load("llama")
-    value = scalar_head.SharedValue(Policy(model))
-    config = PpoConfig(**SIZES, prompts_per_step=4, samples_per_prompt=4, value_optim=OPTIM)
-    shared = {"init": "policy", "trunk": "shared", "clip": None, "coef": 0.1, "warmup_steps": 1}
-    preset = presets.ppo(num_minibatches=2, value=shared)
-    before = model.get_output_embeddings().weight.detach().clone()
-    actor, task = play(model)
-    schedule = draws(8, NUM_STEPS, 4, seed=0)
-    steps = ppo.train(actor, value, task, schedule, config, preset, 0)
-    first = next(steps)
-    assert "loss/policy" not in first.metrics, "warm-up: only the value head learns"
-    assert torch.equal(model.get_output_embeddings().weight, before)
-    assert value.score.weight.any()
-    assert [name for name, _ in value.named_parameters()] == ["score.weight"]
-    rest = list(steps)
-    assert gain([first, *rest]) > 0.1
-    assert rest[-1].metrics["loss/value"] < rest[0].metrics["loss/value"]

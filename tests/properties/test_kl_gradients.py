@@ -22,7 +22,6 @@ def expected_gradient(kl, surrogate="clip", advantages=None):
     columns = {name: P.log()[DRAWN][:, None] for name in ("logprobs", "old", "sampler")}
     columns |= {"ref": Q.log()[DRAWN][:, None], "entropies": grid}
     columns["advantages"] = grid if advantages is None else advantages
-    columns["full_kl"] = ((P * (P / Q).log()).sum() + grid).detach()
     rows = Grids(columns, torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, dtype=torch.bool))
     limits = {"low": 0.2, "high": 0.2} if surrogate == "clip" else {}
     config = objective_choices.make({"kind": surrogate, **limits}, {"kind": "token_mean"}, kl)

@@ -10,7 +10,7 @@ Some are found by tests that exist for another reason, and only named here:
 | Sampler with stale weights | trl#5312, NeMo-RL#4018 | here; `tests/stages/engines/test_transformers.py` |
 | EOS and padding in the mask | trl#3091, verl#535 | here; `tests/stages/models/test_policy.py` (the first token, too) |
 | NaN from rows without tokens | open-instruct#1685, OpenRLHF#1240 | here; `test_extremes` |
-| Logits too large for memory | trl#2773, OpenRLHF#718 | `tests/stages/algorithms/test_logprobs.py`, `test_full_kl.py` |
+| Logits too large for memory | trl#2773, OpenRLHF#718 | `tests/stages/algorithms/test_logprobs.py` |
 | Silent truncation, bad rows | trl#6320, autocontext#1067 | here; `tests/stages/test_prepare_data.py` |
 | Labels on other rows after a shuffle | open-instruct#1484 | here; `test_preference_properties` |
 | Stale data cache | open-instruct#1497 | `tests/architecture/test_dvc_deps.py` |
@@ -164,7 +164,6 @@ def test_truncation_is_never_silent():
 SAMPLINGS = (
     {"kind": "fixed"},
     {"kind": "dynamic", "max_rounds": 3},
-    {"kind": "adaptive", "first": 2},
 )
 
 

@@ -30,10 +30,16 @@ pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 FROM_PRESETS = objective_choices.from_presets()
 NAMES = ("grpo_deepseekmath", "dapo", "gspo", "ppo_instructgpt", "vapo")
 OBJECTIVES = {name: FROM_PRESETS[name] for name in NAMES} | {
-    "exact KL and entropy": objective_choices.make(
+    "corrected KL and entropy": objective_choices.make(
         {"kind": "kl_penalty"},
         {"kind": "fixed_length"},
-        {"kind": "full", "coef": objective_choices.FIXED},
+        {
+            "kind": "loss",
+            "estimator": "k3",
+            "level": "token",
+            "corrected": True,
+            "coef": objective_choices.FIXED,
+        },
         correction={"kind": "token_truncated", "cap": 1.5},
         entropy_coef=0.1,
     )
@@ -82,7 +88,6 @@ def policy_gradient(drawn: Drawn, objective, computed=None, **limits) -> torch.T
     minibatch = divide(drawn, computed, **limits)
     accumulate(
         Policy(NEW),
-        Policy(REFERENCE),
         make(drawn, minibatch, reuse=True),
         objective,
         minibatch,
@@ -95,7 +100,7 @@ def policy_gradient(drawn: Drawn, objective, computed=None, **limits) -> torch.T
 
 def value_gradient(drawn: Drawn, **limits) -> torch.Tensor:
     minibatch = divide(drawn, **limits)
-    config = ValueConfig(init="reward_model", trunk="own", clip=0.5, coef=1.0, warmup_steps=0)
+    config = ValueConfig(init="reward_model", clip=0.5, coef=1.0, warmup_steps=0)
     critic = Critic(ScalarHead(VALUE), config, OptimConfig(**OPTIM))
     critic.add_gradient(make(drawn, minibatch, reuse=False), minibatch.num_tokens)
     return take_gradient(VALUE)

@@ -35,7 +35,6 @@ PRESET = {
     "step_token": "auto",
     "separator": "\n",
     "targets": {"kind": "hard", "threshold": 0.0},
-    "class_balance": "none",
     "up_to_first_error": False,
     "num_epochs": 30,
     "batch_size": 2,

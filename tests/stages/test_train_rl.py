@@ -158,9 +158,9 @@ def test_a_reward_that_the_preset_makes_nothing_of_is_refused_before_any_work():
     assert not POLICY.exists()
 
 
-@pytest.mark.parametrize(("trunk", "expected"), [("own", 2), ("shared", 1)])
+@pytest.mark.parametrize(("method", "expected"), [("ppo", 2), ("grpo", 1)])
 def test_memory_is_left_for_the_moments_of_each_model_that_is_trained(
-    trunk, expected, monkeypatch, tmp_path
+    method, expected, monkeypatch, tmp_path
 ):
     write_reward(SCORE, "reward")
     told, real = tmp_path / "num_trained", loading.of_policy
@@ -170,8 +170,7 @@ def test_memory_is_left_for_the_moments_of_each_model_that_is_trained(
         return real(engine, num_trained, *models, **settings)
 
     monkeypatch.setattr(loading, "of_policy", watched)
-    value = PRESETS["ppo"]["value"] | {"init": "policy", "trunk": trunk}
-    run("ppo", PRESETS["ppo"] | {"value": value}, num_steps=1)
+    run(method, num_steps=1)
     assert told.read_text() == str(expected)
 
 

@@ -10,7 +10,6 @@ from stages.algorithms.aggregation import Tokens
 Pairs = Float[Tensor, " pair"]
 Completions = Float[Tensor, " batch"]
 Steps = Float[Tensor, " step"]
-Weights = tuple[float, float]
 
 
 def bradley_terry_loss(
@@ -46,21 +45,17 @@ def outcome_label_loss(scores: Completions, labels: Completions) -> Completions:
     return -labels * logsigmoid(scores) - (1 - labels) * logsigmoid(-scores)
 
 
-def soft_step_label_loss(
-    scores: Float[Tensor, "step 2"], probabilities: Steps, *, weights: Weights = (1.0, 1.0)
-) -> Steps:
+def soft_step_label_loss(scores: Float[Tensor, "step 2"], probabilities: Steps) -> Steps:
     """Cross-entropy of each step's label p, hard (0 wrong, 1 right) or soft.
 
-        loss = - w_1 p log softmax(scores)[1] - w_0 (1 - p) log softmax(scores)[0]
+        loss = - p log softmax(scores)[1] - (1 - p) log softmax(scores)[0]
 
     The scores of a step, wrong and right, are read at its last token. Lightman et al., "Let's
     Verify Step by Step" (2023), section 2.6, https://arxiv.org/abs/2305.20050; Wang et al.,
     "Math-Shepherd" (2024), eq. 2, https://arxiv.org/abs/2312.08935, with soft labels its eq. 4:
     the share of the step's continuations that end in the right answer.
     Departure: two scores of a head, where the papers train the log-likelihood of a token of
-    the vocabulary; and no neutral label, which Lightman et al. have.
-
-    `weights` are w_0 and w_1, as of `balanced_weights`. Every step has a label.
+    the vocabulary; and no neutral label, which Lightman et al. have: every step has a label.
     """
     if not len(scores):  # their mean would be NaN, and their sum a loss of 0
         raise ValueError(
@@ -69,26 +64,7 @@ def soft_step_label_loss(
         )
     wrong, right = scores.log_softmax(-1).unbind(-1)
     probabilities = probabilities.detach()
-    return -weights[1] * probabilities * right - weights[0] * (1 - probabilities) * wrong
-
-
-def balanced_weights(probabilities: Steps) -> Weights:
-    """Weights (w_0, w_1) under which both labels have the same total, their mean weight 1.
-
-        w_1 = n / (2 sum p),   w_0 = n / (2 sum (1 - p)),   p of every labelled training step
-
-    The inverse frequencies of King and Zeng, "Logistic Regression in Rare Events Data" (2001),
-    section 3.2, with a soft label counted as p of the one and 1 - p of the other. What a model
-    learns under them is not P(right) but w_1 p / (w_1 p + w_0 (1 - p)): its scores rank steps
-    as before, and 1/2 is where both labels are as likely as they are overall.
-    """
-    total, right = float(len(probabilities)), float(probabilities.double().sum())
-    if not 0 < right < total:
-        raise ValueError(
-            f"expected steps of both labels, found {right:g} right of {total:g}: set "
-            f"class_balance: none, or label steps of harder problems or of another policy"
-        )
-    return total / (2 * (total - right)), total / (2 * right)
+    return -probabilities * right - (1 - probabilities) * wrong
 
 
 def clipped_value_loss(

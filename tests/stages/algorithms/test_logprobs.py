@@ -27,17 +27,6 @@ def token_logprobs(hidden, weight, token_ids, *, output_bias=None, **numbers):
     return functions.token_logprobs(hidden, OutputLayer(weight, output_bias), token_ids, **numbers)
 
 
-def full_kl(
-    hidden, output_weight, ref_hidden, ref_output_weight, *, output_bias=None,
-    ref_output_bias=None, **numbers,
-):  # fmt: skip
-    layers = (
-        OutputLayer(output_weight, output_bias),
-        OutputLayer(ref_output_weight, ref_output_bias),
-    )
-    return functions.full_kl(hidden, layers[0], ref_hidden, layers[1], **numbers)
-
-
 def test_a_hand_worked_number():
     # Logits (ln 3, 0): p = (3/4, 1/4). log p = (ln 3/4, ln 1/4), entropy = 2 ln 2 - 3/4 ln 3.
     hidden = torch.tensor([[math.log(3.0)], [math.log(3.0)]], dtype=torch.float64)
@@ -212,155 +201,29 @@ QWEN = {"vocab": 151_936, "hidden": 1536}
 WHOLE, ONE_CHUNK = {"max_logits": 10**12}, {"max_logits": 1, "min_chunk": 10**9}
 
 
-def counted(counter, tokens, *, divergence=False, **numbers):
+def counted(counter, tokens, **numbers):
     """A forward and backward pass under autocast, on tensors without numbers."""
     with FakeTensorMode():
         hidden = torch.empty(tokens, QWEN["hidden"], dtype=torch.bfloat16, requires_grad=True)
         weight = torch.empty(QWEN["vocab"], QWEN["hidden"], requires_grad=True)
         token_ids = torch.zeros(tokens, dtype=torch.long)
         with counter() as count, torch.autocast("cpu", dtype=torch.bfloat16):
-            if divergence:
-                found = full_kl(hidden, weight, hidden, weight, temperature=1.0, **numbers)
-            else:
-                found, _ = token_logprobs(hidden, weight, token_ids, temperature=1.0, **numbers)
+            found, _ = token_logprobs(hidden, weight, token_ids, temperature=1.0, **numbers)
             found.sum().backward()
     return count.peak if counter is LiveMemory else count.bytes
 
 
-@pytest.mark.parametrize("divergence", [False, True])
-def test_at_a_large_vocabulary_the_peak_is_a_quarter_of_the_plain_ones(divergence):
-    plain = counted(LiveMemory, 16_384, divergence=divergence, **WHOLE)
-    assert counted(LiveMemory, 16_384, divergence=divergence) <= 0.25 * plain
+def test_at_a_large_vocabulary_the_peak_is_a_quarter_of_the_plain_ones():
+    plain = counted(LiveMemory, 16_384, **WHOLE)
+    assert counted(LiveMemory, 16_384) <= 0.25 * plain
 
 
-@pytest.mark.parametrize("divergence", [False, True])
-def test_chunks_move_little_more_than_one_chunk_of_all_and_less_than_the_plain_way(divergence):
-    found = counted(MovedBytes, 4096, divergence=divergence)
-    assert found <= 1.2 * counted(MovedBytes, 4096, divergence=divergence, **ONE_CHUNK)
-    assert found <= counted(MovedBytes, 4096, divergence=divergence, **WHOLE)
+def test_chunks_move_little_more_than_one_chunk_of_all_and_less_than_the_plain_way():
+    found = counted(MovedBytes, 4096)
+    assert found <= 1.2 * counted(MovedBytes, 4096, **ONE_CHUNK)
+    assert found <= counted(MovedBytes, 4096, **WHOLE)
 
 
 def test_what_is_not_asked_for_is_not_computed():
     without = counted(MovedBytes, 4096, entropy=False)
     assert without < 0.85 * counted(MovedBytes, 4096)
-
-
-FULL_KL_VOCAB, FULL_KL_HIDDEN, REF_HIDDEN, FULL_KL_TOKENS = 5, 4, 3, 10
-NAMES = ("hidden", "output_weight", "output_bias")
-REF_NAMES = ("ref_hidden", "ref_output_weight", "ref_output_bias")
-
-
-def full_kl_make(dtype=torch.float64, tokens=FULL_KL_TOKENS):
-    generator = torch.Generator().manual_seed(0)
-
-    def randn(*shape):
-        return torch.randn(*shape, generator=generator, dtype=dtype)
-
-    return {
-        "hidden": randn(tokens, FULL_KL_HIDDEN),
-        "output_weight": randn(FULL_KL_VOCAB, FULL_KL_HIDDEN),
-        "output_bias": randn(FULL_KL_VOCAB),
-        "ref_hidden": randn(tokens, REF_HIDDEN),
-        "ref_output_weight": randn(FULL_KL_VOCAB, REF_HIDDEN),
-        "ref_output_bias": randn(FULL_KL_VOCAB),
-    }
-
-
-def of_logits(logits, ref_logits, temperature=1.0):
-    """The hidden states are the logits: the output matrices are the identity."""
-    identity = torch.eye(logits.shape[1], dtype=logits.dtype)
-    return full_kl(logits, identity, ref_logits, identity, temperature=temperature)
-
-
-def test_hand_worked_numbers():
-    # p = (3/4, 1/4), q = (1/2, 1/2): 3/4 ln 3/2 + 1/4 ln 1/2.
-    logits = torch.tensor([[math.log(3.0), 0.0]], dtype=torch.float64)
-    flat = torch.zeros_like(logits)
-    expected = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
-    assert of_logits(logits, flat).item() == pytest.approx(expected)
-    # At temperature 2 twice the logits give the same p.
-    assert of_logits(2 * logits, flat, temperature=2.0).item() == pytest.approx(expected)
-
-
-def test_it_is_torchs_divergence_biases_included():
-    inputs = full_kl_make()
-    logprobs, ref_logprobs = (
-        ((inputs[hidden] @ inputs[weight].T + inputs[bias]) / 0.7).log_softmax(-1)
-        for hidden, weight, bias in (NAMES, REF_NAMES)
-    )
-    expected = torch.nn.functional.kl_div(
-        ref_logprobs, logprobs, log_target=True, reduction="none"
-    ).sum(-1)
-    torch.testing.assert_close(full_kl(**inputs, temperature=0.7), expected)
-    assert (expected > 0).all()
-
-
-def test_a_policy_diverges_from_itself_by_exactly_zero():
-    logits = torch.randn(6, FULL_KL_VOCAB, generator=torch.Generator().manual_seed(0))
-    assert of_logits(logits, logits).tolist() == [0.0] * 6
-
-
-def test_its_gradient_is_that_of_the_divergence():
-    logits = torch.tensor([[-1.0, 0.5, 2.0, -0.3, 0.0]], dtype=torch.float64)
-    reference = torch.tensor([[0.7, -0.5, 1.0, 0.2, 0.4]], dtype=torch.float64)
-    inputs = logits.clone().requires_grad_()
-    of_logits(inputs, reference).sum().backward()
-    # d KL / d logit_v = p_v (log p_v - log q_v - KL)
-    p = logits.softmax(-1)
-    log_ratio = p.log() - reference.softmax(-1).log()
-    torch.testing.assert_close(inputs.grad, p * (log_ratio - (p * log_ratio).sum()))
-
-
-@pytest.mark.parametrize("max_logits", [10**9, 4 * FULL_KL_VOCAB])
-def test_full_kl_gradients_are_those_of_finite_differences(max_logits):
-    inputs = full_kl_make(tokens=4)
-    fixed = {name: inputs[name] for name in REF_NAMES}
-
-    def function(*values):
-        policy = dict(zip(NAMES, values, strict=True))
-        return full_kl(**policy, **fixed, temperature=0.7, max_logits=max_logits, min_chunk=1)
-
-    assert torch.autograd.gradcheck(function, tuple(inputs[n].requires_grad_() for n in NAMES))
-
-
-@pytest.mark.parametrize(
-    "max_logits", [1, 2 * FULL_KL_VOCAB, 6 * FULL_KL_VOCAB, 100 * FULL_KL_VOCAB]
-)
-def test_full_kl_chunks_change_neither_values_nor_gradients(max_logits):
-    results = []
-    for limit in (10**9, max_logits):
-        inputs = {name: tensor.requires_grad_() for name, tensor in full_kl_make().items()}
-        found = full_kl(**inputs, temperature=0.7, max_logits=limit, min_chunk=1)
-        (found * torch.arange(FULL_KL_TOKENS)).sum().backward()
-        results.append([found.detach(), *(inputs[name].grad for name in NAMES)])
-        assert all(inputs[name].grad is None for name in REF_NAMES)
-    for whole, chunked in zip(*results, strict=True):
-        torch.testing.assert_close(chunked, whole, rtol=1e-12, atol=1e-12)
-
-
-def test_no_tensor_is_larger_than_half_the_limit_forward_or_backward():
-    hidden, weight = torch.randn(50, 4, requires_grad=True), torch.randn(100, 4)
-    with LargestTensor() as largest:
-        found = full_kl(
-            hidden, weight, hidden, weight, temperature=1.0, max_logits=1000, min_chunk=1
-        )
-        found.sum().backward()
-    # 5 positions of 100 logits for each of the two models; the matrix is 100 x 4.
-    assert largest.elements == 500
-
-
-def test_full_kl_bfloat16_logits_are_normalised_in_float32():
-    assert full_kl(**full_kl_make(dtype=torch.bfloat16), temperature=1.0).dtype == torch.float32
-
-
-def test_logits_far_apart_give_a_number_and_a_finite_gradient():
-    logits = torch.tensor([[2000.0, 0.0], [0.0, 0.0]], requires_grad=True)
-    found = of_logits(logits, torch.tensor([[0.0, 2000.0], [0.0, 2000.0]]))
-    found.sum().backward()
-    # All on token 0, that the reference gives exp(-2000); half of it: 1000 - ln 2.
-    assert found.tolist() == pytest.approx([2000.0, 1000.0 - math.log(2)])
-    assert logits.grad.isfinite().all()
-
-
-def test_full_kl_no_position_gives_nothing():
-    assert full_kl(**full_kl_make(tokens=0), temperature=1.0).shape == (0,)

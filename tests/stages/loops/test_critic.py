@@ -20,7 +20,7 @@ def save(path, seed):
 
 
 def make(path, init="reward_model"):
-    config = ValueConfig(init=init, trunk="own", clip=0.2, coef=1.0, warmup_steps=0)
+    config = ValueConfig(init=init, clip=0.2, coef=1.0, warmup_steps=0)
     no_adapters = LoraConfig(rank=0, alpha=16)
     model = load("llama")
     actor = Actor(

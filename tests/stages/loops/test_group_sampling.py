@@ -2,7 +2,7 @@
 
 import torch
 
-from stages.loops.group_sampling import adaptive, dynamic, fixed
+from stages.loops.group_sampling import dynamic, fixed
 from stages.loops.rollouts import Rollouts
 from stages.records.problems import Prompt
 from stages.rewards.judged import Judged
@@ -23,12 +23,10 @@ class Game:
         self.table = table
         self.calls = []
 
-    def draw(self, prompts, group_size, part=0):
+    def draw(self, prompts, group_size):
         numbers = [prompt.prompt_ids[0] for prompt in prompts]
-        self.calls.append((list(numbers), group_size, part))
-        first = part * group_size
-        places = [(i, number, first + j) for i, number in enumerate(numbers)
-                  for j in range(group_size)]  # fmt: skip
+        self.calls.append(list(numbers))
+        places = [(i, number, j) for i, number in enumerate(numbers) for j in range(group_size)]
         return Rollouts(
             prompts=prompts,
             groups=[i for i, _, _ in places],
@@ -55,7 +53,7 @@ def every(drawn):
 def test_fixed_sampling_takes_what_it_is_given():
     game = Game([[0, 1], [0, 0]])
     found = fixed(game.draw, game.judge, prompts(2), 2)
-    assert game.calls == [([0, 1], 2, 0)]
+    assert game.calls == [[0, 1]]
     assert found.judged.rewards().tolist() == [0, 1, 0, 0]
     assert found.used.all()
     assert found.num_rounds == 1
@@ -65,7 +63,7 @@ def test_dynamic_sampling_refills_until_enough_groups_carry_signal():
     # prompts 0 and 3 have a signal, 5 has one too many: two are wanted
     game = Game([[0, 1], [1, 1], [0, 0], [1, 0], [0, 0], [0, 1]])
     found = dynamic(game.draw, game.judge, every, prompts(6), 2, 2, max_rounds=3)
-    assert [numbers for numbers, _, _ in game.calls] == [[0, 1], [2, 3]]
+    assert game.calls == [[0, 1], [2, 3]]
     assert found.num_rounds == 2
     assert len(found.judged.totals) == 8, "what was drawn in vain is there to be counted"
     used = [found.rollouts.prompt(i).id for i in range(8) if found.used[i]]
@@ -84,17 +82,3 @@ def test_dynamic_sampling_is_bounded_and_goes_on_with_what_it_has():
     found = dynamic(game.draw, game.judge, every, prompts(4), 2, 2, max_rounds=2)
     assert len(game.calls) == 2
     assert found.used.tolist() == [*[False] * 6, True, True]
-
-
-def test_groups_without_signal_grow_until_they_have_one_or_are_full():
-    game = Game([[0, 1, 9, 9, 9, 9], [0, 0, 0, 0, 1, 0], [1, 1, 1, 1, 1, 1]])
-    found = adaptive(game.draw, game.judge, every, prompts(3), 6, first=2)
-    assert game.calls == [([0, 1, 2], 2, 0), ([1, 2], 2, 1), ([1, 2], 2, 2)]
-    sizes = [found.rollouts.groups.count(place) for place in range(3)]
-    assert sizes == [2, 6, 6]
-    drawn = [float(text) for text in found.rollouts.texts]
-    assert found.judged.totals == drawn, "judged in the order in which they are joined"
-    assert found.judged.step_rewards.shape == (14, 4), "padded to the longest part"
-    assert [found.rollouts.numbers[i] for i in range(14) if found.rollouts.groups[i] == 1] == [
-        0, 1, 2, 3, 4, 5
-    ]  # fmt: skip

@@ -54,7 +54,6 @@ def make_model():
 def config(**changes):
     given = {
         "targets": {"kind": "soft"},
-        "class_balance": "none",
         "up_to_first_error": False,
         "num_epochs": 1,
         "batch_size": 2,
@@ -73,7 +72,7 @@ def gradient_of(monkeypatch, rows=ROWS, chosen=None, settings=None, **changes):
     return step.metrics, seen[0]
 
 
-def plain_loss(model, rows, target=lambda label: label, weights=(1.0, 1.0)):
+def plain_loss(model, rows, target=lambda label: label):
     """Cross-entropy of every label, one step at a time, over their number."""
     losses = []
     for row in rows:
@@ -83,7 +82,7 @@ def plain_loss(model, rows, target=lambda label: label, weights=(1.0, 1.0)):
             if label is not None:
                 logits = model(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
                 p = target(label)
-                losses.append(-weights[1] * p * logits[1] - weights[0] * (1 - p) * logits[0])
+                losses.append(-p * logits[1] - (1 - p) * logits[0])
     return torch.stack(losses).mean()
 
 
@@ -109,15 +108,6 @@ def test_hard_targets_are_those_of_the_threshold(monkeypatch):
     metrics, _ = gradient_of(monkeypatch, targets={"kind": "hard", "threshold": 0.25})
     expected = plain_loss(make_model(), ROWS, target=lambda label: float(label > 0.25))
     assert metrics["loss/step_labels"] == pytest.approx(expected.item(), rel=1e-9)
-
-
-def test_balanced_weights_are_those_of_the_whole_training_set(monkeypatch):
-    # The step sees the first row alone.
-    metrics, _ = gradient_of(monkeypatch, chosen=[0], class_balance="balanced")
-    right = sum(label for own in LABELS for label in own if label is not None)
-    weights = (9 / (2 * (9 - right)), 9 / (2 * right))
-    expected = plain_loss(make_model(), ROWS[:1], weights=weights)
-    assert metrics["loss/step_labels"] == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_up_to_the_first_error_counts_fewer_steps(monkeypatch):

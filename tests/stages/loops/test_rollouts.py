@@ -68,20 +68,16 @@ def test_the_samplers_log_probs_are_laid_out_as_the_trainers():
         )
 
 
-def test_parts_of_a_group_join_by_prompt_and_their_streams_differ():
-    model = load("llama")
-    first = collect(model)
-    more = rollouts.collect(
-        make_sampler(model), decode, PROMPTS[1:3], step=0, seed=3, group_size=3, part=1,
-        config=DrawingConfig(temperature=0.8, max_new_tokens=6),
-    )  # fmt: skip
-    both = rollouts.join([first, more])
+def test_rollouts_of_other_prompts_join():
+    model = load("llama").double()
+    parts = [collect(model, prompts=some) for some in (PROMPTS[:3], PROMPTS[3:])]
+    both, whole = rollouts.join(parts), collect(model)
     assert [prompt.id for prompt in both.prompts] == ["p0", "p1", "p2", "p3"]
-    assert both.groups == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 1, 1, 1, 2, 2, 2]
-    assert both.numbers[12:] == [3, 4, 5, 3, 4, 5]
-    assert both.samples[12:15] != both.samples[3:6]
-    (group,) = rollouts.batch_groups(both, torch.tensor(both.groups) == 1, 64)
-    assert list(group.indices) == [3, 4, 5, 12, 13, 14]
+    assert both.groups == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert both.numbers == [0, 1, 2] * 4
+    assert both.texts == whole.texts, "streams depend on the prompt, not on its place"
+    (group,) = rollouts.batch_groups(both, torch.tensor(both.groups) == 3, 64)
+    assert list(group.indices) == [9, 10, 11]
 
 
 def test_steps_in_a_row_in_which_no_answer_ended_stop_the_run():

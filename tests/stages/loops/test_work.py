@@ -49,7 +49,6 @@ def positions(metrics):
         ("reward_preference", {}),
         ("train_grpo", {}),
         ("train_grpo", {"num_epochs": 3, "num_minibatches": 2}),
-        ("train_grpo", {"kl": {"kind": "full", "coef": 0.1}}),
         ("train_ppo", {}),
         ("train_ppo", {"num_epochs": 2, "num_minibatches": 2}),
     ],

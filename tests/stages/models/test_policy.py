@@ -246,7 +246,7 @@ def test_the_entropy_is_that_of_the_tempered_distribution():
     model = load("llama").double()
     group = make_groups()[1]
     batch = collate([group], 64, PAD, CPU)
-    _, entropies, _ = Policy(model)(batch, temperature=TEMPERATURE)
+    _, entropies = Policy(model)(batch, temperature=TEMPERATURE)
     logits = model(torch.tensor([[*group.prompt_ids, *group.completions[0]]])).logits
     expected = torch.distributions.Categorical(logits=logits[0, 8:-1] / TEMPERATURE).entropy()
     torch.testing.assert_close(entropies[0], expected, rtol=1e-9, atol=1e-9)

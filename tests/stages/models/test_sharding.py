@@ -34,7 +34,7 @@ def assert_same(found, expected):
     ("loop", "rank"),
     [
         *(("sft", 0), ("sft", 4), ("dpo", 0), ("dpo", 4), ("reward", 0), ("process", 4)),
-        *(("grpo", 0), ("grpo", 4), ("grpo_twice", 0), ("grpo_full_kl", 4), ("ppo", 0), ("ppo", 4)),
+        *(("grpo", 0), ("grpo", 4), ("grpo_twice", 0), ("ppo", 0), ("ppo", 4)),
     ],
 )
 def test_a_loop_in_two_processes_is_that_of_one(loop, rank):

@@ -4,7 +4,6 @@ from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 
 from stages.models import model_tokenizer, scalar_head, size
 from stages.models import start as models_start
-from stages.models.policy import Policy
 from stages.models.start import LoraConfig, ModelConfig, TinyConfig
 
 # 2 blocks of q 16x16, k and v 16x8, o 16x16, gate, up and down 16x32; an output of 32x16
@@ -28,11 +27,6 @@ def test_adapters_are_matrices_too_and_the_rest_is_frozen():
     assert (found["body"], found["trained_body"]) == (BLOCKS + new, new)
     assert (found["output"], found["trained_output"]) == (OUTPUT, 0)
     assert found["trained_parameters"] == new
-
-
-def test_a_value_head_on_the_policys_body_is_a_few_numbers_that_cost_a_whole_pass():
-    found = size.measure(scalar_head.SharedValue(Policy(load("llama"))))
-    assert (found["parameters"], found["body"], found["output"]) == (16, BLOCKS, 0)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])

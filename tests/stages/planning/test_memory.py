@@ -13,7 +13,6 @@ from stages.planning.trial import Trial
 
 BF16 = {"dtype": "bfloat16"}
 CHECKPOINTED = {"gradient_checkpointing": True}
-SHARED = {"preset": {"trunk": "shared", "init": "policy"}}
 
 
 @pytest.mark.parametrize(
@@ -30,7 +29,6 @@ SHARED = {"preset": {"trunk": "shared", "init": "policy"}}
         pytest.param("train_grpo", {}, marks=pytest.mark.slow),
         pytest.param("train_grpo", BF16 | {"rank": 8}, marks=pytest.mark.slow),
         pytest.param("train_ppo", {"rank": 8}, marks=pytest.mark.slow),
-        pytest.param("train_ppo", SHARED, marks=pytest.mark.slow),
     ],
 )
 def test_the_peak_of_a_step(entry_point, changes):

@@ -5,7 +5,6 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from stages.algorithms.losses.reward_and_value_losses import (
-    balanced_weights,
     bradley_terry_loss,
     clipped_value_loss,
     outcome_label_loss,
@@ -173,33 +172,6 @@ def test_a_soft_label_gets_no_gradient_and_vanishes_where_it_is_met():
 def test_without_a_labelled_step_there_is_no_loss():
     with pytest.raises(ValueError, match="at least one labelled step"):
         soft_step_label_loss(torch.zeros(0, 2), torch.zeros(0))
-
-
-def test_both_labels_have_the_same_total_and_the_mean_weight_is_1():
-    assert balanced_weights(torch.tensor([1.0, 1.0, 1.0, 0.0])) == (2.0, pytest.approx(2 / 3))
-    assert balanced_weights(torch.tensor([1.0, 0.0])) == (1.0, 1.0)
-
-
-def test_a_soft_label_counts_as_a_share_of_each():
-    # Right 0.25 + 0.75 + 1 = 2 of 4.
-    assert balanced_weights(torch.tensor([0.25, 0.75, 1.0, 0.0])) == (1.0, 1.0)
-    assert balanced_weights(torch.tensor([0.25, 0.25])) == (pytest.approx(2 / 3), 2.0)
-
-
-@pytest.mark.parametrize("labels", [[1.0, 1.0], [0.0]])
-def test_a_label_that_never_occurs_is_refused(labels):
-    with pytest.raises(ValueError, match="class_balance: none"):
-        balanced_weights(torch.tensor(labels))
-
-
-def test_a_constant_score_of_one_half_is_the_best_under_balanced_weights():
-    labels = torch.tensor([1.0, 1.0, 1.0, 0.0])
-    weights = balanced_weights(labels)
-    logit = torch.zeros(1, requires_grad=True)
-    scores = torch.stack([torch.zeros(4), logit.expand(4)], 1)
-    soft_step_label_loss(scores, labels, weights=weights).sum().backward()
-    assert logit.grad is not None
-    assert logit.grad.item() == pytest.approx(0.0, abs=1e-6)
 
 
 def at(value, old, target, clip):
