@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,8 @@ def grown(checkpoint: Path) -> dict[Path, int]:
     }
 
 
-def _manifest(checkpoint: Path) -> dict[str, tuple[int, str]]:
+def _manifest(checkpoint: Path) -> dict[str, Any]:
+    """Of each file its length and digest."""
     return json.loads((checkpoint / MANIFEST).read_bytes())
 
 

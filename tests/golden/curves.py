@@ -42,6 +42,7 @@ from stages.loops.preference import PreferenceConfig
 from stages.loops.reward import OutcomeConfig, RewardConfig
 from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig
+from stages.loops.state import State
 from stages.loops.work import Step
 from stages.models import device, scalar_head
 from stages.models.policy import Policy
@@ -72,20 +73,20 @@ def game() -> tuple[Actor, Task]:
     return actor, task
 
 
-def supervised() -> Iterator[Step]:
+def supervised(state: State | None = None) -> Iterator[Step]:
     config = SftConfig(num_epochs=1, batch_size=4, optim=RATE)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
-    yield from sft.train(Policy(load("llama")), ROWS, schedule, config, COMPUTE, PAD)
+    yield from sft.train(Policy(load("llama")), ROWS, schedule, config, COMPUTE, PAD, state)
 
 
-def rewards() -> Iterator[Step]:
+def rewards(state: State | None = None) -> Iterator[Step]:
     config = RewardConfig(num_epochs=1, batch_size=4, centring=0.01, margin=0.0, optim=RATE)
     model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
-    yield from reward.train(ScalarHead(model), PAIRS, schedule, config, COMPUTE, PAD)
+    yield from reward.train(ScalarHead(model), PAIRS, schedule, config, COMPUTE, PAD, state)
 
 
-def outcomes() -> Iterator[Step]:
+def outcomes(state: State | None = None) -> Iterator[Step]:
     config = OutcomeConfig(max_per_problem=2, one_class_weight=0.0, num_epochs=1, batch_size=4,
                            optim=RATE)  # fmt: skip
     problems = [
@@ -98,44 +99,44 @@ def outcomes() -> Iterator[Step]:
     ]  # fmt: skip
     model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
-    yield from reward.train_outcomes(ScalarHead(model), problems, schedule, config, COMPUTE, PAD)
+    yield from reward.train_outcomes(ScalarHead(model), problems, schedule, config, COMPUTE, PAD, state)
 
 
-def preferences() -> Iterator[Step]:
+def preferences(state: State | None = None) -> Iterator[Step]:
     config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
     wanted = ref_logprobs.of_pairs(PAIRS)
     ref = ref_logprobs.compute(Policy(load("llama")), wanted, COMPUTE, PAD).view(-1, 2)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from preference.train(
-        Policy(load("llama")), PAIRS, ref, schedule, presets.loss("dpo"), config, COMPUTE, PAD
+        Policy(load("llama")), PAIRS, ref, schedule, presets.loss("dpo"), config, COMPUTE, PAD, state
     )
 
 
-def unpaired() -> Iterator[Step]:
+def unpaired(state: State | None = None) -> Iterator[Step]:
     config = PreferenceConfig(num_epochs=1, batch_size=8, num_checkpoints=0, optim=RATE)
     rows = kto.judged_rows(PAIRS)
     schedule = epochs.batches(len(rows), NUM_STEPS // 2, 8, seed=0)
     model = load("llama")
     ref = kto.reference(Policy(model), rows, schedule, COMPUTE, PAD)
     yield from kto.train(
-        Policy(model), rows, ref, schedule, presets.loss("kto"), config, COMPUTE, PAD
+        Policy(model), rows, ref, schedule, presets.loss("kto"), config, COMPUTE, PAD, state
     )
 
 
-def groups() -> Iterator[Step]:
+def groups(state: State | None = None) -> Iterator[Step]:
     config = GroupRlConfig(**SIZES, group_size=4)
     schedule = draws(8, NUM_STEPS, 4, seed=0)
     preset = presets.group_rl(num_epochs=2)
-    yield from group_rl.train(*game(), schedule, config, preset, 0)
+    yield from group_rl.train(*game(), schedule, config, preset, 0, state)
 
 
-def actor_critic() -> Iterator[Step]:
+def actor_critic(state: State | None = None) -> Iterator[Step]:
     config = PpoConfig(**SIZES, samples_per_prompt=4, value_optim=RATE)
     actor, task = game()
     value = scalar_head.from_policy(checkpoint("llama", 1), PAD, COMPUTE, CPU)
     schedule = draws(8, NUM_STEPS, 4, seed=0)
     preset = presets.ppo(num_minibatches=2)
-    yield from ppo.train(actor, ScalarHead(value), task, schedule, config, preset, 0)
+    yield from ppo.train(actor, ScalarHead(value), task, schedule, config, preset, 0, state)
 
 
 def curve(steps: Iterable[Step]) -> list[dict[str, str]]:
@@ -151,16 +152,18 @@ def curve(steps: Iterable[Step]) -> list[dict[str, str]]:
     ]
 
 
+LOOPS = {
+    "sft": supervised, "reward": rewards, "outcome": outcomes, "preference": preferences,
+    "kto": unpaired, "group_rl": groups, "ppo": actor_critic,
+}  # fmt: skip
+
+
 def main() -> None:
     device.pin()
     torch.use_deterministic_algorithms(True)
     rollouts.MAX_CUT_STEPS = NUM_STEPS + 1  # nothing in the game rewards ending an answer
-    loops = {
-        "sft": supervised, "reward": rewards, "outcome": outcomes, "preference": preferences,
-        "kto": unpaired, "group_rl": groups, "ppo": actor_critic,
-    }  # fmt: skip
-    found = {name: curve(loop()) for name, loop in loops.items()}
-    assert {name: len(steps) for name, steps in found.items()} == dict.fromkeys(loops, NUM_STEPS)
+    found = {name: curve(loop()) for name, loop in LOOPS.items()}
+    assert {name: len(steps) for name, steps in found.items()} == dict.fromkeys(LOOPS, NUM_STEPS)
     json.dump(found, sys.stdout, indent=0)
 
 

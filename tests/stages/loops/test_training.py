@@ -8,6 +8,7 @@ from collated import collate
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 
 from stages.loops import training
+from stages.loops.state import State
 from stages.loops.work import Step
 from stages.models import model_tokenizer as tokenizers
 from stages.models import policy
@@ -37,7 +38,7 @@ def test_steps_are_evenly_spaced_and_never_the_last(num_steps, number, expected)
     assert training.spaced(num_steps, number) == expected
 
 
-def learn(model, seen):
+def learn(model, seen, state):
     """Four steps, each of which changes the weights; `seen` are the logits after each."""
     groups = [Group(prompt_ids=[3, 4], completions=[[5, 6], [7]], indices=[0, 1])]
     batch = collate(groups, 64, PAD, CPU)
@@ -48,6 +49,7 @@ def learn(model, seen):
         optimizer.step()
         optimizer.zero_grad()
         seen[index + 1] = logits(model)
+        state.step = index + 1
         yield Step(index=index, metrics={})
 
 
@@ -60,17 +62,21 @@ def logits(model):
 def test_a_checkpoint_is_the_policy_after_its_step_and_training_goes_on_the_same(rank, tmp_path):
     finals, seen = [], {}
     for kept in ([], [1, 3]):
-        model, folder = load("llama"), tmp_path / str(len(kept)) / "checkpoints"
+        model, scratch, state = load("llama"), tmp_path / str(len(kept)), State()
+        scratch.mkdir()
         models_start.attach(model, LoraConfig(rank=rank, alpha=8), 0)
         save = partial(policy.save, model, TOKENIZER)
         with journal.writing(tmp_path / "journal.jsonl") as log:
-            run = SeedRun(seed=len(kept), folder=tmp_path, log=log, say=lambda *_: None)
-            training.take(learn(model, seen), 4, len(kept), save, folder.parent, run)
+            run = SeedRun(seed=len(kept), folder=scratch, log=log, say=lambda *_: None)
+            steps, number = learn(model, seen, state), len(kept)
+            training.take(steps, state, run, total=4, num_checkpoints=number, save=save)
+            training.write(scratch / "saved", scratch / "logged", save, run)
         finals.append(dict(policy.weights(model)))
+        folder = scratch / "logged/checkpoints"
         assert [step for step, _ in training.read_checkpoints(folder)] == kept
     for name, weight in finals[0].items():
         assert torch.equal(weight, finals[1][name]), name
-    for step, path in training.read_checkpoints(tmp_path / "2/checkpoints"):
+    for step, path in training.read_checkpoints(tmp_path / "2/logged/checkpoints"):
         assert path.name == f"step-{step:04d}"
         again = logits(policy.load(path, compute(), CPU))
         torch.testing.assert_close(again, seen[step], rtol=1e-4, atol=1e-4)

@@ -1,0 +1,122 @@
+"""A loop that goes on from a checkpoint takes the steps that it would have taken, to the bit."""
+
+import random
+
+import pytest
+import torch
+from golden.curves import LOOPS, NUM_STEPS, curve
+
+from stages.loops import rollouts
+from stages.loops.state import TENSORS, State
+from stages.runtime import checkpoints
+
+SEED = 0
+POINTS = random.Random(SEED).sample(range(1, NUM_STEPS), 3)
+
+
+@pytest.fixture(autouse=True)
+def _no_answer_ends(monkeypatch):
+    monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", NUM_STEPS + 1)
+
+
+def tensors(state, folder):
+    """Weights and moments, by name."""
+    from safetensors.torch import load_file
+
+    state.save(folder)
+    return load_file(checkpoints.last(folder) / TENSORS)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_steps_weights_and_moments_are_those_of_a_run_that_never_stopped(name, tmp_path):
+    whole = State()
+    expected = curve(LOOPS[name](whole))
+    final = tensors(whole, tmp_path / "whole")
+    for point in POINTS:
+        folder, first = tmp_path / str(point), State()
+        steps, done = LOOPS[name](first), []
+        for step in steps:
+            done.append(step)
+            if len(done) == point:
+                first.save(folder)
+            if len(done) == point + 1:  # what comes after the checkpoint is lost
+                break
+        again = State.load(folder)
+        assert (again.step, again.numbers) == (point, again.numbers)
+        found = curve(done[:point]) + curve(LOOPS[name](again))
+        assert found == expected
+        there = tensors(again, tmp_path / f"{point}-end")
+        assert there.keys() == final.keys()
+        for key, value in final.items():
+            assert torch.equal(value, there[key]), (point, key)
+
+
+def test_a_run_that_was_over_takes_no_step(tmp_path):
+    for name in ("sft", "group_rl"):
+        state = State()
+        list(LOOPS[name](state))
+        state.save(tmp_path / name)
+        assert list(LOOPS[name](State.load(tmp_path / name))) == []
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    state = State()
+    next(LOOPS["sft"](state))
+    state.save(tmp_path)
+    with pytest.raises(ValueError, match="of another model"):
+        next(LOOPS["ppo"](State.load(tmp_path)))
+
+
+def test_where_there_is_none_a_run_begins(tmp_path):
+    assert State.load(tmp_path / "nothing").step == 0
+
+
+@pytest.mark.parametrize("damage", ["torn", "truncated", "flipped", "without a manifest", "grown"])
+def test_of_a_damaged_checkpoint_the_one_before_is_used(damage, tmp_path, caplog):
+    folder, grown = tmp_path / "states", tmp_path / "history.jsonl"
+    grown.write_bytes(b"one\ntwo\n")
+    for step, length in ((1, 4), (2, 8)):
+        checkpoints.write(folder, step, lambda p: (p / "a").write_bytes(bytes(99)), {grown: length})
+    last = folder / "step-00000002"
+    match damage:
+        case "torn":
+            (last / "a").unlink()
+        case "truncated":
+            (last / "a").write_bytes(bytes(98))
+        case "flipped":
+            (last / "a").write_bytes(bytes(98) + b"\1")
+        case "without a manifest":
+            (last / "manifest.json").write_text("")
+        case "grown":
+            grown.write_bytes(b"one\ntwx\n")
+    found = checkpoints.last(folder)
+    assert found == folder / "step-00000001"
+    assert checkpoints.grown(found) == {grown: 4}
+    assert "step-00000002 is damaged" in caplog.text
+    grown.write_bytes(b"")
+    assert checkpoints.last(folder) is None
+
+
+def test_two_are_kept_and_what_a_kill_left_is_none(tmp_path):
+    (tmp_path / ".step-00000004.partial").mkdir()
+    for step in (1, 2, 3):
+        checkpoints.write(tmp_path, step, lambda path: (path / "a").touch(), {})
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [".step-00000004.partial", "step-00000002", "step-00000003"]
+
+
+def test_one_that_cannot_be_written_is_a_warning(tmp_path, caplog, monkeypatch):
+    monkeypatch.setenv(checkpoints.SECONDS, "0")
+    (tmp_path / "file").touch()
+    writer = checkpoints.Writer(tmp_path / "file/states")
+    assert writer.due()
+    writer.write(1, lambda path: (path / "a").touch(), {})
+    writer.wait()
+    assert "no checkpoint of step 1" in caplog.text
+
+
+@pytest.mark.parametrize("told", ["soon", "-1", "nan", ""])
+def test_seconds_that_are_no_number_are_refused(told, monkeypatch):
+    monkeypatch.setenv(checkpoints.SECONDS, told)
+    with pytest.raises(ValueError, match="POSTTRAIN_CHECKPOINT_SECONDS: expected seconds"):
+        checkpoints.interval()
