@@ -13,11 +13,12 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
 from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.repo import Repo
 from dvc.stage.exceptions import StageFileDoesNotExistError, StageNotFound
@@ -107,7 +108,7 @@ def claim(stage: str) -> Iterator[tuple[Execution, Path]]:
     key = input_key(stage) or uuid.uuid4().hex * 2
     name = name_of(stage)
     PIPE.mkdir(exist_ok=True)
-    with (PIPE / f"{name}.lock").open("w") as lock:
+    with (PIPE / f"{name}.lock").open("a+") as lock:
         _hold(lock, stage)
         _sweep(name, key)
         folder = PIPE / f"{name}-{key[:16]}"
@@ -134,20 +135,31 @@ def leave(execution: Execution, folder: Path) -> None:
 
 
 def _hold(lock: IO[str], stage: str) -> None:
-    """Lock the stage's file; one that was asked to end has a moment to do so."""
+    """Lock the stage's file; a holder whose dvc ended has a moment to end, too."""
     end = time.monotonic() + stopping.SECONDS
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
         except BlockingIOError:
-            if time.monotonic() > end:
+            if time.monotonic() > end or not _is_orphan(lock):
                 raise ValueError(
                     f"stage '{stage}' is running already (it holds {lock.name}). Wait for it, or "
                     f"end it."
                 ) from None
             time.sleep(0.1)
-        else:
-            return
+    lock.truncate(0)
+    lock.write(f"{os.getpid()} {os.getppid()}")
+    lock.flush()
+
+
+def _is_orphan(lock: IO[str]) -> bool:
+    """Whether the process that started the holder of the lock is gone."""
+    lock.seek(0)
+    holder, _, parent = lock.read().partition(" ")
+    with suppress(psutil.NoSuchProcess, ValueError):
+        return psutil.Process(int(holder)).ppid() != int(parent)
+    return True
 
 
 def _sweep(own: str, key: str) -> None:

@@ -85,6 +85,9 @@ def test_a_killed_stage_keeps_its_execution_id_and_its_journal_has_every_point_o
     record_of_seed = toy_repo.path / "data/runs/train/sft/journal-seed-0.jsonl"
     lines = record_of_seed.read_text().splitlines()
     assert [json.loads(line)["index"] for line in lines] == [0, 1, 2, 3, 4, 5]
+    # It stays until the next stage finds the outputs in dvc.lock: dvc may be killed before.
+    assert (folder / "ended").exists()
+    toy_repo.repro("train@dpo")
     assert not folder.exists()
 
 

@@ -1,0 +1,182 @@
+"""Stages of a small pipeline that are killed and go on, and what they left in the end.
+
+Each is run in a repository where all others are up to date, its own outputs, its entry of dvc.lock
+and dvc's memory of former runs removed.
+"""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline_copy import PipelineCopy
+from ruamel.yaml import YAML
+
+INJECTED = Path(__file__).parent / "injected"
+FAMILIES = {
+    "sft": "train@sft",
+    "preference": "train@dpo",
+    "kto": "train@kto",
+    "ppo": "train@ppo",
+    "group_rl": "train@grpo",
+    "reward": "reward@preference",
+    "outcome": "reward@outcome",
+    "process": "reward@process",
+    "sampling": "sample@sft",
+    "pool": "pool@sft",
+    "judging": "label@judge",
+    "revising": "label@revision",
+    "step labels": "label_steps@sft",
+    "evaluating": "evaluate@grpo",
+}
+
+
+def add_families(params: dict[str, Any], presets: dict[str, Any]) -> None:
+    """Rows for what the default pipeline has not."""
+    params["policies"]["kto"] = {"train": "dpo", "preset": "kto", "from": "sft",
+                                 "on": "pairs/verifier"}  # fmt: skip
+    params["pairs"]["revision"] = {"by": "revision", "preset": "revision", "from": "sft",
+                                   "on": "pools/sft"}  # fmt: skip
+    presets["bradley_terry"]["members"] = 2
+
+
+@dataclass
+class Kills:
+    """What happened to one stage."""
+
+    tried: list[str] = field(default_factory=list[str])
+    """`stage:17`, `dvc:5`, `after 3.2 s`: those that came before the end."""
+    seconds: float = 0.0
+
+
+class KilledStages:
+    """A whole run, and stages of it run again."""
+
+    def __init__(self, copy: PipelineCopy) -> None:
+        """`copy`: up to date."""
+        self.path = copy.path
+        self.lock = YAML(typ="safe").load(self.path / "dvc.lock")["stages"]
+
+    def start(self, stage: str, **extra: str) -> subprocess.Popen[str]:
+        """`dvc repro -s`, in a process group of its own, a checkpoint after every step."""
+        hidden = ("DVC_", "MLFLOW_", "POSTTRAIN_", "PYTEST_", "RESUME_")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
+        environment = kept | {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}",
+            "PYTHONPATH": str(INJECTED),
+            "POSTTRAIN_CHECKPOINT_SECONDS": "0",
+        }
+        return subprocess.Popen(
+            [sys.executable, "-m", "dvc", "repro", "-s", stage],
+            cwd=self.path,
+            env=environment | extra,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def forget(self, stage: str) -> None:
+        """As if the stage had never run."""
+        yaml = YAML(typ="safe")
+        content = yaml.load(self.path / "dvc.lock")
+        entry = content["stages"].pop(stage)
+        with (self.path / "dvc.lock").open("w") as file:
+            yaml.dump(content, file)
+        for output in entry["outs"]:
+            remove(self.path / output["path"])
+        shutil.rmtree(self.path / ".dvc/cache/runs", ignore_errors=True)
+        for folder in (self.path / ".pipe").glob(f"{stage}-*"):
+            shutil.rmtree(folder)
+
+    def counts(self, stage: str, folder: Path) -> tuple[dict[str, int], float]:
+        """How many changes to files stage and dvc make, and how long they take."""
+        self.forget(stage)
+        folder.mkdir()
+        begun = time.monotonic()
+        told, _ = (process := self.start(stage, RESUME_COUNTS=str(folder))).communicate()
+        assert process.returncode == 0, told
+        seconds = time.monotonic() - begun
+        found: dict[str, int] = {}
+        for path in folder.iterdir():
+            own = path.name.partition("-")[0]
+            found[own] = max(found.get(own, 0), int(path.read_text()))
+        return found, seconds
+
+    def kill_and_go_on(
+        self, stage: str, number: int, draw: random.Random, counts: dict[str, int], seconds: float
+    ) -> Kills:
+        """Kill it `number` times, at changes to files and at times, then let it end."""
+        self.forget(stage)
+        done = Kills()
+        while len(done.tried) < number:
+            kind = draw.choice(["stage", "stage", "dvc", "time"])
+            begun = time.monotonic()
+            if kind == "time":
+                process, after = self.start(stage), draw.uniform(0, seconds)
+                point = f"after {after:.1f} s"
+                try:
+                    process.communicate(timeout=after)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.communicate()
+            else:
+                point = f"{kind}:{draw.randint(1, counts[kind])}"
+                process = self.start(stage, RESUME_KILL=point)
+                process.communicate()
+            done.seconds += time.monotonic() - begun
+            assert process.returncode in (0, -signal.SIGKILL), point
+            if process.returncode:
+                done.tried.append(point)
+            else:  # it ended before that point
+                self.compare(stage, point)
+                self.forget(stage)
+        told, _ = (process := self.start(stage)).communicate()
+        assert process.returncode == 0, f"after {done.tried}: {told}"
+        self.compare(stage, " ".join(done.tried))
+        return done
+
+    def compare(self, stage: str, when: str) -> None:
+        """Every bit of the outputs, dvc.lock, and the journals but for their times."""
+        expected = self.lock[stage]
+        found = YAML(typ="safe").load(self.path / "dvc.lock")["stages"][stage]
+        for one, other in zip(expected["outs"], found["outs"], strict=True):
+            if not one["path"].startswith("data/runs"):
+                assert one == other, (stage, when)
+        assert expected | {"outs": 0} == found | {"outs": 0}, (stage, when)
+
+    def journals(self, stage: str) -> dict[str, list[Any]]:
+        """Rows of the seeds' journals without times, sorted."""
+        folder = self.path / "data/runs" / stage.replace("@", "/")
+        return {
+            path.name: sorted(
+                json.dumps([row["index"], {k: v for k, v in row["metrics"].items()
+                                           if not k.startswith("time/")}], sort_keys=True)
+                for row in map(json.loads, path.read_text().splitlines())
+            )
+            for path in folder.glob("journal-*.jsonl")
+        }  # fmt: skip
+
+
+def remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Of every file."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
