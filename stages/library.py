@@ -3,6 +3,12 @@
     for step in library.grpo(model, tokenizer, prompts, reward, preset="dapo"):
         print(step.index, step.metrics["reward/mean"])
 
+Training goes on where a killed run was, to the same bits:
+
+    state = library.State.load("folder")
+    for step in library.grpo(model, tokenizer, prompts, reward, state=state):
+        state.save("folder")
+
 Needs neither DVC nor MLflow nor Prefect. `stages.algorithms` needs only tensors.
 """
 
@@ -19,6 +25,7 @@ from stages.engines import transformers as engine
 from stages.loops import group_rl, rl_loop
 from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
 from stages.loops.rollouts import Actor, Rollouts, Task
+from stages.loops.state import State
 from stages.loops.work import Step
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
@@ -49,6 +56,7 @@ def grpo(
     learning_rate: float = 1e-6,
     seed: int = 0,
     compute: ComputeConfig = COMPUTE,
+    state: State | None = None,
 ) -> Iterator[Step]:
     """Train `model` in place, a frozen copy of itself as the reference; one step a rollout batch.
 
@@ -64,6 +72,7 @@ def grpo(
         learning_rate: constant, after a warm-up over a twentieth of the steps.
         seed: of the order of prompts and of sampling.
         compute: see `ComputeConfig`.
+        state: where to go on from; changed with each step. `model` is the one of the first start.
     """
     table = {name: one for name, one in params.read(PRESETS).items() if "advantage" in one}
     entry = params.entry_of(table, preset, "the list of presets of GRPO and its relatives")
@@ -105,4 +114,4 @@ def grpo(
 
     task = Task(prompts=rows, reward=judge, correct=None)
     schedule = rl_loop.schedule(task, config, chosen, seed)
-    yield from group_rl.train(actor, task, schedule, config, chosen, seed)
+    yield from group_rl.train(actor, task, schedule, config, chosen, seed, state)

@@ -1,0 +1,93 @@
+"""A process that is asked to end does so in time, with the state after its last whole step on disk."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stages.loops.state import State
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+LEARN = """
+import sys, time
+from pathlib import Path
+import torch
+from stages.loops import record, training
+from stages.loops.state import State
+from stages.loops.work import Step
+from stages.runtime import journal, stopping
+from stages.runtime.seeds import SeedRun
+from stages.optim import OptimConfig, update
+
+stopping.SECONDS = float(sys.argv[2])
+OPTIM = OptimConfig(learning_rate=0.1, warmup_share=0.0, schedule="constant", weight_decay=0.0,
+                    max_grad_norm=1.0)
+model = torch.nn.Linear(2, 1)
+
+def learn(state):
+    optimizer = state.optimizer("model", model, OPTIM)
+    for index in range(state.step, 4):
+        if index == 2 and sys.argv[1] == "before":
+            print("here", flush=True), time.sleep(60)
+        model(torch.ones(2)).sum().backward()
+        state.mixed = True
+        update(optimizer, OPTIM, index, 4)
+        if index == 2 and sys.argv[1] == "within":
+            print("here", flush=True), time.sleep(1)
+        if index == 2 and sys.argv[1] == "stuck":
+            print("here", flush=True)
+            while True:
+                time.sleep(1)
+        state.step = index + 1
+        yield Step(index=index, metrics={"loss/a": float(index)})
+
+with stopping.listening(), journal.writing(Path("journal.jsonl")) as log:
+    run = SeedRun(seed=0, folder=Path("."), log=log, say=lambda *_: None)
+    state = record.resume(run)
+    print("after", state.step, flush=True)
+    print([one["loss/a"] for one in training.take(learn(state), state, run, total=4)])
+"""
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "POSTTRAIN_CHECKPOINT_SECONDS": "300"}
+    return subprocess.Popen(
+        [sys.executable, "-c", LEARN, *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("where", "steps"), [("before", 2), ("within", 3)])
+def test_the_state_after_the_last_whole_step_is_kept(where, steps, number, tmp_path):
+    process = start(tmp_path, where, "10")
+    assert process.stdout.readline() == "after 0\n"
+    assert process.stdout.readline() == "here\n"
+    begun = time.monotonic()
+    process.send_signal(number)
+    process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert time.monotonic() - begun < 10
+    assert State.load(tmp_path / "loop/states").step == steps
+    told, _ = start(tmp_path, "nowhere", "10").communicate()
+    assert told == f"after {steps}\n[0.0, 1.0, 2.0, 3.0]\n"
+
+
+def test_a_step_that_does_not_end_is_ended_by_the_kernel(tmp_path):
+    process = start(tmp_path, "stuck", "1")
+    assert process.stdout.readline() == "after 0\n"
+    assert process.stdout.readline() == "here\n"
+    begun = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == -signal.SIGALRM
+    assert time.monotonic() - begun < 5
+    assert State.load(tmp_path / "loop/states").step == 0
