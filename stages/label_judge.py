@@ -28,10 +28,9 @@ from stages.records.preferences import Verdict
 from stages.report import judge_quality
 from stages.rewards.feedback import injections, judging
 from stages.rewards.feedback.judging import LabelRule, Pair
-from stages.rewards.feedback.prompts import OPTIONS, Prompts, Style
+from stages.rewards.feedback.prompts import Prompts, Style
 from stages.rows import Row
 from stages.runtime import process
-from stages.runtime.identity import PIPE
 from stages.runtime.seeds import SeedRun
 from stages.sampler import Chooser
 from stages.seeding import derive
@@ -71,10 +70,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The pairs of one seed, judged by the judge of that seed."""
     preset, seed = config.preset, derive(run.seed, "label_judge")
     prompts = Prompts(style=preset.style, constitution=preset.constitution)
-    chooser = loading.chooser(
-        preset.judge, row.policy, run.seed, OPTIONS, preset.reasoning, engine=config.engine,
-        model=config.model, compute=config.compute, cache=PIPE / "judge-cache",
-    )  # fmt: skip
+    chooser = config.chooser(preset.judge, row.policy, run.seed, preset.reasoning)
     metrics: dict[str, Any] = {"trained_tokens": 0}
     cost: Counter[str] = Counter()
     verdicts, asked, said = [], [], []

@@ -8,6 +8,7 @@ one.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 from typing import Literal, Protocol, runtime_checkable
 
 
@@ -39,14 +40,27 @@ def limits(max_new_tokens: int | Sequence[int], prompts: Sequence[Sequence[int]]
     return max_new_tokens
 
 
-def check(prompts: Sequence[Sequence[int]], num_samples: int = 1, temperature: float = 1.0) -> None:
-    """Refuse what no engine can draw."""
+def check(
+    prompts: Sequence[Sequence[int]],
+    most: Sequence[int],
+    positions: int | None,
+    num_samples: int = 1,
+    temperature: float = 1.0,
+) -> None:
+    """Refuse what no engine can draw: up to `most` tokens after each prompt, in `positions`."""
     if not all(prompts):
         raise ValueError("expected prompts of at least one token, found an empty one")
     if temperature == 0 and num_samples != 1:
         raise ValueError(
             "greedy decoding gives one completion of each prompt, "
             f"found num_samples {num_samples}: set it to 1, or the temperature above 0"
+        )
+    longest = max(map(add, map(len, prompts), most), default=0)
+    if positions is not None and longest > positions:
+        raise ValueError(
+            f"prompt and completion may take {longest} tokens, the engine has {positions} "
+            f"positions: lower max_new_tokens or a judge's max_prompt_tokens, or drop the longest "
+            f"prompts in prepare_data"
         )
 
 

@@ -21,41 +21,13 @@ from stages.models.device import ComputeConfig, setup
 from stages.models.policy_chooser import PolicyChooser, option_tokens
 from stages.models.start import ModelConfig
 from stages.params import Params
-from stages.rewards.feedback.prompts import REASONING_CUE
+from stages.rewards.feedback.prompts import OPTIONS, REASONING_CUE
 from stages.rows import BASE
 from stages.sampler import Chooser, Engine, Guest, Sample, Sampler
 
 EngineName = Literal["transformers", "vllm"]
-
-
-def sampler(
-    engine: EngineName,
-    policy: str,
-    seed: int,
-    *,
-    model: ModelConfig,
-    compute: ComputeConfig,
-    max_length: int,
-    part: float = ALONE,
-) -> Engine:
-    """What samples from a row of `policies` by name, or from the base model, which `model` is.
-
-    `max_length` is the longest prompt and completion together, in tokens; `part`, of a GPU's free
-    memory, what vLLM takes. Close it before another model is loaded.
-    """
-    if engine == "vllm":
-        from stages.engines import vllm
-
-        source = models_start.source(policy, seed, model)
-        return vllm.load(*source, dtype=compute.dtype, max_model_len=max_length, part=part)
-    from stages.engines import transformers
-
-    return transformers.from_model(
-        models_start.load(policy, seed, model, compute, setup(compute), trained=False),
-        models_start.tokenizer(policy, seed),
-        max_batch=compute.max_batch,
-        max_tokens=compute.max_tokens,
-    )
+ANSWERS = Path(".pipe/judge-cache")
+"""Of endpoints that judge, so that none is asked twice."""
 
 
 def of_policy(
@@ -70,7 +42,8 @@ def of_policy(
 ) -> Sampler:
     """What samples from a `policy` in training as it is, loaded from the folder or hub id `source`.
 
-    `num_trained`: models of its size that are trained on one device; `max_length` as of `sampler`.
+    `num_trained`: models of its size that are trained on one device; `max_length` as of
+    `SamplingConfig.sampler`.
     """
     if engine == "vllm":
         from stages.engines.vllm_policy import PolicySampler
@@ -140,20 +113,6 @@ class Divided:
         self.engine.close()
 
 
-class SamplingConfig(Params):
-    """What a stage that asks policies for completions reads of params.yaml."""
-
-    seeds: list[int]
-    compute: ComputeConfig
-    model: ModelConfig
-    engine: EngineName
-
-    def sampler(self, policy: str, seed: int, max_length: int, part: float = ALONE) -> Engine:
-        """`sampler` with these."""
-        given = {"model": self.model, "compute": self.compute, "max_length": max_length}
-        return sampler(self.engine, policy, seed, **given, part=part)
-
-
 class PolicyJudge(Params):
     """The policy that the row names in `from`."""
 
@@ -171,40 +130,61 @@ class Reasoning(Params):
     max_new_tokens: int = Field(gt=0)
 
 
-def chooser(
-    judge: PolicyJudge | EndpointJudge,
-    policy: str,
-    seed: int,
-    options: Sequence[str],
-    reasoning: Reasoning | None,
-    *,
-    engine: EngineName,
-    model: ModelConfig,
-    compute: ComputeConfig,
-    cache: Path,
-) -> Chooser:
-    """The judge that chooses between `options`: a policy, as for `sampler`, or an endpoint.
+class SamplingConfig(Params):
+    """What a stage that asks policies for completions reads of params.yaml."""
 
-    `cache` is the folder of an endpoint's answers.
-    """
-    reasoning_tokens = reasoning.max_new_tokens if reasoning is not None else 0
-    if isinstance(judge, EndpointJudge):
-        if policy != BASE:
-            raise ValueError(
-                f"expected `from: {BASE}` where the preset's judge is an endpoint, found `from: "
-                f"{policy}`: that policy would be asked nothing. Change the row, or take a preset "
-                f"whose judge is of kind policy."
-            )
-        from stages.engines import openai_endpoint
+    seeds: list[int]
+    compute: ComputeConfig
+    model: ModelConfig
+    engine: EngineName
 
-        return openai_endpoint.connect(judge, options, reasoning_tokens, AnswerCache(cache))
-    tokenizer = models_start.tokenizer(policy, seed)
-    cue = prompting.ids([REASONING_CUE], tokenizer)[0] if reasoning_tokens else []
-    length = judge.max_prompt_tokens + reasoning_tokens + len(cue) + 1
-    return PolicyChooser(
-        engine=sampler(engine, policy, seed, model=model, compute=compute, max_length=length),
-        tokenizer=tokenizer,
-        option_ids=option_tokens(tokenizer, options),
-        max_prompt_tokens=judge.max_prompt_tokens,
-        reasoning_tokens=reasoning_tokens,
-    )
+    def sampler(self, policy: str, seed: int, max_length: int, part: float = ALONE) -> Engine:
+        """What samples from a row of `policies` by name, or from the base model.
+
+        `max_length` is the longest prompt and completion together, in tokens; `part`, of a GPU's
+        free memory, what vLLM takes. Close it before another model is loaded.
+        """
+        compute = self.compute
+        if self.engine == "vllm":
+            from stages.engines import vllm
+
+            source = models_start.source(policy, seed, self.model)
+            return vllm.load(*source, dtype=compute.dtype, max_model_len=max_length, part=part)
+        from stages.engines import transformers
+
+        return transformers.from_model(
+            models_start.load(policy, seed, self.model, compute, setup(compute), trained=False),
+            models_start.tokenizer(policy, seed),
+            max_batch=compute.max_batch,
+            max_tokens=compute.max_tokens,
+        )
+
+    def chooser(
+        self,
+        judge: PolicyJudge | EndpointJudge,
+        policy: str,
+        seed: int,
+        reasoning: Reasoning | None = None,
+    ) -> Chooser:
+        """The judge that chooses between `OPTIONS`: a policy, as for `sampler`, or an endpoint."""
+        reasoning_tokens = reasoning.max_new_tokens if reasoning is not None else 0
+        if isinstance(judge, EndpointJudge):
+            if policy != BASE:
+                raise ValueError(
+                    f"expected `from: {BASE}` where the preset's judge is an endpoint, found "
+                    f"`from: {policy}`: that policy would be asked nothing. Change the row, or "
+                    f"take a preset whose judge is of kind policy."
+                )
+            from stages.engines import openai_endpoint
+
+            return openai_endpoint.connect(judge, OPTIONS, reasoning_tokens, AnswerCache(ANSWERS))
+        tokenizer = models_start.tokenizer(policy, seed)
+        cue = prompting.ids([REASONING_CUE], tokenizer)[0] if reasoning_tokens else []
+        length = judge.max_prompt_tokens + reasoning_tokens + len(cue) + 1
+        return PolicyChooser(
+            engine=self.sampler(policy, seed, length),
+            tokenizer=tokenizer,
+            option_ids=option_tokens(tokenizer, OPTIONS),
+            max_prompt_tokens=judge.max_prompt_tokens,
+            reasoning_tokens=reasoning_tokens,
+        )

@@ -7,7 +7,6 @@ stream keyed by (request seed, j): so a completion does not depend on batching, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import add
 
 import numpy as np
 import torch
@@ -55,9 +54,8 @@ class TransformersSampler:
         break_after: frozenset[int] = frozenset(),
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`; refuses more tokens than the model has positions."""
-        check(prompts, num_samples, temperature)
         most = limits(max_new_tokens, prompts)
-        self._check_length(prompts, most)
+        check(prompts, most, self._num_positions(), num_samples, temperature)
         # Longest first: an out-of-memory error comes at once, and batches pad little.
         order = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), i))
         per_batch = max(1, self.max_batch // num_samples)
@@ -75,8 +73,7 @@ class TransformersSampler:
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> list[list[float]]:
         """See `stages.sampler.Engine.next_logprobs`; refuses what `sample` refuses."""
-        check(prompts)
-        self._check_length(prompts, limits(0, prompts))
+        check(prompts, limits(0, prompts), self._num_positions())
         results: list[list[float]] = [[] for _ in prompts]
         for chosen in token_budget_batches([len(prompt) for prompt in prompts], self.max_tokens):
             inputs = left_padded([prompts[i] for i in chosen], self.pad_id, self.model.device)
@@ -90,16 +87,9 @@ class TransformersSampler:
     def close(self) -> None:
         """See `stages.sampler.Engine.close`: the model goes with whoever holds it last."""
 
-    def _check_length(self, prompts: Sequence[Sequence[int]], most: Sequence[int]) -> None:
-        longest = max(map(add, map(len, prompts), most), default=0)
+    def _num_positions(self) -> int | None:
         config = self.model.config
-        num_positions = positions.limit(config) or getattr(config, "max_position_embeddings", None)
-        if num_positions is not None and longest > num_positions:
-            raise ValueError(
-                f"prompt and completion may take {longest} tokens, the model has {num_positions} "
-                f"positions: lower max_new_tokens or a judge's max_prompt_tokens, or drop the "
-                f"longest prompts in prepare_data"
-            )
+        return positions.limit(config) or getattr(config, "max_position_embeddings", None)
 
     def _decode(
         self,

@@ -8,7 +8,6 @@ key/value cache, and prompts share theirs where they begin alike. vLLM is import
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import add
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,7 +49,12 @@ class VllmSampler:
         engine would change without a word is refused, as what `stages.sampler.check` refuses.
         """
         most = limits(max_new_tokens, prompts)
-        self._check(prompts, num_samples, temperature, most)
+        check(prompts, most, self.max_model_len, num_samples, temperature)
+        if 0 < temperature < LOWEST_TEMPERATURE:
+            raise ValueError(
+                f"vLLM cannot sample at temperature {temperature}; it raises it to "
+                f"{LOWEST_TEMPERATURE}. Set 0 for greedy decoding, or engine: transformers"
+            )
         # Where vLLM is not installed, pyright takes the name for this file's.
         from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -77,7 +81,7 @@ class VllmSampler:
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> list[list[float]]:
         """See `stages.sampler.Engine.next_logprobs`: one token is drawn and thrown away."""
-        self._check(prompts, 1, 0.0, limits(1, prompts))
+        check(prompts, limits(1, prompts), self.max_model_len)
         from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
 
         # A request names at most 128 tokens.
@@ -120,27 +124,6 @@ class VllmSampler:
             ],
             finish_reason=output.finish_reason if at_end else "step",
         )
-
-    def _check(
-        self,
-        prompts: Sequence[Sequence[int]],
-        num_samples: int,
-        temperature: float,
-        most: Sequence[int],
-    ) -> None:
-        check(prompts, num_samples, temperature)
-        if 0 < temperature < LOWEST_TEMPERATURE:
-            raise ValueError(
-                f"vLLM cannot sample at temperature {temperature}; it raises it to "
-                f"{LOWEST_TEMPERATURE}. Set 0 for greedy decoding, or engine: transformers"
-            )
-        longest = max(map(add, map(len, prompts), most), default=0)
-        if longest > self.max_model_len:
-            raise ValueError(
-                f"prompt and completion may take {longest} tokens, more than the "
-                f"{self.max_model_len} that the engine was started for: lower max_new_tokens or "
-                f"drop the longest prompts in prepare_data"
-            )
 
 
 def load(

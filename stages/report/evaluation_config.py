@@ -4,12 +4,10 @@ import itertools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field, field_validator
 
 from stages.algorithms.selection.best_of_n import LEAST_POOL
-from stages.algorithms.statistics import score_quality
 from stages.params import Params
 from stages.records.pools import Completion
 
@@ -23,8 +21,6 @@ class Bins(Params):
 
     num_bins: int = Field(ge=1)
     """Bins of the reliability diagrams and of the calibration error."""
-    binning: Literal["equal_mass", "equal_width"]
-    """What the bins share: the number of predictions, or the width."""
     length_tolerance: int = Field(ge=0)
     """Pairs whose lengths differ by at most so many tokens are of matched lengths."""
     length_edges: list[int] = Field(min_length=1)
@@ -37,10 +33,6 @@ class Bins(Params):
         if any(low >= high for low, high in itertools.pairwise(edges)):
             raise ValueError(f"expected rising edges, each once, found {edges}: sort them")
         return edges
-
-    def binned_by(self) -> score_quality.Binning:
-        """The function that `binning` names."""
-        return getattr(score_quality, self.binning)
 
 
 class Intervals(Params):

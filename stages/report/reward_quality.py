@@ -170,7 +170,7 @@ def _calibration_error(
 ) -> Interval:
     """Of probabilities and outcomes."""
     found = score_quality.expected_calibration_error(
-        *said, problems, num_bins=config.num_bins, binning=config.binned_by(),
-        num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed,
+        *said, problems, num_bins=config.num_bins, num_resamples=config.num_bootstrap,
+        confidence=config.confidence, seed=seed,
     )  # fmt: skip
     return named(*found)

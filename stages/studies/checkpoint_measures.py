@@ -109,7 +109,7 @@ def measure(
     sizes = [len(count) for count in counts]
     table = torch.zeros(sum(sizes), len(COLUMNS))
     for batch in micro_batches(groups, compute, pad_id, model.device):
-        logprobs, entropies, _ = model(batch, temperature=temperature)
+        logprobs, entropies = model(batch, temperature=temperature)
         ref_logprobs = reference(batch, temperature=temperature).logprobs
         # Outside the mask both log-probs are 0, and so are the estimates.
         divergences = kl.k1(logprobs, ref_logprobs), kl.k3(logprobs, ref_logprobs)

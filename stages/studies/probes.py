@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from stages.algorithms.selection.step_scores import KINDS
-from stages.engines import loading
 from stages.engines.loading import SamplingConfig
 from stages.models import model_tokenizer, process_head, prompting, scalar_head
 from stages.models import policy as models_policy
@@ -27,7 +26,7 @@ from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import reward_file
 from stages.rewards.feedback import injections, judging
-from stages.rewards.feedback.prompts import OPTIONS, Prompts
+from stages.rewards.feedback.prompts import Prompts
 from stages.rows import DATA
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
@@ -37,8 +36,6 @@ from stages.studies import study as studies
 from stages.studies.probe_catalogue import ProbeConfig, ProbeValue
 from stages.studies.probe_questions import Reply
 
-CACHE = Path(".pipe/judge-cache")
-"""Of an endpoint's answers; a policy has none."""
 CANDIDATES = 2
 """Pairs judged for each that is attacked: ties and unanswered ones are not."""
 FILLER = "Next step:"
@@ -155,10 +152,7 @@ def attack(problems: Problems, judge: str, seed: int, config: Config) -> Values:
     The judge is the policy `judge`. A pair of different completions of each problem that has one.
     """
     own = config.probes.attack
-    chooser = loading.chooser(
-        own.judge, judge, seed, OPTIONS, None,
-        engine=config.engine, model=config.model, compute=config.compute, cache=CACHE,
-    )  # fmt: skip
+    chooser = config.chooser(own.judge, judge, seed)
     prompts = Prompts(style=own.style, constitution=own.constitution)
     drawn = judging.pairs(problems, prompts, max_pairs=1, seed=derive(seed, "probes", "judge"))
     if not (asked := drawn[: CANDIDATES * own.num_pairs]):

@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from stages.algorithms.statistics.error_detection import NO_ERROR, best_threshold, first_below
-from stages.algorithms.statistics.score_quality import equal_mass, reliability_bins
+from stages.algorithms.statistics.score_quality import reliability_bins
 from stages.loops import process_reward, training
 from stages.models import process_head
 from stages.models.device import ComputeConfig, setup
@@ -172,7 +172,7 @@ def draw(folder: Path, rows: Sequence[StepPrediction], threshold: float) -> None
     scores, right = step_error_metrics.up_to_first_error(
         [row.scores for row in rows], [row.first_error for row in rows]
     )
-    bins = reliability_bins(scores, right.astype(np.float64), num_bins=10, binning=equal_mass)
+    bins = reliability_bins(scores, right.astype(np.float64), num_bins=10)
     with plots.figure(folder / "step_scores.png", width=9.0, height=3.8) as figure:
         left, axes = figure.subplots(1, 2)
         offsets, means, _ = zip(*places, strict=True)

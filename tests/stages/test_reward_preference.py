@@ -34,7 +34,6 @@ PRESET = {
     "optim": OPTIM,
     "quality": {
         "num_bins": 4,
-        "binning": "equal_mass",
         "length_tolerance": 2,
         "length_edges": [-3, 0],
     },

@@ -11,7 +11,7 @@ Calibration: probabilities are right as often as they say; reliability bins and 
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,10 +89,6 @@ def length_buckets(
     return {name: place == number for number, name in enumerate(names)}
 
 
-Binning = Callable[[Samples, int], Numbers]
-"""Probabilities and a number of bins -> the bin of each, from 0."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReliabilityBin:
     """Predictions of about the same probability."""
@@ -116,15 +112,6 @@ def equal_mass(probabilities: Samples, num_bins: int) -> Numbers:
     return ranks * num_bins // max(1, len(probabilities))
 
 
-def equal_width(probabilities: Samples, num_bins: int) -> Numbers:
-    """Bins [0, 1/K), [1/K, 2/K), ... of the unit interval; 1 is in the last.
-
-    Guo et al. 2017 (https://arxiv.org/abs/1706.04599), section 2, whose bins are closed above.
-    Where predictions cluster, most bins are nearly empty: `equal_mass` is steadier.
-    """
-    return np.minimum((probabilities * num_bins).astype(np.int64), num_bins - 1)
-
-
 def preferred_side(margins: Pairs, labels: Pairs) -> tuple[Pairs, Pairs]:
     """Confidence in the side that the model prefers, and how far the label agrees.
 
@@ -141,10 +128,10 @@ def preferred_side(margins: Pairs, labels: Pairs) -> tuple[Pairs, Pairs]:
 
 
 def reliability_bins(
-    probabilities: Samples, outcomes: Samples, *, num_bins: int, binning: Binning
+    probabilities: Samples, outcomes: Samples, *, num_bins: int
 ) -> list[ReliabilityBin]:
     """The bins that have members, by rising confidence; arguments as of the error below."""
-    bins = binning(probabilities, num_bins)
+    bins = equal_mass(probabilities, num_bins)
     return [
         ReliabilityBin(
             confidence=float(probabilities[bins == number].mean()),
@@ -161,7 +148,6 @@ def expected_calibration_error(
     problems: Numbers,
     *,
     num_bins: int,
-    binning: Binning,
     num_resamples: int,
     confidence: float,
     seed: int,
@@ -178,10 +164,10 @@ def expected_calibration_error(
     the value. Compare models on the same predictions and K only.
 
     `probabilities` q in [0, 1] were predicted, `outcomes` y came true: 0, 1, or a soft label
-    between. `problems` are numbers from 0; K is `num_bins`, `binning` one of the two above.
+    between. `problems` are numbers from 0; K is `num_bins`.
     """
     assert len(probabilities) > 0, "no predictions"
-    bins = binning(probabilities, num_bins)
+    bins = equal_mass(probabilities, num_bins)
     num_problems = int(problems.max()) + 1
     gaps = np.zeros((num_problems, num_bins))
     np.add.at(gaps, (problems, bins), probabilities - outcomes)

@@ -1,5 +1,4 @@
 import shutil
-from pathlib import Path
 
 import judge_checkpoint
 import pytest
@@ -38,17 +37,15 @@ ENDPOINT = {
 }
 
 
-def load(judge: dict, policy: str, tmp_path: Path, reasoning: int = 0):
-    return loading.chooser(
+CONFIG = loading.SamplingConfig(seeds=[0], compute=compute(), model=MODEL, engine="transformers")
+
+
+def load(judge: dict, policy: str, reasoning: int = 0):
+    return CONFIG.chooser(
         TypeAdapter(loading.Judge).validate_python(judge),
         policy,
         0,
-        ("1", "2"),
         loading.Reasoning(max_new_tokens=reasoning) if reasoning else None,
-        engine="transformers",
-        model=MODEL,
-        compute=compute(),
-        cache=tmp_path / "cache",
     )
 
 
@@ -56,7 +53,7 @@ def test_a_policy_judges_with_its_own_tokenizer(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows.model("sft", 0).parent.mkdir(parents=True)
     rows.model("sft", 0).symlink_to(judge_checkpoint.checkpoint())
-    judge = load(POLICY, "sft", tmp_path, reasoning=4)
+    judge = load(POLICY, "sft", reasoning=4)
     assert isinstance(judge, PolicyChooser)
     assert (judge.max_prompt_tokens, judge.reasoning_tokens) == (200, 4)
     (choice,) = judge.choose(judge_checkpoint.MESSAGES[:1])
@@ -64,17 +61,17 @@ def test_a_policy_judges_with_its_own_tokenizer(tmp_path, monkeypatch):
     assert sum(choice.probabilities) == pytest.approx(1.0)
 
 
-def test_an_endpoint_is_found_by_the_environment(tmp_path, monkeypatch):
+def test_an_endpoint_is_found_by_the_environment(monkeypatch):
     monkeypatch.setenv(openai_endpoint.URL, "http://127.0.0.1:9/v1")
-    judge = load(ENDPOINT, rows.BASE, tmp_path)
+    judge = load(ENDPOINT, rows.BASE)
     assert isinstance(judge, EndpointChooser)
     assert (judge.judge.model, judge.judge.revision) == ("m", "2026-11")
     assert (judge.judge.top_logprobs, judge.reasoning_tokens) == (20, 0)
 
 
-def test_a_policy_that_an_endpoint_would_not_ask_is_refused(tmp_path):
+def test_a_policy_that_an_endpoint_would_not_ask_is_refused():
     with pytest.raises(ValueError, match="found `from: sft`"):
-        load(ENDPOINT, "sft", tmp_path)
+        load(ENDPOINT, "sft")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +95,7 @@ def test_a_policys_folder_is_sampled_with_its_own_tokenizer(tmp_path, monkeypatc
     shutil.copytree(checkpoint("llama"), folder)
     words = model_tokenizer.train_tokenizer(["2 + 2"] * 2, 700)
     words.save_pretrained(folder)
-    found = loading.sampler("transformers", "sft", 2, model=MODEL, compute=compute(), max_length=64)
+    found = CONFIG.sampler("sft", 2, 64)
     assert isinstance(found, Sampler)
     assert isinstance(found, TransformersSampler)
     assert words.eos_token_id in found.eos_ids
@@ -107,4 +104,4 @@ def test_a_policys_folder_is_sampled_with_its_own_tokenizer(tmp_path, monkeypatc
 def test_a_random_base_model_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="a random model earns no reward"):
-        loading.sampler("transformers", rows.BASE, 0, model=MODEL, compute=compute(), max_length=64)
+        CONFIG.sampler(rows.BASE, 0, 64)

@@ -74,7 +74,7 @@ def test_the_sampler_refuses_before_it_draws(rope):
     sampler = TransformersSampler(model=model, eos_ids=frozenset(), pad_id=PAD, max_batch=8)
     (drawn,) = sampler.sample([[3, 4]], [0], num_samples=1, temperature=1.0, max_new_tokens=10)
     assert len(drawn[0].token_ids) == 10
-    with pytest.raises(ValueError, match="take 13 tokens, the model has 12 positions"):
+    with pytest.raises(ValueError, match="take 13 tokens, the engine has 12 positions"):
         sampler.sample([[3, 4]], [0], num_samples=1, temperature=1.0, max_new_tokens=11)
 
 

@@ -5,14 +5,12 @@ import numpy as np
 import pytest
 from tiny_rollouts import make_pairs
 
-from stages.algorithms.statistics import score_quality
 from stages.records.preferences import Outcome
 from stages.report import reward_quality
 from stages.report.evaluation_config import QualityConfig
 
 CONFIG = QualityConfig(
     num_bins=2,
-    binning="equal_mass",
     length_tolerance=1,
     length_edges=[-1, 2],
     num_bootstrap=200,
@@ -170,7 +168,6 @@ def test_no_completions_and_no_numbers_are_errors():
 
 SETTINGS = {
     "num_bins": 4,
-    "binning": "equal_mass",
     "length_tolerance": 2,
     "length_edges": [0],
     "num_bootstrap": 300,
@@ -211,9 +208,3 @@ def test_edges_that_do_not_rise_are_refused_before_anything_is_trained(edges):
         QualityConfig(**SETTINGS | {"length_edges": edges})
     rising = sorted(set(edges))
     assert QualityConfig(**SETTINGS | {"length_edges": rising}).length_edges == rising
-
-
-def test_the_word_names_the_binning():
-    assert FOUR.binned_by() is score_quality.equal_mass
-    wide = QualityConfig(**SETTINGS | {"binning": "equal_width"})
-    assert wide.binned_by() is score_quality.equal_width

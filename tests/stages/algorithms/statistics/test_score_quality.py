@@ -7,7 +7,6 @@ from stages.algorithms.statistics.score_quality import (
     auc,
     balanced_accuracy,
     equal_mass,
-    equal_width,
     expected_calibration_error,
     length_buckets,
     negative_log_likelihood,
@@ -118,41 +117,30 @@ def test_edges_must_ascend(edges):
         length_buckets(np.array([0]), edges)
 
 
-def error(probabilities, outcomes, problems=None, *, num_bins=2, binning=equal_mass, seed=0):
+def error(probabilities, outcomes, problems=None, *, num_bins=2, seed=0):
     return expected_calibration_error(
         np.array(probabilities),
         np.array(outcomes, dtype=np.float64),
         np.arange(len(probabilities)) if problems is None else np.array(problems),
         num_bins=num_bins,
-        binning=binning,
         num_resamples=500,
         confidence=0.95,
         seed=seed,
     )
 
 
-def bins(probabilities, outcomes, num_bins, binning):
-    return reliability_bins(
-        np.array(probabilities),
-        np.array(outcomes, dtype=np.float64),
-        num_bins=num_bins,
-        binning=binning,
-    )
+def bins(probabilities, outcomes, num_bins):
+    values = np.array(probabilities), np.array(outcomes, dtype=np.float64)
+    return reliability_bins(*values, num_bins=num_bins)
 
 
 def test_two_bins_worked_by_hand():
     probabilities, outcomes = [0.1, 0.3, 0.6, 0.8], [0, 1, 1, 1]
-    found = bins(probabilities, outcomes, 2, equal_mass)
+    found = bins(probabilities, outcomes, 2)
     assert [(one.accuracy, one.count) for one in found] == [(0.5, 2), (1.0, 2)]
     assert [one.confidence for one in found] == pytest.approx([0.2, 0.7])
     # 1/2 |0.5 - 0.2| + 1/2 |1 - 0.7|
     assert error(probabilities, outcomes).value == pytest.approx(0.3)
-
-
-def test_equal_width_bins_hold_their_lower_edge_and_the_last_one_holds_1():
-    assert equal_width(np.array([0.0, 0.2499, 0.25, 0.5, 0.999, 1.0]), 4).tolist() == [
-        0, 0, 1, 2, 3, 3,
-    ]  # fmt: skip
 
 
 def test_equal_mass_bins_keep_equal_predictions_together_in_any_order():
@@ -164,7 +152,7 @@ def test_equal_mass_bins_keep_equal_predictions_together_in_any_order():
 
 
 def test_an_empty_bin_is_absent_and_adds_nothing():
-    found = bins([0.05, 0.95, 0.97], [0, 1, 1], 10, equal_width)
+    found = bins([0.05, 0.95, 0.95], [0, 1, 1], 10)
     assert [one.count for one in found] == [1, 2]
     assert error([0.5] * 4, [1, 0, 1, 0], num_bins=10).value == 0.0
 
@@ -194,10 +182,8 @@ def test_the_error_of_preferred_sides_is_that_of_each_pair_in_both_directions():
     confidence, outcome = preferred_side(margins, labels)
     forward = 1 / (1 + np.exp(-margins))
     both = np.concatenate([forward, 1 - forward]), np.concatenate([labels, 1 - labels])
-    for binning in (equal_mass, equal_width):
-        once = error(confidence, outcome, num_bins=5 if binning is equal_mass else 10,
-                     binning=binning)  # fmt: skip
-        assert once.value == pytest.approx(error(*both, num_bins=10, binning=binning).value)
+    once = error(confidence, outcome, num_bins=5)
+    assert once.value == pytest.approx(error(*both, num_bins=10).value)
 
 
 def test_a_problem_is_drawn_with_all_its_predictions():
