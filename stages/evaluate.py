@@ -87,7 +87,7 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
     of_problem = run.track(list(zip(problems, greedy_of, scored, strict=True)), label="problem")
     results, unchecked = [], []
     for (prompt, pool), (_, (greedy,)), of_pool in of_problem:
-        by_scorer = pool_scores.by_scorer(pool, of_pool, choices)
+        by_scorer = pool_scores.by_scorer(prompt, pool, of_pool, choices)
         if prompt.answer is None:
             own_scores = {name: by_scorer[name] for name in rewards}
             unchecked.append(problem_evaluation.score(prompt, pool, own_scores))

@@ -3,7 +3,7 @@
 A key -> the embedded model's value, and for a model of yours (`model.path`) a rule: a pure function
 of what prepare_data measures (`Facts`) and of what params.yaml says of LoRA, the engine, the source
 and the key's own method, which are among what DVC watches for every stage that reads such a key;
-and of `sampling`, for those who read what it made.
+and of `sampling`, for judges, who read what it made.
 
 Rates: published ones, most of them of models of 7 billion parameters, are taken for 1 billion and
 scaled by sqrt(1e9 / parameters), down to a half. At the size of the embedded model this comes

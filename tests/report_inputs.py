@@ -98,7 +98,7 @@ def write_policy(
             for row, is_right in zip(pool, right[1:], strict=True)
         ]
         choice = {"process": Aggregation(best_of="min", weighted="min")}
-        views = pool_scores.by_scorer(pool, scores, choice)
+        views = pool_scores.by_scorer(prompt, pool, scores, choice)
         results.append(
             problem_evaluation.evaluate(prompt, pool, greedy[-1], views, ks=KS, orders=orders)
         )

@@ -20,6 +20,7 @@ from stages.algorithms.selection.step_scores import KINDS, Kind
 from stages.algorithms.selection.votes import weighted_vote
 from stages.params import Params
 from stages.records.pools import Completion, Score
+from stages.records.problems import Prompt
 from stages.records.steps import StepLabels
 from stages.rewards import answer_checker
 from stages.rewards.problem_evaluation import PoolScores, answer_of, numbered
@@ -101,8 +102,9 @@ MEAN_LOGPROB, FORMAT, LONGEST, SHORTEST = WITHOUT_A_REWARD
 
 
 def by_scorer(
-    pool: Sequence[Completion], rows: Sequence[Score], aggregations: Mapping[str, Aggregation]
-) -> dict[str, PoolScores]:
+    prompt: Prompt, pool: Sequence[Completion], rows: Sequence[Score],
+    aggregations: Mapping[str, Aggregation],
+) -> dict[str, PoolScores]:  # fmt: skip
     """Each view of one problem's samples.
 
     Weights are fixed transforms, since a monotone transform changes a vote: the logistic function
@@ -127,7 +129,8 @@ def by_scorer(
         best_of, weighted = (aggregated(steps, kind) for kind in (chosen.best_of, chosen.weighted))
         found[name] = PoolScores(best_of, weighted)
     texts = [row.completion for row in pool]
-    kept = {text: float(answer_checker.has_format(text)) for text in dict.fromkeys(texts)}
+    whole = {text: prompt.whole(text) for text in texts}
+    kept = {text: float(answer_checker.has_format(one)) for text, one in whole.items()}
     formatted = np.array([kept[text] for text in texts])
     lengths = np.array([len(row.completion_ids) for row in pool], dtype=np.float64)
     logprobs = _rounded([row.logprob_sum / len(row.completion_ids) for row in pool])

@@ -25,9 +25,10 @@ from stages.rows import DATA
 PREPARED = ("prompts", "demonstrations", "prepared", "own", "policies/base")
 """What every copy shares with the run, under data/."""
 STAGES = {
-    "policies": "train", "pools": "pool", "pairs": "label", "steps": "steps", "rewards": "reward",
+    "policies": "train", "pools": "pool", "pairs": "label", "steps": "label_steps",
+    "rewards": "reward",
 }  # fmt: skip
-"""Of each table, what the entry points are called that make its rows."""
+"""Of each table, what DVC calls the stage that makes its rows."""
 
 
 class Command(NamedTuple):
@@ -44,7 +45,7 @@ class Command(NamedTuple):
 def of_row(table: str, name: str, row: Mapping[str, str]) -> Command:
     """What makes a row of a table."""
     stage, kind = STAGES[table], row.get("train") or row.get("by")
-    module = f"{stage}_{kind}" if kind else stage
+    module = f"{stage.removeprefix('label_')}_{kind}" if kind else stage
     words = [word for key, value in row.items() for word in (f"--{key}", value)]
     output = f"policies/{name}/model" if table == "policies" else f"{table}/{name}"
     return Command(module, (name, *words), output, f"{stage}@{name}")

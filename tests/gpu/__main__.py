@@ -4,7 +4,7 @@ Random weights of Qwen3-0.6B's and Qwen2.5-1.5B's shapes; nothing is downloaded.
 target beside measured, and writes it to tests/gpu/results.md, which is kept in the repository.
 Without a GPU, or with `--pretend`: the same functions on small models on the CPU, whose speeds are
 held to no target, and memory on the real shapes with tensors without numbers; written only where
-`--write` says so. Tests with the mark `gpu` (`pytest -m gpu`) are not run by this.
+`--write` says so.
 """
 
 import argparse

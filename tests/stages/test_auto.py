@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stages import auto, params
+from stages.rules import RULES
 
 ROOT = Path(__file__).parents[2]
 GIVEN = {"model": {"path": "a/model"}}
@@ -85,13 +86,23 @@ def test_facts_with_fields_of_other_code_are_none(change: dict[str, int | None])
     assert auto.facts(GIVEN) is None
 
 
-def test_what_is_shown_has_every_rule_that_is_used(capsys: pytest.CaptureFixture[str]):
+def test_what_is_shown_has_every_rule_that_is_used(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "300")
     content = params.read(ROOT / "params.yaml")
     presets = params.read(ROOT / params.PRESETS_PATH)
-    auto.show(content, presets, None)
-    text = capsys.readouterr().out
-    assert "sft.batch_size" in text
-    assert "transformers" in text
+    of_mine = content | {"model": content["model"] | {"path": "a/model"}}
+    for given, facts in ((content, None), (of_mine, auto.UNMEASURED)):
+        auto.show(given, presets, facts)
+        lines = capsys.readouterr().out.splitlines()
+        cells = [[cell.strip() for cell in one.split("│")[1:4]] for one in lines if "│" in one]
+        _, used = auto.resolve({**given, "presets": presets}, facts, strict=False)
+        shown = {(pattern, value) for pattern, value, _ in cells}
+        assert shown == {(one.pattern, str(one.value)) for one in used}
+        assert len(cells) == len(shown) > 30
+        words = {RULES[pattern].words for pattern, _ in shown}
+        assert {rule for _, _, rule in cells} == (words if facts else {"of the embedded model"})
 
 
 def test_an_auto_that_no_rule_is_for_is_not_shown(capsys: pytest.CaptureFixture[str]):

@@ -30,6 +30,18 @@ def flat(content: Any, path: str = "") -> list[str]:
     return [f"{path.removeprefix('.')}={content}"]
 
 
+def test_every_preset_of_policy_training_is_frozen():
+    trained = {*SFT, *presets.PREFERENCE, *presets.GROUP_RL, *presets.PPO}
+    assert set(FROZEN) == trained
+
+
+@pytest.mark.parametrize("word", ["README.md", "stages/README.md"])
+def test_both_readmes_name_every_method(word):
+    text = (Path(__file__).parents[2] / word).read_text(encoding="utf-8")
+    methods = {*presets.PREFERENCE, *presets.GROUP_RL, *presets.PPO}
+    assert sorted(name for name in methods if f"`{name}`" not in text) == []
+
+
 @pytest.mark.parametrize("name", FROZEN)
 def test_the_resolved_values_are_the_frozen_ones(name):
     found = KINDS[name].model_validate(presets.CONTENT[name]).model_dump()

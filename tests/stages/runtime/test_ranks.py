@@ -19,6 +19,17 @@ from stages.runtime import ranks
 
 ROOT = Path(__file__).parents[3]
 WORDS = ("new", "--train", "dpo", "--preset", "mine", "--from", "sft", "--on", "pairs/old")
+COUNT = """
+import os, pathlib, sys
+
+def note(_=None):
+    (pathlib.Path(os.environ["SEEN"]) / str(os.getpid())).touch()
+
+os.register_at_fork(after_in_child=note)
+if any(one.endswith("train_dpo.py") for one in sys.orig_argv) or "stages.train_dpo" in sys.orig_argv:
+    note()
+"""
+"""Python reads it when it starts: each process that is the stage, or a fork of it, leaves its number."""
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m")
 POLICY = DATA / "policies/new"
 
@@ -34,9 +45,14 @@ def run(number, seeds, start=(sys.executable, "-m")):
         dpo={"num_checkpoints": 1, "num_epochs": 2, "batch_size": 3, "optim": OPTIM},
     )
     environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "TORCHELASTIC_RUN_ID")}
+    seen = Path(f"seen-{number}")
+    seen.mkdir()
+    Path("count").mkdir(exist_ok=True)
+    Path("count/sitecustomize.py").write_text(COUNT)
+    paths = os.pathsep.join([str(ROOT), str(Path("count").resolve())])
     return subprocess.run(
         [*start, "stages.train_dpo", *WORDS],
-        env=environment | {"PYTHONPATH": str(ROOT)},
+        env=environment | {"PYTHONPATH": paths, "SEEN": str(seen.resolve())},
         capture_output=True,
         text=True,
         check=False,
@@ -72,6 +88,9 @@ def test_what_two_write_is_what_one_writes(seeds, start):
     assert found.returncode == 0, found.stderr
     files, weights = written()
     assert files == expected_files
+    together, alone = (len(list(Path(f"seen-{number}").iterdir())) for number in (2, 1))
+    # forked, one more for each seed; started by torchrun, one more for all of them
+    assert together - alone == (1 if start else len(seeds)), "nobody trained beside the first"
     assert len(expected) == 2 * len(seeds), "a policy and a checkpoint each"
     for path, values in expected.items():
         for name, value in values.items():

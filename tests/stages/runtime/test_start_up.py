@@ -64,9 +64,9 @@ def test_where_there_is_a_gpu_torch_has_its_compiler():
         sys.argv[0] = "-m"
         import stages, torch._dynamo
         from torch.nn.attention.flex_attention import BlockMask
-        print(BlockMask.from_kv_blocks.__name__)
+        print("real" if hasattr(BlockMask, "from_kv_blocks") else "empty")
     """
-    for visible, printed in (("0", "from_kv_blocks\n"), ("", "")):
+    for visible, printed in (("0", "real\n"), ("", "empty\n")):
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": visible}
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True,

@@ -68,6 +68,17 @@ def test_a_row_is_told_as_dvc_tells_it():
     assert (pool.module, pool.output) == ("pool", "pools/sft")
     assert pool.words == ("sft", "--from", "sft", "--split", "preference")
     assert copies.of_row("pairs", "verifier", PLAN["pairs"]["verifier"]).module == "label_verifier"
+    steps = {"by": "completions", "preset": "c", "from": "sft", "on": "pools/sft"}
+    of_steps = copies.of_row("steps", "sft", steps)
+    # a child dies with the study only if `runtime/process` knows it by DVC's name of its stage
+    assert (of_steps.module, of_steps.stage) == ("steps_completions", "label_steps@sft")
+
+
+@pytest.mark.parametrize("table", copies.STAGES)
+def test_every_table_is_a_stage_of_dvc_yaml(table):
+    stages = params.read(ROOT / "dvc.yaml")["stages"]
+    rows = [name for name, one in stages.items() if one.get("foreach") == f"${{{table}}}"]
+    assert rows[0] == copies.STAGES[table]
 
 
 def test_a_copy_has_its_own_numbers_and_shares_the_rest(tmp_path):

@@ -1,0 +1,133 @@
+"""Which stages a parameter can move, by moving it: no list of keys is asked, dvc.yaml's neither.
+
+Every stage's configuration is read as its process reads it, of params.yaml as it is and with one
+value changed, for the embedded model and for models of a path, whose facts `auto` follows.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages import auto, params
+from stages.params import PARAMS_PATH, PRESET, PRESETS_PATH
+from stages.rows import TABLES
+from stages.rules import Facts
+from stages.studies import study
+from stages.tables import ABOVE
+
+FACTS = Facts(
+    parameters=494_032_768, positions=32_768, has_chat_template=True, prompt_tokens=300,
+    completion_tokens=410, train_prompts=6128, demonstrations=6128,
+)  # fmt: skip
+CONTEXTS: list[tuple[dict[str, Any], Facts | None]] = [
+    ({}, None),
+    ({"model": {"path": "a/model"}}, FACTS),
+    ({"model": {"path": "a/model"}, "engine": "transformers"}, replace(FACTS, positions=4096)),
+    ({"model": {"path": "a/model"}}, replace(FACTS, parameters=7 * 10**9, train_prompts=40)),
+]
+"""What params.yaml may say of a model, and what is measured of it."""
+SPLITS = {"sample": ("dev", "test"), "pool": ("{split}", "heldout")}
+"""Stages that are given all of `sampling`, and use these: stages/sample.py, stages/pool.py."""
+OWN_KEY = {"gate": "probes"}
+"""The key of the studies' own file, where it is not the study's name."""
+FILES = (PRESETS_PATH, study.STUDY_PARAMS)
+"""Read beside params.yaml."""
+Key = tuple[str, ...]
+Files = Mapping[Path, Any]
+"""The content of presets.yaml and of the studies' own file."""
+
+
+def leaves(content: Mapping[str, Any], above: Key = ()) -> Iterator[Key]:
+    """Every key of a file that has a value and no further keys, rows left out."""
+    for name, value in content.items():
+        if not above and name in (*TABLES, *ABOVE):
+            continue
+        if isinstance(value, Mapping):
+            yield from leaves(value, (*above, name))
+        else:
+            yield (*above, name)
+
+
+def other(value: Any) -> Any:
+    """Another value, of the same type where it has one; not always one that is allowed."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + type(value)(1)
+    if isinstance(value, list):
+        return [*value, other(value[-1])]
+    if isinstance(value, Mapping):
+        name = next(iter(value))
+        return dict(value) | {name: other(value[name])}
+    return {"auto": 7, None: "none"}.get(value, f"{value}-other")
+
+
+def with_other(content: Mapping[str, Any], key: Key) -> dict[str, Any]:
+    """The content, one value changed."""
+    found = deepcopy(dict(content))
+    inner = found
+    for name in key[:-1]:
+        inner = inner[name]
+    inner[key[-1]] = other(inner[key[-1]])
+    return found
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A stage of dvc.yaml."""
+
+    name: str
+    module: str
+    words: tuple[str, ...]
+
+    @staticmethod
+    def of_command(name: str, command: str) -> "Reader":
+        _, _, module, *words = command.split()
+        return Reader(name, module, tuple(words))
+
+    def word(self, name: str) -> str | None:
+        """What a row says under a name."""
+        place = self.words.index(f"--{name}") if f"--{name}" in self.words else None
+        return None if place is None else self.words[place + 1]
+
+    def read(self, content: Mapping[str, Any], facts: Facts | None, files: Files) -> str:
+        """Its configuration, as text; or why there is none."""
+        module = importlib.import_module(self.module)
+        if not hasattr(module, "Config"):  # track
+            return ""
+        kind = self.module.removeprefix("stages.")
+        study_name = kind.removeprefix("studies.")
+        with pytest.MonkeyPatch.context() as patch:
+            told = deepcopy({**files, PARAMS_PATH: dict(content)})
+            patch.setattr(params, "read", lambda path=PARAMS_PATH: told[path])
+            patch.setattr(auto, "facts", lambda _: facts)
+            try:
+                if study_name != kind:
+                    found = study.load(module.Config, OWN_KEY.get(study_name, study_name))
+                else:
+                    named = self.word(PRESET) if PRESET in module.Config.model_fields else None
+                    found = params.load(module.Config, named, facts)
+                    if kind in SPLITS:
+                        used = {one.format(split=self.word("split")) for one in SPLITS[kind]}
+                        own = {name: found.sampling[name] for name in sorted(used)}
+                        found = (found.model_copy(update={"sampling": {}}), own)
+            except ValueError as error:
+                return str(error)
+        return repr(found)
+
+
+def can_move(reader: Reader, key: Key, content: Mapping[str, Any], files: Files) -> bool:
+    """Whether a change of the key changes what the stage is given."""
+    for given, facts in CONTEXTS:
+        # A part of params.yaml that is given stays so whatever is changed, but for what is changed.
+        before = {name: {**content[name], **one} if isinstance(one, dict) else one
+                  for name, one in given.items()}  # fmt: skip
+        base = {**content, **before}
+        if reader.read(base, facts, files) != reader.read(with_other(base, key), facts, files):
+            return True
+    return False

@@ -1,0 +1,71 @@
+"""A copy of the repository in which DVC holds every stage of the pipeline and the studies for done.
+
+No stage has run: each output is a stand-in that DVC was told to take as it is, and trace_code's are
+its own. So `dvc status` of a changed copy names what the change reaches directly, in a second.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dvc.repo import Repo
+from pipeline_copy import Edit, PipelineCopy
+
+PLANNING = frozenset({"plan", "trace_code"})
+"""They look at the rows, parameters and files of all stages, so every change makes them stale."""
+
+
+class DonePipeline:
+    """The copy; every change of it is undone."""
+
+    def __init__(self, path: Path, change: Edit) -> None:
+        self.copy = PipelineCopy(path, change)
+        self.path = path
+        (path / "data/raw").mkdir(parents=True, exist_ok=True)
+        (path / "data/raw/people.jsonl").write_text("{}\n")
+        self.copy.run("-m", "dvc", "config", "core.autostage", "false")
+        self.is_traced = True
+        self.copy.run("-m", "stages.trace_code")
+        with Repo(str(path)) as repo:
+            for stage in repo.index.stages:
+                for out in stage.outs:
+                    file = path / out.def_path
+                    if out.metric or file.suffix:
+                        file.parent.mkdir(parents=True, exist_ok=True)
+                        file.write_text(json.dumps({"of": out.def_path}))
+                    elif not file.exists():
+                        file.mkdir(parents=True)
+                        (file / "content").write_text(out.def_path)
+        self.copy.run("-m", "dvc", "commit", "--force", "--quiet")
+        assert (stale := self.stale()) == {}, stale
+
+    def stale(self) -> dict[str, Any]:
+        """Stage -> why DVC would run it again; trace_code runs first, as in `dvc repro`."""
+        if not self.is_traced:
+            self.copy.run("-m", "stages.trace_code")
+            self.is_traced = True
+        with Repo(str(self.path)) as repo:
+            found = repo.status()
+        named = {name.rpartition(":")[2]: why for name, why in found.items()}
+        return {name: why for name, why in named.items() if name not in PLANNING}
+
+    def commands(self) -> dict[str, str]:
+        """Stage -> what it runs, templates resolved; without `PLANNING`."""
+        with Repo(str(self.path)) as repo:
+            found = {stage.name: stage.cmd for stage in repo.index.stages}
+        return {name: command for name, command in found.items() if name not in PLANNING}
+
+    @contextmanager
+    def changed(self, name: str, edit: Callable[[Path], object]) -> Iterator[None]:
+        """A file as `edit` leaves it."""
+        path = self.path / name
+        before = path.read_bytes()
+        edit(path)
+        self.is_traced = not name.startswith("stages/")
+        try:
+            yield
+        finally:
+            path.write_bytes(before)
+            self.is_traced = self.is_traced and not name.startswith("stages/")

@@ -1,0 +1,33 @@
+"""A row for every preset, so that DVC watches each."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from stages import configs
+from stages.params import PRESET
+
+TABLES = {"train": "policies", "label": "pairs", "steps": "steps", "reward": "rewards"}
+KIND = {"policies": "train", "pairs": "by", "steps": "by", "rewards": "by"}
+FILES = "raw/people.jsonl"
+LEARN_FROM = {
+    "train_sft": "demonstrations", "train_dpo": "pairs/verifier", "train_grpo": "rewards/rule",
+    "train_ppo": "rewards/preference", "label_people": FILES, "steps_people": FILES,
+    "reward_preference": "pairs/verifier", "reward_process": "steps/sft", "reward_rule": "prompts",
+}  # fmt: skip
+"""What a stage of each kind may learn from; the others: a pool."""
+
+
+def add(content: dict[str, Any], presets: Mapping[str, Any], modules: configs.Modules) -> None:
+    """Add a row of each preset that no row names."""
+    named = {row.get(PRESET) for table in TABLES.values() for row in content[table].values()}
+    for preset, entry in presets.items():
+        if preset in named:
+            continue
+        (module,) = [one for one, of in modules.items() if configs.fits(of.Config, entry)]
+        stage, _, kind = module.partition("_")
+        table = TABLES[stage]
+        on = LEARN_FROM.get(module, "pools/sft")
+        if table == "rewards" and "own" in entry.get("components", {}):
+            on = "own/brevity"
+        row = {KIND[table]: kind, PRESET: preset, "from": "sft", "on": on}
+        content[table][preset] = row

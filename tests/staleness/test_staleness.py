@@ -1,0 +1,161 @@
+"""A change makes stale exactly the stages that can read it.
+
+Who can read a file is told by Python's own imports (`imported`), who can read a parameter by moving
+it (`parameters`), who can read a preset by the rows that name it. DVC says what is stale, of a copy
+of the repository in which everything was done (`pipeline`).
+
+    MUTATION_SHARE=1 pytest -n 0 -s -m mutation tests/staleness      all of them
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import presets
+import pytest
+from pipeline_copy import ROOT, change_params
+from staleness import imported, parameters, rows
+from staleness.parameters import Reader
+from staleness.pipeline import DonePipeline
+
+from stages import configs, params
+
+SHARE = 10
+Choose = Callable[[Iterable[str], int], list[str]]
+MODULES = configs.entry_points(ROOT / "dvc.yaml", ROOT / "stages")
+COPIES = frozenset({"equal_tokens", "rounding"})
+"""Studies that run every other stage in a copy of all files, with the whole of params.yaml."""
+READ_PRESETS = COPIES | {"gate", "label_noise"}
+"""Studies that look up the presets of whichever rows there are."""
+WATCHED_APART = frozenset({"stages/presets.yaml", "stages/plan.py", "stages/trace_code.py"})
+"""By each stage for itself; what the other two look at, rows and code, every stage depends on."""
+SOURCES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "stages").rglob("*.py")
+    if path.relative_to(ROOT).as_posix() not in WATCHED_APART
+)
+RUNTIME = [name for name in SOURCES if name.startswith("stages/runtime/")]
+PARAMETERS = {".".join(key): key for key in parameters.leaves(params.read(ROOT / "params.yaml"))}
+
+
+@pytest.fixture(scope="module")
+def picked(chosen: Choose) -> list[str]:
+    """Presets."""
+    return chosen(presets.READ, SHARE)
+
+
+@pytest.fixture(scope="module")
+def pipeline(picked: list[str], tmp_path_factory: pytest.TempPathFactory) -> DonePipeline:
+    def change(content: dict[str, Any], _: dict[str, Any]) -> None:
+        rows.add(content, {name: presets.CONTENT[name] for name in picked}, MODULES)
+
+    return DonePipeline(tmp_path_factory.mktemp("done"), change)
+
+
+@pytest.fixture(scope="module")
+def readers(pipeline: DonePipeline) -> dict[str, Reader]:
+    return {name: Reader.of_command(name, one) for name, one in pipeline.commands().items()}
+
+
+@pytest.fixture(scope="module")
+def imports(readers: dict[str, Reader]) -> dict[str, set[str]]:
+    """Stage -> the files that it imports."""
+    modules = {name: one.module for name, one in readers.items()}
+    wanted = {*modules.values(), "stages.reward_preference", "stages.rewards.own.brevity"}
+    command = [sys.executable, imported.__file__, *sorted(wanted)]
+    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    files = {module: set(one) for module, one in json.loads(told.stdout).items()}
+    found = {name: set(files[module]) for name, module in modules.items()}
+    found["label_noise"] |= files["stages.reward_preference"]  # it runs that stage in a copy
+    for name in COPIES:
+        found[name] = set(SOURCES)
+    for name, reader in readers.items():
+        if (reader.word("on") or "").startswith("own/"):
+            found[name] |= files["stages.rewards.own.brevity"]
+    return found
+
+
+def comment(path: Path) -> None:
+    path.write_text(f"{path.read_text()}\n# A comment.\n")
+
+
+def check_parameter(pipeline: DonePipeline, readers: dict[str, Reader], name: str) -> None:
+    key, content = PARAMETERS[name], params.read(pipeline.path / "params.yaml")
+
+    def edit(path: Path) -> None:
+        changed = parameters.with_other(content, key)
+        change_params(pipeline.path, lambda own, _: own.update({key[0]: changed[key[0]]}))
+
+    files = {path: params.read(pipeline.path / path) for path in parameters.FILES}
+    moved = {one for one in readers.values() if parameters.can_move(one, key, content, files)}
+    expected = {one.name for one in moved} | COPIES
+    with pipeline.changed("params.yaml", edit):
+        assert set(pipeline.stale()) == expected, name
+
+
+def check_preset(pipeline: DonePipeline, readers: dict[str, Reader], name: str) -> None:
+    file = pipeline.path / "stages/presets.yaml"
+    before = params.read(file)
+    key = next(iter(before[name]))
+
+    def edit(_: Path) -> None:
+        def change(_: Any, own: Any) -> None:
+            own[name][key] = parameters.other(before[name][key])
+
+        change_params(pipeline.path, change)
+
+    with pipeline.changed("stages/presets.yaml", edit):
+        after = params.read(file)
+        moved = {one for one in before if before[one] != after[one]}
+        assert name in moved
+        expected = {one for one, reader in readers.items() if reader.word("preset") in moved}
+        assert set(pipeline.stale()) == expected | READ_PRESETS, name
+
+
+def test_a_sample_of_parameters_and_presets(
+    pipeline: DonePipeline, readers: dict[str, Reader], chosen: Choose, picked: list[str]
+) -> None:
+    for name in chosen(PARAMETERS, len(PARAMETERS) // 2):
+        check_parameter(pipeline, readers, name)
+    check_preset(pipeline, readers, picked[0])
+
+
+def test_a_change_of_the_runtime_makes_none_stale(pipeline: DonePipeline, chosen: Choose) -> None:
+    for name in chosen(RUNTIME, len(RUNTIME)):
+        with pipeline.changed(name, comment):
+            assert set(pipeline.stale()) == set(), name
+
+
+def test_a_judge_may_read_what_is_sampled_so_labels_follow_each_limit(
+    pipeline: DonePipeline, readers: dict[str, Reader]
+) -> None:
+    check_parameter(pipeline, readers, "sampling.test.max_new_tokens")
+
+
+@pytest.mark.mutation
+def test_a_file_makes_stale_who_imports_it(
+    pipeline: DonePipeline, imports: dict[str, set[str]], chosen: Choose
+) -> None:
+    for name in chosen(SOURCES, SHARE):
+        readers = set() if name in RUNTIME else {one for one in imports if name in imports[one]}
+        with pipeline.changed(name, comment):
+            assert set(pipeline.stale()) == readers, name
+
+
+@pytest.mark.mutation
+def test_a_parameter_makes_stale_whom_it_can_move(
+    pipeline: DonePipeline, readers: dict[str, Reader], chosen: Choose
+) -> None:
+    for name in chosen(PARAMETERS, SHARE):
+        check_parameter(pipeline, readers, name)
+
+
+@pytest.mark.mutation
+def test_a_preset_makes_stale_its_rows_and_those_of_presets_that_inherit_from_it(
+    pipeline: DonePipeline, readers: dict[str, Reader], picked: list[str]
+) -> None:
+    for name in picked:
+        check_preset(pipeline, readers, name)
