@@ -25,14 +25,17 @@ logger = logging.getLogger(__name__)
 MANIFEST = Path("data/tracked/manifest.json")
 REPORT = Path("data/report")
 SETTINGS = {
-    # MLflow's own defaults block for four minutes a call when a server is down.
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    # MLflow's own defaults block for four minutes a call when a server is down, and what is asked
+    # twice may be done twice.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    # It would print the server's address, password and all.
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     # Read while it is imported: it would call home.
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-"""How patient MLflow is, unless the environment says otherwise."""
+"""How patient MLflow is, and how talkative, unless the environment says otherwise."""
+TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
+"""Seconds for an answer: 1 in a pipeline, which a server that hangs must not hold; 10 by hand."""
 
 
 def main() -> None:
@@ -43,6 +46,7 @@ def main() -> None:
     write_manifest(entries)
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
+    os.environ.setdefault(TIMEOUT, "1" if "DVC_STAGE" in os.environ else "10")
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.WARNING)  # nine lines of set-up each time
     from stages.tracking import store, view  # they import MLflow, which reads the settings

@@ -6,9 +6,12 @@ stay where they are. `dvc checkout` at the run's commit brings them back.
 
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import mlflow
-from mlflow.entities import LoggedModel, LoggedModelOutput
+from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus
+from mlflow.models.model import MLMODEL_FILE_NAME
+from mlflow.models.utils import get_external_mlflow_model_spec
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_IS_EXTERNAL
 
 from stages.tracking.headlines import Chosen
 from stages.tracking.lockfile import Entry
@@ -38,12 +41,17 @@ def holds(path: Path, top: Path) -> bool:
 
 
 def log(store: Store, run_id: str, entry: Entry) -> None:
-    """An external LoggedModel for the policy of each seed that the stage trained."""
-    for path, digest in checkpoints(entry):
+    """An external LoggedModel for the policy of each seed that the stage trained.
+
+    Not by `mlflow.create_external_model`, which adds tags of its own: the address of git's remote,
+    where a token may stand.
+    """
+    found = list(checkpoints(entry))
+    linked = store.client.get_run(run_id).outputs if found else None
+    for path, digest in found:
         name = _name(entry.stage, path.name)
-        if _find(store, run_id, name) is not None:
-            continue
-        model = mlflow.create_external_model(
+        model = _find(store, run_id, name) or store.client.create_logged_model(
+            store.experiment_id,
             name=name,
             source_run_id=run_id,
             tags={
@@ -51,11 +59,17 @@ def log(store: Store, run_id: str, entry: Entry) -> None:
                 "dvc.md5": digest,
                 "posttrain.stage": entry.stage,
                 "posttrain.seed": path.name,
+                MLFLOW_MODEL_IS_EXTERNAL: "true",
             },
             model_type="policy",
-            experiment_id=store.experiment_id,
         )
-        store.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
+        if model.status != LoggedModelStatus.READY:
+            with TemporaryDirectory() as folder:
+                get_external_mlflow_model_spec(model).save(str(Path(folder) / MLMODEL_FILE_NAME))
+                store.client.log_model_artifacts(model.model_id, folder)
+            store.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+        if linked is None or all(one.model_id != model.model_id for one in linked.model_outputs):
+            store.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
 
 
 def mark_best(store: Store, run_id: str, chosen: Chosen) -> None:
@@ -74,6 +88,7 @@ def mark_best(store: Store, run_id: str, chosen: Chosen) -> None:
             source=f"models:/{model.model_id}",
             run_id=run_id,
             model_id=model.model_id,
+            await_creation_for=0,
             tags={name: value for name, value in model.tags.items() if name.startswith("dvc.")},
         )
     for key, value in chosen.tags.items():

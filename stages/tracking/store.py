@@ -1,18 +1,21 @@
 """The MLflow store: where it is, what is written into a run of it, how its failures are told.
 
-A tracker must never cost a training run: requests are short (stages/track.py), every failure is
-one of `OUTAGES`, and nothing that is told contains a password.
+A tracker must never cost a training run: requests are short and asked once (stages/track.py), every
+failure is one of `OUTAGES`, and nothing that is told contains a password. Whatever is written may
+be written again: an outage can come between any two requests, also between one and its answer.
 """
 
 import fcntl
 import os
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import alembic.util
 import mlflow
@@ -29,8 +32,10 @@ OUTAGES = (
     sqlalchemy.exc.SQLAlchemyError,
     alembic.util.CommandError,
     OSError,
+    ImportError,
 )
-"""What an absent, slow, broken or too new store raises (TimeoutError is an OSError)."""
+"""What an absent, slow, broken or too new store raises (TimeoutError is an OSError), or a database's
+without its driver."""
 COMPLETE = "posttrain.complete"
 MAX_VALUE = 6000
 
@@ -101,19 +106,21 @@ def connect(root: Path) -> Iterator[Store]:
     the repository's own, and MLFLOW_EXPERIMENT_NAME another experiment than `posttrain`.
     """
     identity.PIPE.mkdir(exist_ok=True)
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve()}/mlflow.db"
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "posttrain"
+    client, address = mlflow.MlflowClient(uri), urlsplit(uri)
+    is_server = address.scheme in ("http", "https", "databricks")
+    if is_server:  # one that hangs is noticed before others wait for the lock
+        client.get_experiment_by_name(name)
+    elif address.port:  # MLflow tries for minutes to reach a database
+        socket.create_connection((address.hostname or "", address.port), timeout=1.0).close()
     with (identity.PIPE / "track.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve()}/mlflow.db"
-        # Creating external models goes through the module's own functions, which use this.
-        mlflow.set_tracking_uri(uri)
-        client = mlflow.MlflowClient(uri)
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "posttrain"
         experiment = client.get_experiment_by_name(name)
         if experiment is not None:
             yield Store(client, experiment.experiment_id)
             return
         # A server has its own artifact folder; a database's default depends on the working folder.
-        is_server = uri.startswith(("http:", "https:", "databricks"))
         folder = None if is_server else (root.resolve() / "mlruns").as_uri()
         yield Store(client, client.create_experiment(name, artifact_location=folder))
 

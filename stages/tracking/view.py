@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, RunTag
+from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 
 from stages.runtime import journal
 from stages.tracking import headlines, lockfile, models, store
@@ -152,11 +153,13 @@ def _dataset(dep: Artifact) -> DatasetInput:
 def _log_files(store: Store, run_id: str, entry: Entry) -> None:
     for path, folder in small(entry):
         store.client.log_artifact(run_id, str(path), folder)
-    logged = {file.path for file in store.client.list_artifacts(run_id, "completions")}
-    for name, columns in tables(entry):
-        # log_table appends to a table that exists.
-        if f"completions/{name}.json" not in logged:
-            store.client.log_table(run_id, columns, f"completions/{name}.json")
+    shown = []
+    for name, table in tables(entry):
+        # Not by `log_table`, which appends to a table that exists.
+        shown.append({"path": f"completions/{name}.json", "type": "table"})
+        store.client.log_text(run_id, json.dumps(table), shown[-1]["path"])
+    if shown:
+        store.client.set_tag(run_id, MLFLOW_LOGGED_ARTIFACTS, json.dumps(shown))
     if os.environ.get("POSTTRAIN_TRACK_WEIGHTS") == "1":
         for path, _ in models.checkpoints(entry):
             store.client.log_artifacts(run_id, str(path), f"model/{path.name}")
@@ -177,7 +180,7 @@ def small(entry: Entry) -> Iterator[tuple[Path, str | None]]:
 
 
 def tables(entry: Entry) -> Iterator[tuple[str, dict[str, list[Any]]]]:
-    """(name, columns) of the first rows of the first seed's completions, token ids left out."""
+    """(name, `columns` and `data`) of the first rows of the first seed's completions, token ids left out."""
     for out in entry.outs:
         seeds = sorted(path for path in out.path.glob("*") if path.name.isdigit())
         for path in sorted(seeds[0].glob("*.jsonl")) if seeds else []:
@@ -187,4 +190,5 @@ def tables(entry: Entry) -> Iterator[tuple[str, dict[str, list[Any]]]]:
                 rows = [json.loads(line) for line in itertools.islice(file, MAX_ROWS)]
             if rows:
                 names = [name for name, value in rows[0].items() if not isinstance(value, list)]
-                yield path.stem, {name: [row.get(name) for row in rows] for name in names}
+                data = [[row.get(name) for name in names] for row in rows]
+                yield path.stem, {"columns": names, "data": data}
