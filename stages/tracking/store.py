@@ -9,12 +9,14 @@ import fcntl
 import os
 import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import alembic.util
@@ -34,10 +36,12 @@ OUTAGES = (
     OSError,
     ImportError,
 )
-"""What an absent, slow, broken or too new store raises (TimeoutError is an OSError), or a database's
-without its driver."""
+"""What an absent, slow, broken or too new store raises (TimeoutError is an OSError), or one without
+a driver for its database."""
 COMPLETE = "posttrain.complete"
 MAX_VALUE = 6000
+SECONDS, SECONDS_BETWEEN_PINGS = 0.75, 0.2
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,12 @@ class Store:
         items = [Param(key(name), str(value)[:MAX_VALUE]) for name, value in params.items()]
         self.log(run_id, "params", items)
 
+    def steps(self, run_id: str) -> Iterator[tuple[str, int]]:
+        """(metric, step) of every point of a run."""
+        for name in self.client.get_run(run_id).data.metrics:
+            for point in self.client.get_metric_history(run_id, name):
+                yield name, point.step
+
     def complete(self, run_id: str, ended: int) -> None:
         """Nothing is missing in the run any more, which ended then (milliseconds)."""
         self.client.set_tag(run_id, COMPLETE, "true")
@@ -98,6 +108,41 @@ def key(text: str) -> str:
     return re.sub(r"[^\w\-. /]", "_", text.replace("@", "_at_"))
 
 
+def address(root: Path) -> str:
+    """Where the store is."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve()}/mlflow.db"
+
+
+def ping(uri: str) -> None:
+    """One of `OUTAGES` where the store has a server, and it does not answer in `SECONDS`."""
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https"):
+        with suppress(requests.exceptions.SSLError):  # an answer too, which MLflow will judge
+            requests.get(f"{uri.rstrip('/')}/health", timeout=SECONDS)
+    elif parts.port:  # a database, which MLflow would try for minutes to reach
+        socket.create_connection((parts.hostname or "", parts.port), timeout=SECONDS).close()
+
+
+def while_it_answers(work: Callable[[], ResultT], uri: str) -> ResultT:
+    """What `work` returns; one of `OUTAGES` as soon as the server answers no more.
+
+    So a request may take its time, such as the first one of a new server, and a server that hangs
+    holds a pipeline for a second all the same.
+    """
+    done: Future[ResultT] = Future()
+
+    def attempt() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001
+            done.set_exception(error)
+
+    threading.Thread(target=attempt, daemon=True).start()
+    while not wait([done], timeout=SECONDS_BETWEEN_PINGS).done:
+        ping(uri)
+    return done.result()
+
+
 @contextmanager
 def connect(root: Path) -> Iterator[Store]:
     """The experiment, created when it is new, for this process alone of the repository's.
@@ -106,14 +151,10 @@ def connect(root: Path) -> Iterator[Store]:
     the repository's own, and MLFLOW_EXPERIMENT_NAME another experiment than `posttrain`.
     """
     identity.PIPE.mkdir(exist_ok=True)
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve()}/mlflow.db"
+    uri = address(root)
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "posttrain"
-    client, address = mlflow.MlflowClient(uri), urlsplit(uri)
-    is_server = address.scheme in ("http", "https", "databricks")
-    if is_server:  # one that hangs is noticed before others wait for the lock
-        client.get_experiment_by_name(name)
-    elif address.port:  # MLflow tries for minutes to reach a database
-        socket.create_connection((address.hostname or "", address.port), timeout=1.0).close()
+    ping(uri)  # one that hangs is noticed before others wait for the lock
+    client = mlflow.MlflowClient(uri)
     with (identity.PIPE / "track.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         experiment = client.get_experiment_by_name(name)
@@ -121,6 +162,7 @@ def connect(root: Path) -> Iterator[Store]:
             yield Store(client, experiment.experiment_id)
             return
         # A server has its own artifact folder; a database's default depends on the working folder.
+        is_server = uri.startswith(("http:", "https:", "databricks"))
         folder = None if is_server else (root.resolve() / "mlruns").as_uri()
         yield Store(client, client.create_experiment(name, artifact_location=folder))
 

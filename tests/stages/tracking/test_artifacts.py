@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import mlflow
 
-from stages.tracking import models, store, view
+from stages.tracking import artifacts, store
 from stages.tracking.lockfile import Artifact, Entry
 from stages.tracking.store import Store
 
@@ -37,7 +37,7 @@ def test_of_a_folder_with_models_no_file_of_a_model_is_copied(tmp_path, monkeypa
         write(reward / model, "config.json", "tokenizer.json", "model.safetensors")
     write(reward, "reward.json", "0/metrics.json", "1/metrics.json")
     write(record, "run.json", "journal-seed-0.jsonl")
-    found = {path.as_posix(): folder for path, folder in view.small(entry(reward, record))}
+    found = {path.as_posix(): folder for path, folder in artifacts.small(entry(reward, record))}
     assert found == {
         "data/rewards/ensemble/reward.json": None,
         "data/rewards/ensemble/0/metrics.json": "0",
@@ -46,13 +46,13 @@ def test_of_a_folder_with_models_no_file_of_a_model_is_copied(tmp_path, monkeypa
         "data/runs/reward/ensemble/journal-seed-0.jsonl": "run",
     }
     # Reward models are no policies to deploy.
-    assert list(models.checkpoints(entry(reward, record))) == []
+    assert list(artifacts.checkpoints(entry(reward, record))) == []
 
 
 def test_the_policy_of_each_seed_is_a_checkpoint_and_none_along_the_way(tmp_path):
     for folder in ("model/0", "model/1", "training/0/checkpoints/step-0008"):
         write(tmp_path / folder, "config.json", "model.safetensors")
-    found = models.checkpoints(entry(tmp_path / "model", tmp_path / "training"))
+    found = artifacts.checkpoints(entry(tmp_path / "model", tmp_path / "training"))
     assert [path.relative_to(tmp_path).as_posix() for path, _ in found] == ["model/0", "model/1"]
 
 
