@@ -60,7 +60,8 @@ def main(live: str = "") -> None:
     entries = lockfile.read()
     write_manifest(entries)
     try:
-        added = store.while_it_answers(lambda: view.sync(entries), store.address(Path.cwd()))
+        with store.pinging(store.address(Path.cwd())):
+            added = view.sync(entries)
     except store.OUTAGES as error:
         logger.warning(store.outage(error, "stages.track"))
     else:

@@ -87,6 +87,8 @@ class Proxy:
 
     def __init__(self, port: int, limit: float = float("inf"), *, hangs: bool = False) -> None:
         self.port, self.limit, self.hangs, self.count = port, limit, hangs, 0
+        self.ended: float | None = None
+        """When it cut, or hung."""
         self.lock, self.sockets = threading.Lock(), []
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
@@ -107,6 +109,7 @@ class Proxy:
                 with self.lock:
                     self.count += len(data)
                     over = self.count > self.limit
+                    self.ended = self.ended or (time.monotonic() if over else None)
                 if over and self.hangs:
                     threading.Event().wait()
                 if over:

@@ -10,19 +10,9 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from mlflow.entities import (
-    Dataset,
-    DatasetInput,
-    InputTag,
-    LoggedModel,
-    LoggedModelOutput,
-    LoggedModelStatus,
-)
-from mlflow.models.model import MLMODEL_FILE_NAME
-from mlflow.models.utils import get_external_mlflow_model_spec
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, LoggedModelStatus
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_MODEL_IS_EXTERNAL
 
 from stages.tracking.headlines import Chosen
@@ -62,7 +52,7 @@ def log_inputs(store: Store, run_id: str, entry: Entry) -> None:
     for path, digest in ((one.path.as_posix(), one.digest) for one in entry.deps):
         if path.startswith("data/"):
             source = json.dumps({"path": path, "md5": digest})
-            dataset = Dataset(name=path, digest=digest[:36], source_type="dvc", source=source)
+            dataset = Dataset(path, digest[:36], "dvc", source)
             found.append(DatasetInput(dataset, [InputTag("mlflow.data.context", "input")]))
     if found:
         store.client.log_inputs(run_id, found)
@@ -92,9 +82,6 @@ def log_models(store: Store, run_id: str, entry: Entry) -> None:
             model_type="policy",
         )
         if model.status != LoggedModelStatus.READY:
-            with TemporaryDirectory() as folder:
-                get_external_mlflow_model_spec(model).save(str(Path(folder) / MLMODEL_FILE_NAME))
-                store.client.log_model_artifacts(model.model_id, folder)
             store.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
         if linked is None or all(one.model_id != model.model_id for one in linked.model_outputs):
             store.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
@@ -125,7 +112,7 @@ def mark_best(store: Store, run_id: str, chosen: Chosen) -> None:
     client.set_registered_model_alias(REGISTERED, ALIAS, str(version.version))
 
 
-def _find(store: Store, run_id: str, name: str) -> LoggedModel | None:
+def _find(store: Store, run_id: str, name: str) -> Any:
     found = store.client.search_logged_models(
         [store.experiment_id], filter_string=f"name = '{name}' AND source_run_id = '{run_id}'"
     )

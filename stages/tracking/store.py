@@ -8,15 +8,14 @@ be written again: an outage can come between any two requests, also between one 
 import fcntl
 import os
 import re
+import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import alembic.util
@@ -41,7 +40,6 @@ a driver for its database."""
 COMPLETE = "posttrain.complete"
 MAX_VALUE = 6000
 SECONDS, SECONDS_BETWEEN_PINGS = 0.75, 0.2
-ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -123,24 +121,26 @@ def ping(uri: str) -> None:
         socket.create_connection((parts.hostname or "", parts.port), timeout=SECONDS).close()
 
 
-def while_it_answers(work: Callable[[], ResultT], uri: str) -> ResultT:
-    """What `work` returns; one of `OUTAGES` as soon as the server answers no more.
+@contextmanager
+def pinging(uri: str) -> Iterator[None]:
+    """Raise one of `OUTAGES` out of whatever waits for the store, as soon as it answers no more.
 
     So a request may take its time, such as the first one of a new server, and a server that hangs
     holds a pipeline for a second all the same.
     """
-    done: Future[ResultT] = Future()
 
-    def attempt() -> None:
+    def look(*_: object) -> None:
         try:
-            done.set_result(work())
-        except BaseException as error:  # noqa: BLE001
-            done.set_exception(error)
+            ping(uri)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, SECONDS_BETWEEN_PINGS)
 
-    threading.Thread(target=attempt, daemon=True).start()
-    while not wait([done], timeout=SECONDS_BETWEEN_PINGS).done:
-        ping(uri)
-    return done.result()
+    signal.signal(signal.SIGALRM, look)
+    try:
+        look()
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ MAX_SECONDS = 300.0
 REPORT = Path("data/report")
 SECONDS = 3.0
 """Between two looks at the journals of running stages."""
+SECONDS_OF_A_STEP = 60.0
 TIMES = "time/"
 """Metrics that a resumed attempt measures anew; all others it repeats (`loops/training`)."""
 EXECUTION = "posttrain.execution_id"
@@ -167,31 +168,30 @@ def follow() -> None:
     It only reads, holds nothing that a stage waits for, and may fail or end at any time.
     """
     last: dict[str, dict[str, int]] = {}
-    before, is_out = _written(), False
+    told = ""
     while True:
         time.sleep(SECONDS)
-        now = _written()
-        grown = [folder for folder, times in now.items() if before.get(folder) != times]
         try:
-            if grown:
+            if folders := running():
                 with store.connect(Path.cwd()) as target:
-                    for folder in grown:
+                    for folder in folders:
                         show(target, folder, last)
-            before, is_out = now, False
+            told = ""
         except store.OUTAGES as error:
-            if not is_out:
-                logger.warning("%s This goes on trying.", store.outage(error, "stages.track"))
-            is_out = True
+            if not told:
+                told = store.outage(error, "stages.track")
+                logger.warning("%s This goes on trying.", told)
 
 
-def _written() -> dict[Path, list[int]]:
-    """When the journals of each unfinished execution were written."""
-    found: dict[Path, list[int]] = {}
-    for folder in {path.parent for path in identity.PIPE.glob("*/exec.json")}:
-        with suppress(FileNotFoundError):  # a stage that ends removes its folder
-            paths = [*folder.glob("*.json*"), *folder.glob("seed-*/journal.jsonl")]
-            found[folder] = [path.stat().st_mtime_ns for path in sorted(paths)]
-    return found
+def running() -> list[Path]:
+    """The folders of unfinished executions that wrote something of late; none of killed ones."""
+    found: set[Path] = set()
+    for pattern in ("*/*.json*", "*/seed-*/journal.jsonl"):
+        for path in identity.PIPE.glob(pattern):
+            with suppress(FileNotFoundError):  # a stage that ends removes its folder
+                if time.time() - path.stat().st_mtime < SECONDS_OF_A_STEP:
+                    found.add(identity.PIPE / path.parts[1])
+    return sorted(folder for folder in found if (folder / "exec.json").exists())
 
 
 def show(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> None:
