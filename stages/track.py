@@ -6,6 +6,9 @@ MLflow up to date (`tracking/view`), as the last stage of `dvc repro` or by hand
 nothing. When the store cannot be reached, the call says so and succeeds: the next one adds what is
 missing. Prints at its end how long each stage took, the verdict, and where the report is.
 
+`python -m stages.track --live`, started beside `dvc repro`, shows the metrics of running stages in
+MLflow, at most ten seconds old, until it is interrupted. Nothing depends on it.
+
 Environment: MLFLOW_TRACKING_URI (default: mlflow.db in the repository), MLFLOW_EXPERIMENT_NAME,
 POSTTRAIN_TRACK_WEIGHTS=1 to copy checkpoints into MLflow too.
 """
@@ -14,6 +17,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,30 +29,39 @@ logger = logging.getLogger(__name__)
 MANIFEST = Path("data/tracked/manifest.json")
 REPORT = Path("data/report")
 SETTINGS = {
-    # MLflow's own defaults block for four minutes a call when a server is down.
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    # MLflow's own defaults block for four minutes a call when a server is down, and what is asked
+    # twice may be done twice.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    # It would print the server's address, password and all.
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     # Read while it is imported: it would call home.
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-"""How patient MLflow is, unless the environment says otherwise."""
+"""How patient MLflow is, and how talkative, unless the environment says otherwise."""
 
 
-def main() -> None:
-    """Write the manifest, bring MLflow up to date, tell."""
+def main(live: str = "") -> None:
+    """Write the manifest, bring MLflow up to date, tell; or follow what runs."""
+    if live not in ("", "--live"):
+        raise ValueError(f"expected nothing or --live, found {live!r}")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    process.die_with_dvc("track")
-    entries = lockfile.read()
-    write_manifest(entries)
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.WARNING)  # nine lines of set-up each time
     from stages.tracking import store, view  # they import MLflow, which reads the settings
 
+    if live:
+        with suppress(KeyboardInterrupt):
+            view.follow()
+        return
+    process.die_with_dvc("track")
+    entries = lockfile.read()
+    write_manifest(entries)
     try:
-        added = view.sync(entries)
+        with store.pinging(store.address(Path.cwd())):
+            added = view.sync(entries)
     except store.OUTAGES as error:
         logger.warning(store.outage(error, "stages.track"))
     else:

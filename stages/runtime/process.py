@@ -20,17 +20,25 @@ of a real model, are given back as ever."""
 SHELLS = {"sh", "dash", "bash", "zsh", "fish", "ksh"}
 
 
+def escaped(text: str) -> str:
+    """`text` with control characters, which a terminal would obey, as Python writes them."""
+    shown = (one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
+    return text if text.isprintable() else "".join(shown)
+
+
 def run(main: Callable[..., None]) -> None:
     """Call `main` with the words of the command line, and end the process as soon as it returns.
 
     Threads are waited for and exit handlers called as at any end. What is left out is taking apart
     the million objects that torch and transformers made, a second of every stage's few. An error
-    takes the usual way out.
+    takes the usual way out. It and every message may quote what a model wrote: it is `escaped`.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; macOS and musl do without
     if mallopt is not None:
         for name, value in KEPT_BYTES.items():
             mallopt(name, value)
+    write = sys.stderr.write
+    sys.stderr.write = lambda text: write(escaped(text))
     main(*sys.argv[1:])
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

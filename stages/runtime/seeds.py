@@ -232,7 +232,7 @@ class _Display:
     def end(self, line: str = "") -> None:
         """Clear the terminal's line, or put another in its place."""
         if self._terminal:
-            sys.stderr.write(f"\r\x1b[2K{line}")
+            sys.stderr.buffer.write(f"\r\x1b[2K{line}".encode())  # `write` would escape it
             sys.stderr.flush()
 
     def _line(self, now: float) -> str:

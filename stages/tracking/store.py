@@ -1,18 +1,22 @@
 """The MLflow store: where it is, what is written into a run of it, how its failures are told.
 
-A tracker must never cost a training run: requests are short (stages/track.py), every failure is
-one of `OUTAGES`, and nothing that is told contains a password.
+A tracker must never cost a training run: requests are short and asked once (stages/track.py), every
+failure is one of `OUTAGES`, and nothing that is told contains a password. Whatever is written may
+be written again: an outage can come between any two requests, also between one and its answer.
 """
 
 import fcntl
 import os
 import re
+import signal
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import alembic.util
 import mlflow
@@ -29,10 +33,13 @@ OUTAGES = (
     sqlalchemy.exc.SQLAlchemyError,
     alembic.util.CommandError,
     OSError,
+    ImportError,
 )
-"""What an absent, slow, broken or too new store raises (TimeoutError is an OSError)."""
+"""What an absent, slow, broken or too new store raises (TimeoutError is an OSError), or one without
+a driver for its database."""
 COMPLETE = "posttrain.complete"
 MAX_VALUE = 6000
+SECONDS, SECONDS_BETWEEN_PINGS = 0.75, 0.2
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,12 @@ class Store:
         items = [Param(key(name), str(value)[:MAX_VALUE]) for name, value in params.items()]
         self.log(run_id, "params", items)
 
+    def steps(self, run_id: str) -> Iterator[tuple[str, int]]:
+        """(metric, step) of every point of a run."""
+        for name in self.client.get_run(run_id).data.metrics:
+            for point in self.client.get_metric_history(run_id, name):
+                yield name, point.step
+
     def complete(self, run_id: str, ended: int) -> None:
         """Nothing is missing in the run any more, which ended then (milliseconds)."""
         self.client.set_tag(run_id, COMPLETE, "true")
@@ -93,6 +106,43 @@ def key(text: str) -> str:
     return re.sub(r"[^\w\-. /]", "_", text.replace("@", "_at_"))
 
 
+def address(root: Path) -> str:
+    """Where the store is."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve()}/mlflow.db"
+
+
+def ping(uri: str) -> None:
+    """One of `OUTAGES` where the store has a server, and it does not answer in `SECONDS`."""
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https"):
+        with suppress(requests.exceptions.SSLError):  # an answer too, which MLflow will judge
+            requests.get(f"{uri.rstrip('/')}/health", timeout=SECONDS)
+    elif parts.port:  # a database, which MLflow would try for minutes to reach
+        socket.create_connection((parts.hostname or "", parts.port), timeout=SECONDS).close()
+
+
+@contextmanager
+def pinging(uri: str) -> Iterator[None]:
+    """Raise one of `OUTAGES` out of whatever waits for the store, as soon as it answers no more.
+
+    So a request may take its time, such as the first one of a new server, and a server that hangs
+    holds a pipeline for a second all the same.
+    """
+
+    def look(*_: object) -> None:
+        try:
+            ping(uri)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, SECONDS_BETWEEN_PINGS)
+
+    signal.signal(signal.SIGALRM, look)
+    try:
+        look()
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
 @contextmanager
 def connect(root: Path) -> Iterator[Store]:
     """The experiment, created when it is new, for this process alone of the repository's.
@@ -101,13 +151,12 @@ def connect(root: Path) -> Iterator[Store]:
     the repository's own, and MLFLOW_EXPERIMENT_NAME another experiment than `posttrain`.
     """
     identity.PIPE.mkdir(exist_ok=True)
+    uri = address(root)
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "posttrain"
+    ping(uri)  # one that hangs is noticed before others wait for the lock
+    client = mlflow.MlflowClient(uri)
     with (identity.PIPE / "track.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve()}/mlflow.db"
-        # Creating external models goes through the module's own functions, which use this.
-        mlflow.set_tracking_uri(uri)
-        client = mlflow.MlflowClient(uri)
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "posttrain"
         experiment = client.get_experiment_by_name(name)
         if experiment is not None:
             yield Store(client, experiment.experiment_id)

@@ -5,31 +5,38 @@ headline numbers, small files and the first rows of completions; weights where i
 Beside these there is one for dvc.lock as a whole, the manifest, which is what users compare: it
 holds every parameter, the headline numbers, and for each stage the run that made it. A cached stage
 points at the run that produced it, nothing is copied.
+
+While a stage runs, `follow` may send the new points of its journal to the run that `sync` completes
+when it has ended.
 """
 
-import itertools
 import json
-import os
+import logging
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, RunTag
+from mlflow.entities import Metric, RunTag
 
-from stages.runtime import journal
-from stages.tracking import headlines, lockfile, models, store
-from stages.tracking.lockfile import Artifact, Entry
+from stages.runtime import identity, journal
+from stages.tracking import artifacts, headlines, lockfile, store
+from stages.tracking.lockfile import Entry
 from stages.tracking.store import Store, key, milliseconds
 
 MAX_SECONDS = 300.0
 """After so long the rest is left to the next call: a slow server must not hold a pipeline."""
 REPORT = Path("data/report")
-SUFFIXES = {".md", ".png", ".svg", ".csv", ".json", ".html", ".txt"}
-MAX_BYTES = 4_000_000
-MAX_DIGEST = 36
-TABLES = {"rollouts.jsonl", "test.jsonl", "test_greedy.jsonl", "train.jsonl", "verdicts.jsonl"}
-MAX_ROWS = 50
+SECONDS = 3.0
+"""Between two looks at the journals of running stages."""
+SECONDS_OF_A_STEP = 60.0
+TIMES = "time/"
+"""Metrics that a resumed attempt measures anew; all others it repeats (`loops/training`)."""
+EXECUTION = "posttrain.execution_id"
+logger = logging.getLogger(__name__)
 Runs = dict[str, tuple[str, dict[str, Any]]]
 """(MLflow run id, run.json) of every stage that has a run record."""
 
@@ -78,38 +85,36 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
             tags["mlflow.note.content"] = verdict.read_text(encoding="utf-8")
     store.log(run_id, "tags", [RunTag(name, value) for name, value in tags.items()])
     if (chosen := headlines.best(entries, runs)) is not None:
-        models.mark_best(store, runs[chosen.stage][0], chosen)
+        artifacts.mark_best(store, runs[chosen.stage][0], chosen)
     store.complete(run_id, ended)
     return True
 
 
 def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> tuple[str, bool]:
     """The run's id and whether it was added now; it is marked complete last."""
+    tags = _tags(entry, record)
     run_id, is_new = store.run(
-        "posttrain.execution_id",
+        EXECUTION,
         record["execution_id"],
         name=entry.stage.replace("@", " "),
         started=record["started"],
-        tags=_tags(entry, record),
+        tags=tags,
     )
     if is_new:
+        store.log(run_id, "tags", [RunTag(name, value) for name, value in tags.items()])
         store.log_params(run_id, entry.params)
-        store.log(run_id, "metrics", _metrics(entry, record))
-        if inputs := [_dataset(dep) for dep in entry.deps if dep.path.parts[0] == "data"]:
-            store.client.log_inputs(run_id, inputs)
-        _log_files(store, run_id, entry)
-        models.log(store, run_id, entry)
+        # `follow` may have sent steps that were then done again
+        known = Counter(store.steps(run_id) if record["attempt"] > 1 else ())
+        store.log(run_id, "metrics", list(_lacking(_metrics(entry, record), known)))
+        artifacts.log_inputs(store, run_id, entry)
+        artifacts.log_files(store, run_id, entry)
+        artifacts.log_models(store, run_id, entry)
         store.complete(run_id, milliseconds(record["ended"]))
     return run_id, is_new
 
 
 def _tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
-    stage, _, row = entry.stage.partition("@")
-    tags = {
-        # what the list of runs is grouped by
-        "stage": stage,
-        "row": row or None,
-        "posttrain.stage": entry.stage,
+    tags = _names(entry.stage) | {
         "posttrain.input_key": entry.input_key,
         "posttrain.lock_hash": entry.lock_hash,
         "posttrain.result_hash": entry.result_hash,
@@ -124,6 +129,12 @@ def _tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in tags.items() if value is not None}
 
 
+def _names(stage: str) -> dict[str, str]:
+    """What the list of runs is grouped by."""
+    kind, _, row = stage.partition("@")
+    return {"stage": kind, "posttrain.stage": stage} | ({"row": row} if row else {})
+
+
 def _metrics(entry: Entry, record: dict[str, Any]) -> list[Metric]:
     ended = milliseconds(record["ended"])
     final = headlines.of(entry) | {"run/seconds": record["seconds"]}
@@ -133,58 +144,81 @@ def _metrics(entry: Entry, record: dict[str, Any]) -> list[Metric]:
     assert entry.run_folder is not None
     for path in sorted(entry.run_folder.glob("journal*.jsonl")):
         # journal-seed-0.jsonl: its curves are `seed-0/loss/nll`
-        above = f"{path.stem.removeprefix('journal-')}/" if path.stem != "journal" else ""
-        metrics += [
-            Metric(key(f"{above}{name}"), value, int(row.time * 1000), row.index)
-            for row in journal.read(path)
-            for name, value in row.metrics.items()
-        ]
+        metrics += _points(path.stem.removeprefix("journal").removeprefix("-"), journal.read(path))
     return metrics
 
 
-def _dataset(dep: Artifact) -> DatasetInput:
-    path = dep.path.as_posix()
-    source = json.dumps({"path": path, "md5": dep.digest})
-    dataset = Dataset(name=path, digest=dep.digest[:MAX_DIGEST], source_type="dvc", source=source)
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", "input")])
+def _lacking(metrics: Iterable[Metric], known: Counter[tuple[str, int]]) -> Iterator[Metric]:
+    for one in metrics:
+        known[one.key, one.step] -= 1
+        if known[one.key, one.step] < 0:
+            yield one
 
 
-def _log_files(store: Store, run_id: str, entry: Entry) -> None:
-    for path, folder in small(entry):
-        store.client.log_artifact(run_id, str(path), folder)
-    logged = {file.path for file in store.client.list_artifacts(run_id, "completions")}
-    for name, columns in tables(entry):
-        # log_table appends to a table that exists.
-        if f"completions/{name}.json" not in logged:
-            store.client.log_table(run_id, columns, f"completions/{name}.json")
-    if os.environ.get("POSTTRAIN_TRACK_WEIGHTS") == "1":
-        for path, _ in models.checkpoints(entry):
-            store.client.log_artifacts(run_id, str(path), f"model/{path.name}")
+def _points(seed: str, rows: Iterable[journal.Row]) -> Iterator[Metric]:
+    above = f"{seed}/" if seed else ""
+    for row in rows:
+        for name, value in row.metrics.items():
+            yield Metric(key(f"{above}{name}"), value, int(row.time * 1000), row.index)
 
 
-def small(entry: Entry) -> Iterator[tuple[Path, str | None]]:
-    """(file, folder in the run) of reports, plots, metrics and the run record, none of a model."""
-    for out in entry.outs:
-        paths = sorted(out.path.rglob("*")) if out.path.is_dir() else [out.path]
-        record = out.path == entry.run_folder
-        for path in paths:
-            if not path.is_file() or models.holds(path, out.path):
-                continue
-            if record or (path.suffix in SUFFIXES and path.stat().st_size <= MAX_BYTES):
-                within = path.relative_to(out.path).parent if out.path.is_dir() else Path()
-                folder = ("run" / within if record else within).as_posix()
-                yield path, None if folder == "." else folder
+def follow() -> None:
+    """Send the new points of running stages to MLflow, every few seconds, until interrupted.
+
+    It only reads, holds nothing that a stage waits for, and may fail or end at any time.
+    """
+    last: dict[str, dict[str, int]] = {}
+    told = ""
+    while True:
+        time.sleep(SECONDS)
+        try:
+            if folders := running():
+                with store.connect(Path.cwd()) as target:
+                    for folder in folders:
+                        show(target, folder, last)
+            told = ""
+        except store.OUTAGES as error:
+            if not told:
+                told = store.outage(error, "stages.track")
+                logger.warning("%s This goes on trying.", told)
 
 
-def tables(entry: Entry) -> Iterator[tuple[str, dict[str, list[Any]]]]:
-    """(name, columns) of the first rows of the first seed's completions, token ids left out."""
-    for out in entry.outs:
-        seeds = sorted(path for path in out.path.glob("*") if path.name.isdigit())
-        for path in sorted(seeds[0].glob("*.jsonl")) if seeds else []:
-            if path.name not in TABLES:
-                continue
-            with path.open(encoding="utf-8") as file:
-                rows = [json.loads(line) for line in itertools.islice(file, MAX_ROWS)]
-            if rows:
-                names = [name for name, value in rows[0].items() if not isinstance(value, list)]
-                yield path.stem, {name: [row.get(name) for row in rows] for name in names}
+def running() -> list[Path]:
+    """The folders of unfinished executions that wrote something of late; none of killed ones."""
+    found: set[Path] = set()
+    for pattern in ("*/*.json*", "*/seed-*/journal.jsonl"):
+        for path in identity.PIPE.glob(pattern):
+            with suppress(FileNotFoundError):  # a stage that ends removes its folder
+                if time.time() - path.stat().st_mtime < SECONDS_OF_A_STEP:
+                    found.add(identity.PIPE / path.parts[1])
+    return sorted(folder for folder in found if (folder / "exec.json").exists())
+
+
+def show(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> None:
+    """Send what the journals of an unfinished execution say and MLflow lacks, but its times.
+
+    `last` is the last step of each metric that a run has. A resumed attempt cuts its journals back
+    to its checkpoint, and does some steps again.
+    """
+    points: list[Metric] = []
+    with suppress(FileNotFoundError):  # it has ended; `sync` sends the rest
+        execution = json.loads((folder / "exec.json").read_text(encoding="utf-8"))
+        for path in [folder / "journal.jsonl", *sorted(folder.glob("seed-*/journal.jsonl"))]:
+            points += _points(path.parent.name if path.parent != folder else "", journal.read(path))
+        stage, started = execution["stage"], (folder / "exec.json").stat().st_mtime
+        if ":" in stage:  # studies are not in MLflow
+            return
+        run_id, lacks = store.run(
+            EXECUTION,
+            execution["execution_id"],
+            name=stage.replace("@", " "),
+            started=datetime.fromtimestamp(started, UTC).isoformat(),
+            tags=_names(stage),
+        )
+        if lacks:
+            known = last.setdefault(run_id, dict(sorted(store.steps(run_id))))
+            points = [p for p in points if TIMES not in p.key and p.step > known.get(p.key, -1)]
+            store.log(run_id, "metrics", points)
+            known |= {point.key: point.step for point in points}
+            is_failed = (folder / "failed.json").exists()
+            store.client.update_run(run_id, "FAILED" if is_failed else "RUNNING")

@@ -47,6 +47,29 @@ def test_an_error_ends_it_as_ever() -> None:
     assert "handler" in result.stdout
 
 
+HOSTILE = "\x1b[2J\x1b]0;title\x07\r\x9b2J\u202e"
+QUOTES = f"""
+import logging, warnings
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+text = {HOSTILE!r}
+logging.info("a log of %s, an umlaut: \u00e4", text)
+warnings.warn(text)
+error = ValueError("an error of " + text)
+error.add_note("a note of " + text)
+"""
+
+
+@pytest.mark.parametrize("end", ["raise error", "sys.exit(f'an exit with {text}')"])
+def test_what_a_model_wrote_is_shown_by_a_terminal_and_never_obeyed(end) -> None:
+    program = QUOTES.replace("\n", "\n    ") + end
+    result = ended(program)
+    assert result.returncode == 1
+    assert [one for one in result.stderr if not one.isprintable() and one != "\n"] == []
+    assert r"\x1b[2J\x1b]0;title\x07\r\x9b2J\u202e" in result.stderr
+    assert "an umlaut: \u00e4" in result.stderr
+    assert result.stderr.count(r"\x1b[2J") >= (4 if "raise" in end else 3)
+
+
 @pytest.mark.parametrize(
     "command",
     ["python work.py train@sft", "python work.py train@sft && true"],

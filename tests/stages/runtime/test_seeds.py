@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,23 @@ def test_a_process_that_is_killed_is_told(run):
 
     with pytest.raises(RuntimeError, match="the process of seed 0 ended without a word"):
         seeds.side_by_side(die, [0, 1], run)
+
+
+def test_on_a_terminal_one_line_is_drawn_again_and_again():
+    program = """
+import sys
+from stages.runtime import process, seeds
+def main():
+    display = seeds._Display("train@x", [0])
+    display.update(0, 1, 4, "member \\x1b[2J")
+    display.end()
+process.run(main)
+"""
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-c", program]
+    subprocess.run(command, stderr=theirs, check=True)
+    os.close(theirs)
+    said = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert said.startswith("\r\x1b[2Ktrain@x  seed 0: ")
+    assert said.endswith("\r\x1b[2K")

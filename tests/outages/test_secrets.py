@@ -1,0 +1,153 @@
+"""Keys and passwords of the environment reach no file, log, process list, MLflow run or Prefect."""
+
+import base64
+import os
+import subprocess
+import sys
+import threading
+import urllib.parse
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from mlflow_server import serving
+from option_server import serve
+from toy_repo import make_toy_repo
+
+pytestmark = pytest.mark.slow
+
+JUDGING = """
+    elif kind == "compare":
+        from stages.engines import openai_endpoint
+        from stages.engines.endpoint_reply import AnswerCache, EndpointJudge
+
+        judge = EndpointJudge(kind="endpoint", model="m", revision="r", api="chat", top_logprobs=5)
+        answers = AnswerCache(Path("data/answers"))
+        chooser = openai_endpoint.connect(judge, ["1", "2"], 0, answers, retries=0)
+        metrics = {"policies": {"sft": {"mean_accuracy": {"value": chooser.choose(["?"])[0].mass}}}}
+        with outputs.replace(data / "report") as folder:
+            write(folder, {"metrics.json": json.dumps(metrics), "verdict.txt": "First."})
+"""
+"""The toy's `compare` asks a judge behind an endpoint."""
+
+
+def secret(name):
+    return f"s3cr3t-{name}-0f9a7c"
+
+
+SECRETS = {
+    name: secret(name.lower().replace("_", "-"))
+    for name in ("POSTTRAIN_JUDGE_API_KEY", "OPENAI_API_KEY", "MLFLOW_TRACKING_PASSWORD",
+                 "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+                 "AZURE_STORAGE_CONNECTION_STRING", "GDRIVE_CREDENTIALS_DATA")
+}  # fmt: skip
+PASSWORDS = [secret(name) for name in ("tracking-uri", "judge-url", "prefect", "git", "remote")]
+TRACKING, JUDGE, PREFECT, GIT, REMOTE = PASSWORDS
+SOUGHT = [*SECRETS.values(), *PASSWORDS]
+
+
+def forms(text):
+    """As it is, and as it stands in an address or in a header of basic authentication."""
+    yield text.encode()
+    yield urllib.parse.quote(text, safe="").encode()
+    for start in range(3):  # wherever it begins, three bytes make four characters
+        coded = base64.b64encode(b"x" * start + text.encode())
+        yield coded[4 if start else 0 : -4]
+
+
+def found_in(content):
+    return [text for text in SOUGHT if any(form in content for form in forms(text))]
+
+
+def in_files(*folders):
+    """File -> secrets in it; of what the user wrote the secret into, nothing."""
+    given = {".git/config", ".dvc/config.local"}
+    paths = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    hits = {str(path): found_in(path.read_bytes()) for path in paths}
+    return {
+        path: hit
+        for path, hit in hits.items()
+        if hit and not any(path.endswith(name) for name in given)
+    }
+
+
+@contextmanager
+def process_list():
+    """Secrets in the command lines of all processes, looked at all the time."""
+    seen, done = set(), threading.Event()
+
+    def look():
+        while not done.wait(0.05):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with suppress(OSError):
+                    seen.update(found_in(path.read_bytes()))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    yield seen
+    done.set()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("secrets")
+
+
+@pytest.fixture(scope="module")
+def repo(place):
+    made = make_toy_repo(place / "toy")
+    work = made.path / "work.py"
+    text = work.read_text().replace(
+        "    else:\n        metrics", JUDGING + "    else:\n        metrics"
+    )
+    work.write_text(text)
+    made.run("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-aqm", "judge")
+    made.run("git", "remote", "add", "origin", f"https://me:{GIT}@127.0.0.1:9/x.git")
+    made.run("dvc", "remote", "add", "--local", "-d", "store", "webdav://127.0.0.1:9/x")
+    made.run("dvc", "remote", "modify", "--local", "store", "password", REMOTE)
+    return made
+
+
+def test_nothing_that_is_written_or_listed_holds_a_secret(place, repo):
+    for name in ("server", "home", "tmp", "prefect"):
+        (place / name).mkdir()
+    with serving(place / "server") as server, serve() as endpoint, process_list() as listed:
+        planted = SECRETS | {
+            "MLFLOW_TRACKING_URI": server.url.replace("//", f"//me:{TRACKING}@"),
+            "MLFLOW_TRACKING_USERNAME": "me",
+            "POSTTRAIN_JUDGE_URL": endpoint.url.replace("//", f"//me:{JUDGE}@"),
+            "PREFECT_API_AUTH_STRING": f"me:{PREFECT}",
+            "PREFECT_SERVER_API_AUTH_STRING": f"me:{PREFECT}",
+            "PREFECT_HOME": str(place / "prefect"),
+            "HOME": str(place / "home"),
+            "TMPDIR": str(place / "tmp"),
+        }
+        live = repo.start("python", "-m", "stages.track", "--live", **planted)
+        flow = (sys.executable, "-m", "flows.pipeline", "-j", "2")
+        endpoint.failures = [400]
+        said = [repo.run(*flow, code=1, **planted)]
+        assert "refuses the request" in said[0]
+        said += [repo.run(*flow, **planted), repo.run("python", "-m", "stages.track", **planted)]
+        assert "MLflow: 0 runs added" in said[-1]
+        unreachable = planted | {"MLFLOW_TRACKING_URI": f"http://me:{TRACKING}@127.0.0.1:9"}
+        said += [repo.run("python", "-m", "stages.track", **unreachable)]
+        assert "was not brought up to date" in said[-1]
+        live.terminate()
+        said.append(live.communicate(timeout=60)[0])
+        assert [key for key in endpoint.keys if key] != []
+    assert found_in("\n".join(said).encode()) == []
+    assert listed == set()
+    assert in_files(place) == {}
+
+
+def test_the_search_finds_a_secret_wherever_it_is(place, tmp_path):
+    (tmp_path / "plain").write_bytes(b"\0" + SOUGHT[0].encode() + b"\0")
+    for index, user in enumerate(("m", "me", "you")):
+        header = base64.b64encode(f"{user}:{SOUGHT[1]}".encode())
+        (tmp_path / f"header-{index}").write_bytes(b"Authorization: Basic " + header)
+    assert len(in_files(tmp_path)) == 4
+    with process_list() as listed:
+        code = "import time; time.sleep(1)"
+        subprocess.run([sys.executable, "-c", code, SOUGHT[2]], check=True, env=dict(os.environ))
+    assert listed == {SOUGHT[2]}
