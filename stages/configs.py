@@ -16,6 +16,7 @@ from stages import auto, params, tables
 from stages.loops import group_rl, ppo
 from stages.params import PRESET, PRESETS_PATH
 from stages.records.problems import INSTEAD
+from stages.report.evaluation_config import EvaluationConfig
 from stages.rewards import reward_file
 from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
@@ -63,7 +64,7 @@ def find_problems(content: Content, presets: Content, rows: Tables, modules: Mod
     """Everything in params.yaml and presets.yaml that the entry points do not take, each once."""
     read = {name for module in modules.values() for name in module.Config.model_fields}
     known = {*read, *rows, *tables.ABOVE} - {PRESET}
-    problems = list(tables.match(list(content), sorted(known), ""))
+    problems = list(tables.match([str(name) for name in content], sorted(known), ""))
     # Before prepare_data has run, nothing is known of a model but that there will be facts.
     facts = params.measured(content) or auto.UNMEASURED
     asked = {name: content[name] for name in read & content.keys()} | {"presets": presets}
@@ -82,7 +83,19 @@ def find_problems(content: Content, presets: Content, rows: Tables, modules: Mod
         problems += validate(modules[name].Config, content, f"stages/{name}.py")
     problems += wrong_rewards(content, presets, rows, modules)
     problems += [*unchecked(content, presets, rows), *tables.separators(presets, rows)]
+    problems += wrong_ks(content)
     return list(dict.fromkeys(problems))
+
+
+def wrong_ks(content: Content) -> Iterator[str]:
+    """Votes among more samples than there will be, which `evaluate` would refuse at the end."""
+    try:
+        number = content["sampling"]["test"]["num_samples"]
+        EvaluationConfig.model_validate(content["evaluation"]).check(number, Path("data/samples"))
+    except (KeyError, TypeError, pydantic.ValidationError):
+        return  # told already
+    except ValueError as error:
+        yield str(error)
 
 
 def wrong_kind(place: Place, content: Content, presets: Content, modules: Modules) -> Iterator[str]:
@@ -90,7 +103,7 @@ def wrong_kind(place: Place, content: Content, presets: Content, modules: Module
     if place.entry_point not in modules:
         key, stage = ("train" if place.table == POLICIES else "by"), f"{STAGES[place.table]}_"
         kinds = [name.removeprefix(stage) for name in modules if name.startswith(stage)]
-        what = f"there is no stages/{place.entry_point}.py"
+        what = f"there is no {f'stages/{place.entry_point}.py'!a:.103}"
         yield f"{place}.{key}: {what}{meant(place.words.get(key, ''), kinds)}"
     model = content.get("model")
     untrained = isinstance(model, dict) and model.get("path") is None
@@ -110,7 +123,7 @@ def wrong_preset(
     if name not in presets or not fits(config, presets[name]):
         known = [one for one in presets if fits(config, presets[one])]
         if name not in presets:
-            yield f"{place}.preset: {PRESETS_PATH} has no '{name}'{meant(name, known)}"
+            yield f"{place}.preset: {PRESETS_PATH} has no {name!a:.103}{meant(name, known)}"
             return
         if users := [user for user, one in modules.items() if fits(one.Config, presets[name])]:
             yield (
@@ -215,6 +228,20 @@ def pick(config: type[pydantic.BaseModel], content: Content) -> dict[str, Any]:
     return {name: content[name] for name in config.model_fields if name in content}
 
 
+def written(item: Any, content: Any) -> Iterator[str]:
+    """The place of an error by the keys that are there, without the kinds that pydantic names."""
+    for at, part in enumerate(item["loc"]):
+        is_in = isinstance(content, Mapping) and part in content
+        if (
+            is_in
+            or isinstance(part, int)
+            or (item["type"] == "missing" and at + 1 == len(item["loc"]))
+        ):
+            yield str(part)
+        if is_in or (isinstance(content, list) and isinstance(part, int)):
+            content = content[part]
+
+
 def validate(
     config: type[pydantic.BaseModel], content: Content, whole: str, preset: str = PRESET
 ) -> Iterator[str]:
@@ -227,7 +254,7 @@ def validate(
         config.model_validate(pick(config, content))
     except pydantic.ValidationError as error:
         for item in error.errors():
-            place = [str(part) for part in item["loc"]] or [whole]
+            place = list(written(item, content)) or [whole]
             *parents, name = [preset, *place[1:]] if place[0] == PRESET else place
             parent = "".join(f"{part}." for part in parents)
             if item["type"] == "extra_forbidden":
@@ -238,9 +265,7 @@ def validate(
                     missing[parent].append(name)
             elif item["input"] == auto.AUTO:
                 yield f"{parent}{name}: {auto.NO_RULE}"
-            elif not item["loc"] or item["type"] == "value_error":
-                yield f"{parent}{name}: {item['msg'].removeprefix('Value error, ')}"
             else:
-                yield f"{parent}{name}: {item['msg']} (found {item['input']!r})"
+                yield f"{parent}{name}: {params.said(item)}"
     for parent in sorted(unknown.keys() | missing.keys()):
         yield from tables.match(unknown[parent], missing[parent], parent)

@@ -46,11 +46,20 @@ class TinyConfig(Params):
     vocab_size: int = Field(ge=700)
     """Tokens in the tokenizer, of which about 650 are bytes, numbers and special tokens."""
 
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> "TinyConfig":
+        if self.hidden_size % self.num_heads:
+            raise ValueError(
+                f"expected a hidden_size that num_heads divides, found {self.hidden_size} and "
+                f"{self.num_heads}: change one of them"
+            )
+        return self
+
 
 class ModelConfig(Params):
     """The model that the pipeline starts from."""
 
-    path: str | None
+    path: str | None = Field(min_length=1)
     """A folder or hub id of a transformers causal language model with its tokenizer;
     null: the small `tiny` Llama, trained from scratch with its own tokenizer."""
     revision: str | None
@@ -138,11 +147,6 @@ def build_tiny(
     config: TinyConfig, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> PreTrainedModel:
     """A Llama with random weights drawn from `seed`, for `tokenizer`'s vocabulary."""
-    if config.hidden_size % config.num_heads:
-        raise ValueError(
-            f"model.tiny: hidden_size {config.hidden_size} is not a multiple of num_heads "
-            f"{config.num_heads}"
-        )
     torch.manual_seed(seed)
     return LlamaForCausalLM(
         LlamaConfig(
