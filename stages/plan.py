@@ -81,9 +81,9 @@ def wrong_claims(content: dict[str, Any], rows: Tables) -> Iterator[str]:
     if isinstance(baseline, str) and baseline not in rows[POLICIES]:
         yield f"baseline: no row makes {baseline!a:.103}{tables.meant(baseline, rows[POLICIES])}"
     # What is of another type is told with all that is.
-    if isinstance(seeds, list) and all(type(one) is int for one in seeds):
-        if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-            yield f"seeds: expected at least one, each once and none below 0, found {seeds}"
+    numbers = isinstance(seeds, list) and all(type(one) is int for one in seeds)
+    if numbers and (not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0):
+        yield f"seeds: expected at least one, each once and none below 0, found {seeds}"
 
 
 def switched_on(path: Path = configs.DVC_YAML) -> tuple[list[Path], list[str]]:

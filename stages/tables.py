@@ -88,12 +88,6 @@ def read(paths: Collection[Path]) -> tuple[Tables, list[str]]:
                 found = list(wrong_words(table, name, words))
                 if tables[table].get(name, words) != words:
                     found.append(f"{table}.{name}: has other words in another file than in {path}")
-                if close := [
-                    one for one in tables[table] if one.lower() == f"{name}".lower() != one
-                ]:
-                    found.append(
-                        f"{table}.{name}: differs from {close} in capitals alone: rename it"
-                    )
                 problems += found
                 if not found:
                     tables[table][name] = words
@@ -130,6 +124,11 @@ def wrong_names(tables: Tables, splits: Collection[str] = SPLITS) -> Iterator[st
                 yield f"{place}.on: {problem}"
         elif (found := place.words["split"]) not in splits:
             yield f"{place}.split: expected one of {list(splits)}, found {found!a:.103}"
+    for table, rows in tables.items():
+        known: dict[str, str] = {}
+        for name in rows:
+            if (other := known.setdefault(name.lower(), name)) != name:
+                yield f"{table}.{name}: differs from '{other}' in capitals alone; rename it"
     yield from circles(tables)
 
 

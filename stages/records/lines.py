@@ -26,11 +26,11 @@ def read(path: Path, row_type: type[RowT]) -> Iterator[RowT]:
     number = 0
     try:
         with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
+            for line in file:
+                number += 1
                 yield row_type(**json.loads(line))
     except (TypeError, ValueError) as error:
-        place = number + isinstance(error, UnicodeDecodeError)
         raise ValueError(
-            f"{path}, line {place}: expected a {row_type.__name__} row, found {error}. "
+            f"{path}, line {number}: expected a {row_type.__name__} row, found {error}. "
             f"Rerun the stage that writes this file."
         ) from error

@@ -39,7 +39,7 @@ def read_lines(path: Path) -> Rows:
                     yield number, _parse(path.name, number, line)
     except BROKEN as error:
         raise ValueError(
-            f"{path}: expected a whole gzip file, found one that is broken ({error}). Copy it again."
+            f"{path}: expected a whole gzip file, found a broken one ({error}). Copy it again."
         ) from error
     if num_rows == 0:
         raise ValueError(
@@ -86,7 +86,7 @@ def _parse(file: str, number: int, line: bytes | None) -> dict[str, Any] | BadRo
     except RejectedError as error:
         reason = str(error)
     except (ValueError, RecursionError) as error:
-        # What is told of lines counts from this one's begin, and of large numbers is for programmers.
+        # Lines are counted from this one, and what follows a semicolon is for programmers.
         told = re.split(r"( at)?: line|;", str(error))[0]
         reason = f"not JSON: {told}, in {line.strip()[:40].decode('utf-8', 'replace')!r}"
     return bad_row(file, number, reason, line.decode("utf-8", "replace").strip())

@@ -72,8 +72,8 @@ def split(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem
     if empty:
         raise ValueError(
             f"{len(everything)} problems, of {len(set(map(key, everything)))} different questions, "
-            f"leave the split(s) {', '.join(empty)} empty ({len(by_split['test'])} are of the test). "
-            f"Use more problems, or change `data.shares`."
+            f"leave the split(s) {', '.join(empty)} empty ({len(by_split['test'])} are of the "
+            f"test). Use more problems, or change `data.shares`."
         )
     return by_split
 
