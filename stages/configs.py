@@ -16,7 +16,7 @@ from stages import auto, params, tables
 from stages.loops import group_rl, ppo
 from stages.params import PRESET, PRESETS_PATH
 from stages.records.problems import INSTEAD
-from stages.report.evaluation_config import EvaluationConfig
+from stages.report import evaluation_config
 from stages.rewards import reward_file
 from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
@@ -83,19 +83,8 @@ def find_problems(content: Content, presets: Content, rows: Tables, modules: Mod
         problems += validate(modules[name].Config, content, f"stages/{name}.py")
     problems += wrong_rewards(content, presets, rows, modules)
     problems += [*unchecked(content, presets, rows), *tables.separators(presets, rows)]
-    problems += wrong_ks(content)
+    problems += evaluation_config.wrong_ks(content)
     return list(dict.fromkeys(problems))
-
-
-def wrong_ks(content: Content) -> Iterator[str]:
-    """Votes among more samples than there will be, which `evaluate` would refuse at the end."""
-    try:
-        number = content["sampling"]["test"]["num_samples"]
-        EvaluationConfig.model_validate(content["evaluation"]).check(number, Path("data/samples"))
-    except (KeyError, TypeError, pydantic.ValidationError):
-        return  # told already
-    except ValueError as error:
-        yield str(error)
 
 
 def wrong_kind(place: Place, content: Content, presets: Content, modules: Modules) -> Iterator[str]:
@@ -228,20 +217,6 @@ def pick(config: type[pydantic.BaseModel], content: Content) -> dict[str, Any]:
     return {name: content[name] for name in config.model_fields if name in content}
 
 
-def written(item: Any, content: Any) -> Iterator[str]:
-    """The place of an error by the keys that are there, without the kinds that pydantic names."""
-    for at, part in enumerate(item["loc"]):
-        is_in = isinstance(content, Mapping) and part in content
-        if (
-            is_in
-            or isinstance(part, int)
-            or (item["type"] == "missing" and at + 1 == len(item["loc"]))
-        ):
-            yield str(part)
-        if is_in or (isinstance(content, list) and isinstance(part, int)):
-            content = content[part]
-
-
 def validate(
     config: type[pydantic.BaseModel], content: Content, whole: str, preset: str = PRESET
 ) -> Iterator[str]:
@@ -254,7 +229,7 @@ def validate(
         config.model_validate(pick(config, content))
     except pydantic.ValidationError as error:
         for item in error.errors():
-            place = list(written(item, content)) or [whole]
+            place = list(params.written(item, content)) or [whole]
             *parents, name = [preset, *place[1:]] if place[0] == PRESET else place
             parent = "".join(f"{part}." for part in parents)
             if item["type"] == "extra_forbidden":

@@ -7,7 +7,7 @@ names. An `auto` is replaced before (`auto`). Knows nothing of stages, devices o
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -121,6 +121,15 @@ WORDS = {
     r"List should have at least 1 .*": "expected at least one",
 }
 """What pydantic says, and how it is told."""
+
+
+def written(item: Any, content: Any) -> Iterator[str]:
+    """The place of pydantic's error by the keys that are there, without the kinds that it names."""
+    for part in item["loc"]:
+        inside = part in content if isinstance(content, Mapping) else isinstance(part, int)
+        if inside or (item["type"] == "missing" and part == item["loc"][-1]):
+            yield str(part)
+        content = content[part] if inside else content
 
 
 def said(item: Any) -> str:

@@ -35,14 +35,9 @@ def read_checkpoint(
     logging.disable_progress_bar()
     try:
         model, report = auto_class.from_pretrained(
-            str(path),
-            dtype=torch.float32,
-            use_safetensors=True,
-            attn_implementation="sdpa",
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            **settings,
-        )
+            str(path), dtype=torch.float32, use_safetensors=True, attn_implementation="sdpa",
+            output_loading_info=True, ignore_mismatched_sizes=True, **settings,
+        )  # fmt: skip
         wrong = set(report["missing_keys"]) - new
         wrong |= {str(one[0]) for one in report["mismatched_keys"]}
         found, cause = f"{len(wrong)} weights missing or of another shape: {sorted(wrong)}", None
