@@ -28,7 +28,7 @@ UNMEASURED = Facts(
 )  # fmt: skip
 """Stands in where only the form of what is resolved matters: `stages.plan --check`."""
 
-NO_RULE = f"expected a value, found auto, for which there is no rule; rules: {', '.join(RULES)}"
+NO_RULE = "expected a value, found auto, for which stages/rules.py has no rule: write the value"
 
 
 class Replaced(NamedTuple):
@@ -55,7 +55,7 @@ def resolve(
     def walk(value: Any, key: str, only: Sequence[str] = ("*",)) -> Any:
         if isinstance(value, Mapping) and key not in TABLES:
             at = f"{key}." if key else ""
-            return {name: walk(one, at + name, only) for name, one in value.items()}
+            return {name: walk(one, f"{at}{name}", only) for name, one in value.items()}
         asked = any(fnmatchcase(key, one) for one in only)
         if value != AUTO or fnmatchcase(key, KEPT) or not asked:
             return value
@@ -86,7 +86,10 @@ def _value(key: str, facts: Facts | None, given: Content) -> tuple[str, Any]:
     try:
         return pattern, rule.of_facts(facts, given)  # pyright: ignore[reportArgumentType]
     except (ArithmeticError, KeyError, TypeError) as error:
-        raise ValueError(f"{key}: auto follows from a key that cannot be read: {error}") from error
+        raise ValueError(
+            f"{key}: auto follows from other keys, of which one is missing or wrong ({error}): "
+            f"correct that one, or write a value in the place of auto."
+        ) from error
 
 
 def _pattern(key: str) -> str | None:

@@ -16,6 +16,7 @@ from stages import auto, params, tables
 from stages.loops import group_rl, ppo
 from stages.params import PRESET, PRESETS_PATH
 from stages.records.problems import INSTEAD
+from stages.report import evaluation_config
 from stages.rewards import reward_file
 from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
@@ -63,7 +64,7 @@ def find_problems(content: Content, presets: Content, rows: Tables, modules: Mod
     """Everything in params.yaml and presets.yaml that the entry points do not take, each once."""
     read = {name for module in modules.values() for name in module.Config.model_fields}
     known = {*read, *rows, *tables.ABOVE} - {PRESET}
-    problems = list(tables.match(list(content), sorted(known), ""))
+    problems = list(tables.match([str(name) for name in content], sorted(known), ""))
     # Before prepare_data has run, nothing is known of a model but that there will be facts.
     facts = params.measured(content) or auto.UNMEASURED
     asked = {name: content[name] for name in read & content.keys()} | {"presets": presets}
@@ -82,6 +83,7 @@ def find_problems(content: Content, presets: Content, rows: Tables, modules: Mod
         problems += validate(modules[name].Config, content, f"stages/{name}.py")
     problems += wrong_rewards(content, presets, rows, modules)
     problems += [*unchecked(content, presets, rows), *tables.separators(presets, rows)]
+    problems += evaluation_config.wrong_ks(content)
     return list(dict.fromkeys(problems))
 
 
@@ -90,7 +92,7 @@ def wrong_kind(place: Place, content: Content, presets: Content, modules: Module
     if place.entry_point not in modules:
         key, stage = ("train" if place.table == POLICIES else "by"), f"{STAGES[place.table]}_"
         kinds = [name.removeprefix(stage) for name in modules if name.startswith(stage)]
-        what = f"there is no stages/{place.entry_point}.py"
+        what = f"there is no {f'stages/{place.entry_point}.py'!a:.103}"
         yield f"{place}.{key}: {what}{meant(place.words.get(key, ''), kinds)}"
     model = content.get("model")
     untrained = isinstance(model, dict) and model.get("path") is None
@@ -110,7 +112,7 @@ def wrong_preset(
     if name not in presets or not fits(config, presets[name]):
         known = [one for one in presets if fits(config, presets[one])]
         if name not in presets:
-            yield f"{place}.preset: {PRESETS_PATH} has no '{name}'{meant(name, known)}"
+            yield f"{place}.preset: {PRESETS_PATH} has no {name!a:.103}{meant(name, known)}"
             return
         if users := [user for user, one in modules.items() if fits(one.Config, presets[name])]:
             yield (
@@ -227,7 +229,7 @@ def validate(
         config.model_validate(pick(config, content))
     except pydantic.ValidationError as error:
         for item in error.errors():
-            place = [str(part) for part in item["loc"]] or [whole]
+            place = list(params.written(item, content)) or [whole]
             *parents, name = [preset, *place[1:]] if place[0] == PRESET else place
             parent = "".join(f"{part}." for part in parents)
             if item["type"] == "extra_forbidden":
@@ -238,9 +240,7 @@ def validate(
                     missing[parent].append(name)
             elif item["input"] == auto.AUTO:
                 yield f"{parent}{name}: {auto.NO_RULE}"
-            elif not item["loc"] or item["type"] == "value_error":
-                yield f"{parent}{name}: {item['msg'].removeprefix('Value error, ')}"
             else:
-                yield f"{parent}{name}: {item['msg']} (found {item['input']!r})"
+                yield f"{parent}{name}: {params.said(item)}"
     for parent in sorted(unknown.keys() | missing.keys()):
         yield from tables.match(unknown[parent], missing[parent], parent)

@@ -6,7 +6,8 @@ of its DVC stage is that list of names; a field `preset` is the entry of presets
 names. An `auto` is replaced before (`auto`). Knows nothing of stages, devices or tracking.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,9 @@ PRESET = "preset"
 class Params(pydantic.BaseModel):
     """A section of params.yaml: immutable, strictly typed, no unknown keys, no defaults."""
 
-    model_config = pydantic.ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = pydantic.ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False
+    )
 
 
 ConfigT = TypeVar("ConfigT", bound=Params)
@@ -35,10 +38,22 @@ ConfigT = TypeVar("ConfigT", bound=Params)
 
 def read(path: Path = PARAMS_PATH) -> dict[str, Any]:
     """The content of a YAML file (1.2, so `1e-4` is a number); a ValueError if it is none."""
+    place = str(path)
     try:
-        return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-    except YAMLError as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+        content = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+        if isinstance(content, dict):
+            return content
+        found = "nothing" if content is None else f"a {type(content).__name__}"
+    except OSError as error:
+        found = f"no file that can be read ({error.strerror})"
+    except (YAMLError, UnicodeDecodeError) as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        place += "" if mark is None else f", line {mark.line + 1}"
+        found = re.sub(r"^(but )?found | with value.*", "", problem or str(error).splitlines()[0])
+    raise ValueError(
+        f"{place}: expected YAML in UTF-8, a value for each key, found {found}. Correct it, or "
+        f"take it back from git."
+    )
 
 
 def load(config: type[ConfigT], preset: str | None = None, facts: Facts | None = None) -> ConfigT:
@@ -90,7 +105,44 @@ def entry_of(table: dict[str, Any], entry: str, where: str) -> Any:
 def describe(error: pydantic.ValidationError) -> str:
     """One line for each wrong key: where, what was found, what was expected."""
     return "\n".join(
-        f"  {'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
-        + ("" if item["type"] in ("missing", "extra_forbidden") else f" (found {item['input']!r})")
-        for item in error.errors()
+        f"  {'.'.join(str(part) for part in item['loc'])}: {said(item)}" for item in error.errors()
     )
+
+
+WORDS = {
+    r"Input should be (greater|less)": r"expected a number \1",
+    r"Input should be a valid (dictionary|instance).*": "expected keys with values",
+    r"Input should be a valid integer.*": "expected a whole number",
+    r"Input should be a valid string": "expected text",
+    r"Input should be a valid boolean": "expected true or false",
+    r"Input should be (a )?(valid )?": r"expected \1",
+    r"String should match pattern '\\{question\\}'": "expected a text with {question} in it",
+    r"String should have at least 1 .*": "expected a text that is not empty",
+    r"List should have at least 1 .*": "expected at least one",
+}
+"""What pydantic says, and how it is told."""
+
+
+def written(item: Any, content: Any) -> Iterator[str]:
+    """The place of pydantic's error by the keys that are there, without the kinds that it names."""
+    for part in item["loc"]:
+        inside = part in content if isinstance(content, Mapping) else isinstance(part, int)
+        if inside or (item["type"] == "missing" and part == item["loc"][-1]):
+            yield str(part)
+        content = content[part] if inside else content
+
+
+def said(item: Any) -> str:
+    """What was expected and what was found, of one of pydantic's errors."""
+    told, found = item["msg"], f"{item['input']!r:.100}"
+    if item["type"] in ("missing", "extra_forbidden"):
+        return "missing; add it" if item["type"] == "missing" else "unknown key; remove it"
+    if item["type"] == "value_error":
+        return told.removeprefix("Value error, ")
+    if item["type"].startswith("union_tag"):
+        named = item.get("ctx", {})
+        known = named.get("expected_tags", "the name of one")
+        told, found = f"expected as kind {known}", repr(named.get("tag", "none"))
+    for pattern, words in WORDS.items():
+        told = re.sub(f"^{pattern}", words, told)
+    return f"{told}, found {found}"

@@ -47,7 +47,10 @@ def main(*words: str) -> None:
             sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
     rows, found = check(paths)
     if problems := [*problems, *found]:
-        sys.exit("The plan is not valid:\n" + "\n".join(f"  {problem}" for problem in problems))
+        sys.exit(
+            "The plan is not valid; correct this:\n"
+            + "\n".join(f"  {problem}" for problem in problems)
+        )
     preflight.remember()
     if words != ("--check",):
         if (facts := params.measured(params.read())) is not None:
@@ -62,9 +65,10 @@ def check(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
     rows, problems = tables.read(list(paths))
     try:
         content, presets = params.read(PARAMS_PATH), params.read(PRESETS_PATH)
-    except (OSError, ValueError) as error:
-        return rows, [*problems, str(error)]
-    problems += [*tables.wrong_names(rows), *wrong_claims(content, rows)]
+    except ValueError as error:
+        return rows, list(dict.fromkeys([*problems, str(error)]))
+    if not problems:  # or what names a row that is left out would seem wrong, too
+        problems += [*tables.wrong_names(rows), *wrong_claims(content, rows)]
     modules = configs.entry_points()
     return rows, [*problems, *configs.find_problems(content, presets, rows, modules)]
 
@@ -74,12 +78,12 @@ def wrong_claims(content: dict[str, Any], rows: Tables) -> Iterator[str]:
     baseline, seeds = content.get("baseline"), content.get("seeds")
     for name in rows[REWARDS].keys() & set(WITHOUT_A_REWARD):
         yield f"rewards.{name}: a way to choose that needs no reward has this name; take another"
-    if baseline not in rows[POLICIES]:
-        yield f"baseline: no row makes it{tables.meant(str(baseline), rows[POLICIES])}"
-    if not isinstance(seeds, list) or not seeds or not all(type(one) is int for one in seeds):
-        yield f"seeds: expected a list of at least one number, found {seeds!r}"
-    elif len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        yield f"seeds: expected each once, and none below 0, found {seeds}"
+    if isinstance(baseline, str) and baseline not in rows[POLICIES]:
+        yield f"baseline: no row makes {baseline!a:.103}{tables.meant(baseline, rows[POLICIES])}"
+    # What is of another type is told with all that is.
+    numbers = isinstance(seeds, list) and all(type(one) is int for one in seeds)
+    if numbers and (not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0):
+        yield f"seeds: expected at least one, each once and none below 0, found {seeds}"
 
 
 def switched_on(path: Path = configs.DVC_YAML) -> tuple[list[Path], list[str]]:

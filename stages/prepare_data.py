@@ -43,7 +43,9 @@ class Config(Params):
 def main() -> None:
     """Write prompts, demonstrations, tokenizer, data card and quarantine."""
     with runs.start("prepare_data") as run:
-        facts = size.facts(params.read()["model"])
+        model = params.read()["model"]
+        size.check_files(model["path"])
+        facts = size.facts(model)
         config = params.load(Config, facts=facts)
         found = preparation.prepare(config.data, config.model, config.data_seed)
         prompts, source = found.encoded.prompts, config.data.source

@@ -43,7 +43,7 @@ READS = {
 """The first part of `on`, for each entry point; one that is not here may read anything."""
 DEMONSTRATING = ("selection", "revision")
 """Pairs with demonstrations for `train: sft` beside them; those of `selection` are no pairs."""
-NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*", re.IGNORECASE)
+NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{,99}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +73,7 @@ def read(paths: Collection[Path]) -> tuple[Tables, list[str]]:
         try:
             content = params.read(path)
         except (OSError, ValueError) as error:
-            problems.append(f"{path}: {error}")
+            problems.append(str(error))
             continue
         if path != params.PARAMS_PATH:
             others = [key for key in content if key not in (*TABLES, "tables")]
@@ -82,10 +82,10 @@ def read(paths: Collection[Path]) -> tuple[Tables, list[str]]:
             rows = content.get(table)
             if not isinstance(rows, dict):
                 if table in content or path == params.PARAMS_PATH:
-                    problems.append(f"{path}: {table}: expected rows, found {rows!r}")
+                    problems.append(f"{path}: {table}: expected rows, found {rows!r:.100}")
                 continue
             for name, words in rows.items():
-                found = list(wrong_words(table, str(name), words))
+                found = list(wrong_words(table, name, words))
                 if tables[table].get(name, words) != words:
                     found.append(f"{table}.{name}: has other words in another file than in {path}")
                 problems += found
@@ -94,21 +94,23 @@ def read(paths: Collection[Path]) -> tuple[Tables, list[str]]:
     return tables, problems
 
 
-def wrong_words(table: str, name: str, words: Any) -> Iterator[str]:
+def wrong_words(table: str, name: Any, words: Any) -> Iterator[str]:
     """Keys that a row of this table has not, or lacks; names and values that are no words."""
     place = f"{table}.{name}"
-    if NAME.fullmatch(name) is None:
-        yield f"{place}: a row's name is that of a folder: letters, digits, `-`, `_` and `.`"
+    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+        expected = "as a row's name, that of a folder, at most 100 letters, digits, `-`, `_`, `.`"
+        yield f"{table}: expected {expected}, found {name!a:.103}: rename the row"
+        return
     if table == POLICIES and name == BASE:
         yield f"{place}: '{BASE}' is the model of section `model`; give the row another name"
     if not isinstance(words, dict):
-        yield f"{place}: expected {{{', '.join(WORDS[table])}}}, found {words!r}"
+        yield f"{place}: expected {{{', '.join(WORDS[table])}}}, found {words!r:.100}"
         return
     expected = WORDS[table]
     yield from match([str(key) for key in words], expected, f"{place}.")
     for key, value in words.items():
         if key in expected and not (isinstance(value, str) and value):
-            yield f"{place}.{key}: expected a word, found {value!r}"
+            yield f"{place}.{key}: expected a word, found {value!r:.100}"
 
 
 def wrong_names(tables: Tables, splits: Collection[str] = SPLITS) -> Iterator[str]:
@@ -116,12 +118,17 @@ def wrong_names(tables: Tables, splits: Collection[str] = SPLITS) -> Iterator[st
     policies = [BASE, *tables[POLICIES]]
     for place in places(tables):
         if (found := place.words["from"]) not in policies:
-            yield f"{place}.from: there is no policy '{found}'{meant(found, policies)}"
+            yield f"{place}.from: there is no policy {found!a:.103}{meant(found, policies)}"
         if place.table != POOLS:
             if problem := wrong_source(place, tables):
                 yield f"{place}.on: {problem}"
         elif (found := place.words["split"]) not in splits:
-            yield f"{place}.split: expected one of {list(splits)}, found '{found}'"
+            yield f"{place}.split: expected one of {list(splits)}, found {found!a:.103}"
+    for table, rows in tables.items():
+        known: dict[str, str] = {}
+        for name in rows:
+            if (other := known.setdefault(name.lower(), name)) != name:
+                yield f"{table}.{name}: differs from '{other}' in capitals alone; rename it"
     yield from circles(tables)
 
 
@@ -134,10 +141,10 @@ def wrong_source(place: Place, tables: Tables) -> str | None:
     if kind not in reads and on in sources(tables, (*PREPARED, *TABLES)):
         return f"{reader} learns nothing from '{on}'; it reads {' or '.join(reads)}"
     if kind == RAW and RAW in reads:
-        missing = f"there is no {DATA / on}: put the file there, or correct its name"
-        return None if (DATA / on).exists() else missing
+        missing = f"there is no file {DATA / on}: put it there, or correct its name"
+        return None if (DATA / on).is_file() and ".." not in on.split("/") else missing
     if on not in folders:
-        return f"no row makes '{on}'{meant(on, folders)}"
+        return f"no row makes {on!a:.103}{meant(on, folders)}"
     by = tables[PAIRS][name]["by"] if kind == PAIRS else ""
     if by and reader == "train_sft" and by not in DEMONSTRATING:
         return f"'{on}', by {by}, holds no demonstrations; {' and '.join(DEMONSTRATING)} do"
@@ -194,8 +201,8 @@ def match(found: Collection[str], expected: Collection[str], parent: str) -> Ite
         if key not in expected:
             close = difflib.get_close_matches(key, missing, n=1)
             missing = [other for other in missing if other not in close]
-            yield f"{parent}{key}: {unknown(key, close)}"
-    yield from (f"{parent}{key}: missing" for key in missing)
+            yield f"{parent}{ascii(key)[1:-1]:.100}: {unknown(key, close)}"
+    yield from (f"{parent}{key}: missing; add it" for key in missing)
 
 
 def unknown(key: str, known: Collection[str]) -> str:

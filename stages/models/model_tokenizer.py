@@ -97,10 +97,13 @@ def load(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBa
         tokenizer = AutoTokenizer.from_pretrained(
             str(path), revision=revision or "main", trust_remote_code=False
         )
-    except (OSError, ValueError) as error:
+        if tokenizer.chat_template is not None:
+            tokenizer.apply_chat_template(PROBE, add_generation_prompt=True, tokenize=False)
+    except Exception as error:  # libraries raise whatever they stumble over
         raise ValueError(
-            f"no tokenizer could be loaded from '{path}': {error}. `model.path` in params.yaml "
-            f"must be a folder saved with save_pretrained, tokenizer included, or a hub id."
+            f"no tokenizer could be loaded from '{path}': {' '.join(str(error).split()):.200}. "
+            f"Expected the model's own, chat template included, beside its weights: save it there "
+            f"with save_pretrained, or correct model.path in params.yaml."
         ) from error
     if tokenizer.eos_token_id is None:
         raise ValueError(

@@ -70,6 +70,11 @@ def check(model: PreTrainedModel, *, shared: bool) -> None:
             expected = _check_head(model, plain, found)
         else:
             expected = hidden_states(model, plain)[plain.predict_index]
+    if not expected.isfinite().all():
+        raise ValueError(
+            f"{_name(model)}: expected finite numbers, found NaN or infinity in its hidden states: "
+            f"its weights are damaged. Copy or train it again."
+        )
     if (gap := apart(found, expected)) > TOLERANCE:
         where = "in rows that completions or prompts share" if shared else "whatever comes after"
         raise ValueError(

@@ -48,4 +48,5 @@ def prepare(section: PreparationConfig, model: ModelConfig, seed: int) -> Prepar
     screened.reject(encoded.rejected)
     screened.check_share(section.max_bad_share)
     learned = prompting.demonstrate(other, tokenizer, section.max_message_tokens)
+    model.check_ids(max(max(one.prompt_ids) for own in encoded.prompts.values() for one in own))
     return Prepared(tokenizer, screened, encoded, [*encoded.demonstrations, *learned], rate)

@@ -1,5 +1,6 @@
 """How large a model is: its parameters, and those of them that are matrices of a product."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -7,8 +8,9 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError, safe_open
 from torch import nn
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from stages.algorithms.flops import Matrices
 from stages.models import model_tokenizer, positions, scalar_head, start
@@ -71,6 +73,34 @@ def of_policy(name: str, seed: int, config: ModelConfig) -> Size:
     return _frozen(*start.source(name, seed, config))
 
 
+def check_files(path: str | None) -> None:
+    """Refuse, before any work, a folder that holds no whole model in safetensors."""
+    folder = Path(path or "")
+    if path is None or not folder.is_dir():
+        return
+    names = {one.name for one in folder.iterdir()}
+    found = f"{', '.join(sorted(names)) or 'nothing':.200}. Save the whole model there"
+    if "adapter_config.json" in names and "config.json" not in names:
+        found = "LoRA adapters alone. Save there what merge_and_unload() makes of them"
+    elif any(name.endswith((".bin", ".pt", ".pth")) for name in names):
+        found = "pickled weights, which can run code. Load them elsewhere and save them"
+    name = "model.safetensors.index.json"
+    try:
+        index = json.loads((folder / name).read_bytes()) if name in names else {}
+        needed = {*index.get("weight_map", {"": "model.safetensors"}).values()}
+        for name in sorted(needed & names):
+            with safe_open(folder / name, "pt"):
+                pass
+    except (AttributeError, SafetensorError, ValueError) as error:
+        raise ValueError(
+            f"{folder / name}: expected a whole file of weights, or their index, found something "
+            f"else ({error}). Copy it again; a file of git LFS comes by `git lfs pull`."
+        ) from error
+    if missing := sorted({"config.json", *needed} - names):
+        told = f"expected a model with a file {missing[0]}, found {found} by save_pretrained"
+        raise ValueError(f"{folder}: {told}, in safetensors.")
+
+
 def facts(model: Mapping[str, Any]) -> Facts | None:
     """What config.json and tokenizer of section `model` say, for `auto`; None without a path.
 
@@ -79,10 +109,8 @@ def facts(model: Mapping[str, Any]) -> Facts | None:
     path, revision = model["path"], model["revision"]
     if path is None:
         return None
-    tokenizer = model_tokenizer.load(path, revision)
-    config = AutoConfig.from_pretrained(path, revision=revision or "main")
-    text = config.get_text_config(decoder=True)
-    told = [getattr(text, "max_position_embeddings", None), positions.limit(config)]
+    text, tokenizer = start.model_config(path, revision), model_tokenizer.load(path, revision)
+    told = [getattr(text, "max_position_embeddings", None), positions.limit(text)]
     known = [one for one in told if one is not None]
     if not known:
         raise ValueError(
@@ -100,9 +128,9 @@ def facts(model: Mapping[str, Any]) -> Facts | None:
 def _frozen(path: str | Path, revision: str | None = None) -> Size:
     """`frozen`, from the configuration alone: on the meta device parameters have no memory."""
     config = AutoConfig.from_pretrained(str(path), revision=revision or "main")
-    architecture, *_ = config.architectures or ["none"]
+    architecture = getattr(transformers, (config.architectures or ["none"])[0], None)
     with torch.device("meta"):
-        return frozen(getattr(transformers, architecture)(config))
+        return frozen((architecture or AutoModelForCausalLM.from_config)(config))
 
 
 def _count(parameters: Sequence[nn.Parameter]) -> int:

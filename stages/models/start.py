@@ -11,7 +11,13 @@ from pathlib import Path
 
 import torch
 from pydantic import Field, model_validator
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import rows
@@ -46,11 +52,20 @@ class TinyConfig(Params):
     vocab_size: int = Field(ge=700)
     """Tokens in the tokenizer, of which about 650 are bytes, numbers and special tokens."""
 
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> "TinyConfig":
+        if self.hidden_size % self.num_heads:
+            raise ValueError(
+                f"expected a hidden_size that num_heads divides, found {self.hidden_size} and "
+                f"{self.num_heads}: change one of them"
+            )
+        return self
+
 
 class ModelConfig(Params):
     """The model that the pipeline starts from."""
 
-    path: str | None
+    path: str | None = Field(min_length=1)
     """A folder or hub id of a transformers causal language model with its tokenizer;
     null: the small `tiny` Llama, trained from scratch with its own tokenizer."""
     revision: str | None
@@ -85,6 +100,17 @@ class ModelConfig(Params):
                 f"(model.tiny.max_length): lower the former or raise the latter"
             )
 
+    def check_ids(self, largest: int) -> None:
+        """Raise a ValueError if a token of the prompts is beyond the vocabulary of `path`."""
+        if self.path is None:
+            return
+        if largest >= (size := model_config(self.path, self.revision).vocab_size):
+            raise ValueError(
+                f"{self.path}: expected tokens below {size}, the vocab_size of its config.json, "
+                f"found {largest} in the prompts: the tokenizer is another model's, or was given "
+                f"tokens without resize_token_embeddings. Save there the one that belongs to it."
+            )
+
     def tokenizer(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:
         """That of `path`; without a path, one learned from `texts`."""
         if self.path is None:
@@ -93,6 +119,19 @@ class ModelConfig(Params):
         if self.thinking is not None:
             model_tokenizer.set_thinking(tokenizer, thinking=self.thinking)
         return tokenizer
+
+
+def model_config(path: str | Path, revision: str | None) -> PreTrainedConfig:
+    """What config.json says of the model that reads text; code beside it is never run."""
+    try:
+        config = AutoConfig.from_pretrained(str(path), revision=revision or "main")
+    except Exception as error:  # whatever transformers makes of what is there
+        raise ValueError(
+            f"{path}: expected the config.json, in UTF-8, of a model that transformers has and "
+            f"that brings no code of its own, found: {' '.join(str(error).split()):.250} "
+            f"Correct it, or name another model."
+        ) from error
+    return config.get_text_config(decoder=True)
 
 
 class LoraConfig(Params):
@@ -138,11 +177,6 @@ def build_tiny(
     config: TinyConfig, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> PreTrainedModel:
     """A Llama with random weights drawn from `seed`, for `tokenizer`'s vocabulary."""
-    if config.hidden_size % config.num_heads:
-        raise ValueError(
-            f"model.tiny: hidden_size {config.hidden_size} is not a multiple of num_heads "
-            f"{config.num_heads}"
-        )
     torch.manual_seed(seed)
     return LlamaForCausalLM(
         LlamaConfig(

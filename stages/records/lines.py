@@ -28,12 +28,14 @@ def text(row: Any) -> str:
 
 def read(path: Path, row_type: type[RowT]) -> Iterator[RowT]:
     """The rows of a file that a stage of this project wrote; a ValueError if of another type."""
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            try:
+    number = 0
+    try:
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                number += 1
                 yield row_type(**json.loads(line))
-            except (TypeError, json.JSONDecodeError) as error:
-                raise ValueError(
-                    f"{path}, line {number}: expected a {row_type.__name__} row, found {error}. "
-                    f"Rerun the stage that writes this file."
-                ) from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path}, line {number}: expected a {row_type.__name__} row, found {error}. "
+            f"Rerun the stage that writes this file."
+        ) from error

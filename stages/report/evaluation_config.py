@@ -2,10 +2,11 @@
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from stages.algorithms.selection.best_of_n import LEAST_POOL
 from stages.params import Params
@@ -97,3 +98,14 @@ class EvaluationConfig(Intervals):
         return QualityConfig(
             **bins.model_dump(), num_bootstrap=self.num_bootstrap, confidence=self.confidence
         )
+
+
+def wrong_ks(content: Mapping[str, Any]) -> Iterator[str]:
+    """Votes among more samples than there will be: of params.yaml, where it can be read."""
+    try:
+        number = content["sampling"]["test"]["num_samples"]
+        EvaluationConfig.model_validate(content["evaluation"]).check(number, Path("data/samples"))
+    except (KeyError, TypeError, ValidationError):
+        return
+    except ValueError as error:
+        yield str(error)

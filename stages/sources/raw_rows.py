@@ -2,13 +2,14 @@
 
 A file holds JSON objects, one a line, or one JSON array, by its name's ending: `.json` and
 `.json.gz` hold one array (as ProcessBench is published), whose elements are counted from 1;
-anything else is JSON lines. Plain or gzip, by the ending too. One bad row spoils only itself: it
+anything else is JSON lines. Plain or gzip, by the first bytes. One bad row spoils only itself: it
 comes out as a `BadRow` and reading goes on.
 """
 
 import gzip
 import json
 import math
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from io import BufferedIOBase
@@ -38,8 +39,7 @@ def read_lines(path: Path) -> Rows:
                     yield number, _parse(path.name, number, line)
     except BROKEN as error:
         raise ValueError(
-            f"{path}: not a whole gzip file ({error}). Copy it again, or drop the ending .gz "
-            f"if it is not compressed."
+            f"{path}: expected a whole gzip file, found a broken one ({error}). Copy it again."
         ) from error
     if num_rows == 0:
         raise ValueError(
@@ -53,7 +53,11 @@ def _open(path: Path) -> BufferedIOBase:
             f"{path}: expected a file of JSON lines (.jsonl) or with a JSON array (.json), found "
             f"none. Put it there or correct its path in params.yaml or in the recipe."
         )
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+    with path.open("rb") as file:
+        start = file.read(2)
+    if start in (b"\xff\xfe", b"\xfe\xff"):
+        raise ValueError(f"{path}: expected UTF-8, found UTF-16. Save it as UTF-8.")
+    return gzip.open(path) if start == b"\x1f\x8b" else path.open("rb")
 
 
 def _numbered(file: BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:
@@ -72,15 +76,28 @@ def _parse(file: str, number: int, line: bytes | None) -> dict[str, Any] | BadRo
     # A byte order mark is harmless at the start of a file.
     line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
     try:
-        fields = json.loads(line.decode("utf-8"))
+        fields = json.loads(line.decode("utf-8"), object_pairs_hook=_unique)
         if isinstance(fields, dict):
             return fields
         reason = NO_OBJECT.format(type(fields).__name__)
+        reason += " (a file that is one array has the ending .json)" * isinstance(fields, list)
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: byte {error.start + 1} of the line is 0x{line[error.start]:02x}"
+    except RejectedError as error:
+        reason = str(error)
     except (ValueError, RecursionError) as error:
-        reason = f"not JSON: {error}"
+        # Lines are counted from this one, and what follows a semicolon is for programmers.
+        told = re.split(r"( at)?: line|;", str(error))[0]
+        reason = f"not JSON: {told}, in {line.strip()[:40].decode('utf-8', 'replace')!r}"
     return bad_row(file, number, reason, line.decode("utf-8", "replace").strip())
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; RejectedError where one of two values of a key would be lost."""
+    if len(found := dict(pairs)) < len(pairs):
+        twice = next(key for key in found if sum(one == key for one, _ in pairs) > 1)
+        raise RejectedError(f"duplicate key: {twice!r:.60} stands twice in one object")
+    return found
 
 
 def read_rows(path: Path) -> Rows:
@@ -91,7 +108,7 @@ def read_rows(path: Path) -> Rows:
     file = _open(path)
     try:
         with file:
-            rows = json.load(file)
+            rows = json.load(file, object_pairs_hook=_unique)
     except (*BROKEN, ValueError, RecursionError) as error:
         raise ValueError(
             f"{path}: expected a JSON array ({error}). Copy the file again, or give it the ending "

@@ -71,8 +71,9 @@ def split(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem
     empty = [name for name, members in by_split.items() if not members]
     if empty:
         raise ValueError(
-            f"{len(everything)} problems leave the split(s) {', '.join(empty)} empty. Use more "
-            f"problems, or raise `data.shares`."
+            f"{len(everything)} problems, of {len(set(map(key, everything)))} different questions, "
+            f"leave the split(s) {', '.join(empty)} empty ({len(by_split['test'])} are of the "
+            f"test). Use more problems, or change `data.shares`."
         )
     return by_split
 

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from ruamel.yaml import YAML
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, LlamaConfig, PreTrainedTokenizerFast
 
@@ -252,6 +254,7 @@ def save_tokenizer(path: Path, kind: str) -> None:
     fast.save_pretrained(path)
     config = LlamaConfig(num_hidden_layers=1, architectures=["LlamaForCausalLM"])
     config.save_pretrained(path)
+    save_file({"none": torch.zeros(1)}, path / "model.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -292,7 +295,9 @@ def test_no_output_depends_on_where_the_tokenizer_lay():
 
 def test_a_model_without_a_tokenizer_is_a_clear_error():
     write(rows())
-    Path("model").mkdir()
+    save_tokenizer(Path("model"), "llama")
+    for path in Path("model").glob("tokenizer*"):
+        path.unlink()
     with pytest.raises(ValueError, match=r"no tokenizer could be loaded from 'model'"):
         prepare(model="model")
 

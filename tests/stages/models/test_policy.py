@@ -48,7 +48,7 @@ def test_a_checkpoint_that_lacks_a_weight_is_refused_by_its_name(tmp_path):
     weights = load_file(tmp_path / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"missing .* model\.layers\.1\.mlp\.up_proj\.weight"):
+    with pytest.raises(ValueError, match=r"missing .*model\.layers\.1\.mlp\.up_proj\.weight"):
         read_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
 
 
@@ -68,7 +68,7 @@ def test_pickled_weights_are_never_read(tmp_path):
     model = build("llama")
     model.config.save_pretrained(tmp_path)
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(OSError, match="safetensors"):
+    with pytest.raises(ValueError, match="in safetensors, found Error no file named"):
         read_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
 
 

@@ -100,7 +100,7 @@ def test_weights_are_a_function_of_the_seed(words):
 
 
 def test_heads_that_do_not_divide_the_width_are_refused(words):
-    with pytest.raises(ValueError, match="hidden_size 16 is not a multiple of num_heads 3"):
+    with pytest.raises(ValueError, match="a hidden_size that num_heads divides, found 16 and 3"):
         build_tiny(TinyConfig(**SHAPE | {"num_heads": 3}), words, 0)
 
 

@@ -33,15 +33,17 @@ def test_a_bad_line_spoils_only_itself(tmp_path):
     assert [line for line, _ in found] == [2, 3, 4, 5, 6]
     assert found[0][1] == "not UTF-8: byte 8 of the line is 0xff"
     assert found[1][1].startswith("not JSON: ")
-    assert found[2][1] == "not an object: expected {...}, found list"
+    assert found[2][1].startswith("not an object: expected {...}, found list (a file that is one")
     assert found[3][1].startswith("over-long row: more than ")
     assert found[4][1].startswith("not JSON: ")
 
 
-def test_gzip_is_read_by_its_ending(tmp_path):
-    path = tmp_path / "rows.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"a": 1}\n'))
-    assert list(raw_rows.read_lines(path)) == [(1, {"a": 1})]
+@pytest.mark.parametrize("name", ["rows.jsonl.gz", "rows.jsonl"])
+def test_gzip_is_read_by_its_first_bytes(tmp_path, name):
+    path = tmp_path / name
+    for content in (gzip.compress(b'{"a": 1}\n'), b'{"a": 1}\n'):
+        path.write_bytes(content)
+        assert list(raw_rows.read_lines(path)) == [(1, {"a": 1})]
 
 
 @pytest.mark.parametrize(
@@ -50,8 +52,7 @@ def test_gzip_is_read_by_its_ending(tmp_path):
         ("rows.jsonl", None, "found none"),
         ("rows.jsonl", b"", "the file is empty"),
         ("rows.jsonl", b"\n \n", "the file is empty"),
-        ("rows.jsonl.gz", b'{"a": 1}', "not a whole gzip file"),
-        ("rows.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9], "not a whole gzip file"),
+        ("rows.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9], "expected a whole gzip"),
     ],
 )
 def test_raw_lines_a_file_that_cannot_be_read_is_named_in_the_error(

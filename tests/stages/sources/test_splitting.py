@@ -52,7 +52,7 @@ def test_a_fixed_test_split_is_kept_and_the_test_share_unused():
 
 
 def test_an_empty_split_and_shares_above_one_are_refused():
-    with pytest.raises(ValueError, match="3 problems leave the split"):
+    with pytest.raises(ValueError, match="3 problems, of 3 different questions, leave the split"):
         split(problems(3), SHARES)
     with pytest.raises(ValueError, match=r"add up to 1\.1"):
         split(problems(100), Shares(preference=0.5, dev=0.3, test=0.3))

@@ -1,0 +1,157 @@
+"""Numbers and sections of params.yaml and presets.yaml that no stage can take."""
+
+from pathlib import Path
+
+from bad_inputs.case import PARAMS, PRESETS, Case, both, edit, key, recoded, text, whole
+
+INF, NAN = float("inf"), float("nan")
+CASES = [
+    Case("a word for a number", key("grpo.optim.learning_rate", "fast"), "?"),
+    Case("a number in quotes", key("grpo.temperature", "1.0"), "?"),
+    Case("a yes for a number", key("grpo.group_size", True), "?"),
+    Case("a fraction for a count", key("grpo.group_size", 8.5), "?"),
+    Case("a rate below 0", key("grpo.optim.learning_rate", -1e-4), "?"),
+    Case("a rate that is NaN", key("grpo.optim.learning_rate", NAN), "?"),
+    Case("a rate that is infinite", key("grpo.optim.learning_rate", INF), "?"),
+    Case("a temperature that is NaN", key("grpo.temperature", NAN), "?"),
+    Case("a temperature that is infinite", key("sampling.test.temperature", INF), "?"),
+    Case("a temperature of 0 in training", key("grpo.temperature", 0.0), "?"),
+    Case("no steps", key("grpo.num_steps", 0), "?"),
+    Case("a group of one", key("grpo.group_size", 1), "?"),
+    Case("a count of 10^30", key("grpo.num_steps", 10**30), "?"),
+    Case("a share above 1", key("data.shares.test", 1.5), "?"),
+    Case("a share that is NaN", key("data.max_bad_share", NAN), "?"),
+    Case(
+        "shares that leave nothing",
+        edit(PARAMS, lambda c: c["data"]["shares"].update(preference=0.5, dev=0.3, test=0.3)),
+        "?",
+    ),
+    Case("a weight decay that is NaN", key("sft.optim.weight_decay", NAN), "?"),
+    Case("a gradient norm that is NaN", key("sft.optim.max_grad_norm", NAN), "?"),
+    Case("a schedule that is none", key("sft.optim.schedule", "cosin"), "?"),
+    Case("a dtype that is none", key("compute.dtype", "float16"), "?"),
+    Case("an engine that is none", key("engine", "vlm"), "?"),
+    Case("a source that is none", key("data.source.kind", "gms8k"), "?"),
+    Case("a source without a kind", key("data.source.kind", ...), "?"),
+    Case("null for a section", key("grpo", None), "?"),
+    Case("a list for a section", key("grpo", [1, 2]), "?"),
+    Case("a number for a section", key("compute", 7), "?"),
+    Case("null for the section model", key("model", None), "?"),
+    Case("null for the section data", key("data", None), "?"),
+    Case("null for the section sampling", key("sampling", None), "?"),
+    Case("a section that is not there", key("grpo", ...), "?"),
+    Case("the section model not there", key("model", ...), "?"),
+    Case("a key too many", key("grpo.num_stepps", 4), "?"),
+    Case("a number for a key", edit(PARAMS, lambda c: c.update({3: 4})), "?"),
+    Case("a template without the question", key("data.prompt_template", "Solve: {queston}"), "?"),
+    Case("seeds that are words", key("seeds", ["0"]), "?"),
+    Case("a seed below 0", key("seeds", [-1]), "?"),
+    Case("a seed of 10^30", key("seeds", [10**30]), "?"),
+    Case("a number for seeds", key("seeds", 3), "?"),
+    Case("a baseline that is null", key("baseline", None), "?"),
+    Case("num_processes 0", key("num_processes", 0), "?"),
+    Case("ks above a quarter", key("evaluation.ks", [1, 2, 400]), "?"),
+    Case("ks not a list", key("evaluation.ks", 4), "?"),
+    Case("confidence 95", key("evaluation.confidence", 95), "?"),
+    Case("heads that do not divide", key("model.tiny.num_heads", 5), "?"),
+    Case("a vocabulary too small", key("model.tiny.vocab_size", 100), "?"),
+    Case("rows longer than the tiny model", key("model.tiny.max_length", 32), "?"),
+    Case("a hub id without commit", key("model.path", "some/model"), "?"),
+    Case("a model path that is a number", key("model.path", 7), "?"),
+    Case("an empty model path", key("model.path", ""), "?"),
+    Case("thinking without a model", key("model.thinking", True), "?"),
+    Case("lora rank -1", key("lora", {"rank": -1, "alpha": 16}), "?"),
+    Case("auto without a rule", key("grpo.temperature", "auto"), "?"),
+    Case("auto from a broken key", key("sampling", "auto"), "?"),
+    # presets
+    Case("a word for a number of a preset", key("dpo_low_beta.beta", "x", PRESETS), "?"),
+    Case("a preset's number that is NaN", key("dpo_low_beta.beta", NAN, PRESETS), "?"),
+    Case("a preset's number that is infinite", key("dpo_low_beta.beta", INF, PRESETS), "?"),
+    Case("a kind of loss that is none", key("dpo_low_beta.kind", "sigmoidal", PRESETS), "?"),
+    Case(
+        "a kind of advantage that is none",
+        key("grpo_deepseekmath.advantage", {"kind": "zscore"}, PRESETS),
+        "?",
+    ),
+    Case(
+        "a keyword too many in a choice",
+        key(
+            "grpo_deepseekmath.surrogate",
+            {"kind": "clip", "low": 0.2, "high": 0.2, "top": 1},
+            PRESETS,
+        ),
+        "?",
+    ),
+    Case(
+        "a keyword that lacks in a choice",
+        key("grpo_deepseekmath.surrogate", {"kind": "clip", "low": 0.2}, PRESETS),
+        "?",
+    ),
+    Case(
+        "a component that is none",
+        edit(
+            PRESETS,
+            lambda c: c["rule"]["components"].update(x={"value": {"kind": "answr"}, "weight": 1.0}),
+        ),
+        "?",
+    ),
+    Case("null for a preset", key("dpo_low_beta", None, PRESETS), "?"),
+    Case("an empty presets.yaml", whole(PRESETS, ""), "?"),
+    Case("a list for presets.yaml", whole(PRESETS, "- a\n"), "?"),
+    Case("no presets.yaml", lambda: Path(PRESETS).unlink(), "?"),
+    # the file itself
+    Case("an empty params.yaml", whole(PARAMS, ""), "?"),
+    Case("a list for params.yaml", whole(PARAMS, "- a\n"), "?"),
+    Case("a text for params.yaml", whole(PARAMS, "hello\n"), "?"),
+    Case("no params.yaml", lambda: Path(PARAMS).unlink(), "?"),
+    Case("a folder for params.yaml", lambda: (Path(PARAMS).unlink(), Path(PARAMS).mkdir()), "?"),
+    Case("a key twice", recoded(PARAMS, lambda b: b + b"\nseeds: [1]\n"), "?"),
+    Case(
+        "a key of a section twice",
+        text(PARAMS, "  num_epochs: 2\n", "  num_epochs: 2\n  num_epochs: 3\n"),
+        "?",
+    ),
+    Case("a tab", text(PARAMS, "  num_epochs: 2\n", "\tnum_epochs: 2\n"), "?"),
+    Case(
+        "a bracket that is not closed", text(PARAMS, "seeds: [0, 1, 2] ", "seeds: [0, 1, 2 "), "?"
+    ),
+    Case("two documents", recoded(PARAMS, lambda b: b + b"\n---\nseeds: [1]\n"), "?"),
+    Case(
+        "a Python object",
+        recoded(
+            PARAMS,
+            lambda b: b.replace(
+                b"seeds: [0, 1, 2]", b"seeds: !!python/object/apply:os.system [ls]"
+            ),
+        ),
+        "?",
+    ),
+    Case(
+        "an unknown alias",
+        recoded(PARAMS, lambda b: b.replace(b"seeds: [0, 1, 2]", b"seeds: *seeds")),
+        "?",
+    ),
+    Case("UTF-16", recoded(PARAMS, lambda b: b.decode().encode("utf-16")), "?"),
+    Case("Latin-1", recoded(PARAMS, lambda b: b + "# für\n".encode("latin-1")), "?"),
+    Case("a NUL byte", recoded(PARAMS, lambda b: b + b"# \0\n"), "?"),
+    Case("binary", whole(PARAMS, bytes(range(256)) * 40), "?"),
+    Case("CRLF", recoded(PARAMS, lambda b: b.replace(b"\n", b"\r\n")), ""),
+    Case("a byte order mark", recoded(PARAMS, lambda b: b"\xef\xbb\xbf" + b), ""),
+    Case(
+        "CRLF and BOM in presets",
+        both(recoded(PRESETS, lambda b: b"\xef\xbb\xbf" + b.replace(b"\n", b"\r\n"))),
+        "",
+    ),
+    Case("a line of 10 MB", recoded(PARAMS, lambda b: b + b"# " + b"x" * 10**7 + b"\n"), ""),
+    Case("a text of 10 MB in a key", key("data.prompt_template", "{question}" + "x" * 10**7), ""),
+    Case(
+        "a billion laughs",
+        whole(
+            PARAMS,
+            "a0: &a0 [x,x,x,x,x,x,x,x,x]\n"
+            + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10)),
+        ),
+        "?",
+    ),
+    Case("deep nesting", whole(PARAMS, "a: " + "[" * 5000 + "]" * 5000 + "\n"), "?"),
+]
