@@ -9,8 +9,10 @@ themselves, so `-j` may exceed the number of GPUs.
 
 import argparse
 import logging
+import queue
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,9 +20,9 @@ from flows.execute import Limits, Outcome, Result, run_stage
 from flows.plan import PlannedStage, make_plan
 from flows.process import StoppedError, exit_when_terminated
 from flows.report import print_report
-from flows.schedule import Report, run_plan
 
 logger = logging.getLogger(__name__)
+Report = Callable[[Result], None]
 
 
 def main() -> int:
@@ -78,6 +80,51 @@ def run_local(
         except BaseException:
             cancel.set()  # else leaving the pool would wait for the stages to end
             raise
+
+
+def run_plan(
+    plan: dict[str, PlannedStage],
+    start: Callable[[PlannedStage, Report], None],
+    max_parallel: int,
+) -> dict[str, Result]:
+    """Bring every stage of the plan up to date; a failure blocks only what needs it.
+
+    Args:
+        plan: from `make_plan`, sources first.
+        start: begins a stage and returns at once; later it calls its second argument,
+            from any thread, exactly once.
+        max_parallel: the most stages at one time.
+
+    Returns:
+        One result a stage, in the plan's order.
+    """
+    if max_parallel < 1:
+        raise ValueError(f"max_parallel must be at least 1, found {max_parallel}")
+    results: dict[str, Result] = {}
+    waiting = dict(plan)
+    running = 0
+    finished: queue.SimpleQueue[Result] = queue.SimpleQueue()
+    while waiting or running:
+        for name, stage in list(waiting.items()):
+            failed = [
+                other
+                for other in stage.node.upstream
+                if other in results and not results[other].outcome.good
+            ]
+            if failed:
+                del waiting[name]
+                results[name] = Result(
+                    name=name, outcome=Outcome.BLOCKED, reason=f"needs {', '.join(failed)}"
+                )
+            elif running < max_parallel and all(other in results for other in stage.node.upstream):
+                del waiting[name]
+                running += 1
+                start(stage, finished.put)
+        if running:
+            result = finished.get()
+            running -= 1
+            results[result.name] = result
+    return {name: results[name] for name in plan}
 
 
 if __name__ == "__main__":
