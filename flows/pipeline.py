@@ -25,10 +25,9 @@ from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.execute import Limits, Outcome, Result, run_stage
-from flows.local import Report, run_plan
+from flows.local import Report, print_report, run_plan, summary, table_rows
 from flows.plan import PlannedStage, make_plan
 from flows.process import exit_when_terminated
-from flows.report import print_report, summary, table_rows
 
 MAX_WORKERS = 64
 """Threads of the task runner; how many stages run at a time is a parameter of the flow."""
