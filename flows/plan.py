@@ -34,7 +34,12 @@ class StageNode:
     upstream: tuple[str, ...]
     """Stages whose outputs it reads, sorted."""
     gpu: int
-    """`meta.gpu`, a hint for people and queues; 0 when absent. It invalidates nothing."""
+    """`meta.gpu`, how many it needs; 0 when absent. It invalidates nothing."""
+
+    @property
+    def pool(self) -> str:
+        """The work pool whose agents can run it: cpu, gpu for one, gpu-8 for eight."""
+        return {0: "cpu", 1: "gpu"}.get(self.gpu, f"gpu-{self.gpu}")
 
 
 def read_graph(root: Path) -> dict[str, StageNode]:

@@ -83,9 +83,9 @@ class Clone:
                 raise FileNotFoundError(f"there is no folder {path}")
             return
         try:
-            fs.ls(path)
+            fs.ls(path, detail=False)
         except FileNotFoundError:  # nothing was pushed yet
-            fs.ls(path.split("/")[0])
+            fs.ls(path.split("/")[0], detail=False)
 
     def load(self, name: str, *, now: bool) -> tuple[Any, str | None, dict[str, Any] | None]:
         """A stage, the digest of its inputs, its entry in dvc.lock.
@@ -98,7 +98,7 @@ class Clone:
         from dvc.stage.serialize import to_single_stage_lockfile
 
         with self.repo.lock:  # DVC writes dvc.lock in place
-            stage = self.repo.stage.load_one(name=name)
+            stage: Any = self.repo.stage.load_one(name=name)
             whole = not stage.cmd_changed and all(out.hash_info for out in stage.outs)
             locked = deepcopy(to_single_stage_lockfile(stage)) if whole else None
             if now:
@@ -112,10 +112,11 @@ class Clone:
         if key is None:
             return Answer.NOT_SHARED
         print(f"{KEY}{key}")
-        own = [locked] if locked is not None and digest(locked, key=True) == key else []
+        own: list[Any] = [locked] if locked is not None and digest(locked, key=True) == key else []
         folder = Path(self.runs._get_cache_dir(key))
         here = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-        for entry in (*own, *filter(None, (self.runs._load_cache(key, one) for one in here))):
+        known: list[Any] = [self.runs._load_cache(key, one) for one in here]
+        for entry in (*own, *filter(None, known)):
             if self.made(entry, stage).outs_cached():
                 return self.choose(stage, key, entry, own)
         self.answers()
@@ -134,7 +135,7 @@ class Clone:
         for path in sorted(fs.find(fs.join(self.entries.path, "runs", key[:2], key))):
             try:
                 text = fs.cat_file(path).decode()
-                entry = COMPILED_LOCK_FILE_STAGE_SCHEMA(parse_yaml(text, path))
+                entry: Any = COMPILED_LOCK_FILE_STAGE_SCHEMA(parse_yaml(text, path))
             except (YAMLFileCorruptedError, UnicodeDecodeError, Invalid):
                 continue
             if digest(entry) == fs.name(path):
@@ -157,7 +158,7 @@ class Clone:
             failed = self.repo.cloud.pull(objects, odb=self.objects).failed
         except ObjectFormatError:  # the list of a folder's files is damaged
             return False
-        if there := [one for one in failed if self.objects.exists(one.value)]:
+        if there := [one for one in failed if self.objects.exists(str(one.value))]:
             raise ConnectionError(f"{len(there)} objects could not be read")
         return all(self.repo.cache.local.exists(one.value) for one in objects)
 

@@ -5,6 +5,7 @@ not answer is waited for.
 """
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -14,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.execute import Limits, Outcome, Result, last_words, run_stage
-from flows.plan import PlannedStage
+from flows.plan import PlannedStage, make_plan
 from flows.process import StoppedError, child_environment, run_watched
 from flows.remote import KEY, Answer
 
@@ -24,6 +25,13 @@ LONGEST_PAUSE = 30.0
 def patience() -> float:
     """Seconds to wait for a remote or a server that does not answer."""
     return float(os.environ.get("POSTTRAIN_REMOTE_SECONDS", "600"))
+
+
+def commit_of(root: Path) -> str:
+    """The clone's commit, shortened, and whether files were edited since."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    return result.stdout.strip() or "no commit"
 
 
 class RemoteError(ValueError):
@@ -37,6 +45,7 @@ def run_shared(
     on_line: Callable[[str], None],
     cancel: threading.Event,
     limits: Limits,
+    inputs: str = "",
     elsewhere: Callable[[str, str], Result] | None = None,
 ) -> Result:
     """`run_stage`, with the remote asked before and told afterwards.
@@ -47,6 +56,7 @@ def run_shared(
         on_line: gets every line that is printed.
         cancel: once set, everything that was started is ended.
         limits: time and attempts.
+        inputs: the digest that the stage's inputs must have, where another clone asks for it.
         elsewhere: has another clone make and push what the remote does not have, by the stage's
             name and the digest of its inputs. None: it is made here.
 
@@ -56,6 +66,11 @@ def run_shared(
     made = None
     try:
         answer, key = ask("fetch", [name], root, on_line=on_line, cancel=cancel)
+        if inputs not in ("", key) and answer is not Answer.NOT_SHARED:
+            raise RemoteError(
+                f"the inputs of {name} are others in {root}, at commit {commit_of(root)}: bring "
+                "both clones to one commit, with nothing edited but dvc.lock"
+            )
         if answer is Answer.ABSENT and elsewhere is not None:
             made = elsewhere(name, key)
             if not made.outcome.good:
@@ -71,6 +86,27 @@ def run_shared(
     if made is None or not result.outcome.good:
         return result
     return replace(result, outcome=made.outcome, seconds=made.seconds, reason=made.reason)
+
+
+def restore(
+    name: str,
+    root: Path,
+    *,
+    on_line: Callable[[str], None],
+    cancel: threading.Event,
+    limits: Limits,
+) -> str:
+    """Bring the results that a stage needs into this clone; what is not to be had, in words."""
+    for other, planned in make_plan(root, [name]).items():
+        if other == name or not planned.stale:
+            continue
+        answer, _ = ask("fetch", [other], root, on_line=on_line, cancel=cancel)
+        if answer is Answer.ABSENT:
+            return f"{name} needs {other}, which is not in the DVC remote"
+        result = run_stage(other, root, on_line=on_line, cancel=cancel, limits=limits)
+        if not result.outcome.good:
+            return f"{other}, which {name} needs, was not restored: {result.reason}"
+    return ""
 
 
 def share_current(

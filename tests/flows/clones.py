@@ -1,6 +1,7 @@
 """Clones of the toy repository of tests/toy_repo.py that share results by a DVC remote."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -23,6 +24,8 @@ class Clones:
         text = work.read_text()
         assert marker in text
         work.write_text(text.replace(marker, COUNTED + marker))
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "flows", self.origin.path / "flows", ignore=ignore)
         for name in ("prefect.yaml", "prefect.toml"):
             (self.origin.path / name).write_text((ROOT / name).read_text())
         self.origin.run("dvc", "remote", "add", "-d", "results", url)

@@ -1,5 +1,6 @@
 """What one clone pushed another fetches whole or not at all; on real DVC repositories."""
 
+import logging
 import os
 import shutil
 import signal
@@ -29,8 +30,12 @@ def remote(toy_repository: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def visit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Clone]:
+def visit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> Callable[[Path], Clone]:
     """A repository as its own machine sees it: what DVC remembers of a remote is not shared."""
+    for logger in ("dvc", "dvc_data"):  # their handlers hold a stream that pytest has closed
+        caplog.set_level(logging.CRITICAL, logger=logger)
 
     def go(root: Path) -> Clone:
         monkeypatch.setenv("DVC_SITE_CACHE_DIR", str(tmp_path / f"{root.name}.site"))
