@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 
 POLL_SECONDS = 0.2
-GRACE_SECONDS = 10.0
-"""Before SIGKILL: time for a stage to close its files and for DVC to release its locks."""
+GRACE_SECONDS = 12.0
+"""Before SIGKILL: a stage writes its checkpoint within 10, then DVC releases its locks."""
 
 
 class StoppedError(Exception):

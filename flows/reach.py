@@ -8,8 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from flows.graph import downstream, read_graph
-from flows.plan import refresh
+from flows.plan import downstream, read_graph, refresh
 
 PARAMETERS = ("params.yaml", "stages/presets.yaml")
 TRACED = (Path("data/code"), Path("data/own"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pipeline_copy import ROOT, PipelineCopy
 
-from flows.graph import read_graph
+from flows.plan import read_graph
 
 RECIPES = sorted(path.stem for path in (ROOT / "stages/recipes").glob("*.yaml"))
 

@@ -8,7 +8,7 @@ from dvc.repo import Repo
 from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
 from ruamel.yaml import YAML
 
-from flows.graph import StageNode, downstream, read_graph
+from flows.plan import StageNode, downstream, read_graph
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CODE = "data/code/"

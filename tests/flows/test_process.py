@@ -98,3 +98,33 @@ def test_a_background_process_that_keeps_the_pipe_open_is_not_waited_for() -> No
 def test_a_stage_finds_the_python_that_runs_the_flow() -> None:
     path = child_environment(Path(sys.executable))["PATH"]
     assert path.split(os.pathsep)[0] == str(Path(sys.executable).parent)
+
+
+# A stage below a shell, as DVC starts it: it writes its state at SIGTERM, which takes a while.
+SAVING = """
+import signal, sys, time
+def save(number, frame):
+    time.sleep(10)
+    open(sys.argv[1], "w").write("saved")
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_stage_has_ten_seconds_to_write_its_checkpoint(tmp_path: Path) -> None:
+    cancel = threading.Event()
+    saved = tmp_path / "checkpoint"
+    shell = f'"{sys.executable}" -c "$0" "$1"; exit $?'
+    with pytest.raises(StoppedError):
+        run_watched(
+            ["sh", "-c", shell, SAVING, str(saved)],
+            cwd=tmp_path,
+            env=os.environ,
+            on_line=lambda line: cancel.set() if line == "ready" else None,
+            cancel=cancel,
+            timeout_seconds=None,
+        )
+    assert saved.read_text() == "saved"

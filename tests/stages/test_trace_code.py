@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.graph import read_graph
+from flows.plan import read_graph
 from stages import trace_code
 
 REPOSITORY = Path(__file__).resolve().parents[2]
