@@ -12,8 +12,8 @@ selection. Accuracy on the dev problems is for choosing among policies. Of promp
 answer there is what each reward scores their samples, and nothing else.
 """
 
-import json
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +70,9 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
             pool_scorer.score, REWARDS / name, reward, run.seed, chunks, config.compute, device,
             settings.decimals,
         )  # fmt: skip
-        parts = outputs.keep_parts(
-            run.folder / "scores" / name,
-            score,
-            write=lambda path, column: path.write_text(json.dumps(column), encoding="utf-8"),
-            read=lambda _, path: json.loads(path.read_text(encoding="utf-8")),
-        )
-        scored_parts = run.track(parts, total=len(chunks), label=f"scored by {name}:")
-        columns[name] = [one for part in scored_parts for one in part]
+        parts = outputs.keep_parts(run.folder / "scores" / name, score)
+        tracked = run.track(parts, total=len(chunks), label=f"scored by {name}:")
+        columns[name] = list(chain.from_iterable(tracked))
     scores = pool_scorer.rows(grouped, columns)
     process_models = [name for name, reward in rewards.items() if reward.model == "process"]
     choices = {n: pool_scores.read_aggregation(REWARDS / n / str(run.seed)) for n in process_models}

@@ -9,7 +9,6 @@ https://arxiv.org/abs/2212.08073. The verifier is asked afterwards, to measure t
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -19,23 +18,19 @@ from pydantic import Field
 from stages import row_run
 from stages.engines import loading
 from stages.engines.loading import SamplingConfig
-from stages.loops import record, work
-from stages.loops.work import Step
+from stages.loops import work
 from stages.models import size
 from stages.params import Params
 from stages.records import lines, pools
 from stages.records.preferences import Verdict
 from stages.report import judge_quality
 from stages.rewards.feedback import injections, judging
-from stages.rewards.feedback.judging import LabelRule, Pair
+from stages.rewards.feedback.judging import LabelRule
 from stages.rewards.feedback.prompts import Prompts, Style
 from stages.rows import Row
-from stages.runtime import process
+from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
-from stages.sampler import Chooser
 from stages.seeding import derive
-
-TOKENS = ("read_tokens", "generated_tokens")
 
 
 class JudgePreset(Params):
@@ -78,12 +73,11 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         problems = pools.read(row.source, run.seed, side)
         asked = judging.pairs(problems, prompts, max_pairs=preset.max_pairs_per_problem, seed=seed)
         parts = judging.chunks(asked)
-        judge = partial(judged, chooser, parts, prompts, preset.rule, side)
-        steps = record.parts(run, side, judge, Verdict)
-        said = []
-        for step in run.track(steps, total=len(parts), label=side):
-            said += step.rows
-            cost.update({name: step.metrics[f"judge/{name}"] for name in TOKENS})
+        judge = partial(judging.judge_parts, chooser, parts, prompts, preset.rule, side)
+        kept, said = outputs.keep_parts(run.folder / "parts" / side, judge), []
+        for part in run.track(kept, total=len(parts), label=side):
+            said += [Verdict(**verdict) for verdict in part["verdicts"]]
+            cost.update(part["tokens"])
         found = judging.preferences(asked, said, preset.rule)
         lines.write(own / f"{side}.jsonl", found)
         metrics[side] = judge_quality.summarise(said, *judging.facts(asked), seed)
@@ -101,21 +95,6 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     metrics["judge"] = preset.judge.model_dump()
     lines.write(own / "verdicts.jsonl", verdicts)
     return metrics
-
-
-def judged(
-    chooser: Chooser,
-    parts: Sequence[Sequence[Pair]],
-    prompts: Prompts,
-    rule: LabelRule,
-    side: str,
-    first: int,
-) -> Iterator[Step]:
-    """The verdicts on each part from number `first` on, as the rows of a step."""
-    found = judging.judge_parts(chooser, parts, prompts, rule, side, first)
-    for index, (verdicts, tokens) in enumerate(found, start=first):
-        spent = {f"judge/{name}": tokens[name] for name in TOKENS}
-        yield Step(index=index, metrics={**spent}, rows=verdicts)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ computed before the first step. Started from another round's policy, on pairs of
 is iterative DPO (Xu et al. 2023, https://arxiv.org/abs/2312.16682).
 """
 
-import logging
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -31,8 +30,6 @@ from stages.rows import Row
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.seeding import derive
-
-logger = logging.getLogger(__name__)
 
 
 class Config(training.TrainingConfig):
@@ -59,20 +56,16 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     models_start.attach(model, config.lora, seed)
     pad_id = model_tokenizer.pad_id(tokenizer)
     learner = shard(Policy(model), config.compute.dtype)
-    state = record.resume(run)
+    state, kept = record.resume(run), config.dpo.num_checkpoints
     number, steps, reference_work = learn(config, learner, pairs, seed, pad_id, state, run)
-    save, kept = partial(policy.save, model, tokenizer, dtype=config.compute.dtype), config.dpo
-    done = training.take(
-        steps, state, run, total=number, num_checkpoints=kept.num_checkpoints, save=save
-    )
+    save = partial(policy.save, model, tokenizer, dtype=config.compute.dtype)
+    done = training.take(steps, state, run, total=number, num_checkpoints=kept, save=save)
     metrics = {
         "pairs": len(pairs),
         "steps": number,
         **preference.summarise(done),
         "work": work.summary([reference_work, *done], {"policy": size.measure(model)}),
     }
-    if metrics["both_logprobs_fell"]:
-        logger.warning(preference.BOTH_FELL, metrics)
     training.write(saved, logged, save, run)
     return metrics
 
@@ -90,13 +83,12 @@ def learn(
 
     The reference is `model` as it is; its log-probs are computed here, before any step.
     """
-    sizes, compute = config.dpo, config.compute
-    loss, budget = config.preset.loss, config.preset.token_budget
+    sizes, compute, loss = config.dpo, config.compute, config.preset.loss
 
     def schedule(lengths: list[int]) -> list[list[int]]:
-        if budget is None:
-            return epochs.batches(len(lengths), sizes.num_epochs, sizes.batch_size, seed)
-        return epochs.batches_within(lengths, budget, sizes.batch_size, seed)
+        if (budget := config.preset.token_budget) is not None:
+            return epochs.batches_within(lengths, budget, sizes.batch_size, seed)
+        return epochs.batches(len(lengths), sizes.num_epochs, sizes.batch_size, seed)
 
     if loss.kind == KTO:
         rows = kto.judged_rows(pairs)
@@ -108,8 +100,8 @@ def learn(
     else:
         wanted = ref_logprobs.of_pairs(pairs)
         batches = schedule([len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs])
-        (ref,) = record.once(run, lambda: [ref_logprobs.compute(model, wanted, compute, pad_id)])
-        ref = ref.view(-1, 2)
+        known = record.once(run, lambda: [ref_logprobs.compute(model, wanted, compute, pad_id)])
+        ref = known[0].view(-1, 2)
         steps = preference.train(model, pairs, ref, batches, loss, sizes, compute, pad_id, state)
     return len(batches), steps, ref_logprobs.passes(wanted, compute)
 

@@ -6,6 +6,7 @@ of neither kind. Razin et al., "Unintentional Unalignment: Likelihood Displaceme
 Preference Optimization" (2024), https://arxiv.org/abs/2410.08847
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -27,6 +28,8 @@ from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
 from stages.params import Params
 from stages.records.preferences import Preference
+
+logger = logging.getLogger(__name__)
 
 GIVEN_TO_KTO = ("logprobs", "ref_logprobs", "desirable", "reference_point")
 KTO = "kto"
@@ -61,7 +64,6 @@ BOTH_FELL = (
     "accuracy; lower the learning rate or num_epochs, or take a loss with a likelihood term "
     "(orpo, cpo)."
 )
-"""For a logger, with what `summarise` returned, where `both_logprobs_fell`."""
 LEAST_FALL = 0.1
 """Nats a completion must lose to have fallen: below that it is rounding and chance."""
 
@@ -185,16 +187,20 @@ def expected_loss(
 def summarise(history: Sequence[Mapping[str, int | float]]) -> dict[str, Any]:
     """For metrics.json: sums over all steps, and means over the last tenth of them (`final`).
 
-    Log-ratios are to the reference, where training starts: at 0 nothing has changed.
+    Log-ratios are to the reference, where training starts: at 0 nothing has changed. A warning says
+    so where both kinds of completions became less likely.
     """
     ends = [late_mean(history, f"log_ratios/{side}") for side in ("chosen", "rejected")]
-    return {
+    summary = {
         **work.tokens(history),
         "final_margin_accuracy": late_mean(history, "margin/accuracy"),
         "final_chosen_log_ratio": ends[0],
         "final_rejected_log_ratio": ends[1],
         "both_logprobs_fell": all(end is not None and end <= -LEAST_FALL for end in ends),
     }
+    if summary["both_logprobs_fell"]:
+        logger.warning(BOTH_FELL, summary)
+    return summary
 
 
 def late_mean(history: Sequence[Mapping[str, float]], name: str) -> float | None:

@@ -59,15 +59,14 @@ def parts(
     `work(n)`: the steps from number n on. Their rows are dataclasses of `row_type`.
     """
 
-    def write(path: Path, step: Step) -> None:
-        head = json.dumps({"index": step.index, "metrics": step.metrics}) + "\n"
-        path.write_text(head + "".join(map(lines.text, step.rows)), encoding="utf-8")
+    def told(first: int) -> Iterator[dict[str, Any]]:
+        for step in work(first):
+            rows = [lines.fields(row) for row in step.rows]
+            yield {"index": step.index, "metrics": step.metrics, "rows": rows}
 
-    def read(_: int, path: Path) -> Step:
-        head, *rows = path.read_text(encoding="utf-8").split("\n")[:-1]
-        return Step(**json.loads(head), rows=[row_type(**json.loads(row)) for row in rows])
-
-    return outputs.keep_parts(run.folder / "parts" / name, work, write=write, read=read)
+    for part in outputs.keep_parts(run.folder / "parts" / name, told):
+        rows = [row_type(**row) for row in part["rows"]]
+        yield Step(index=part["index"], metrics=part["metrics"], rows=rows)
 
 
 def once(run: SeedRun, compute: Callable[[], Sequence[Tensor]]) -> list[Tensor]:

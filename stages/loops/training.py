@@ -25,7 +25,7 @@ from stages.models import sharding
 from stages.models.device import ComputeConfig
 from stages.models.start import LoraConfig, ModelConfig
 from stages.params import Params
-from stages.runtime import stopping
+from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 
 logger = logging.getLogger(__name__)
@@ -72,20 +72,20 @@ def take(
     # Several processes that wait for each other can only end together.
     anywhere = lambda: sharding.count() == 1 and not state.mixed  # noqa: E731
     try:
-        with stopping.between(anywhere):
+        with process.between(anywhere):
             for step in run.track(steps, total=total, done=state.step, label=name):
                 record.add(step)
                 if save is not None and state.step in policies:
                     record.save(save)
                 state.mixed = False
-                due, stopped = sharding.told((record.due(), stopping.wanted()))
+                due, stopped = sharding.told((record.due(), process.wanted()))
                 if stopped:
-                    raise stopping.Stopped(stopping.STATUS)
+                    raise process.Stopped(process.STATUS)
                 if due:
                     record.keep()
             if name:
                 record.keep()
-    except stopping.Stopped:
+    except process.Stopped:
         record.keep()
         logger.info("seed %d: ends as asked, after step %d", run.seed, state.step)
         raise

@@ -22,8 +22,12 @@ def write(path: Path, rows: Iterable[Any]) -> int:
 
 def text(row: Any) -> str:
     """A row as its line."""
-    fields = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
-    return json.dumps(fields, sort_keys=True, ensure_ascii=False) + "\n"
+    return json.dumps(fields(row), sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def fields(row: Any) -> dict[str, Any]:
+    """A row's values by name."""
+    return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
 
 
 def read(path: Path, row_type: type[RowT]) -> Iterator[RowT]:

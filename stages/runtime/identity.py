@@ -26,7 +26,7 @@ from dvc.stage.serialize import to_single_stage_lockfile
 from dvc.utils import dict_sha256
 from ruamel.yaml import YAML
 
-from stages.runtime import outputs, stopping
+from stages.runtime import outputs, process
 
 PIPE = Path(".pipe")
 """Scratch of running and interrupted stages; ignored by git and DVC."""
@@ -136,7 +136,7 @@ def leave(execution: Execution, folder: Path) -> None:
 
 def _hold(lock: IO[str], stage: str) -> None:
     """Lock the stage's file; a holder whose dvc ended has a moment to end, too."""
-    end = time.monotonic() + stopping.SECONDS
+    end = time.monotonic() + process.SECONDS
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

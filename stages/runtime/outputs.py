@@ -7,11 +7,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 logger = logging.getLogger(__name__)
-
-PartT = TypeVar("PartT")
 
 
 @contextmanager
@@ -60,25 +58,20 @@ def write_json(path: Path, content: Any) -> None:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def keep_parts(
-    folder: Path,
-    work: Callable[[int], Iterator[PartT]],
-    *,
-    write: Callable[[Path, PartT], object],
-    read: Callable[[int, Path], PartT],
-) -> Iterator[PartT]:
-    """All parts in order: those that a killed attempt kept, then the rest of the work.
+def keep_parts(folder: Path, work: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
+    """All parts of a work in order: those that a killed attempt kept, then the rest.
 
-    A part is on disk before it is yielded, its digest in its name; a damaged one is made again,
-    with those after it. What `work` does from part n on must be a function of n and of the stage's
-    inputs alone, and `read` give what was written; then it makes no difference where it stopped.
-    The folder is one inside `Run.folder`: of the same inputs, until success.
+    A part is content of JSON. It is on disk before it is yielded, its digest in its name; a damaged
+    one is made again. What `work` does from part n on must be a function of n and of the stage's
+    inputs alone; then it makes no difference where it stopped. The folder is one inside
+    `Run.folder`: of the same inputs, until success.
     """
     kept = 0
     # A part that was being written has another name until it is whole.
     for path in sorted(folder.glob("[0-9]*.part")):
-        if path.name == _part_name(kept, path):
-            yield read(kept, path)
+        content = path.read_bytes()
+        if path.name == _part_name(kept, content):
+            yield json.loads(content)
             kept += 1
         else:
             logger.warning("%s is damaged: it is made again", path)
@@ -86,12 +79,11 @@ def keep_parts(
     if kept:
         logger.info("%s: goes on after part %d", folder, kept)
     for index, part in enumerate(work(kept), start=kept):
-        new = folder / f"{index:06d}.new"
-        with replace(new) as temporary:
-            write(temporary, part)
-        new.rename(folder / _part_name(index, new))
-        yield part
+        content = json.dumps(part).encode()
+        with replace(folder / _part_name(index, content)) as temporary:
+            temporary.write_bytes(content)
+        yield json.loads(content)
 
 
-def _part_name(index: int, path: Path) -> str:
-    return f"{index:06d}-{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}.part"
+def _part_name(index: int, content: bytes) -> str:
+    return f"{index:06d}-{hashlib.sha256(content).hexdigest()[:16]}.part"

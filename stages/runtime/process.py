@@ -1,4 +1,9 @@
-"""An entry point as a process of its own: it ends at once, and dies with its dvc."""
+"""A stage as a process: it ends at once when its work is done, and in time when it is asked to.
+
+It is asked by SIGTERM (a preempted agent, a batch queue's warning), by Ctrl-C, or by the end of its
+dvc. What a later start goes on from is written first, within `SECONDS`; then the kernel ends it in
+any case.
+"""
 
 import atexit
 import ctypes
@@ -7,7 +12,10 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
 
 import psutil
 
@@ -18,6 +26,10 @@ the heap keeps what was freed. Left alone, the pages of every large activation a
 asked for again, which is a tenth of the processor time of sampling. Larger tensors, as the weights
 of a real model, are given back as ever."""
 SHELLS = {"sh", "dash", "bash", "zsh", "fish", "ksh"}
+SECONDS = 10.0
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STATUS = 128 + signal.SIGTERM
+"""The exit status of a process that was asked to end."""
 
 
 def escaped(text: str) -> str:
@@ -48,7 +60,7 @@ def run(main: Callable[..., None]) -> None:
 
 
 def die_with_dvc(stage: str) -> None:
-    """Have this process asked to end (`stopping`) when its parent ends, where dvc runs `stage`.
+    """Have this process asked to end when its parent ends, where dvc runs `stage`.
 
     An orphan would work for nobody, and go on writing into the outputs of its successor.
     """
@@ -75,3 +87,61 @@ def die_with_parent(by: signal.Signals = signal.SIGKILL) -> int:
     if os.getppid() != parent:
         os.kill(os.getpid(), by)
     return parent
+
+
+class Stopped(SystemExit):
+    """This process was asked to end; see `listening` and `between`."""
+
+
+@dataclass
+class _Asked:
+    wanted: bool = False
+    anywhere: Callable[[], bool] = lambda: True
+    """Whether `Stopped` may be raised where the work is."""
+
+
+_asked = _Asked()
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Meanwhile a signal raises `Stopped`, once; in processes that are forked meanwhile, too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _stop) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def ignore() -> None:
+    """Leave it to the process that started this one to end it."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    if _asked.wanted:
+        return
+    _asked.wanted = True
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)  # SIGALRM, unhandled, ends the process
+    if _asked.anywhere():
+        raise Stopped(STATUS)
+
+
+def wanted() -> bool:
+    """Whether this process was asked to end."""
+    return _asked.wanted
+
+
+@contextmanager
+def between(anywhere: Callable[[], bool]) -> Iterator[None]:
+    """Meanwhile `Stopped` is raised where `anywhere` says so; elsewhere `wanted` is to be asked."""
+    before, _asked.anywhere = _asked.anywhere, anywhere
+    try:
+        yield
+    finally:
+        _asked.anywhere = before

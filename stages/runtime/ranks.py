@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import stages
-from stages.runtime import start_up, stopping
-from stages.runtime.process import die_with_parent
+from stages.runtime import start_up
+from stages.runtime.process import die_with_parent, ignore
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def _forked(work: Callable[[int], ResultT], number: int, folder: Path) -> Result
 
 def _child(work: Callable[[int], object], rank: int, environment: dict[str, str]) -> None:
     die_with_parent()
-    stopping.ignore()  # the first rank says when all end
+    ignore()  # the first rank says when all end
     status = 1
     try:
         os.environ |= environment

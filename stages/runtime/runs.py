@@ -23,17 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import stages
-from stages.runtime import (
-    gpu_slot,
-    identity,
-    journal,
-    outputs,
-    preflight,
-    process,
-    ranks,
-    start_up,
-    stopping,
-)
+from stages.runtime import gpu_slot, identity, journal, outputs, preflight, process, ranks, start_up
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +79,7 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
     process.die_with_dvc(stage)
     preflight.check()
     with ExitStack() as stack:
-        stack.enter_context(stopping.listening())
+        stack.enter_context(process.listening())
         execution, folder = stack.enter_context(identity.claim(stage))
         failure = folder / "failed.json"
         failure.unlink(missing_ok=True)

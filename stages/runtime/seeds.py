@@ -20,7 +20,8 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stages.runtime import gpu_slot, journal, ranks, stopping
+from stages.runtime import gpu_slot, journal, ranks
+from stages.runtime import process as stage_process
 from stages.runtime.process import die_with_parent
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def side_by_side(
         for process in processes if pipes else ():
             process.terminate()
         for process in processes:
-            process.join(stopping.SECONDS if pipes else None)
+            process.join(stage_process.SECONDS if pipes else None)
             process.kill()
             process.join()
         display.end()

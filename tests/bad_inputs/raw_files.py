@@ -4,7 +4,7 @@ import gzip
 import json
 from pathlib import Path
 
-from bad_inputs.case import Case, lines, recoded, whole
+from bad_inputs.case import Case, lines, whole
 
 FILE = "data/raw/mine.jsonl"
 GOOD = [

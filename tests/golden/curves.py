@@ -99,7 +99,9 @@ def outcomes(state: State | None = None) -> Iterator[Step]:
     ]  # fmt: skip
     model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
-    yield from reward.train_outcomes(ScalarHead(model), problems, schedule, config, COMPUTE, PAD, state)
+    yield from reward.train_outcomes(
+        ScalarHead(model), problems, schedule, config, COMPUTE, PAD, state
+    )
 
 
 def preferences(state: State | None = None) -> Iterator[Step]:
@@ -108,7 +110,15 @@ def preferences(state: State | None = None) -> Iterator[Step]:
     ref = ref_logprobs.compute(Policy(load("llama")), wanted, COMPUTE, PAD).view(-1, 2)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from preference.train(
-        Policy(load("llama")), PAIRS, ref, schedule, presets.loss("dpo"), config, COMPUTE, PAD, state
+        Policy(load("llama")),
+        PAIRS,
+        ref,
+        schedule,
+        presets.loss("dpo"),
+        config,
+        COMPUTE,
+        PAD,
+        state,
     )
 
 

@@ -1,4 +1,4 @@
-"""A process that is asked to end does so in time, with the state after its last whole step on disk."""
+"""A process that is asked to end does so in time, its state after the last whole step on disk."""
 
 import os
 import signal
@@ -20,11 +20,11 @@ import torch
 from stages.loops import record, training
 from stages.loops.state import State
 from stages.loops.work import Step
-from stages.runtime import journal, stopping
+from stages.runtime import journal, process
 from stages.runtime.seeds import SeedRun
 from stages.optim import OptimConfig, update
 
-stopping.SECONDS = float(sys.argv[2])
+process.SECONDS = float(sys.argv[2])
 OPTIM = OptimConfig(learning_rate=0.1, warmup_share=0.0, schedule="constant", weight_decay=0.0,
                     max_grad_norm=1.0)
 model = torch.nn.Linear(2, 1)
@@ -46,7 +46,7 @@ def learn(state):
         state.step = index + 1
         yield Step(index=index, metrics={"loss/a": float(index)})
 
-with stopping.listening(), journal.writing(Path("journal.jsonl")) as log:
+with process.listening(), journal.writing(Path("journal.jsonl")) as log:
     run = SeedRun(seed=0, folder=Path("."), log=log, say=lambda *_: None)
     state = record.resume(run)
     print("after", state.step, flush=True)

@@ -8,8 +8,8 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -129,9 +129,9 @@ def judge(
     """The verdict on each pair, and what they cost; see `judge_parts`."""
     verdicts: list[Verdict] = []
     cost: Counter[str] = Counter()
-    for said, spent in judge_parts(chooser, parts, prompts, rule, split):
-        verdicts += said
-        cost += spent
+    for part in judge_parts(chooser, parts, prompts, rule, split):
+        verdicts += [Verdict(**row) for row in part["verdicts"]]
+        cost.update(part["tokens"])
     return verdicts, cost
 
 
@@ -142,8 +142,8 @@ def judge_parts(
     rule: LabelRule,
     split: str,
     first: int = 0,
-) -> Iterator[tuple[list[Verdict], Counter[str]]]:
-    """Of each part from number `first` on its verdicts, and what they cost (`sampler.tokens`).
+) -> Iterator[dict[str, Any]]:
+    """Of each part from number `first` on the `verdicts`, and the `tokens` that they cost.
 
     If not one of the first part is answered, a ValueError says so before the others are asked.
     """
@@ -159,7 +159,7 @@ def judge_parts(
         said = [_verdict(*one, prompts, rule, split) for one in zip(part, orders, strict=True)]
         if not number:
             _check_answered(said, choices, rule)
-        yield said, tokens(choices)
+        yield {"verdicts": [asdict(verdict) for verdict in said], "tokens": tokens(choices)}
 
 
 def _check_answered(

@@ -1,8 +1,8 @@
 """Ends a stage or dvc, and all that it belongs to, at one of the changes that it makes to files.
 
-Python imports this file when it starts, where PYTHONPATH names its folder. RESUME_KILL is the number
-of the change to die before, counted in each process from the start of the stage (`stage:17`) or of
-dvc (`dvc:5`); where RESUME_COUNTS names a folder, how many there are is left in it instead.
+Python imports this file when it starts, where PYTHONPATH names its folder. RESUME_KILL is the
+number of the change to die before, counted in each process from the start of the stage (`stage:17`)
+or of dvc (`dvc:5`); where RESUME_COUNTS names a folder, how many there are is left in it instead.
 """
 
 import os
@@ -23,7 +23,7 @@ def role() -> str | None:
 
 def watch(own: str, counts: str | None, kill: str) -> None:
     wanted, _, number = kill.partition(":")
-    here, seen = os.getcwd(), 0
+    here, seen = os.getcwd(), 0  # noqa: PTH109
 
     def hook(event: str, args: tuple) -> None:
         nonlocal seen
@@ -35,7 +35,7 @@ def watch(own: str, counts: str | None, kill: str) -> None:
             path = os.fsdecode(args[0]) if isinstance(args[0], str | bytes) else "."
         else:
             return
-        if os.path.isabs(path) and not path.startswith(here):
+        if path.startswith("/") and not path.startswith(here):
             return
         seen += 1
         if counts is not None:

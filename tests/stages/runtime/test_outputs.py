@@ -108,14 +108,7 @@ def go_on(folder, begun, *, fail_at=None, size=5):
                 raise RuntimeError("as asked")
             yield f"part {index}"
 
-    def read(index, path):
-        text = path.read_text()
-        assert text == f"part {index}"
-        return text
-
-    return outputs.keep_parts(
-        folder, work, write=lambda path, part: path.write_text(part), read=read
-    )
+    return outputs.keep_parts(folder, work)
 
 
 EXPECTED = [f"part {index}" for index in range(5)]
@@ -137,3 +130,21 @@ def test_a_part_is_kept_before_it_is_used_and_half_a_part_never(tmp_path):
     (tmp_path / "parts/.000001.part.partial").write_text("par")
     parts.close()
     assert list(go_on(tmp_path / "parts", [])) == EXPECTED
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped", "gone"])
+def test_a_damaged_part_is_made_again_with_those_after_it(damage, tmp_path, caplog):
+    begun = []
+    assert list(go_on(tmp_path, begun)) == EXPECTED
+    path = sorted(tmp_path.glob("*.part"))[2]
+    match damage:
+        case "torn":
+            path.write_bytes(path.read_bytes()[:-1])
+        case "flipped":
+            path.write_bytes(path.read_bytes().replace(b"2", b"3"))
+        case "gone":
+            path.unlink()
+    assert list(go_on(tmp_path, begun)) == EXPECTED
+    assert begun == [0, 2]
+    assert "is damaged: it is made again" in caplog.text
+    assert len(list(tmp_path.glob("*.part"))) == 5
