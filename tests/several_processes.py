@@ -40,6 +40,7 @@ from stages.loops.process_reward import ProcessRewardConfig
 from stages.loops.reward import RewardConfig
 from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig
+from stages.loops.state import State
 from stages.models import policy, process_head, scalar_head, sharding, start
 from stages.models.policy import Policy
 from stages.models.process_head import ProcessHead
@@ -96,9 +97,13 @@ class Trial:
         schedule: Any = SCHEDULE,
         engine: loading.EngineName = "transformers",
         paths: Sequence[Path] = (),
+        folder: Path | None = None,
+        stop: int | None = None,
         **changes: Any,
     ) -> None:
+        """`folder`: to go on from; after `stop` steps the state is saved there."""
         self.loop, self.rank, self.schedule, self.engine = loop, rank, schedule, engine
+        self.folder, self.stop = folder, stop
         self.compute = compute(**changes)
         # Before there are processes.
         self.paths = list(paths) or [checkpoint(family, seed) for seed in (0, 1)]
@@ -112,9 +117,14 @@ class Trial:
             found = [sharding.whole(p.grad).flatten().tolist() for p in parameters]
             first.setdefault("gradients", found)
 
-        hook = register_optimizer_step_pre_hook(keep)
+        hook, history = register_optimizer_step_pre_hook(keep), []
+        self.state = State.load(self.folder) if self.folder else State()
         try:
-            history = [step.metrics for step in getattr(self, self.loop)()]
+            for step in getattr(self, self.loop)():
+                history.append(step.metrics)
+                if len(history) == self.stop:
+                    self.state.save(self.folder)
+                    break
         finally:
             hook.remove()
         weights = {name: value.tolist() for name, value in policy.weights(self.model)}
@@ -131,7 +141,7 @@ class Trial:
     def sft(self) -> Iterator[Any]:
         config = SftConfig(num_epochs=1, batch_size=4, optim=RATE)
         rows = make_demonstrations(8)
-        return sft.train(self.policy(), rows, self.schedule, config, self.compute, PAD)
+        return sft.train(self.policy(), rows, self.schedule, config, self.compute, PAD, self.state)
 
     def dpo(self) -> Iterator[Any]:
         config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
@@ -139,20 +149,26 @@ class Trial:
         wanted = ref_logprobs.of_pairs(pairs)
         ref = ref_logprobs.compute(model, wanted, self.compute, PAD).view(-1, 2)
         loss = presets.loss("dpo")
-        return preference.train(model, pairs, ref, self.schedule, loss, config, self.compute, PAD)
+        return preference.train(
+            model, pairs, ref, self.schedule, loss, config, self.compute, PAD, self.state
+        )
 
     def kto(self) -> Iterator[Any]:
         config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
         model, rows = self.policy(), kto.judged_rows(make_pairs(4))
         ref = kto.reference(model, rows, self.schedule, self.compute, PAD)
         loss = presets.loss("kto")
-        return kto.train(model, rows, ref, self.schedule, loss, config, self.compute, PAD)
+        return kto.train(
+            model, rows, ref, self.schedule, loss, config, self.compute, PAD, self.state
+        )
 
     def reward(self) -> Iterator[Any]:
         config = RewardConfig(num_epochs=1, batch_size=4, centring=0.01, margin=0.0, optim=RATE)
         model = self.scalar()
         self.model = model.model
-        return reward.train(model, make_pairs(8), self.schedule, config, self.compute, PAD)
+        return reward.train(
+            model, make_pairs(8), self.schedule, config, self.compute, PAD, self.state
+        )
 
     def process(self) -> Iterator[Any]:
         config = ProcessRewardConfig(
@@ -162,7 +178,9 @@ class Trial:
         self.model = process_head.from_policy(self.paths[1], 2, self.compute, CPU)
         start.attach(self.model, LoraConfig(rank=self.rank, alpha=16), 1)
         model = shard(ProcessHead(self.model), self.compute.dtype)
-        return process_reward.train(model, labelled(8), self.schedule, config, self.compute, PAD)
+        return process_reward.train(
+            model, labelled(8), self.schedule, config, self.compute, PAD, self.state
+        )
 
     def scalar(self) -> ScalarHead:
         path = self.paths[1]
@@ -172,7 +190,9 @@ class Trial:
 
     def grpo(self, **changes: Any) -> Iterator[Any]:
         config, preset = GroupRlConfig(**SIZES, group_size=4), presets.group_rl(**changes)
-        return group_rl.train(*self.game(), draws(8, NUM_STEPS, 4, seed=0), config, preset, 0)
+        return group_rl.train(
+            *self.game(), draws(8, NUM_STEPS, 4, seed=0), config, preset, 0, self.state
+        )
 
     def grpo_twice(self) -> Iterator[Any]:
         return self.grpo(num_epochs=2, num_minibatches=2)
@@ -181,9 +201,8 @@ class Trial:
         config = PpoConfig(**SIZES, samples_per_prompt=4, value_optim=RATE)
         actor, task = self.game()
         schedule = draws(8, NUM_STEPS, 4, seed=0)
-        return ppo.train(
-            actor, self.scalar(), task, schedule, config, presets.ppo(num_minibatches=2), 0
-        )
+        preset = presets.ppo(num_minibatches=2)
+        return ppo.train(actor, self.scalar(), task, schedule, config, preset, 0, self.state)
 
     def game(self) -> tuple[Actor, Task]:
         learner = self.policy()

@@ -82,7 +82,9 @@ class State:
 
     def save(self, folder: Path | str) -> None:
         """Write a checkpoint, whole or not at all; call it between two steps."""
-        checkpoints.write(Path(folder), self.step, self.snapshot(), {})
+        content = self.snapshot()
+        if not sharding.rank():
+            checkpoints.write(Path(folder), self.step, content, {})
 
     @classmethod
     def load(cls, folder: Path | str) -> "State":

@@ -110,7 +110,7 @@ def spaced(num_steps: int, num_checkpoints: int) -> list[int]:
 def read_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """The policies that `take` kept, by the number of their step."""
     found = []
-    for path in folder.iterdir():
+    for path in folder.iterdir() if folder.is_dir() else ():
         number = path.name.removeprefix(POLICY)
         if not path.name.startswith(POLICY) or not number.isdecimal():
             raise ValueError(

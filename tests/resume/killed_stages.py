@@ -13,13 +13,16 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pipeline_copy import PipelineCopy
 from ruamel.yaml import YAML
 
+KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 INJECTED = Path(__file__).parent / "injected"
 FAMILIES = {
     "sft": "train@sft",
@@ -55,7 +58,8 @@ class Kills:
     """What happened to one stage."""
 
     tried: list[str] = field(default_factory=list[str])
-    """`stage:17`, `dvc:5`, `after 3.2 s`: those that came before the end."""
+    """Before the end: `stage:17` and `dvc:5`, at that change to a file; `time 3.2 s`; by SIGTERM
+    `all asked 3.2 s` and `dvc asked 3.2 s`."""
     seconds: float = 0.0
 
 
@@ -120,22 +124,27 @@ class KilledStages:
         self.forget(stage)
         done = Kills()
         while len(done.tried) < number:
-            kind = draw.choice(["stage", "stage", "dvc", "time"])
+            kind = draw.choice(["stage", "stage", "dvc", "time", "all asked", "dvc asked"])
             begun = time.monotonic()
-            if kind == "time":
+            if kind in ("time", "all asked", "dvc asked"):
                 process, after = self.start(stage), draw.uniform(0, seconds)
-                point = f"after {after:.1f} s"
+                point = f"{kind} {after:.1f} s"
                 try:
-                    process.communicate(timeout=after)
+                    process.wait(timeout=after)
                 except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.communicate()
+                    if kind == "dvc asked":
+                        process.terminate()
+                    else:
+                        sent = signal.SIGKILL if kind == "time" else signal.SIGTERM
+                        os.killpg(process.pid, sent)
+                    assert ended(process.pid, 12.0), point
+                told, _ = process.communicate()
             else:
                 point = f"{kind}:{draw.randint(1, counts[kind])}"
                 process = self.start(stage, RESUME_KILL=point)
-                process.communicate()
+                told, _ = process.communicate()
             done.seconds += time.monotonic() - begun
-            assert process.returncode in (0, -signal.SIGKILL), point
+            assert process.returncode in (0, *KILLED), f"{done.tried}, {point}: {told}"
             if process.returncode:
                 done.tried.append(point)
             else:  # it ended before that point
@@ -166,6 +175,21 @@ class KilledStages:
             )
             for path in folder.glob("journal-*.jsonl")
         }  # fmt: skip
+
+
+def ended(group: int, seconds: float) -> bool:
+    """Whether every process of a group ends in that time; one that nobody waits for is no more."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        alive = []
+        for one in psutil.process_iter(["status"]):
+            with suppress(ProcessLookupError):
+                if os.getpgid(one.pid) == group and one.info["status"] != psutil.STATUS_ZOMBIE:
+                    alive.append(one)
+        if not alive:
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def remove(path: Path) -> None:

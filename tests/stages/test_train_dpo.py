@@ -110,7 +110,7 @@ def test_the_fall_of_both_likelihoods_is_told_once(caplog):
         metrics = run(SIGMOID, num_epochs=20, optim=OPTIM | {"learning_rate": 3e-2})
     assert metrics["both_logprobs_fell"] is True
     (record,) = caplog.records
-    assert record.name == "stages.train_dpo"
+    assert record.name == "stages.loops.preference"
     assert f"log-ratios {metrics['final_chosen_log_ratio']:.2f} and" in record.getMessage()
 
 

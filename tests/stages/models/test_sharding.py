@@ -73,6 +73,18 @@ def test_activations_are_recomputed_as_without():
     assert_same(in_processes(2, trial), in_processes(1, Trial("sft")))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("loop", "rank"), [("sft", 0), ("process", 4), ("grpo", 0), ("ppo", 4)])
+def test_two_processes_go_on_from_a_checkpoint_to_the_same_bits(loop, rank, tmp_path):
+    how = {"rank": rank, **SEVERAL_BATCHES}
+    expected = in_processes(2, Trial(loop, **how))
+    before = in_processes(2, Trial(loop, folder=tmp_path, stop=2, **how))
+    after = in_processes(2, Trial(loop, folder=tmp_path, **how))
+    assert len(before["history"]) == 2
+    assert before["history"] + after["history"] == expected["history"]
+    assert after["weights"] == expected["weights"]
+
+
 def test_a_process_holds_its_part_of_the_weights():
     trial = Trial("sft", schedule=[[0, 1]])
     whole = in_processes(1, trial)["held"]
