@@ -1,6 +1,8 @@
 """A loop that goes on from a checkpoint takes the steps that it would have taken, to the bit."""
 
+import os
 import random
+import threading
 
 import pytest
 import torch
@@ -113,6 +115,28 @@ def test_one_that_cannot_be_written_is_a_warning(tmp_path, caplog, monkeypatch):
     writer.write(1, lambda path: (path / "a").touch(), {})
     writer.wait()
     assert "no checkpoint of step 1" in caplog.text
+
+
+def test_the_work_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv(checkpoints.SECONDS, "0")
+    written, writer = threading.Event(), checkpoints.Writer(tmp_path)
+    writer.write(1, lambda path: (written.wait(), (path / "a").touch()), {})
+    assert not writer.due()
+    assert checkpoints.last(tmp_path) is None
+    written.set()
+    writer.wait()
+    assert writer.due()
+    assert checkpoints.last(tmp_path) == tmp_path / "step-00000001"
+
+
+def test_the_clock_set_back_makes_no_checkpoint_late(tmp_path, monkeypatch):
+    monkeypatch.setenv(checkpoints.SECONDS, "0")
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    checkpoints.write(tmp_path, 1, lambda path: (path / "a").touch(), {})
+    os.utime(tmp_path / "step-00000001", (2e9, 2e9))
+    checkpoints.write(tmp_path, 2, lambda path: (path / "a").touch(), {})
+    assert checkpoints.last(tmp_path) == tmp_path / "step-00000002"
+    assert checkpoints.Writer(tmp_path).due()
 
 
 @pytest.mark.parametrize("told", ["soon", "-1", "nan", ""])

@@ -1,0 +1,91 @@
+"""A disk without room costs a checkpoint, or the attempt; never the run, and never a bit."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from stages.loops import record, training
+from stages.loops.state import State
+from stages.loops.work import Step
+from stages.optim import OptimConfig, update
+from stages.runtime import checkpoints, journal
+from stages.runtime.seeds import SeedRun
+
+OPTIM = OptimConfig(
+    learning_rate=0.1, warmup_share=0.0, schedule="constant", weight_decay=0.0, max_grad_norm=1.0
+)
+NUM_STEPS, SIZE = 6, 400_000
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 400 kB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, check=False).returncode:
+        pytest.skip("a small file system can only be mounted by root, outside a closed container")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def learn(state: State, width: int, weights: dict[str, torch.Tensor]) -> Iterator[Step]:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(width, 1)
+    optimizer = state.optimizer("model", model, OPTIM)
+    for index in range(state.step, NUM_STEPS):
+        (model(torch.ones(width)) ** 2).sum().backward()
+        state.mixed = True
+        metrics = update(optimizer, OPTIM, index, NUM_STEPS)
+        state.step = index + 1
+        weights |= {name: value.clone() for name, value in model.state_dict().items()}
+        yield Step(index=index, metrics={**metrics})
+
+
+def take(folder: Path, width: int, until: int = NUM_STEPS) -> tuple[list, dict]:
+    """Steps from where the folder is; the disk is filled after step `until`."""
+    folder.mkdir(exist_ok=True)
+    weights: dict[str, torch.Tensor] = {}
+    with journal.writing(folder / "journal.jsonl") as log:
+        run = SeedRun(seed=0, folder=folder, log=log, say=lambda *_: None)
+        state = record.resume(run)
+
+        def steps() -> Iterator[Step]:
+            for step in learn(state, width, weights):
+                if step.index == until:
+                    with (folder.parent / "filler").open("wb") as file:
+                        os.posix_fallocate(file.fileno(), 0, 1)
+                        while True:
+                            file.write(bytes(4096))
+                            file.flush()
+                yield step
+
+        history = training.take(steps(), state, run, total=NUM_STEPS)
+    return history, weights
+
+
+def test_no_room_for_a_checkpoint_is_a_warning(small_disk, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv(checkpoints.SECONDS, "0")
+    expected = take(tmp_path / "large", 50_000)
+    found = take(small_disk / "run", 50_000)
+    assert found[0] == expected[0]
+    assert torch.equal(found[1]["weight"], expected[1]["weight"])
+    assert "no checkpoint of step 1" in caplog.text
+    assert "No space left" in caplog.text
+
+
+def test_a_run_that_a_full_disk_ended_goes_on_when_there_is_room(small_disk, tmp_path, monkeypatch):
+    monkeypatch.setenv(checkpoints.SECONDS, "0")
+    expected = take(tmp_path / "large", 100)
+    with pytest.raises(OSError, match="No space left"):
+        take(small_disk / "run", 100, until=3)
+    (small_disk / "filler").unlink()
+    assert 0 < State.load(small_disk / "run/loop/states").step <= 3
+    found = take(small_disk / "run", 100)
+    assert found[0] == expected[0]
+    assert torch.equal(found[1]["weight"], expected[1]["weight"])
