@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from stages.algorithms.ensemble import mean
-from stages.engines.loading import Copied, Divided
+from stages.engines.loading import Divided, copy_weights
 from stages.engines.transformers import TransformersSampler
 from stages.loops import group_rl, ppo, preference, process_reward, reward, sft
 from stages.loops.group_rl import GroupRlConfig
@@ -308,10 +308,11 @@ class Measured:
         sampler = TransformersSampler(
             model=drawn_from.model, eos_ids=frozenset(), pad_id=PAD, max_batch=settings.max_batch
         )
+        refresh = functools.partial(copy_weights, model.model, drawn_from.model)
         actor = Actor(
             policy=model,
             reference=models.get("reference", model),
-            sampler=Divided(Copied(model.model, drawn_from.model, sampler)) if several else sampler,
+            sampler=Divided(sampler, refresh) if several else sampler,
             decode=decode,
             pad_id=PAD,
             compute=settings,

@@ -77,8 +77,7 @@ def token_logprobs(
         found = value(_vocabulary_logprobs(hidden, output, temperature), token_ids)
     else:
         term = _Term(value, slope, temperature, 1 + (entropy and entropy_gradient))
-        # torch's `apply` is not annotated.
-        found = _Chunked.apply(term, size, hidden, *output, token_ids)  # pyright: ignore
+        found: Any = _Chunked.apply(term, size, hidden, *output, token_ids)
     return found[0], found[1]
 
 

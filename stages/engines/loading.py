@@ -1,6 +1,6 @@
 """The sampler and the judge that params.yaml names, on a policy that a row names."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,54 +63,45 @@ def of_policy(
         return load(policy)
     device, (path, revision) = setup(compute), source
     copy = models_policy.load(path, compute, device, revision, trained=False)
-    return Divided(Copied(policy, copy, load(copy)))
+    return Divided(load(copy), refresh=partial(copy_weights, policy, copy))
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """Samples from a whole copy, in the compute dtype, of a policy spread over processes."""
-
-    policy: PreTrainedModel
-    copy: PreTrainedModel
-    engine: Sampler
-
-    def sample(self, *asked: Any, **how: Any) -> list[list[Sample]]:
-        """See `stages.sampler.Sampler.sample`; first the copy gets the weights, one at a time."""
-        own = self.copy.state_dict()
-        with torch.no_grad():
-            for name, value in models_policy.weights(self.policy):
-                own[name].copy_(value)
-        return self.engine.sample(*asked, **how)
-
-    def rest(self) -> None:
-        """See `stages.sampler.Guest.rest`; it stays where it is."""
-
-    def close(self) -> None:
-        """See `stages.sampler.Guest.close`; it goes with whoever holds it last."""
+def copy_weights(policy: PreTrainedModel, copy: PreTrainedModel) -> None:
+    """Those of a policy spread over processes into a whole copy, one at a time."""
+    own = copy.state_dict()
+    with torch.no_grad():
+        for name, value in models_policy.weights(policy):
+            own[name].copy_(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Divided:
     """Samples in several processes, each for a part of the prompts; all have to call it."""
 
-    engine: Guest
+    engine: Sampler
+    refresh: Callable[[], None] | None = None
+    """Brings the engine up to date with the policy; None: it does so itself."""
 
     def sample(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **how: Any
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`."""
+        if self.refresh is not None:
+            self.refresh()
         count, own = sharding.count(), slice(sharding.rank(), None, sharding.count())
         parts: list[Any] = [None] * count
         distributed.all_gather_object(parts, self.engine.sample(prompts[own], seeds[own], **how))
         return [parts[i % count][i // count] for i in range(len(prompts))]
 
     def rest(self) -> None:
-        """See `stages.sampler.Guest.rest`."""
-        self.engine.rest()
+        """See `stages.sampler.Guest.rest`; a whole copy stays where it is."""
+        if isinstance(self.engine, Guest):
+            self.engine.rest()
 
     def close(self) -> None:
-        """See `stages.sampler.Guest.close`."""
-        self.engine.close()
+        """See `stages.sampler.Guest.close`; a whole copy goes with whoever holds it last."""
+        if isinstance(self.engine, Guest):
+            self.engine.close()
 
 
 class PolicyJudge(Params):

@@ -52,21 +52,6 @@ def exchanges(
     return list(feedback_tasks.make(problems, mixture, max_value=source.max_value, seed=seed))
 
 
-def file_of(source: SourceConfig, problem: Problem) -> str:
-    """The name of the file, or of the hub's split, that a problem came from."""
-    match source:
-        case word_problems.Config():
-            return "generated"
-        case problem_files.Gsm8k():
-            return source.file_name(problem.split or "train")
-        case problem_files.JsonLines():
-            return source.path.rpartition("/")[2]
-        case problem_files.Hub():
-            return source.train_split if problem.split != "test" else str(source.test_split)
-        case conversations.Messages():
-            return source.file_name(problem.split)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Screened:
     """What a source yielded, sorted into usable and not."""
@@ -79,7 +64,7 @@ class Screened:
     def reject(self, problems: Iterable[tuple[Problem, str]]) -> None:
         """Record problems that turned out to be unusable, with the reasons."""
         for problem, why in problems:
-            file = file_of(self.source, problem)
+            file = self.source.file_name(problem.split)
             self.bad.append(quarantine.bad_row(file, problem.line, why, problem.question))
 
     def check_share(self, max_share: float) -> None:

@@ -68,6 +68,10 @@ class JsonLines(Params):
         read = partial(_own_problem, name=path.name.partition(".")[0])
         return raw_rows.build(raw_rows.read_lines(path), read, path.name)
 
+    def file_name(self, _split: str | None) -> str:
+        """The name of the file, which holds every split."""
+        return Path(self.path).name
+
 
 OWN = Columns(question="question", answer="answer", solution="solution", id="id")
 
@@ -106,6 +110,10 @@ class Hub(Params):
             rows = raw_rows.of_hub(self.path, self.name, self.revision, name)
             yield from raw_rows.build(rows, read, name)
 
+    def file_name(self, split: str | None) -> str:
+        """The hub's split that holds `split`."""
+        return self.train_split if split != "test" else str(self.test_split)
+
 
 class Gsm8k(Params):
     """GSM8K: 8,792 grade-school word problems written by people, with worked solutions.
@@ -133,8 +141,9 @@ class Gsm8k(Params):
                 rows = raw_rows.of_hub(self.path, "main", self.revision, split)
             yield from raw_rows.build(rows, partial(_gsm8k_problem, split=split), file)
 
-    def file_name(self, split: str) -> str:
+    def file_name(self, split: str | None) -> str:
         """The name of the file that holds `split`; on the hub, the split itself."""
+        split = split or "train"
         if not Path(self.path).is_dir():
             return split
         packed = Path(self.path) / f"{split}.jsonl.gz"

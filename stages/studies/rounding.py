@@ -83,15 +83,11 @@ def train(copy: Copy, plan: copies.Plan, policies: list[str], rounding: str) -> 
 
 def table(folders: Iterable[Path], seeds: list[int], policy: str, measure: str) -> Table:
     """The accuracy of a policy, a row for the data of each rounding."""
-    samples = [data / "samples" / policy for data in folders]
-    return np.array(
-        [[accuracy(one / f"{seed}/{measure}.jsonl") for seed in seeds] for one in samples]
-    )
-
-
-def accuracy(path: Path) -> float:
-    """The share of right completions in a file of samples of the test problems."""
-    return problem_evaluation.accuracy(pools.of_split(path.parent, "test", path.stem))
+    samples = [[data / f"samples/{policy}/{seed}" for seed in seeds] for data in folders]
+    return np.array([
+        [problem_evaluation.accuracy(pools.of_split(one, "test", measure)) for one in of_seeds]
+        for of_seeds in samples
+    ])  # fmt: skip
 
 
 def spread(table: Table) -> dict[str, Any]:

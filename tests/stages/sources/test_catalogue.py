@@ -63,7 +63,9 @@ def test_a_rejected_problem_is_found_again_in_its_file(tmp_path):
         (hub, "validation"),
     ]
     for config, file in expected:
-        assert catalogue.file_of(ADAPTER.validate_python(config), problem) == file
+        screened = catalogue.Screened(source=ADAPTER.validate_python(config), num_rows=1)
+        screened.reject([(problem, "it is none")])
+        assert [row.file for row in screened.bad] == [file]
 
 
 def test_math_is_a_source_whose_gold_answer_stands_in_its_solution(tmp_path):

@@ -35,8 +35,8 @@ def test_an_accuracy_is_the_share_of_right_samples(tmp_path, monkeypatch):
                    finish_reason="stop", seed=0)
         for name in "ab" for i, text in enumerate(("#### 7", "#### 8" if name == "a" else "#### 7"))
     ]  # fmt: skip
-    lines.write(tmp_path / "samples.jsonl", rows)
-    assert rounding.accuracy(tmp_path / "samples.jsonl") == 0.75
+    lines.write(tmp_path / "samples/sft/0/test.jsonl", rows)
+    assert rounding.table([tmp_path], [0], "sft", "test").tolist() == [[0.75]]
 
 
 def test_the_report_has_a_row_a_policy():
