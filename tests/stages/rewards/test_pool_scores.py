@@ -114,7 +114,11 @@ def test_the_format_alone_chooses_at_random_among_those_that_keep_it():
 
 def test_a_thought_that_the_template_began_is_no_part_of_the_format():
     begun = dataclasses.replace(PROMPT, prompt="Q<think>\n")
-    texts = ["3 + 4\n</think>\n3 + 4 = 7\n#### 7", "3 + 4 = 7\n#### 7", "#### 6\n</think>\nso\n#### 7"]
+    texts = [
+        "3 + 4\n</think>\n3 + 4 = 7\n#### 7",
+        "3 + 4 = 7\n#### 7",
+        "#### 6\n</think>\nso\n#### 7",
+    ]
     pool = [dataclasses.replace(POOL[0], index=i, completion=text) for i, text in enumerate(texts)]
     found = pool_scores.by_scorer(begun, pool, unscored(pool), {})["format"]
     # the second has not ended its thought: nothing is answered
