@@ -1,10 +1,11 @@
 """What a run left: dvc.lock, the objects of DVC's cache that it names, its commit's files."""
 
+import ast
 import functools
 import hashlib
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,15 @@ class Cache:
                     [json.loads(one) for one in content.splitlines()],
                 )
 
+    def metrics(self, md5: str) -> dict[str, Any]:
+        """Seed -> its metrics.json, of a folder with a folder for each seed."""
+        found = {Path(path): self.bytes(own) for path, own in (self.files(md5) or {}).items()}
+        return {
+            path.parent.name: json.loads(content)
+            for path, content in found.items()
+            if path.name == "metrics.json" and len(path.parts) == 2 and content is not None
+        }
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
@@ -139,3 +149,46 @@ def local_cache(root: Path) -> Cache:
 def _git(root: Path, *arguments: str) -> bytes | None:
     result = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
     return result.stdout if result.returncode == 0 else None
+
+
+def number(metrics: Mapping[str, Any], places: Sequence[str]) -> float | None:
+    """The number at the first of the places that is there; of an estimate its value.
+
+    A place `heldout/auc` is a name with a slash, or the name `auc` inside of `heldout`.
+    """
+    for place in places:
+        found: Any = metrics
+        for key in [place] if place in metrics else place.split("/"):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        found = found.get("value") if isinstance(found, Mapping) else found
+        if found is not None:
+            return float(found)
+    return None
+
+
+@functools.cache
+def functions(old: str, new: str) -> list[str]:
+    """Functions, methods and other statements that differ, without comments and docstrings."""
+    parts = [_parts(ast.parse(text)) for text in (old, new)]
+    names = parts[0] | parts[1]
+    return [name for name in names if parts[0].get(name) != parts[1].get(name)]
+
+
+def _parts(tree: ast.AST, prefix: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for node in getattr(tree, "body", []):
+        if isinstance(node, ast.ClassDef):
+            around = [*node.decorator_list, *node.bases, *node.keywords]
+            found[f"{prefix}{node.name}"] = "".join(map(ast.dump, around))
+            found |= _parts(node, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if ast.get_docstring(node) is not None:
+                node.body = node.body[1:]
+            found[f"{prefix}{node.name}"] = ast.dump(node)
+        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            names = [prefix + one.id for one in targets if isinstance(one, ast.Name)]
+            is_import = isinstance(node, ast.Import | ast.ImportFrom)
+            key = names[0] if names else "imports" if is_import else "statements"
+            found[key] = found.get(key, "") + ast.dump(node)
+    return found

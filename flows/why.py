@@ -10,8 +10,6 @@ and no stage made: a row's words, a parameter, a source file, an input. Every on
 result is named with it. Where nothing differs but the result, its processors are named.
 """
 
-import ast
-import functools
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -28,6 +26,14 @@ CODE = ("data/code/", "data/own/")
 """Where trace_code writes which source files an entry point reads."""
 EVALUATIONS = "data/evaluations/"
 CONFIDENCE = 0.95
+HEADLINES = {
+    "data/rewards/": {
+        "accuracy": ("heldout/accuracy", "heldout/labels/balanced_accuracy"),
+        "AUC": ("heldout/auc", "heldout/labels/auroc_within_problem"),
+    },
+    "data/pairs/": {"agreement with the answer checker": ("heldout/agreement/averaged",)},
+}
+"""Folder -> what its metrics.json may tell, and where: the first that is there."""
 
 
 def main() -> int:
@@ -76,6 +82,10 @@ def describe(root: Path, old: str = "HEAD", new: str | None = None) -> str:
     moved = list(accuracies(before, after, cache))
     if moved:
         lines += ["", "Mean accuracy on the test problems, %, and the difference:", *moved]
+    told = [line for name in other if name in before.stages
+            for line in headlines(name, before, after, cache)]  # fmt: skip
+    if told:
+        lines += ["", "Of what else was learned or labelled, held out; means over seeds:", *told]
     return "\n".join(lines)
 
 
@@ -120,35 +130,9 @@ def _sources(path: str, md5: list[str], before: Side, after: Side, cache: Cache)
             is_same = before.digest(file) == old[file] and after.digest(file) == new[file]
             told = ""
             if is_same and file.endswith(".py"):
-                changed = functions(before.source(file).decode(), after.source(file).decode())
+                changed = lock.functions(before.source(file).decode(), after.source(file).decode())
                 told = ": " + (", ".join(changed) or "comments alone")
             yield f"{file}{told}"
-
-
-@functools.cache
-def functions(old: str, new: str) -> list[str]:
-    """Functions, methods and other statements that differ, without comments and docstrings."""
-    parts = [_parts(ast.parse(text)) for text in (old, new)]
-    names = parts[0] | parts[1]
-    return [name for name in names if parts[0].get(name) != parts[1].get(name)]
-
-
-def _parts(tree: ast.AST, prefix: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for node in getattr(tree, "body", []):
-        if isinstance(node, ast.ClassDef):
-            found |= _parts(node, f"{prefix}{node.name}.")
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            if ast.get_docstring(node) is not None:
-                node.body = node.body[1:]
-            found[f"{prefix}{node.name}"] = ast.dump(node)
-        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
-            targets = getattr(node, "targets", [getattr(node, "target", None)])
-            names = [prefix + one.id for one in targets if isinstance(one, ast.Name)]
-            is_import = isinstance(node, ast.Import | ast.ImportFrom)
-            key = names[0] if names else "imports" if is_import else "statements"
-            found[key] = found.get(key, "") + ast.dump(node)
-    return found
 
 
 def first_causes(
@@ -214,6 +198,24 @@ def accuracies(before: Side, after: Side, cache: Cache) -> Iterator[str]:
         old, new = (np.array([[[one[i]] for i in ids] for one in grid]) for grid in grids)
         shown = [_percent(one) for one in (old, new, new - old)]
         yield f"  {name}: {shown[0]} -> {shown[1]}, {shown[2]} of the same {len(ids)} problems"
+
+
+def headlines(name: str, before: Side, after: Side, cache: Cache) -> Iterator[str]:
+    """How the headline metrics of a stage's outputs moved, in those seeds that both sides have."""
+    for path, md5 in after.stages[name].outs.items():
+        labels = next((one for folder, one in HEADLINES.items() if path.startswith(folder)), {})
+        pair = [cache.metrics(one) for one in (before.stages[name].outs.get(path, ""), md5)]
+        seeds = sorted(pair[0].keys() & pair[1].keys())
+        for label, places in labels.items():
+            old, new = ([lock.number(one[seed], places) for seed in seeds] for one in pair)
+            if not seeds or None in (*old, *new):
+                continue
+            gains = [b - a for a, b in zip(old, new, strict=True)]
+            means = [sum(one) / len(seeds) for one in (old, new, gains)]
+            row = path.removeprefix("data/")
+            spread = f" ({min(gains):+.3f} to {max(gains):+.3f} in {len(seeds)} seeds)"
+            yield (f"  {row}, {label}: {means[0]:.3f} -> {means[1]:.3f}, {means[2]:+.3f}"
+                   f"{spread if len(seeds) > 1 else ' in one seed'}")  # fmt: skip
 
 
 def _percent(cells: Any) -> str:

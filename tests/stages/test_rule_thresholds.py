@@ -1,4 +1,4 @@
-"""Every rule on both sides of each of its thresholds, by hand: a number changed is a test failed."""
+"""Every rule on both sides of each of its thresholds, by hand: a changed number fails."""
 
 from dataclasses import replace
 

@@ -64,7 +64,7 @@ def other(value: Any) -> Any:
     if isinstance(value, Mapping):
         name = next(iter(value))
         return dict(value) | {name: other(value[name])}
-    return {"auto": 7, None: "none"}.get(value, f"{value}-other")
+    return {"auto": 5000, None: "none"}.get(value, f"{value}-other")
 
 
 def with_other(content: Mapping[str, Any], key: Key) -> dict[str, Any]:

@@ -23,7 +23,9 @@ from staleness.pipeline import DonePipeline
 
 from stages import configs, params
 
-SHARE = 10
+SHARE = 20
+METHODS = ("sft", "dpo", "ppo", "grpo")
+"""Sections of params.yaml that `train` watches for its own kind alone."""
 Choose = Callable[[Iterable[str], int], list[str]]
 MODULES = configs.entry_points(ROOT / "dvc.yaml", ROOT / "stages")
 COPIES = frozenset({"equal_tokens", "rounding"})
@@ -92,8 +94,15 @@ def check_parameter(pipeline: DonePipeline, readers: dict[str, Reader], name: st
     files = {path: params.read(pipeline.path / path) for path in parameters.FILES}
     moved = {one for one in readers.values() if parameters.can_move(one, key, content, files)}
     expected = {one.name for one in moved} | COPIES
+    # It runs the stage of its reward in a copy.
+    if "reward@preference" in expected:
+        expected.add("label_noise")
+    # DVC has one list for all kinds of a stage, but for the section that only one kind has.
+    listed = {one.split("@")[0] for one in expected if "@" in one}
+    spared = {one for one in readers if one.split("@")[0] in listed and key[0] not in METHODS}
     with pipeline.changed("params.yaml", edit):
-        assert set(pipeline.stale()) == expected, name
+        stale = set(pipeline.stale())
+    assert expected <= stale <= expected | spared, name
 
 
 def check_preset(pipeline: DonePipeline, readers: dict[str, Reader], name: str) -> None:
@@ -115,20 +124,23 @@ def check_preset(pipeline: DonePipeline, readers: dict[str, Reader], name: str) 
         assert set(pipeline.stale()) == expected | READ_PRESETS, name
 
 
+@pytest.mark.slow
 def test_a_sample_of_parameters_and_presets(
     pipeline: DonePipeline, readers: dict[str, Reader], chosen: Choose, picked: list[str]
 ) -> None:
-    for name in chosen(PARAMETERS, len(PARAMETERS) // 2):
+    for name in chosen(PARAMETERS, len(PARAMETERS)):
         check_parameter(pipeline, readers, name)
     check_preset(pipeline, readers, picked[0])
 
 
+@pytest.mark.slow
 def test_a_change_of_the_runtime_makes_none_stale(pipeline: DonePipeline, chosen: Choose) -> None:
     for name in chosen(RUNTIME, len(RUNTIME)):
         with pipeline.changed(name, comment):
             assert set(pipeline.stale()) == set(), name
 
 
+@pytest.mark.slow
 def test_a_judge_may_read_what_is_sampled_so_labels_follow_each_limit(
     pipeline: DonePipeline, readers: dict[str, Reader]
 ) -> None:

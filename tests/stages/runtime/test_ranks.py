@@ -26,10 +26,10 @@ def note(_=None):
     (pathlib.Path(os.environ["SEEN"]) / str(os.getpid())).touch()
 
 os.register_at_fork(after_in_child=note)
-if any(one.endswith("train_dpo.py") for one in sys.orig_argv) or "stages.train_dpo" in sys.orig_argv:
+if "stages.train_dpo" in sys.orig_argv:
     note()
 """
-"""Python reads it when it starts: each process that is the stage, or a fork of it, leaves its number."""
+"""Python reads it as it starts: a process that is the stage, or a fork of it, leaves its number."""
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m")
 POLICY = DATA / "policies/new"
 
