@@ -60,8 +60,7 @@ def main(live: str = "") -> None:
     entries = lockfile.read()
     write_manifest(entries)
     try:
-        with store.pinging(store.address(Path.cwd())):
-            added = view.sync(entries)
+        added = view.sync(entries)
     except store.OUTAGES as error:
         logger.warning(store.outage(error, "stages.track"))
     else:

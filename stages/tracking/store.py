@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -39,7 +40,11 @@ OUTAGES = (
 a driver for its database."""
 COMPLETE = "posttrain.complete"
 MAX_VALUE = 6000
-SECONDS, SECONDS_BETWEEN_PINGS = 0.75, 0.2
+PATIENCE = 0.75 if "DVC_STAGE" in os.environ else 10.0
+"""Seconds after which a server that does not answer is out: it must not hold a pipeline."""
+SECONDS_BETWEEN_PINGS = 0.2
+MAX_SECONDS = 300.0
+"""After so long the rest is left to the next call: nor must one that is slow."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,8 @@ class Store:
 
     def complete(self, run_id: str, ended: int) -> None:
         """Nothing is missing in the run any more, which ended then (milliseconds)."""
-        self.client.set_tag(run_id, COMPLETE, "true")
         self.client.set_terminated(run_id, "FINISHED", ended)
+        self.client.set_tag(run_id, COMPLETE, "true")
 
 
 def milliseconds(time: str) -> int:
@@ -106,41 +111,14 @@ def key(text: str) -> str:
     return re.sub(r"[^\w\-. /]", "_", text.replace("@", "_at_"))
 
 
-def address(root: Path) -> str:
-    """Where the store is."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve()}/mlflow.db"
-
-
 def ping(uri: str) -> None:
-    """One of `OUTAGES` where the store has a server, and it does not answer in `SECONDS`."""
+    """One of `OUTAGES` where the store has a server, and it does not answer in time."""
     parts = urlsplit(uri)
     if parts.scheme in ("http", "https"):
         with suppress(requests.exceptions.SSLError):  # an answer too, which MLflow will judge
-            requests.get(f"{uri.rstrip('/')}/health", timeout=SECONDS)
+            requests.get(f"{uri.rstrip('/')}/health", timeout=PATIENCE)
     elif parts.port:  # a database, which MLflow would try for minutes to reach
-        socket.create_connection((parts.hostname or "", parts.port), timeout=SECONDS).close()
-
-
-@contextmanager
-def pinging(uri: str) -> Iterator[None]:
-    """Raise one of `OUTAGES` out of whatever waits for the store, as soon as it answers no more.
-
-    So a request may take its time, such as the first one of a new server, and a server that hangs
-    holds a pipeline for a second all the same.
-    """
-
-    def look(*_: object) -> None:
-        try:
-            ping(uri)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, SECONDS_BETWEEN_PINGS)
-
-    signal.signal(signal.SIGALRM, look)
-    try:
-        look()
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        socket.create_connection((parts.hostname or "", parts.port), timeout=PATIENCE).close()
 
 
 @contextmanager
@@ -149,22 +127,38 @@ def connect(root: Path) -> Iterator[Store]:
 
     Several that make one sqlite file would break it. MLFLOW_TRACKING_URI names another store than
     the repository's own, and MLFLOW_EXPERIMENT_NAME another experiment than `posttrain`.
+
+    Whatever waits for the store gets one of `OUTAGES` as soon as it answers no more. So a request
+    may take its time, such as the first one of a new server, and one that hangs takes a second.
     """
-    identity.PIPE.mkdir(exist_ok=True)
-    uri = address(root)
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve()}/mlflow.db"
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "posttrain"
-    ping(uri)  # one that hangs is noticed before others wait for the lock
-    client = mlflow.MlflowClient(uri)
-    with (identity.PIPE / "track.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        experiment = client.get_experiment_by_name(name)
-        if experiment is not None:
-            yield Store(client, experiment.experiment_id)
-            return
-        # A server has its own artifact folder; a database's default depends on the working folder.
-        is_server = uri.startswith(("http:", "https:", "databricks"))
-        folder = None if is_server else (root.resolve() / "mlruns").as_uri()
-        yield Store(client, client.create_experiment(name, artifact_location=folder))
+    deadline = time.monotonic() + MAX_SECONDS
+
+    def look(*_: object) -> None:
+        try:
+            ping(uri)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the store took longer than {MAX_SECONDS:.0f} s")
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, SECONDS_BETWEEN_PINGS)
+
+    signal.signal(signal.SIGALRM, look)
+    identity.PIPE.mkdir(exist_ok=True)
+    try:
+        look()  # before others wait for the lock
+        with (identity.PIPE / "track.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            client = mlflow.MlflowClient(uri)
+            if (experiment := client.get_experiment_by_name(name)) is not None:
+                yield Store(client, experiment.experiment_id)
+                return
+            # A server has its own artifact folder; a database's depends on the working folder.
+            is_server = uri.startswith(("http:", "https:", "databricks"))
+            folder = None if is_server else (root.resolve() / "mlruns").as_uri()
+            yield Store(client, client.create_experiment(name, artifact_location=folder))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
 def outage(error: Exception, module: str) -> str:

@@ -30,10 +30,25 @@ HARMLESS = (
 """Complaints of MLflow's pages that are none of ours, each for a reason."""
 
 
+ATTACK = (
+    '<script>window.attacked = 1</script><img src="x" onerror="window.attacked = 1">'
+    '<a href="javascript:window.attacked=1">link</a> [link](javascript:window.attacked=1) '
+    "![x](http://127.0.0.1:9/x.png) \x1b[2J\x07 #### 7"
+)
+"""What a model may write, and what may stand in a note."""
+PRESENT = """
+return [...document.querySelectorAll('img, script, a, iframe')].map(one => one.outerHTML)
+  .filter(text => text.includes('attacked') || text.includes('127.0.0.1:9'));
+"""
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """A repository with two manifests, of runs that differ in a parameter."""
+    """A repository with two manifests, of runs that differ in a parameter; its texts attack."""
     repo = make_toy_repo(tmp_path_factory.mktemp("tracked") / "toy")
+    work = repo.path / "work.py"
+    text = work.read_text().replace('"4 #### 4"', repr(ATTACK))
+    work.write_text(text.replace('"First.\\nSecond.\\nThird.\\n"', repr(f"First. {ATTACK}")))
     repo.repro()
     repo.set_params(goal=0.125)
     repo.repro()
@@ -163,3 +178,21 @@ def test_the_comparison_of_two_manifests(driver, server, held, tmp_path):
     opened(driver, address, "Comparing 2 Runs", "goal", "accuracy/dpo")
     WebDriverWait(driver, SECONDS).until(lambda _: charts(driver) and min(charts(driver)) > 0.001)
     settled(driver, server, tmp_path / "comparison.png")
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "shown"),
+    [
+        ("sample dpo", "/artifacts/completions/test.json", "completion"),
+        ("manifest", "", "First."),
+        ("compare", "/artifacts/verdict.txt", "First."),
+    ],
+    ids=["table", "note", "text"],
+)
+def test_what_a_model_wrote_is_text(driver, server, held, tmp_path, name, place, shown):
+    experiment, runs = held
+    run_id = next(run_id for one, run_id in runs.items() if one.startswith(name))
+    opened(driver, f"{server}/#/experiments/{experiment}/runs/{run_id}{place}", shown, "attacked")
+    settled(driver, server, tmp_path / "attack.png")
+    assert driver.execute_script("return window.attacked") is None
+    assert driver.execute_script(PRESENT) == []

@@ -127,7 +127,7 @@ def test_nothing_that_is_written_or_listed_holds_a_secret(place, repo):
         flow = (sys.executable, "-m", "flows.pipeline", "-j", "2")
         endpoint.failures = [400]
         said = [repo.run(*flow, code=1, **planted)]
-        assert "refuses the request" in said[0]
+        assert "refuses the request" in said[0], said[0]
         said += [repo.run(*flow, **planted), repo.run("python", "-m", "stages.track", **planted)]
         assert "MLflow: 0 runs added" in said[-1]
         unreachable = planted | {"MLFLOW_TRACKING_URI": f"http://me:{TRACKING}@127.0.0.1:9"}
