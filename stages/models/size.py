@@ -86,7 +86,7 @@ def check_files(path: str | None) -> None:
         found = "pickled weights, which can run code. Load them elsewhere and save them"
     name = "model.safetensors.index.json"
     try:
-        index = json.loads((folder / name).read_bytes()) if name in names else {}
+        index = dict(json.loads((folder / name).read_bytes())) if name in names else {}
         needed = {*index.get("weight_map", {"": "model.safetensors"}).values()}
         for name in sorted(needed & names):
             with safe_open(folder / name, "pt"):

@@ -27,20 +27,12 @@ ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 
 _ORDER = (GREY, BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
 _STYLE: Any = {
-    "font.size": 10,
-    "axes.titlesize": 9.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#E6E6E6",
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "savefig.dpi": 140,
-    "figure.constrained_layout.use": True,
+    "font.size": 10, "axes.titlesize": 9.5, "axes.titleweight": "bold",
+    "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "grid.color": "#E6E6E6", "axes.axisbelow": True, "legend.frameon": False,
+    "savefig.dpi": 140, "figure.constrained_layout.use": True,
     "svg.hashsalt": "posttrain",  # or ids in the file would be random
-}
+}  # fmt: skip
 _NO_METADATA: Any = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
 COLUMNS = 3
 SHOWN = {
