@@ -51,12 +51,10 @@ def main() -> None:
         found = preparation.prepare(config.data, config.model, config.data_seed)
         prompts, source = found.encoded.prompts, config.data.source
         card = {
-            "source": source.kind,
-            "licence": source.licence,
-            "extraction_rate": found.extraction_rate,
-            **found.screened.describe(),
+            "source": source.kind, "licence": source.licence,
+            "extraction_rate": found.extraction_rate, **found.screened.describe(),
             **splitting.describe(prompts, found.demonstrations),
-        }
+        }  # fmt: skip
         written: dict[str, Sequence[Any]] = {
             f"prompts/{split}.jsonl": own for split, own in prompts.items()
         }

@@ -167,13 +167,9 @@ class Policy(nn.Module):
         """
         hidden, output = self.logit_states(batch, adapted=adapted), output_layer(self.model)
         found = token_logprobs(
-            hidden,
-            output,
-            batch.counted_ids(),
-            temperature=temperature,
-            entropy=entropy,
+            hidden, output, batch.counted_ids(), temperature=temperature, entropy=entropy,
             entropy_gradient=entropy_gradient,
-        )
+        )  # fmt: skip
         if reference is not None:
             with torch.no_grad():
                 ref_hidden = reference.logit_states(batch, adapted=False)

@@ -36,17 +36,12 @@ _STYLE: Any = {
 _NO_METADATA: Any = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
 COLUMNS = 3
 SHOWN = {
-    "reward/mean": "reward",
-    "reward/accuracy": "accuracy on training problems",
-    "loss/nll": "loss, nats/token",
-    "loss/preference": "preference loss",
-    "margin/accuracy": "pairs ordered rightly",
-    "logprobs/chosen": "log-probability of the chosen",
-    "kl/k1": "KL to reference, nats/token",
-    "entropy": "entropy, nats/token",
-    "length/mean": "tokens a completion",
-    "length/truncated": "share cut at the limit",
-}
+    "reward/mean": "reward", "reward/accuracy": "accuracy on training problems",
+    "loss/nll": "loss, nats/token", "loss/preference": "preference loss",
+    "margin/accuracy": "pairs ordered rightly", "logprobs/chosen": "log-probability of the chosen",
+    "kl/k1": "KL to reference, nats/token", "entropy": "entropy, nats/token",
+    "length/mean": "tokens a completion", "length/truncated": "share cut at the limit",
+}  # fmt: skip
 """Metric -> what it is called; those that a policy's history has are drawn, in this order."""
 Curves = dict[str, Float[np.ndarray, "seed step"]]
 """Metric of `SHOWN` -> its values; of seeds of unequal length as many steps as all have."""
