@@ -186,13 +186,10 @@ def describe(name: str, presets: Content, rows: Tables) -> RewardFile | None:
             return None
         model = other.model
     return RewardFile(
-        kind="rule",
-        model=model,
-        composition=composition,
-        aggregate=reward_file.MEAN,
+        kind="rule", model=model, composition=composition, aggregate=reward_file.MEAN,
         own=words["on"].removeprefix(reward_file.OWN) if "own" in composition.kinds() else None,
         own_digest=None,
-    )
+    )  # fmt: skip
 
 
 def fits(config: type[pydantic.BaseModel], preset: Any) -> bool:

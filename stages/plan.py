@@ -28,12 +28,9 @@ from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables
 PLAN = DATA / "plan.json"
 FOLDERS = {table: table for table in TABLES} | {
     **dict.fromkeys(("samples", "evaluations"), POLICIES),
-    **dict.fromkeys(("runs/train", "runs/sample", "runs/evaluate"), POLICIES),
-    "runs/pool": POOLS,
-    "runs/label": PAIRS,
-    "runs/label_steps": STEPS,
-    "runs/reward": REWARDS,
-}
+    **dict.fromkeys(("runs/train", "runs/sample", "runs/evaluate"), POLICIES), "runs/pool": POOLS,
+    "runs/label": PAIRS, "runs/label_steps": STEPS, "runs/reward": REWARDS,
+}  # fmt: skip
 """Folder under data/ -> the table of which it holds a folder a row."""
 
 

@@ -8,6 +8,7 @@ too much is bad, or whose solutions the answer checker cannot read, is refused.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,10 @@ def main() -> None:
         found = preparation.prepare(config.data, config.model, config.data_seed)
         prompts, source = found.encoded.prompts, config.data.source
         card = {
-            "source": source.kind,
-            "licence": source.licence,
-            "extraction_rate": found.extraction_rate,
-            **found.screened.describe(),
+            "source": source.kind, "licence": source.licence,
+            "extraction_rate": found.extraction_rate, **found.screened.describe(),
             **splitting.describe(prompts, found.demonstrations),
-        }
+        }  # fmt: skip
         written: dict[str, Sequence[Any]] = {
             f"prompts/{split}.jsonl": own for split, own in prompts.items()
         }
@@ -72,13 +71,14 @@ def write(
     tokenizer: PreTrainedTokenizerBase, written: Mapping[str, Sequence[Any]], card: dict[str, Any]
 ) -> None:
     """Write every output; the data card, with the digests of the others, comes last."""
-    for folder in {name.partition("/")[0] for name in written}:
-        with outputs.replace(rows.DATA / folder) as temporary:
+    base = rows.model(rows.BASE, 0)
+    with ExitStack() as stack:  # all take their places, or on a full disk none does
+        for folder in {name.partition("/")[0] for name in written}:
+            temporary = stack.enter_context(outputs.replace(rows.DATA / folder))
             temporary.mkdir()
             for path in [Path(name) for name in written if name.startswith(f"{folder}/")]:
                 lines.write(temporary / path.name, written[path.as_posix()])
-    with outputs.replace(base := rows.model(rows.BASE, 0)) as temporary:
-        tokenizer.save_pretrained(temporary)
+        tokenizer.save_pretrained(stack.enter_context(outputs.replace(base)))
     card["sha256"] = splitting.digests(rows.DATA, [*written, str(base.relative_to(rows.DATA))])
     outputs.write_json(PREPARED / "data_card.json", card)
 

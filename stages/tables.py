@@ -17,10 +17,9 @@ Tables = dict[str, dict[str, dict[str, str]]]
 """Table -> name -> the words of the row, each in the order in which it is written."""
 POLICIES, POOLS, PAIRS, STEPS, REWARDS = TABLES
 WORDS = {
-    POLICIES: ("train", "preset", "from", "on"),
-    POOLS: ("from", "split"),
+    POLICIES: ("train", "preset", "from", "on"), POOLS: ("from", "split"),
     **dict.fromkeys((PAIRS, STEPS, REWARDS), ("by", "preset", "from", "on")),
-}
+}  # fmt: skip
 STAGES = {POLICIES: "train", POOLS: "pool", PAIRS: "label", STEPS: "steps", REWARDS: "reward"}
 """What the entry points of a table's kinds begin with; that of pools is the whole of it."""
 ABOVE = ("seeds", "baseline", "tables")
@@ -36,10 +35,9 @@ READS = {
     **dict.fromkeys(("train_dpo", "reward_preference"), (PAIRS,)),
     **dict.fromkeys(("label_verifier", "label_judge", "label_revision"), (POOLS,)),
     **dict.fromkeys(("label_selection", "steps_completions", "reward_outcome"), (POOLS,)),
-    **dict.fromkeys(("label_people", "steps_people"), (RAW,)),
-    "reward_process": (STEPS,),
+    **dict.fromkeys(("label_people", "steps_people"), (RAW,)), "reward_process": (STEPS,),
     "reward_rule": ("prompts", REWARDS, OWN),
-}
+}  # fmt: skip
 """The first part of `on`, for each entry point; one that is not here may read anything."""
 DEMONSTRATING = ("selection", "revision")
 """Pairs with demonstrations for `train: sft` beside them; those of `selection` are no pairs."""

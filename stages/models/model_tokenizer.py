@@ -44,12 +44,9 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     tokenizer.pre_tokenizer = _pre_tokenizer()
     tokenizer.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        eos_token=EOS,
-        additional_special_tokens=[STEP],
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=EOS, additional_special_tokens=[STEP],
         clean_up_tokenization_spaces=False,
-    )
+    )  # fmt: skip
 
 
 def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
@@ -82,10 +79,9 @@ def _learned_merges(texts: Iterable[str], vocab_size: int) -> list[tuple[str, st
         [pre_tokenizers.Split(Regex(r" ?\d+"), behavior="removed"), _pre_tokenizer()]
     )
     trainer = trainers.BpeTrainer(
-        vocab_size=max(vocab_size + 256, 256),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        vocab_size=max(vocab_size + 256, 256), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
-    )
+    )  # fmt: skip
     trainee.train_from_iterator(texts, trainer=trainer)
     merges = json.loads(trainee.to_str())["model"]["merges"]
     return [(left, right) for left, right in merges][: max(vocab_size, 0)]

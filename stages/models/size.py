@@ -38,11 +38,9 @@ def matrices(model: nn.Module, *, adapters: bool = True) -> Matrices:
     output_layer = getattr(model, "get_output_embeddings", lambda: None)()
     output = [output_layer.weight] if output_layer is not None else []
     return Matrices(
-        body=_count(body),
-        output=_count(output),
-        trained_body=_trained(body),
+        body=_count(body), output=_count(output), trained_body=_trained(body),
         trained_output=_trained(output),
-    )
+    )  # fmt: skip
 
 
 def measure(model: nn.Module, *, adapters: bool = True) -> Size:
@@ -56,10 +54,8 @@ def measure(model: nn.Module, *, adapters: bool = True) -> Size:
 def frozen(model: nn.Module) -> Size:
     """`measure` of a model whose parameters nobody trains, without adapters."""
     return measure(model, adapters=False) | {
-        "trained_parameters": 0,
-        "trained_body": 0,
-        "trained_output": 0,
-    }
+        "trained_parameters": 0, "trained_body": 0, "trained_output": 0,
+    }  # fmt: skip
 
 
 def of_scorer(path: Path) -> Size:
@@ -86,7 +82,7 @@ def check_files(path: str | None) -> None:
         found = "pickled weights, which can run code. Load them elsewhere and save them"
     name = "model.safetensors.index.json"
     try:
-        index = json.loads((folder / name).read_bytes()) if name in names else {}
+        index = dict(json.loads((folder / name).read_bytes())) if name in names else {}
         needed = {*index.get("weight_map", {"": "model.safetensors"}).values()}
         for name in sorted(needed & names):
             with safe_open(folder / name, "pt"):
@@ -118,11 +114,9 @@ def facts(model: Mapping[str, Any]) -> Facts | None:
             f"`auto` cannot be told. Add it there."
         )
     return Facts(
-        parameters=_frozen(path, revision)["parameters"],
-        positions=min(known),
-        has_chat_template=tokenizer.chat_template is not None,
-        thinks=model.get("thinking") is True,
-    )
+        parameters=_frozen(path, revision)["parameters"], positions=min(known),
+        has_chat_template=tokenizer.chat_template is not None, thinks=model.get("thinking") is True,
+    )  # fmt: skip
 
 
 def _frozen(path: str | Path, revision: str | None = None) -> Size:

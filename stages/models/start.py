@@ -128,7 +128,7 @@ def model_config(path: str | Path, revision: str | None) -> PreTrainedConfig:
     except Exception as error:  # whatever transformers makes of what is there
         raise ValueError(
             f"{path}: expected the config.json, in UTF-8, of a model that transformers has and "
-            f"that brings no code of its own, found: {' '.join(str(error).split()):.250} "
+            f"that brings no code of its own, found: {' '.join(str(error).split()):.130}. "
             f"Correct it, or name another model."
         ) from error
     return config.get_text_config(decoder=True)

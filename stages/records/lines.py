@@ -13,7 +13,8 @@ def write(path: Path, rows: Iterable[Any]) -> int:
     """Write `rows` (dataclass instances) to `path`; returns how many there were."""
     num_rows = 0
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
+    # Half a surrogate pair becomes its escape in JSON, and is read as it was.
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for row in rows:
             file.write(text(row))
             num_rows += 1

@@ -73,19 +73,15 @@ def compare(results: Results) -> dict[str, Any]:
         for measure in (MEAN, GREEDY, f"{MAJORITY}/{n}", "mean_strict", "mean_lenient")
     }
     metrics = {
-        "baseline": baseline,
-        "seeds": results.seeds,
-        "num_problems": len(results.ids),
-        "num_samples": results.num_samples,
-        "n": n,
-        "confidence": results.confidence,
+        "baseline": baseline, "seeds": results.seeds, "num_problems": len(results.ids),
+        "num_samples": results.num_samples, "n": n, "confidence": results.confidence,
         "best_on_dev": max(policies, key=lambda name: policies[name]["dev_accuracy"]["value"]),
         "policies": policies,
         "gains": {measure: differences(family, results) for measure, family in gains.items()},
         "pairs": differences(pairs, results),
         "selection": {name: selection(results, name) for name in tables},
         "difficulty": difficulty(results),
-    }
+    }  # fmt: skip
     return {"verdict": verdict.sentences(metrics), **metrics}
 
 
@@ -165,12 +161,10 @@ def differences(family: Mapping[str, Table], results: Results) -> dict[str, Diff
     )
     for at, one in enumerate(found.values()):
         one |= {
-            "p": rounded(means.p_value[at]),
-            "p_holm": rounded(adjusted[at]),
-            "significant": adjusted[at] <= alpha,
-            "degrees": round(float(means.degrees[at]), 1),
+            "p": rounded(means.p_value[at]), "p_holm": rounded(adjusted[at]),
+            "significant": adjusted[at] <= alpha, "degrees": round(float(means.degrees[at]), 1),
             "detectable": rounded(least[at]),
-        }
+        }  # fmt: skip
     return found
 
 

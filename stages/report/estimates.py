@@ -116,10 +116,9 @@ def means(results: Sequence[ProblemResult]) -> dict[str, Any]:
     problems that have both right and wrong samples; absent where none has.
     """
     found: dict[str, Any] = {
-        "num_problems": len(results),
-        "num_samples": results[0].num_samples,
+        "num_problems": len(results), "num_samples": results[0].num_samples,
         **{name: rounded(values.mean()) for name, values in columns(results).items()},
-    }
+    }  # fmt: skip
     for kind in ("auc", "auc_in_format"):
         for name in results[0].auc:
             areas = [area for row in results if (area := getattr(row, kind)[name]) is not None]

@@ -48,11 +48,10 @@ def summarise(
     """
     dropped = Counter(verdict.dropped for verdict in verdicts if verdict.dropped is not None)
     metrics: dict[str, Any] = {
-        "pairs_asked": len(verdicts),
-        "pairs": len(verdicts) - dropped.total(),
+        "pairs_asked": len(verdicts), "pairs": len(verdicts) - dropped.total(),
         "dropped": dict(sorted(dropped.items())),
         "parse_failures": rounded(dropped["parse_failure"] / max(1, len(verdicts))),
-    }
+    }  # fmt: skip
     read = [verdict for verdict in verdicts if verdict.dropped not in UNREAD]
     if not read:
         return metrics
@@ -62,9 +61,8 @@ def summarise(
         "swap_consistency": rounded(sum(agree) / len(agree)),
         "first_position_rate": rounded(judge_readings.first_position(p12, p21).mean()),
         "first_position_probability": rounded(((p12 + p21) / 2).mean()),
-        "mean_gap": rounded(gap.mean()),
-        "mean_option_mass": rounded(mass.mean()),
-    }
+        "mean_gap": rounded(gap.mean()), "mean_option_mass": rounded(mass.mean()),
+    }  # fmt: skip
     longer = _longer(read, num_tokens)
     if (uneven := longer != 0).any():
         won = judge_readings.judged_right(soft[uneven], longer[uneven] > 0)
@@ -101,12 +99,9 @@ def against_truth(
     averaged = judge_readings.judged_right(soft, a_right)
     by_length = judge_readings.judged_right(0.5 + 0.5 * np.sign(longer), a_right)
     columns = {
-        "single_order": single,
-        "averaged": averaged,
-        "gain": averaged - single,
-        "longer_wins": by_length,
-        "beyond_length": averaged - by_length,
-    }
+        "single_order": single, "averaged": averaged, "gain": averaged - single,
+        "longer_wins": by_length, "beyond_length": averaged - by_length,
+    }  # fmt: skip
     metrics: dict[str, Any] = {"pairs": len(verdicts), "problems": len(set(problems))}
     metrics |= _intervals(problems, columns, seed)
     equal = np.flatnonzero(longer == 0)

@@ -1,6 +1,7 @@
 """The report as one HTML page, which opens from disk, and as Markdown: both by Jinja2.
 
-The page fetches nothing and runs nothing: plots are inside it, and what a model wrote is escaped.
+The page fetches nothing and runs nothing: plots are inside it, and what a model wrote is escaped,
+control characters and marks that turn the direction of text included.
 """
 
 import base64
@@ -69,6 +70,10 @@ summary { cursor: pointer; padding: 8px 0; font-weight: 600; }
   .plot img { width: max(100%, 560px); }
 }
 """
+HIDDEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Control characters but tab and newline, marks of direction, halves of surrogate pairs."""
 PAGE = """\
 {%- macro show(block) -%}
 {%- if block is string -%}
@@ -186,9 +191,18 @@ def markdown_table(table: Rows) -> str:
     return "\n".join(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)
 
 
+def visible(value: Any) -> Any:
+    r"""Text whose control characters are seen (`\x1b`) and do nothing; our own mark-up as it is."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return HIDDEN.sub(lambda found: ascii(found[0])[1:-1], value)
+
+
 def _render(
     template: str, filters: Mapping[str, Callable[..., str]], *, escape: bool = False, **said: Any
 ) -> str:
-    environment = jinja2.Environment(autoescape=escape, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(
+        autoescape=escape, undefined=jinja2.StrictUndefined, finalize=visible
+    )
     environment.filters |= filters
     return environment.from_string(template).render(**said)

@@ -27,34 +27,21 @@ ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 
 _ORDER = (GREY, BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
 _STYLE: Any = {
-    "font.size": 10,
-    "axes.titlesize": 9.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#E6E6E6",
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "savefig.dpi": 140,
-    "figure.constrained_layout.use": True,
+    "font.size": 10, "axes.titlesize": 9.5, "axes.titleweight": "bold",
+    "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "grid.color": "#E6E6E6", "axes.axisbelow": True, "legend.frameon": False,
+    "savefig.dpi": 140, "figure.constrained_layout.use": True,
     "svg.hashsalt": "posttrain",  # or ids in the file would be random
-}
+}  # fmt: skip
 _NO_METADATA: Any = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
 COLUMNS = 3
 SHOWN = {
-    "reward/mean": "reward",
-    "reward/accuracy": "accuracy on training problems",
-    "loss/nll": "loss, nats/token",
-    "loss/preference": "preference loss",
-    "margin/accuracy": "pairs ordered rightly",
-    "logprobs/chosen": "log-probability of the chosen",
-    "kl/k1": "KL to reference, nats/token",
-    "entropy": "entropy, nats/token",
-    "length/mean": "tokens a completion",
-    "length/truncated": "share cut at the limit",
-}
+    "reward/mean": "reward", "reward/accuracy": "accuracy on training problems",
+    "loss/nll": "loss, nats/token", "loss/preference": "preference loss",
+    "margin/accuracy": "pairs ordered rightly", "logprobs/chosen": "log-probability of the chosen",
+    "kl/k1": "KL to reference, nats/token", "entropy": "entropy, nats/token",
+    "length/mean": "tokens a completion", "length/truncated": "share cut at the limit",
+}  # fmt: skip
 """Metric -> what it is called; those that a policy's history has are drawn, in this order."""
 Curves = dict[str, Float[np.ndarray, "seed step"]]
 """Metric of `SHOWN` -> its values; of seeds of unequal length as many steps as all have."""

@@ -87,11 +87,9 @@ def compare(results: Results) -> dict[str, Any]:
         for measure in measures
     }
     metrics = {
-        "baseline": baseline,
-        "seeds": results.seeds,
-        "num_problems": len(results.ids),
+        "baseline": baseline, "seeds": results.seeds, "num_problems": len(results.ids),
         "confidence": results.confidence,
         "policies": {name: intervals(table, results) for name, table in results.tables.items()},
         "gains": gains,
-    }
+    }  # fmt: skip
     return {"verdict": verdict.by_rewards(metrics), **metrics}

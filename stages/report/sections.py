@@ -38,11 +38,9 @@ def sections(
     return [
         Section("Policies", _policies(metrics)),
         Section("Choosing among samples", _selection(metrics)),
-        Section("Labels and rewards", _made(metrics)),
-        Section("Costs", _costs(metrics)),
-        _training(curves),
-        Section("Details", _details(metrics, transcripts)),
-    ]
+        Section("Labels and rewards", _made(metrics)), Section("Costs", _costs(metrics)),
+        _training(curves), Section("Details", _details(metrics, transcripts)),
+    ]  # fmt: skip
 
 
 def by_rewards(
@@ -62,12 +60,10 @@ def by_rewards(
         tables.lengths(metrics),
     ]
     return [
-        Section("Policies", policies),
-        Section("Labels and rewards", _made(metrics)),
-        Section("Costs", _costs(metrics)),
-        _training(curves),
+        Section("Policies", policies), Section("Labels and rewards", _made(metrics)),
+        Section("Costs", _costs(metrics)), _training(curves),
         Section("Details", [Section("Prompts, as each policy answers them", [*transcripts])]),
-    ]
+    ]  # fmt: skip
 
 
 def _training(curves: Sequence[str]) -> Section:
@@ -163,10 +159,9 @@ def what_holds(metrics: Metrics) -> list[str]:
 
 def _made(metrics: Metrics) -> list[Block]:
     titles = {
-        "pairs": "Pairs of completions:",
-        "steps": "Labelled steps:",
+        "pairs": "Pairs of completions:", "steps": "Labelled steps:",
         "rewards": "Rewards that are models, on held-out labels of their own source:",
-    }
+    }  # fmt: skip
     found = {title: tables.made(metrics, table) for table, title in titles.items()}
     return [
         *(block for title, rows in found.items() if rows for block in (title, rows)),

@@ -185,12 +185,10 @@ def summarise(
     assert len(drawn) <= 1, drawn
     of_right = [not all(one.true_labels) for one in audited if one.correct]
     return {
-        "problems": len({row.id for row in solutions}),
-        "solutions": len(solutions),
+        "problems": len({row.id for row in solutions}), "solutions": len(solutions),
         "cut_completions": num_cut,
         "answers_right": _mean([bool(row.correct) for row in solutions]),
-        "steps": sum(len(row.steps) for row in solutions),
-        "estimated_labels": len(estimates),
+        "steps": sum(len(row.steps) for row in solutions), "estimated_labels": len(estimates),
         "completed_prefixes": len(sampled),
         "tokens_per_label": rounded(tokens / len(estimates)) if estimates else None,
         "interval_width": _mean([one.high - one.low for one in estimates]),
@@ -198,7 +196,7 @@ def summarise(
         "truly_right": _mean([right for one in audited for right in one.true_labels]),
         "right_answers_with_a_wrong_step": _mean(of_right),
         "audit": audit(audited, config, num_completions=drawn.pop(), seed=seed) if drawn else {},
-    }
+    }  # fmt: skip
 
 
 def _mean(values: Sequence[bool] | Sequence[float]) -> float | None:

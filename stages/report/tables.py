@@ -13,10 +13,9 @@ NOTHING = "–"
 MADE_FOR = "made for it"
 """A column of words, which is wrapped."""
 WRITTEN: dict[Kind, Callable[[float], str]] = {
-    "count": "{:,.0f}".format,
-    "percent": lambda share: f"{100 * share:.1f} %",
+    "count": "{:,.0f}".format, "percent": lambda share: f"{100 * share:.1f} %",
     "number": "{:.3f}".format,
-}
+}  # fmt: skip
 
 
 def accuracy(metrics: Metrics) -> Rows:
@@ -102,10 +101,9 @@ def selection(metrics: Metrics, policy: str) -> Rows:
     n, found = metrics["n"], metrics["selection"][policy]
     one, tested = metrics["policies"][policy], found["over_majority"]
     levels = {
-        "one sample": one[MEAN],
-        f"majority of {n}": one[f"{MAJORITY}/{n}"],
+        "one sample": one[MEAN], f"majority of {n}": one[f"{MAJORITY}/{n}"],
         f"any of {n} is right (pass@{n})": one[f"{PASS}/{n}"],
-    }
+    }  # fmt: skip
     rows = [{"": label, "accuracy, %": interval(level)} for label, level in levels.items()]
     for way in sorted(found["accuracy"], key=lambda way: way not in tested):
         row = {"": verdict.name(way, n), "accuracy, %": interval(found["accuracy"][way])}
@@ -154,11 +152,9 @@ def made(metrics: Metrics, table: str) -> Rows:
 def completions(metrics: Metrics) -> Rows:
     """A row a policy: what its samples look like, and accuracy read strictly and leniently."""
     columns = {
-        "mean_strict": "accuracy, strict, %",
-        "mean_lenient": "accuracy, lenient, %",
-        "readable_rate": "answer readable, %",
-        "format_rate": "format kept, %",
-    }
+        "mean_strict": "accuracy, strict, %", "mean_lenient": "accuracy, lenient, %",
+        "readable_rate": "answer readable, %", "format_rate": "format kept, %",
+    }  # fmt: skip
     return [
         {"policy": name}
         | {label: value(one[key]) for key, label in columns.items()}

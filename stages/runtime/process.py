@@ -62,14 +62,20 @@ def run(main: Callable[..., None]) -> None:
 def die_with_dvc(stage: str) -> None:
     """Have this process asked to end when its parent ends, where dvc runs `stage`.
 
-    An orphan would work for nobody, and go on writing into the outputs of its successor.
+    An orphan would work for nobody, and go on writing into the outputs of its successor: where dvc
+    ended while this process began, it ends here.
     """
     if os.environ.get("DVC_STAGE") != stage or not hasattr(os, "pidfd_open"):
         return
-    process = psutil.Process(die_with_parent(signal.SIGTERM))
-    if process.name() in SHELLS:
+    parent: psutil.Process | None = psutil.Process(die_with_parent(signal.SIGTERM))
+    is_shell = parent.name() in SHELLS
+    if is_shell:
+        parent = parent.parent()
+    if parent is None or (parent.pid == 1 and "dvc" not in " ".join(parent.cmdline())):
+        raise Stopped(STATUS)
+    if is_shell:
         # A shell that did not replace itself by the command outlives dvc: watch dvc itself.
-        descriptor = os.pidfd_open(process.ppid())
+        descriptor = os.pidfd_open(parent.pid)
 
         def wait() -> None:
             select.select([descriptor], [], [])

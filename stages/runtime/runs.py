@@ -72,6 +72,7 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
     )
     start_up.imported()
     if ranks.launched():
+        process.ignore()  # the first rank says when all end
         with TemporaryDirectory() as scratch:
             execution = identity.Execution(execution_id="", stage=stage, input_key="", attempt=1)
             yield Run(execution=execution, folder=Path(scratch), log=lambda *_: None)

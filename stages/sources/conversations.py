@@ -175,9 +175,6 @@ def earlier_turns(problems: Iterable[Problem]) -> Iterator[Problem]:
         for at, (before, turn) in enumerate(itertools.pairwise(turns), start=1):
             if (before.role, turn.role) == ("user", "assistant"):
                 yield replace(
-                    problem,
-                    id=f"{problem.id}-turn-{at}",
-                    question=question(turns[:at]),
-                    solution=turn.content,
-                    turns=turns[:at],
-                )
+                    problem, id=f"{problem.id}-turn-{at}", question=question(turns[:at]),
+                    solution=turn.content, turns=turns[:at],
+                )  # fmt: skip

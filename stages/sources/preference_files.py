@@ -155,11 +155,10 @@ def describe(pairs: Sequence[Preference]) -> dict[str, int | float]:
     lengths = [(len(pair.chosen_ids), len(pair.rejected_ids)) for pair in pairs]
     longer = [0.5 if one == other else float(one > other) for one, other in lengths]
     return {
-        "pairs": len(pairs),
-        "prompts": len({pair.id for pair in pairs}),
+        "pairs": len(pairs), "prompts": len({pair.id for pair in pairs}),
         "mean_probability": round(fmean(pair.probability for pair in pairs), 6),
         "mean_prompt_tokens": round(fmean(len(pair.prompt_ids) for pair in pairs), 2),
         "mean_chosen_tokens": round(fmean(chosen for chosen, _ in lengths), 2),
         "mean_rejected_tokens": round(fmean(rejected for _, rejected in lengths), 2),
         "longer_chosen_share": round(fmean(longer), 6),
-    }
+    }  # fmt: skip

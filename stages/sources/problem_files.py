@@ -39,10 +39,8 @@ def _problem(
         id=raw_rows.identifier(fields, columns.id, f"{name}-{line:06d}"),
         question=raw_rows.text(fields, columns.question),
         answer=raw_rows.answer(fields, columns.answer),
-        solution=raw_rows.optional_text(fields, columns.solution),
-        split=split,
-        line=line,
-    )
+        solution=raw_rows.optional_text(fields, columns.solution), split=split, line=line,
+    )  # fmt: skip
 
 
 class JsonLines(Params):

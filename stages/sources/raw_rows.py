@@ -79,7 +79,7 @@ def _parse(file: str, number: int, line: bytes | None) -> dict[str, Any] | BadRo
         fields = json.loads(line.decode("utf-8"), object_pairs_hook=_unique)
         if isinstance(fields, dict):
             return fields
-        reason = NO_OBJECT.format(type(fields).__name__)
+        reason = NO_OBJECT.format("null" if fields is None else type(fields).__name__)
         reason += " (a file that is one array has the ending .json)" * isinstance(fields, list)
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: byte {error.start + 1} of the line is 0x{line[error.start]:02x}"

@@ -141,12 +141,10 @@ def cut(raw: RawSteps, separator: str) -> RawSteps:
         places += [*[None] * (len(parts) - 1), place]
     truth = raw.true_labels
     return replace(
-        raw,
-        steps=steps,
-        labels=[None if i is None else raw.labels[i] for i in places],
+        raw, steps=steps, labels=[None if i is None else raw.labels[i] for i in places],
         num_completions=[0 if i is None else raw.num_completions[i] for i in places],
         true_labels=truth and [None if i is None else truth[i] for i in places],
-    )
+    )  # fmt: skip
 
 
 def _parts(text: str, separator: str) -> list[str]:

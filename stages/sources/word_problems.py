@@ -171,13 +171,9 @@ def problems(config: Config, seed: int) -> Iterator[Problem]:
             continue
         seen.add(question)
         yield Problem(
-            id=f"word-{len(seen):06d}",
-            question=question,
-            answer=str(answer),
-            solution=_demonstrate(rng, config, start, moves, answer),
-            split=None,
-            line=len(seen),
-        )
+            id=f"word-{len(seen):06d}", question=question, answer=str(answer),
+            solution=_demonstrate(rng, config, start, moves, answer), split=None, line=len(seen),
+        )  # fmt: skip
 
 
 def chain(rng: random.Random, max_value: int) -> tuple[int, list[Move], int]:

@@ -1,4 +1,4 @@
-"""A bad input: what is put in, which command meets it, and the message that its user reads."""
+"""A bad input, and how it gets into the working folder."""
 
 import json
 from collections.abc import Callable
@@ -19,8 +19,6 @@ class Case(NamedTuple):
     given: str
     """What is put in, in words."""
     put: Put
-    told: str
-    """All that its user is told, `...` for any text; nothing where it works."""
 
 
 def edit(path: str, change: Callable[[Any], object]) -> Put:

@@ -1,0 +1,100 @@
+"""Stages on a disk that is full, read-only or not theirs: the message names what could not be
+written, what was there is as it was, and nothing half written is left."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bad_inputs import meeting
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of a mebibyte, and how to make it read-only."""
+    if os.geteuid() or not shutil.which("mount"):
+        pytest.skip("to mount a file system takes root")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"to mount a file system is not allowed here: {mounted.stderr.decode()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def begin(folder: Path, monkeypatch) -> dict[str, bytes]:
+    """The files of `prepare_data`, and outputs of an earlier run; all that may not change."""
+    monkeypatch.chdir(folder)
+    meeting.source()
+    for name in meeting.OLD:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(f"{name} as it was\n", encoding="utf-8")
+    return outputs()
+
+
+def outputs() -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path("data").rglob("*") if path.is_file()}
+
+
+def run(*words: str) -> str:
+    """What `prepare_data` says as it fails, in a process of its own."""
+    command = [sys.executable, *(words or ("-m", "stages.prepare_data"))]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert found.returncode == 1, found.stderr
+    return found.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full(small_disk, monkeypatch):
+    before = begin(small_disk, monkeypatch)
+    room = os.statvfs(small_disk)
+    # `.pipe` fits, the tokenizer does not
+    Path("ballast").write_bytes(bytes(room.f_bavail * room.f_frsize - 30_000))
+    assert "No space left on device" in run()
+    assert outputs() == before
+    Path("ballast").unlink()
+    subprocess.run(
+        [sys.executable, "-m", "stages.prepare_data"], check=True, capture_output=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert json.loads(Path("data/prepared/data_card.json").read_text())["counts"]["train"] > 0
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_from_the_start(small_disk, monkeypatch):
+    before = begin(small_disk, monkeypatch)
+    room = os.statvfs(small_disk)
+    Path("ballast").write_bytes(bytes(room.f_bavail * room.f_frsize))
+    assert "No space left on device" in run()
+    assert outputs() == before
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_read_only(small_disk, monkeypatch):
+    before = begin(small_disk, monkeypatch)
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    assert "Read-only file system: '.pipe" in run()
+    assert outputs() == before
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="to run as somebody else takes root")
+def test_a_folder_of_somebody_else(tmp_path, monkeypatch):
+    before = begin(tmp_path, monkeypatch)
+    # The interpreter may be root's alone: it becomes somebody else once all is imported.
+    become = f"os.setgid({NOBODY}); os.setuid({NOBODY}); prepare_data.main()"
+    code = f"import os; from stages import prepare_data; {become}"
+    assert "Permission denied: '.pipe" in run("-c", code)
+    assert outputs() == before

@@ -1,0 +1,123 @@
+"""What a model, a data set or a name could hold to get out of its place in the report: in a browser
+it runs nothing, fetches nothing, turns nothing around, and is read as the text that it is."""
+
+import chromium
+import pytest
+
+from stages.records import lines
+from stages.records.problems import Prompt
+from stages.report import page, plots
+from stages.report.estimates import MEAN
+from stages.report.page import visible
+from stages.report.sections import Section
+from stages.report.transcripts import Transcript
+
+pytestmark = pytest.mark.browser
+
+RUN = "document.title='run'"
+ATTACKS = [
+    f"<script>{RUN}</script>",
+    f"</pre></div></td><script>{RUN}</script>",
+    f"<img src=x onerror={RUN}>",
+    f"<svg onload={RUN}><foreignObject><iframe srcdoc='<script>parent.{RUN}</script>'>",
+    f'" autofocus onfocus={RUN} x="',
+    "<!-- <style>body{display:none}</style> <meta http-equiv=refresh content=0>",
+    "<a href=javascript:alert(1)>press</a> [x](javascript:alert(1)) ![x](http://127.0.0.1:9/x)",
+    "{{ 7 * 7 }} {% raw %} ${7*7} &lt;b&gt; &amp;amp;",
+    "\x1b[2J\x1b]0;run\x07\x9b31m \r\x00\b\x7f done",
+    "\u202egnp.exe\u202c \u2066\u200f \u061c done",
+    "half \ud83d done",
+    "| a | b |\n|---|---|\n# big\n</details>",
+]
+NAME = f"<img src=name onerror={RUN}>"
+"""`plan` refuses it: see tests/bad_inputs."""
+
+
+ONE = {"value": 0.5, "low": 0.4, "high": 0.6, "seeds": {"0": 0.5}}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A report in which every question, answer and completion is one of these, and a name too."""
+    folder = tmp_path_factory.mktemp("attacked")
+    (folder / "plots").mkdir()
+    rows = [
+        Prompt(id=one, task="solve", question=one, prompt=one, prompt_ids=[1], answer=one)
+        for one in ATTACKS
+    ]
+    lines.write(folder / "prompts.jsonl", rows)
+    assert list(lines.read(folder / "prompts.jsonl", Prompt)) == rows
+    told = [Transcript(row, row.question, [(NAME, row.question, True)]) for row in rows]
+    policies = {name: {MEAN: ONE} for name in ("sft", NAME)}
+    metrics = {"policies": policies, "seeds": [0], "baseline": "sft"}
+    plots.accuracy(folder / "plots", metrics | {"num_problems": 4, "confidence": 0.95})
+    parts = [Section("Policies", [[{"policy": NAME, "%": "1"}], Section(NAME, [*told])])]
+    page.write(folder, ["One."], parts)
+    return folder
+
+
+@pytest.fixture
+def opened(driver, report):
+    chromium.requests(driver)
+    chromium.complaints(driver)
+    chromium.set_width(driver, 1400)
+    driver.get((report / "report.html").as_uri())
+    driver.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
+    return driver
+
+
+def test_nothing_ran_and_nothing_was_fetched(opened, report):
+    assert opened.title == "Post-training, compared"
+    found = opened.execute_script(
+        "return ['script', 'iframe', 'svg', 'style + style', 'a', 'meta[http-equiv=refresh]', "
+        "'[onerror], [onload], [onfocus]', 'img:not([src^=data])', 'h3']"
+        ".map(one => document.querySelectorAll(one).length)"
+    )
+    assert found == [0] * len(found)
+    assert chromium.complaints(opened) == []
+    assert chromium.requests(opened) == [(report / "report.html").as_uri()]
+
+
+def test_each_is_read_as_the_text_that_it_is(opened):
+    cards = opened.execute_script(
+        "return [...document.querySelectorAll('.answer pre')].map(pre => pre.textContent)"
+    )
+    questions = opened.execute_script(
+        "return [...document.querySelectorAll('details > p')]"
+        ".map(p => p.textContent.split(/\\s+/).join(' '))"
+    )
+    told = [visible(one) for one in ATTACKS]
+    assert cards == told
+    assert len(questions) == len(told)
+    for one, question in zip(told, questions, strict=True):
+        assert question.count(" ".join(one.split())) == 4
+    names = opened.execute_script(
+        "return [...document.querySelectorAll('td:first-child')].map(td => td.textContent)"
+    )
+    assert NAME in names
+
+
+def test_control_characters_and_marks_of_direction_are_seen():
+    assert visible(ATTACKS[8]) == "\\x1b[2J\\x1b]0;run\\x07\\x9b31m \\r\\x00\\x08\\x7f done"
+    assert visible(ATTACKS[9]) == "\\u202egnp.exe\\u202c \\u2066\\u200f \\u061c done"
+    assert visible(ATTACKS[10]) == "half \\ud83d done"
+    kept = "a\tb\nc é 日本語 \u0645\u0631\u062d\u0628\u0627 👩\u200d👩"
+    assert visible(kept) == kept
+
+
+def test_the_files_beside_it_hold_no_control_character_and_no_completion(report):
+    for name in ("report.html", "report.md", "verdict.txt"):
+        text = (report / name).read_bytes().decode("utf-8")
+        assert visible(text) == text, name
+    written = (report / "report.md").read_text(encoding="utf-8")
+    assert not any(one in written for one in ATTACKS)
+
+
+def test_a_name_in_a_plot_is_text(driver, report):
+    path = report / "plots/accuracy.svg"
+    assert "&lt;img src=name" in path.read_text(encoding="utf-8")
+    driver.get(path.as_uri())
+    found = "return document.querySelectorAll('script, img, foreignObject').length"
+    assert driver.execute_script(found) == 0
+    assert driver.title != "run"
+    assert chromium.complaints(driver) == []
