@@ -34,8 +34,7 @@ from flows.share import commit_of, patience, restore, run_shared
 
 BEAT_SECONDS = 5.0
 POLL_SECONDS = 2.0
-MOST_ATTEMPTS = 20
-"""After so many agents that died at one stage it is the stage that kills."""
+MOST_ATTEMPTS = 20  # after so many agents that died at one stage it is the stage that kills
 NO_ANSWER = (httpx.TransportError, PrefectHTTPStatusError)
 
 
@@ -44,17 +43,14 @@ def lost_after() -> float:
     return float(os.environ.get("POSTTRAIN_LOST_SECONDS", "90"))
 
 
-# The flow of an agent: deployed once a pool, as stage/<pool> (prefect.yaml).
-
-
 @flow(name="stage", flow_run_name="{name}", persist_result=False, retries=0)
 def stage(name: str, inputs: str, commit: str, timeout_hours: float | None = None) -> State:
-    """Restore what the stage needs, run it, push its result.
+    """Restore what the stage needs, run it, push its result; deployed once a pool (prefect.yaml).
 
     Args:
         name: as DVC addresses it.
-        inputs: the digest of the inputs that the pipeline has; another one here is refused.
-        commit: the pipeline's, for the message of a failure.
+        inputs: the digest of its inputs, which must be the same here.
+        commit: the pipeline's, for messages.
         timeout_hours: for one attempt.
     """
     logger = get_run_logger()
@@ -63,9 +59,7 @@ def stage(name: str, inputs: str, commit: str, timeout_hours: float | None = Non
     cancel = threading.Event()
     with beating(UUID(str(flow_run.id)), cancel):
         try:
-            lacks = restore(name, root, on_line=logger.info, cancel=cancel, limits=limits)
-            if lacks:
-                return Failed(message=lacks)
+            restore(name, root, on_line=logger.info, cancel=cancel, limits=limits)
         except ValueError as error:
             return Failed(message=str(error))
         result = run_shared(
@@ -104,9 +98,6 @@ def beating(run: UUID, cancel: threading.Event) -> Iterator[None]:
         thread.join(timeout=BEAT_SECONDS)
 
 
-# The pipeline's side.
-
-
 class Agents:
     """Gives stages to work pools and waits for them."""
 
@@ -114,7 +105,6 @@ class Agents:
         self,
         plan: Mapping[str, PlannedStage],
         cancel: threading.Event,
-        *,
         max_parallel: int,
         timeout_hours: float | None,
     ) -> None:
@@ -124,6 +114,7 @@ class Agents:
         self.cancel = cancel
         self.here = threading.Semaphore(max_parallel)
         self.timeout_hours = timeout_hours
+        self.commit = commit_of(Path.cwd())
 
     def run_stage(
         self,
@@ -139,7 +130,7 @@ class Agents:
         def elsewhere(name: str, inputs: str) -> Result:
             self.here.release()  # however many stages agents compute, few are restored at a time
             try:
-                return self.run(self.plan[name].node, inputs, commit_of(root), on_line)
+                return self.run(self.plan[name].node, inputs, on_line)
             finally:
                 self.here.acquire()
 
@@ -148,15 +139,11 @@ class Agents:
                 name, root, on_line=on_line, cancel=cancel, limits=limits, elsewhere=elsewhere
             )
 
-    def run(
-        self, node: StageNode, inputs: str, commit: str, on_line: Callable[[str], None]
-    ) -> Result:
+    def run(self, node: StageNode, inputs: str, on_line: Callable[[str], None]) -> Result:
         """Have a stage made elsewhere.
 
-        A run of the same inputs that another pipeline has begun is joined, not repeated.
-
-        Raises:
-            StoppedError: once `cancel` is set; the agent's run is cancelled too.
+        A run of the same inputs that another pipeline has begun is joined, not repeated. Once
+        `cancel` is set it is cancelled too.
         """
         started = time.monotonic()
         attempts = 0
@@ -166,7 +153,7 @@ class Agents:
                 on_line(f"{state.message}; another agent of {node.pool} begins it")
             attempts += 1
             try:
-                state = self.follow(self.submit(node, inputs, commit, on_line), node, on_line)
+                state = self.follow(self.submit(node, inputs, on_line), node, on_line)
             except (ValueError, ConnectionError) as error:
                 state = Failed(message=str(error))
         name = str(state.name).lower()
@@ -179,11 +166,9 @@ class Agents:
             reason=str(state.message or name),
         )
 
-    def submit(
-        self, node: StageNode, inputs: str, commit: str, on_line: Callable[[str], None]
-    ) -> FlowRun:
+    def submit(self, node: StageNode, inputs: str, on_line: Callable[[str], None]) -> FlowRun:
         """A run of the stage that has not ended: one that there is, or a new one."""
-        parameters: dict[str, Any] = {"name": node.name, "inputs": inputs, "commit": commit}
+        parameters: dict[str, Any] = {"name": node.name, "inputs": inputs, "commit": self.commit}
         parameters |= {"timeout_hours": self.timeout_hours}
 
         def create(client: SyncPrefectClient) -> FlowRun:
@@ -218,8 +203,7 @@ class Agents:
                 raise StoppedError(f"{node.name} was cancelled")
             asked = time.monotonic()
             run = self.answered(on_line, SyncPrefectClient.read_flow_run, run.id)
-            state = run.state
-            assert state is not None
+            state = run.state or Crashed(message="the server knows no state of it")
             if state.is_final():
                 return state
             now = time.monotonic()

@@ -71,7 +71,7 @@ def pipeline(
         share_current(plan, root, on_line=get_run_logger().info, cancel=cancel)
         run = run_shared
     if pools:
-        run = Agents(plan, cancel, max_parallel=max_parallel, timeout_hours=timeout_hours).run_stage
+        run = Agents(plan, cancel, max_parallel, timeout_hours).run_stage
         max_parallel = MAX_WORKERS
 
     def one(name: str, on_line: Callable[[str], None]) -> Result:

@@ -47,10 +47,10 @@ def main() -> int:
         for name in names:
             clone.push(name)
     except final as error:
-        print(f"{type(error).__name__}: {error}")
+        print(" ".join(f"{type(error).__name__}: {error}".split()))
         return Answer.FAILED
     except Exception as error:  # noqa: BLE001 - a library of each kind of remote has its own
-        print(f"{type(error).__name__}: {error}".replace("\n", " "))
+        print(" ".join(f"{type(error).__name__}: {error}".split()))
         is_final = type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError")
         return Answer.FAILED if is_final else Answer.AWAY
     return Answer.DONE

@@ -95,18 +95,21 @@ def restore(
     on_line: Callable[[str], None],
     cancel: threading.Event,
     limits: Limits,
-) -> str:
-    """Bring the results that a stage needs into this clone; what is not to be had, in words."""
+) -> None:
+    """Bring the results that a stage needs into this clone.
+
+    Raises:
+        ValueError: one of them is not to be had.
+    """
     for other, planned in make_plan(root, [name]).items():
         if other == name or not planned.stale:
             continue
         answer, _ = ask("fetch", [other], root, on_line=on_line, cancel=cancel)
         if answer is Answer.ABSENT:
-            return f"{name} needs {other}, which is not in the DVC remote"
+            raise RemoteError(f"{name} needs {other}, which is not in the DVC remote")
         result = run_stage(other, root, on_line=on_line, cancel=cancel, limits=limits)
         if not result.outcome.good:
-            return f"{other}, which {name} needs, was not restored: {result.reason}"
-    return ""
+            raise ValueError(f"{other}, which {name} needs, was not restored: {result.reason}")
 
 
 def share_current(

@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 README_COMMANDS = [
     "prefect server start --host 127.0.0.1 --port 4200",
     "prefect work-pool create gpu --type process",
-    "prefect --no-prompt deploy --all",
+    "prefect --no-prompt deploy --name nightly",
     "prefect worker start --pool gpu --limit 1",
     "prefect deployment run pipeline/nightly --watch",
 ]
@@ -118,3 +118,23 @@ def test_nothing_of_this_machine_is_committed_in_the_deployment() -> None:
     text = (REPOSITORY / "prefect.yaml").read_text()
     assert str(REPOSITORY) not in text
     assert str(Path(sys.executable).parent) not in text
+
+
+def test_the_job_of_a_batch_queue_is_right_in_syntax_and_refuses_no_stage() -> None:
+    script = str(REPOSITORY / "flows/slurm.sh")
+    subprocess.run(["bash", "-n", script], check=True)
+    result = subprocess.run(["bash", script], check=False, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "name a stage" in result.stderr
+
+
+def test_readme_shows_the_work_pools_that_are_deployed() -> None:
+    readme = (REPOSITORY / "flows/README.md").read_text(encoding="utf-8")
+    content = YAML(typ="safe").load(REPOSITORY / "prefect.yaml")
+    pools = {
+        one["name"]: one["work_pool"]["name"]
+        for one in content["deployments"]
+        if one["entrypoint"] == "flows/agents.py:stage"
+    }
+    assert pools == {"cpu": "cpu", "gpu": "gpu"}
+    assert "prefect --no-prompt deploy " + " ".join(f"--name {one}" for one in pools) in readme

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+#SBATCH --job-name=posttrain
+#SBATCH --gres=gpu:1
+#SBATCH --cpus-per-task=8
+#SBATCH --time=12:00:00
+#SBATCH --requeue
+#SBATCH --signal=B:TERM@30
+# One stage by a batch queue, and what it needs and nobody has pushed:
+#
+#   sbatch --wait flows/slurm.sh train@grpo
+#
+# Submit it from a clone with a default DVC remote. Each stage has a clone of its own beside that one,
+# so jobs do not share a folder, and a job that is queued again finds what it had begun. SIGTERM comes
+# 30 s before the time is up; `exec` has it reach the flow, which passes it on to the stage and waits.
+set -euo pipefail
+stage=${1:?name a stage, for example train@grpo}
+source=${SLURM_SUBMIT_DIR:-$PWD}
+clone=$source/../stages-of-$(basename "$source")/$stage
+if [ ! -d "$clone" ]; then git clone --quiet "$source" "$clone"; fi
+cd "$clone"
+git checkout --quiet -- dvc.lock
+git pull --quiet --ff-only
+exec python -m flows.local --remote --max-parallel 1 "$stage"
