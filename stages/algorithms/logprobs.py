@@ -77,8 +77,9 @@ def token_logprobs(
         found = value(_vocabulary_logprobs(hidden, output, temperature), token_ids)
     else:
         term = _Term(value, slope, temperature, 1 + (entropy and entropy_gradient))
-        found: Any = _Chunked.apply(term, size, hidden, *output, token_ids)
-    return found[0], found[1]
+        # torch's `apply` is not annotated.
+        found = _Chunked.apply(term, size, hidden, *output, token_ids)  # pyright: ignore
+    return found[0], found[1]  # pyright: ignore
 
 
 def _vocabulary_logprobs(

@@ -44,9 +44,10 @@ def read_checkpoint(
     except Exception as error:  # noqa: BLE001 - whatever transformers makes of what is there
         wrong = found = " ".join(str(error).split())
         cause = error
+        model = None
     finally:
         logging.set_verbosity(verbosity)
-    if wrong:
+    if model is None or wrong:
         raise ValueError(
             f"{path}: expected a whole {auto_class.__name__} in safetensors, found {found:.250}. "
             f"Save it again with save_pretrained, or name another in params.yaml."
