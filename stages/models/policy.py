@@ -56,13 +56,9 @@ def read_checkpoint(
 
 
 def load(
-    path: str | Path,
-    compute: ComputeConfig,
-    device: torch.device,
-    revision: str | None = None,
-    *,
+    path: str | Path, compute: ComputeConfig, device: torch.device, revision: str | None = None, *,
     trained: bool = True,
-) -> PreTrainedModel:
+) -> PreTrainedModel:  # fmt: skip
     """The causal language model at `path` (a folder or a hub id), prepared."""
     read = read_checkpoint(AutoModelForCausalLM, path, new=frozenset(), revision=revision or "main")
     return prepare(read, compute, device, trained=trained)
@@ -214,11 +210,9 @@ def weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 
 def save(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    path: Path,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: Path,
     dtype: Literal["float32", "bfloat16"] = "float32",
-) -> None:
+) -> None:  # fmt: skip
     """Write model (safetensors, adapters merged) and tokenizer in transformers' format.
 
     `dtype` is that of the weights in the file, and of `config.json`, from which others take it. Of

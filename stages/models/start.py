@@ -156,15 +156,9 @@ def source(name: str, seed: int, config: ModelConfig) -> tuple[str | Path, str |
 
 
 def load(
-    name: str,
-    seed: int,
-    config: ModelConfig,
-    compute: ComputeConfig,
-    device: torch.device,
-    *,
-    weights_seed: int | None = None,
-    trained: bool = True,
-) -> PreTrainedModel:
+    name: str, seed: int, config: ModelConfig, compute: ComputeConfig, device: torch.device, *,
+    weights_seed: int | None = None, trained: bool = True,
+) -> PreTrainedModel:  # fmt: skip
     """The policy at `source`, or with a `weights_seed` a base model of random weights from it."""
     if name == BASE and config.path is None and weights_seed is not None:
         built = build_tiny(config.tiny, tokenizer(name, seed), weights_seed)

@@ -24,11 +24,9 @@ Interval = dict[str, float]
 
 
 def of_pairs(
-    pairs: Sequence[Preference],
-    scores: Float[np.ndarray, "pair 2"],
-    config: QualityConfig,
+    pairs: Sequence[Preference], scores: Float[np.ndarray, "pair 2"], config: QualityConfig,
     seed: int,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Accuracy, likelihood, calibration and what lengths have to do with it, with intervals.
 
     The held-out pairs' labels may be soft; the scores are of the chosen (first) and the rejected
@@ -82,11 +80,9 @@ def of_pairs(
 
 
 def of_outcomes(
-    rows: Sequence[Outcome],
-    scores: Float[np.ndarray, " completion"],
-    config: QualityConfig,
+    rows: Sequence[Outcome], scores: Float[np.ndarray, " completion"], config: QualityConfig,
     seed: int,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """AUC, accuracy, likelihood and calibration of P(right) = sigmoid(score), with intervals.
 
     The model learned P(right) where right and wrong are equally likely beforehand
@@ -138,13 +134,9 @@ def _finite(scores: np.ndarray, model: str) -> Float[np.ndarray, "..."]:
 
 
 def over_problems(
-    values: Float[np.ndarray, " row"],
-    problems: Int[np.ndarray, " row"],
-    config: QualityConfig,
-    seed: int,
-    *,
-    is_rate: bool = True,
-) -> Interval | None:
+    values: Float[np.ndarray, " row"], problems: Int[np.ndarray, " row"], config: QualityConfig,
+    seed: int, *, is_rate: bool = True,
+) -> Interval | None:  # fmt: skip
     """The mean over problems of the mean of each problem's rows; None without rows.
 
     A rate that is 0 or 1 on all problems has Wilson's interval: a bootstrap would claim certainty.
@@ -164,10 +156,8 @@ def over_problems(
 
 def _calibration_error(
     said: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
-    problems: Int[np.ndarray, " row"],
-    config: QualityConfig,
-    seed: int,
-) -> Interval:
+    problems: Int[np.ndarray, " row"], config: QualityConfig, seed: int,
+) -> Interval:  # fmt: skip
     """Of probabilities and outcomes."""
     found = score_quality.expected_calibration_error(
         *said, problems, num_bins=config.num_bins, num_resamples=config.num_bootstrap,

@@ -153,12 +153,9 @@ def first_error_probability(wrong: Sequence[float], first: int) -> float:
 
 
 def summarise(
-    rows: Sequence[tuple[StepLabels, Sequence[PrefixCount]]],
-    config: AuditConfig,
-    *,
-    num_cut: int,
+    rows: Sequence[tuple[StepLabels, Sequence[PrefixCount]]], config: AuditConfig, *, num_cut: int,
     seed: int,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """The content of metrics.json; `audit` is empty where nothing was estimated or is known.
 
     `rows` are solutions with the counts of their prefixes; equal ones are the same completions.

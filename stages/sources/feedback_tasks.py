@@ -37,13 +37,9 @@ ALL_RIGHT = "All lines are right."
 
 
 def wrong_answer(
-    rng: random.Random,
-    start: int,
-    moves: Sequence[Move],
-    max_value: int,
-    *,
+    rng: random.Random, start: int, moves: Sequence[Move], max_value: int, *,
     guessed: bool | None = None,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """An answer with one mistake that leads to a wrong result; each possible kind as often.
 
     `guessed` True: a guess; False: working with a mistake in it; None: any.

@@ -107,13 +107,9 @@ GUESSES = (-10, -5, -3, -2, -1, 0, 1, 2, 3, 5, 10)
 
 
 def write_working(
-    start: int,
-    moves: Sequence[Move],
-    *,
-    max_value: int,
-    misread: bool = False,
+    start: int, moves: Sequence[Move], *, max_value: int, misread: bool = False,
     slip: tuple[int, int] | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """The worked answer to the question of a chain, every result from 0 to `max_value`.
 
     A person would accept no other, and a wrong value carried on may leave that range. Who misreads
