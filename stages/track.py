@@ -46,6 +46,7 @@ def main(live: str = "") -> None:
     if live not in ("", "--live"):
         raise ValueError(f"expected nothing or --live, found {live!r}")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    process.die_with_dvc("track")
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow.store.db.utils"):
@@ -56,7 +57,6 @@ def main(live: str = "") -> None:
         with suppress(KeyboardInterrupt):
             view.follow()
         return
-    process.die_with_dvc("track")
     entries = lockfile.read()
     write_manifest(entries)
     try:

@@ -120,6 +120,7 @@ def test_nothing_that_is_written_or_listed_holds_a_secret(place, repo):
             "PREFECT_API_AUTH_STRING": f"me:{PREFECT}",
             "PREFECT_SERVER_API_AUTH_STRING": f"me:{PREFECT}",
             "PREFECT_HOME": str(place / "prefect"),
+            "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",
             "HOME": str(place / "home"),
             "TMPDIR": str(place / "tmp"),
         }
