@@ -22,8 +22,7 @@ from stages.sources.quarantine import RejectedError, bad_row
 MAX_LINE_BYTES = 2**20
 """A longer line is over-long: rejected without being decoded."""
 NO_OBJECT = "not an object: expected {{...}}, found {}"
-BROKEN = gzip.BadGzipFile, EOFError, zlib.error
-"""What reading a gzip file that is cut or none raises."""
+BROKEN = gzip.BadGzipFile, EOFError, zlib.error  # a gzip file that is cut or none
 Rows = Iterator[tuple[int, dict[str, Any] | BadRow]]
 """(number from 1, the object or why it is none) of each row."""
 

@@ -18,10 +18,11 @@ ENTRY_POINTS = sorted(
 )
 MAX_LINES = 250
 MAX_ENTRY_POINT_LINES = 80
-MAX_FILES = {"stages": 230, "flows": 12}
-MAX_LINES_IN_ALL = 29_950
+MAX_FILES = {"stages": 234, "flows": 12}
+MAX_LINES_IN_ALL = 30_800
 """Of stages/: what a team can know by heart. A user's own model (rules for `auto`, the doctor, vLLM
-inside RL, conversations, several processes) took a tenth more than the embedded one alone."""
+inside RL, conversations, several processes) took a tenth more than the embedded one alone; going on
+after a kill, outages and what is told of bad input took 900 lines."""
 FORBIDDEN_NAMES = {
     "utils", "util", "common", "base", "helpers", "helper", "misc", "core", "tools", "lib",
 }  # fmt: skip
@@ -119,7 +120,9 @@ def test_tests_mirror_the_sources() -> None:
                 missing.append(name(test))
     allowed = {
         "tests/flows/test_deployment.py",  # of prefect.yaml
+        "tests/flows/test_why_command.py",  # of one side of why
         "tests/stages/test_presets.py",  # of presets.yaml
+        "tests/stages/test_rule_thresholds.py",  # of one side of rules
         "tests/stages/test_train_rl.py",  # of train_ppo and train_grpo, which share most
         "tests/stages/loops/test_ppo_experience.py",  # of one side of loops/ppo
         "tests/stages/loops/test_step_rewards_of_rollouts.py",  # of one side of loops/rl_run

@@ -100,7 +100,7 @@ class KilledStages:
         for output in entry["outs"]:
             remove(self.path / output["path"])
         shutil.rmtree(self.path / ".dvc/cache/runs", ignore_errors=True)
-        for folder in (self.path / ".pipe").glob(f"{stage}-*"):
+        for folder in (self.path / ".pipe").glob(f"{stage}-" + "[0-9a-f]" * 16):
             shutil.rmtree(folder)
 
     def counts(self, stage: str, folder: Path) -> tuple[dict[str, int], float]:
@@ -137,7 +137,7 @@ class KilledStages:
                     else:
                         sent = signal.SIGKILL if kind == "time" else signal.SIGTERM
                         os.killpg(process.pid, sent)
-                    assert ended(process.pid, 12.0), point
+                    assert ended(process.pid, 30.0), point  # some of it may still be starting
                 told, _ = process.communicate()
             else:
                 point = f"{kind}:{draw.randint(1, counts[kind])}"
