@@ -2,8 +2,7 @@
 
 A file holds JSON objects, one a line, or one JSON array, by its name's ending: `.json` and
 `.json.gz` hold one array (as ProcessBench is published), whose elements are counted from 1;
-anything else is JSON lines. Plain or gzip, by the first bytes. One bad row spoils only itself: it
-comes out as a `BadRow` and reading goes on.
+anything else is JSON lines. Plain or gzip, by the first bytes. A bad row comes out as a `BadRow`.
 """
 
 import gzip
@@ -20,7 +19,7 @@ from stages.records.problems import BadRow
 from stages.sources.quarantine import RejectedError, bad_row
 
 MAX_LINE_BYTES = 2**20
-"""A longer line is over-long: rejected without being decoded."""
+"""A longer line is rejected without being decoded."""
 NO_OBJECT = "not an object: expected {{...}}, found {}"
 BROKEN = gzip.BadGzipFile, EOFError, zlib.error  # a gzip file that is cut or none
 Rows = Iterator[tuple[int, dict[str, Any] | BadRow]]
@@ -62,9 +61,8 @@ def _open(path: Path) -> BufferedIOBase:
 def _numbered(file: BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:
     """Lines with their numbers; None for an over-long one, whose rest is skipped."""
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), start=1):
-        is_long = len(line) > MAX_LINE_BYTES
-        yield number, None if is_long else line
-        rest = line if is_long else b""
+        rest = line if len(line) > MAX_LINE_BYTES else b""
+        yield number, None if rest else line
         while rest and not rest.endswith(b"\n"):
             rest = file.readline(MAX_LINE_BYTES)
 
@@ -237,8 +235,8 @@ def identifier(fields: Mapping[str, Any], column: str | None, default: str) -> s
 def _present(fields: Mapping[str, Any], column: str) -> Any:
     if column not in fields:
         found = ", ".join(sorted(map(str, fields))) or "none"
-        reason = f"missing column: '{column}' is not among the row's columns ({found:.200})"
-        raise RejectedError(reason)
+        told = f"'{column}' is not among the row's columns ({found:.200})"
+        raise RejectedError(f"missing column: {told}")
     if fields[column] is None:
         raise RejectedError(f"empty {column}: '{column}' is null")
     return fields[column]
