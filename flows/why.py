@@ -203,7 +203,9 @@ def accuracies(before: Side, after: Side, cache: Cache) -> Iterator[str]:
 def headlines(name: str, before: Side, after: Side, cache: Cache) -> Iterator[str]:
     """How the headline metrics of a stage's outputs moved, in those seeds that both sides have."""
     for path, md5 in after.stages[name].outs.items():
-        labels = next((one for folder, one in HEADLINES.items() if path.startswith(folder)), {})
+        labels = next((one for folder, one in HEADLINES.items() if path.startswith(folder)), None)
+        if labels is None:
+            continue
         pair = [cache.metrics(one) for one in (before.stages[name].outs.get(path, ""), md5)]
         seeds = sorted(pair[0].keys() & pair[1].keys())
         for label, places in labels.items():
@@ -213,10 +215,9 @@ def headlines(name: str, before: Side, after: Side, cache: Cache) -> Iterator[st
                 continue
             gains = [b - a for a, b in zip(old, new, strict=True)]
             means = [sum(one) / len(seeds) for one in (old, new, gains)]
-            row = path.removeprefix("data/")
-            spread = f" ({min(gains):+.3f} to {max(gains):+.3f} in {len(seeds)} seeds)"
-            yield (f"  {row}, {label}: {means[0]:.3f} -> {means[1]:.3f}, {means[2]:+.3f}"
-                   f"{spread if len(seeds) > 1 else ' in one seed'}")  # fmt: skip
+            spread = f"({min(gains):+.3f} to {max(gains):+.3f} in {len(seeds)} seeds)"
+            told = f"{means[0]:.3f} -> {means[1]:.3f}, {means[2]:+.3f} {spread}"
+            yield f"  {path.removeprefix('data/')}, {label}: {told}"
 
 
 def _percent(cells: Any) -> str:
