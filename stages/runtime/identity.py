@@ -26,7 +26,7 @@ from dvc.stage.serialize import to_single_stage_lockfile
 from dvc.utils import dict_sha256
 from ruamel.yaml import YAML
 
-from stages.runtime import outputs, process
+from stages.runtime import intact, outputs, process
 
 PIPE = Path(".pipe")
 """Scratch of running and interrupted stages; ignored by git and DVC."""
@@ -62,14 +62,15 @@ def name_of(stage: str) -> str:
 def input_key(stage: str) -> str | None:
     """The key of a stage, of the dvc.yaml in the working directory or of the file that it names.
 
-    None where there is no such stage. A ValueError if an input does not exist, or its code was
-    edited meanwhile.
+    None where there is no such stage. A ValueError if an input does not exist or is damaged, or its
+    code was edited meanwhile.
     """
     try:
         with closing(Repo(".")) as repo:
             loaded = repo.stage.load_one(stage.rpartition(":")[0] or None, name_of(stage))
             loaded.save_deps()
             check_sources(str(dep.def_path) for dep in loaded.deps)
+            intact.check(loaded)
             return lock_key(to_single_stage_lockfile(loaded))
     except (NotDvcRepoError, StageNotFound, StageFileDoesNotExistError):
         return None
