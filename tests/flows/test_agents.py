@@ -127,7 +127,7 @@ def pushed(tmp_path: Path) -> list[int]:
     return [len(list(key.iterdir())) for key in keys]
 
 
-@pytest.mark.slow
+@pytest.mark.agents
 def test_a_killed_agent_and_a_restarted_server(
     machines: Callable[..., Machines], checkout_with_flows: Path, tmp_path: Path
 ) -> None:
