@@ -10,6 +10,7 @@ import json
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from io import BufferedIOBase
 from pathlib import Path
@@ -40,9 +41,8 @@ def read_lines(path: Path) -> Rows:
             f"{path}: expected a whole gzip file, found a broken one ({error}). Copy it again."
         ) from error
     if num_rows == 0:
-        raise ValueError(
-            f"{path}: the file is empty; expected one JSON object a line. Fill it or name another."
-        )
+        expected = "expected one JSON object a line. Fill it or name another"
+        raise ValueError(f"{path}: the file is empty; {expected}.")
 
 
 def _open(path: Path) -> BufferedIOBase:
@@ -76,23 +76,22 @@ def _parse(file: str, number: int, line: bytes | None) -> dict[str, Any] | BadRo
         fields = json.loads(line.decode("utf-8"), object_pairs_hook=_unique)
         if isinstance(fields, dict):
             return fields
-        reason = NO_OBJECT.format("null" if fields is None else type(fields).__name__)
-        reason += " (a file that is one array has the ending .json)" * isinstance(fields, list)
+        hint = " (a file that is one array has the ending .json)" * isinstance(fields, list)
+        reason = NO_OBJECT.format("null" if fields is None else type(fields).__name__) + hint
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: byte {error.start + 1} of the line is 0x{line[error.start]:02x}"
-    except RejectedError as error:
-        reason = str(error)
     except (ValueError, RecursionError) as error:
         # Lines are counted from this one, and what follows a semicolon is for programmers.
         told = re.split(r"( at)?: line|;", str(error))[0]
-        reason = f"not JSON: {told}, in {line.strip()[:40].decode('utf-8', 'replace')!r}"
+        told = f"not JSON: {told}, in {line.strip()[:40].decode('utf-8', 'replace')!r}"
+        reason = str(error) if isinstance(error, RejectedError) else told
     return bad_row(file, number, reason, line.decode("utf-8", "replace").strip())
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object; RejectedError where one of two values of a key would be lost."""
     if len(found := dict(pairs)) < len(pairs):
-        twice = next(key for key in found if sum(one == key for one, _ in pairs) > 1)
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise RejectedError(f"duplicate key: {twice!r:.60} stands twice in one object")
     return found
 
@@ -155,8 +154,7 @@ def build(
         try:
             yield from_fields(row, line)
         except RejectedError as error:
-            content = json.dumps(row, ensure_ascii=False, default=str)
-            yield bad_row(file, line, str(error), content)
+            yield bad_row(file, line, str(error), json.dumps(row, ensure_ascii=False, default=str))
 
 
 NAMES = {dict: "an object", list: "a list", str: "text"}

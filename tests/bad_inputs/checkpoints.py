@@ -123,7 +123,6 @@ CASES = [
     Case("no architecture", config(architectures=...)),
     Case("code of its own", config(model_type="mine", auto_map={"AutoConfig": "x.Y"})),
     Case("a word for a width", config(hidden_size="big")),
-    Case("weights of GPTQ", config(quantization_config={"quant_method": "gptq", "bits": 4})),
     Case("no weights", without("model.safetensors")),
     Case("pickled weights", pickled),
     Case("LoRA adapters alone", adapters),
@@ -131,8 +130,12 @@ CASES = [
     Case("weights that are cut", recoded(WEIGHTS, lambda data: data[:3000])),
     Case("empty weights", whole(WEIGHTS, "")),
     Case("a Git LFS pointer for weights", whole(WEIGHTS, POINTER)),
+]
+LOADED = [
+    Case("weights of GPTQ", config(quantization_config={"quant_method": "gptq", "bits": 4})),
     Case("a tensor missing", tensors(lambda all_of: {k: v for k, v in all_of.items() if k != UP})),
     Case("a tensor of another shape", tensors(lambda all_of: all_of | {UP: torch.zeros(5, 5)})),
     Case("tensors renamed", tensors(lambda all_of: {f"my.{k}": v for k, v in all_of.items()})),
     Case("a NaN in a tensor", tensors(damage)),
 ]
+"""Which the first stage that trains is the first to see: prepare_data reads no weights."""

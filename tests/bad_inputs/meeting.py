@@ -79,10 +79,14 @@ def model() -> None:
     checkpoints.save(checkpoints.MODEL)
 
 
-def prepare_and_load() -> None:
-    """`prepare_data`, then the load of the first stage that trains."""
+def prepare() -> None:
+    """`prepare_data`, which shows what `auto` is."""
     with contextlib.redirect_stdout(io.StringIO()):
         prepare_data.main()
+
+
+def load() -> None:
+    """As the first stage that trains."""
     policy.load(checkpoints.MODEL, tiny_checkpoints.compute(), tiny_checkpoints.CPU)
 
 
@@ -105,7 +109,8 @@ KINDS = {
     "table_rows": Kind(table_rows.CASES, repository, check),
     "raw_files": Kind(raw_files.CASES, no_file, prepare_data.main),
     "pairs": Kind(pairs.CASES, people, label),
-    "checkpoints": Kind(checkpoints.CASES, model, prepare_and_load),
+    "checkpoints": Kind(checkpoints.CASES, model, prepare),
+    "weights": Kind(checkpoints.LOADED, model, load),
 }
 
 

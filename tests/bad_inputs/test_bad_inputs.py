@@ -17,7 +17,6 @@ JARGON = (
     "pydantic",
     "validation error",
     "Errno",
-    "Error while",
     "NoneType",
 )
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -91,10 +92,13 @@ def test_a_disk_that_is_read_only(small_disk, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="to run as somebody else takes root")
-def test_a_folder_of_somebody_else(tmp_path, monkeypatch):
-    before = begin(tmp_path, monkeypatch)
+def test_a_folder_of_somebody_else(monkeypatch):
+    folder = Path(tempfile.mkdtemp())  # pytest's own are closed to others as a whole
+    folder.chmod(0o755)
+    before = begin(folder, monkeypatch)
     # The interpreter may be root's alone: it becomes somebody else once all is imported.
     become = f"os.setgid({NOBODY}); os.setuid({NOBODY}); prepare_data.main()"
     code = f"import os; from stages import prepare_data; {become}"
     assert "Permission denied: '.pipe" in run("-c", code)
     assert outputs() == before
+    shutil.rmtree(folder)
