@@ -138,6 +138,13 @@ class Policy(nn.Module):
         """Where it computes."""
         return self.model.device
 
+    def logit_states(self, batch: Batch, *, adapted: bool) -> Float[Tensor, "counted hidden"]:
+        """What the output layer makes the logits of each completion token from."""
+        factor = getattr(self.model, "logit_factor", 1.0)
+        with nullcontext() if adapted else self._without():
+            states = hidden_states(self.model, batch)[batch.predict_index]
+        return states if factor == 1 else states * factor
+
     def forward(
         self,
         batch: Batch,
@@ -152,11 +159,8 @@ class Policy(nn.Module):
         Without `entropy` the entropies are not computed, but NaN. No gradient flows through them,
         but with `entropy_gradient`.
         """
-        factor = getattr(self.model, "logit_factor", 1.0)
-        with nullcontext() if adapted else self._without():
-            states = hidden_states(self.model, batch)[batch.predict_index]
         found = token_logprobs(
-            states if factor == 1 else states * factor,
+            self.logit_states(batch, adapted=adapted),
             output_layer(self.model),
             batch.counted_ids(),
             temperature=temperature,

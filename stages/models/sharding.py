@@ -51,6 +51,7 @@ def shard(root: RootT, dtype: str) -> RootT:
         FSDPModule,
         MixedPrecisionPolicy,
         fully_shard,
+        register_fsdp_forward_method,
     )
 
     exact, mixed = MixedPrecisionPolicy(), MixedPrecisionPolicy()
@@ -71,6 +72,8 @@ def shard(root: RootT, dtype: str) -> RootT:
         if isinstance(part, FSDPModule):
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
+    if hasattr(root, "logit_states"):  # else the last norm and the output layer have no gradient
+        register_fsdp_forward_method(root, "logit_states")
     return root
 
 

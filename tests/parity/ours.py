@@ -9,6 +9,7 @@ from tiny_checkpoints import CPU, PAD, compute, gradients
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from stages.loops import state
 from stages.models.batch import Batch, Group, micro_batches
 
 
@@ -36,6 +37,8 @@ def computed(
 def watch(monkeypatch: pytest.MonkeyPatch, loop: Any, model: PreTrainedModel) -> list[Weights]:
     """The gradients of `model` at each optimizer step that `loop` takes, as it takes them."""
     seen: list[Weights] = []
+    # A loop that has no optimizer step of its own leaves it to `optimise`.
+    loop = loop if hasattr(loop, "update") else state
     update = loop.update
 
     def spy(*args: Any) -> dict[str, float]:

@@ -21,6 +21,7 @@ from stages.loops.critic import Critic, ValueConfig
 from stages.loops.objective import Part, Weights
 from stages.loops.policy_gradient import Experience, Minibatch, accumulate, make_parts, split
 from stages.loops.rollouts import Actor
+from stages.loops.state import State
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
 from stages.optim import OptimConfig
@@ -101,7 +102,7 @@ def policy_gradient(drawn: Drawn, objective, computed=None, **limits) -> torch.T
 def value_gradient(drawn: Drawn, **limits) -> torch.Tensor:
     minibatch = divide(drawn, **limits)
     config = ValueConfig(init="reward_model", clip=0.5, coef=1.0, warmup_steps=0)
-    critic = Critic(ScalarHead(VALUE), config, OptimConfig(**OPTIM))
+    critic = Critic(ScalarHead(VALUE), config, OptimConfig(**OPTIM), State())
     critic.add_gradient(make(drawn, minibatch, reuse=False), minibatch.num_tokens)
     return take_gradient(VALUE)
 

@@ -66,8 +66,7 @@ LOOPS |= {name: preference_steps(loss) for name, loss in PAIR_LOSSES.items()}
 
 def gradient(name, rows, order, **limits):
     """Of one step over rows of the table, which lie in this order in the file."""
-    loop = name if name in ("sft", "reward") else "preference"
-    with mock.patch(f"stages.loops.{loop}.update", return_value={}):
+    with mock.patch("stages.loops.state.update", return_value={}):
         model, steps = LOOPS[name](rows, order, compute(**limits))
         (step,) = steps
     return take_gradient(model), {k: v for k, v in step.metrics.items() if "padding" not in k}
@@ -121,7 +120,7 @@ def kto_gradient(loss, rows, **limits):
     # The loop collects what it logs in the default precision.
     torch.set_default_dtype(torch.float64)
     try:
-        with mock.patch("stages.loops.kto.update", return_value={}):
+        with mock.patch("stages.loops.state.update", return_value={}):
             list(
                 kto.train(
                     Policy(LANGUAGE), judged, ref, [rows], loss, config, compute(**limits), PAD

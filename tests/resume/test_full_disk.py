@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def take(folder: Path, width: int, until: int = NUM_STEPS) -> tuple[list, dict]:
 
         def steps() -> Iterator[Step]:
             for step in learn(state, width, weights):
+                time.sleep(0.1)  # a checkpoint is written meanwhile
                 if step.index == until:
                     with (folder.parent / "filler").open("wb") as file:
                         os.posix_fallocate(file.fileno(), 0, 1)
