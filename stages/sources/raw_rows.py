@@ -43,8 +43,7 @@ def read_lines(path: Path) -> Rows:
             f"{path}: expected a whole gzip file, found a broken one ({error}). Copy it again."
         ) from error
     if num_rows == 0:
-        expected = "expected one JSON object a line. Fill it or name another"
-        raise ValueError(f"{path}: the file is empty; {expected}.")
+        raise ValueError(f"{path}: the file is empty; expected a JSON object a line. Fill it.")
 
 
 def _open(path: Path) -> BufferedIOBase:
