@@ -33,6 +33,7 @@ def read_checkpoint(
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    model: Any = None
     try:
         model, report = auto_class.from_pretrained(
             str(path), dtype=torch.float32, use_safetensors=True, attn_implementation="sdpa",

@@ -41,8 +41,7 @@ def read_lines(path: Path) -> Rows:
             f"{path}: expected a whole gzip file, found a broken one ({error}). Copy it again."
         ) from error
     if num_rows == 0:
-        expected = "expected one JSON object a line. Fill it or name another"
-        raise ValueError(f"{path}: the file is empty; {expected}.")
+        raise ValueError(f"{path}: the file is empty; expected a JSON object a line. Fill it.")
 
 
 def _open(path: Path) -> BufferedIOBase:
@@ -76,14 +75,14 @@ def _parse(file: str, number: int, line: bytes | None) -> dict[str, Any] | BadRo
         fields = json.loads(line.decode("utf-8"), object_pairs_hook=_unique)
         if isinstance(fields, dict):
             return fields
-        hint = " (a file that is one array has the ending .json)" * isinstance(fields, list)
-        reason = NO_OBJECT.format("null" if fields is None else type(fields).__name__) + hint
+        reason = NO_OBJECT.format("null" if fields is None else type(fields).__name__)
+        reason += " (a file that is one array has the ending .json)" * isinstance(fields, list)
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: byte {error.start + 1} of the line is 0x{line[error.start]:02x}"
     except (ValueError, RecursionError) as error:
         # Lines are counted from this one, and what follows a semicolon is for programmers.
-        told = re.split(r"( at)?: line|;", str(error))[0]
-        told = f"not JSON: {told}, in {line.strip()[:40].decode('utf-8', 'replace')!r}"
+        told, shown = re.split(r"( at)?: line|;", str(error))[0], line.strip()[:40]
+        told = f"not JSON: {told}, in {shown.decode('utf-8', 'replace')!r}"
         reason = str(error) if isinstance(error, RejectedError) else told
     return bad_row(file, number, reason, line.decode("utf-8", "replace").strip())
 
