@@ -209,9 +209,9 @@ def headlines(name: str, before: Side, after: Side, cache: Cache) -> Iterator[st
         pair = [cache.metrics(one) for one in (before.stages[name].outs.get(path, ""), md5)]
         seeds = sorted(pair[0].keys() & pair[1].keys())
         for label, places in labels.items():
-            found = [[lock.number(one[seed], places) for seed in seeds] for one in pair]
+            found = ([lock.number(one[seed], places) for seed in seeds] for one in pair)
             old, new = ([one for one in side if one is not None] for side in found)
-            if not seeds or not len(old) == len(new) == len(seeds):
+            if not len(old) == len(new) == len(seeds) > 0:
                 continue
             gains = [b - a for a, b in zip(old, new, strict=True)]
             means = [sum(one) / len(seeds) for one in (old, new, gains)]

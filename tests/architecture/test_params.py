@@ -5,6 +5,7 @@ stage reads reruns work in vain.
 """
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,9 @@ from stages import auto, configs, params, tables
 from stages.params import PRESET, PRESETS_PATH
 from stages.rows import TABLES
 
+FOLLOWED = "sampling.*.max_new_tokens"
+"""What the limit of a judge follows where it is auto: no field of a `Config`. Which stages need it,
+tests/staleness finds out."""
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -52,7 +56,7 @@ def watched(body: Mapping[str, Any], kind: str) -> set[str]:
         if isinstance(item, dict):
             assert list(item) == [str(PRESETS_PATH)]
             found.add(PRESET)
-        else:
+        elif not fnmatchcase(item, FOLLOWED):
             found.add(kind if item.startswith("${item.") else item.split(".")[0])
     return found
 

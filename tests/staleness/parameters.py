@@ -24,11 +24,12 @@ FACTS = Facts(
     parameters=494_032_768, positions=32_768, has_chat_template=True, prompt_tokens=300,
     completion_tokens=410, train_prompts=6128, demonstrations=6128,
 )  # fmt: skip
+MODEL = {"path": "a/model", "revision": "0" * 40}
 CONTEXTS: list[tuple[dict[str, Any], Facts | None]] = [
     ({}, None),
-    ({"model": {"path": "a/model"}}, FACTS),
-    ({"model": {"path": "a/model"}, "engine": "transformers"}, replace(FACTS, positions=4096)),
-    ({"model": {"path": "a/model"}}, replace(FACTS, parameters=7 * 10**9, train_prompts=40)),
+    ({"model": MODEL}, FACTS),
+    ({"model": MODEL, "engine": "transformers"}, replace(FACTS, positions=4096)),
+    ({"model": MODEL}, replace(FACTS, parameters=7 * 10**9, train_prompts=40)),
 ]
 """What params.yaml may say of a model, and what is measured of it."""
 SPLITS = {"sample": ("dev", "test"), "pool": ("{split}", "heldout")}
@@ -96,7 +97,7 @@ class Reader:
         return None if place is None else self.words[place + 1]
 
     def read(self, content: Mapping[str, Any], facts: Facts | None, files: Files) -> str:
-        """Its configuration, as text; or why there is none."""
+        """Its configuration, as text; a ValueError where it is refused."""
         module = importlib.import_module(self.module)
         if not hasattr(module, "Config"):  # track
             return ""
@@ -106,19 +107,15 @@ class Reader:
             told = deepcopy({**files, PARAMS_PATH: dict(content)})
             patch.setattr(params, "read", lambda path=PARAMS_PATH: told[path])
             patch.setattr(auto, "facts", lambda _: facts)
-            try:
-                if study_name != kind:
-                    found = study.load(module.Config, OWN_KEY.get(study_name, study_name))
-                else:
-                    named = self.word(PRESET) if PRESET in module.Config.model_fields else None
-                    found = params.load(module.Config, named, facts)
-                    if kind in SPLITS:
-                        used = {one.format(split=self.word("split")) for one in SPLITS[kind]}
-                        own = {name: found.sampling[name] for name in sorted(used)}
-                        found = (found.model_copy(update={"sampling": {}}), own)
-            except ValueError as error:
-                return str(error)
-        return repr(found)
+            if study_name != kind:
+                return repr(study.load(module.Config, OWN_KEY.get(study_name, study_name)))
+            named = self.word(PRESET) if PRESET in module.Config.model_fields else None
+            found = params.load(module.Config, named, facts)
+            if kind in SPLITS:
+                used = {one.format(split=self.word("split")) for one in SPLITS[kind]}
+                own = {name: found.sampling[name] for name in sorted(used)}
+                return repr((found.model_copy(update={"sampling": {}}), own))
+            return repr(found)
 
 
 def can_move(reader: Reader, key: Key, content: Mapping[str, Any], files: Files) -> bool:
@@ -128,6 +125,10 @@ def can_move(reader: Reader, key: Key, content: Mapping[str, Any], files: Files)
         before = {name: {**content[name], **one} if isinstance(one, dict) else one
                   for name, one in given.items()}  # fmt: skip
         base = {**content, **before}
-        if reader.read(base, facts, files) != reader.read(with_other(base, key), facts, files):
+        known = reader.read(base, facts, files)
+        try:
+            if reader.read(with_other(base, key), facts, files) != known:
+                return True
+        except ValueError:  # it has been read, and refused
             return True
     return False

@@ -124,7 +124,6 @@ def check_preset(pipeline: DonePipeline, readers: dict[str, Reader], name: str) 
         assert set(pipeline.stale()) == expected | READ_PRESETS, name
 
 
-@pytest.mark.slow
 def test_a_sample_of_parameters_and_presets(
     pipeline: DonePipeline, readers: dict[str, Reader], chosen: Choose, picked: list[str]
 ) -> None:
@@ -133,14 +132,12 @@ def test_a_sample_of_parameters_and_presets(
     check_preset(pipeline, readers, picked[0])
 
 
-@pytest.mark.slow
 def test_a_change_of_the_runtime_makes_none_stale(pipeline: DonePipeline, chosen: Choose) -> None:
     for name in chosen(RUNTIME, len(RUNTIME)):
         with pipeline.changed(name, comment):
             assert set(pipeline.stale()) == set(), name
 
 
-@pytest.mark.slow
 def test_a_judge_may_read_what_is_sampled_so_labels_follow_each_limit(
     pipeline: DonePipeline, readers: dict[str, Reader]
 ) -> None:
