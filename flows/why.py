@@ -60,9 +60,8 @@ def describe(root: Path, old: str = "HEAD", new: str | None = None) -> str:
     made = [name for name, one in after.stages.items() if _results(one, name)]
     other = [name for name in made if name not in before.stages or _differs(name, before, after)]
     gone = [name for name in before.stages if name not in after.stages]
-    lines = [
-        f"{before.name} and {after.name}: {len(other)} of {len(made)} stages have other results"
-    ]
+    told = f"{len(other)} of {len(made)} stages have other results"
+    lines = [f"{before.name} and {after.name}: {told}"]
     own = {name: list(causes(name, before, after, cache)) for name in after.stages}
     first = first_causes(own, before, after, cache)
     reached: dict[str, list[str]] = {}
@@ -207,7 +206,7 @@ def headlines(name: str, before: Side, after: Side, cache: Cache) -> Iterator[st
         if labels is None:
             continue
         pair = [cache.metrics(one) for one in (before.stages[name].outs.get(path, ""), md5)]
-        seeds = sorted(pair[0].keys() & pair[1].keys())
+        seeds = sorted({*pair[0]} & {*pair[1]})
         for label, places in labels.items():
             found = ([lock.number(one[seed], places) for seed in seeds] for one in pair)
             old, new = ([one for one in side if one is not None] for side in found)
@@ -215,8 +214,8 @@ def headlines(name: str, before: Side, after: Side, cache: Cache) -> Iterator[st
                 continue
             gains = [b - a for a, b in zip(old, new, strict=True)]
             means = [sum(one) / len(seeds) for one in (old, new, gains)]
-            spread = f"({min(gains):+.3f} to {max(gains):+.3f} in {len(seeds)} seeds)"
-            told = f"{means[0]:.3f} -> {means[1]:.3f}, {means[2]:+.3f} {spread}"
+            spread = f"{min(gains):+.3f} to {max(gains):+.3f} in {len(seeds)} seeds"
+            told = f"{means[0]:.3f} -> {means[1]:.3f}, {means[2]:+.3f} ({spread})"
             yield f"  {path.removeprefix('data/')}, {label}: {told}"
 
 

@@ -68,10 +68,6 @@ def test_every_key_is_read_by_a_stage_and_every_field_is_a_key(
     assert (read - {PRESET}) | {*TABLES, *tables.ABOVE} == set(content)
 
 
-FOLLOWED = {"sampling"}
-"""Read by no `Config`: an `auto` of a preset follows from it."""
-
-
 def test_dvc_watches_what_a_stage_reads(
     bodies: dict[str, dict[str, Any]], modules: dict[str, ModuleType]
 ) -> None:
@@ -83,7 +79,7 @@ def test_dvc_watches_what_a_stage_reads(
         for name, kind in kinds.items():
             assert read[name] <= watched(body, kind), f"{stage}: {name}"
             # What one kind of a stage does not read, another does.
-            others = {key for other in kinds for key in read[other]} | {kind} | FOLLOWED
+            others = {key for other in kinds for key in read[other]} | {kind}
             assert watched(body, kind) <= others, f"{stage}: {name}"
     assert seen == set(modules)
 
