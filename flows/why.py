@@ -82,9 +82,8 @@ def describe(root: Path, old: str = "HEAD", new: str | None = None) -> str:
     moved = list(accuracies(before, after, cache))
     if moved:
         lines += ["", "Mean accuracy on the test problems, %, and the difference:", *moved]
-    told = [line for name in other if name in before.stages
-            for line in headlines(name, before, after, cache)]  # fmt: skip
-    if told:
+    kept = [name for name in other if name in before.stages]
+    if told := [line for name in kept for line in headlines(name, before, after, cache)]:
         lines += ["", "Of what else was learned or labelled, held out; means over seeds:", *told]
     return "\n".join(lines)
 
@@ -209,14 +208,15 @@ def headlines(name: str, before: Side, after: Side, cache: Cache) -> Iterator[st
         pair = [cache.metrics(one) for one in (before.stages[name].outs.get(path, ""), md5)]
         seeds = sorted(pair[0].keys() & pair[1].keys())
         for label, places in labels.items():
-            old, new = ([lock.number(one[seed], places) for seed in seeds] for one in pair)
-            if not seeds or None in (*old, *new):
+            told = [[lock.number(one[seed], places) for seed in seeds] for one in pair]
+            old, new = ([value for value in one if value is not None] for one in told)
+            if not len(old) == len(new) == len(seeds) > 0:
                 continue
             gains = [b - a for a, b in zip(old, new, strict=True)]
             means = [sum(one) / len(seeds) for one in (old, new, gains)]
             spread = f"({min(gains):+.3f} to {max(gains):+.3f} in {len(seeds)} seeds)"
-            told = f"{means[0]:.3f} -> {means[1]:.3f}, {means[2]:+.3f} {spread}"
-            yield f"  {path.removeprefix('data/')}, {label}: {told}"
+            moved = f"{means[0]:.3f} -> {means[1]:.3f}, {means[2]:+.3f} {spread}"
+            yield f"  {path.removeprefix('data/')}, {label}: {moved}"
 
 
 def _percent(cells: Any) -> str:
