@@ -81,9 +81,8 @@ def describe(root: Path, old: str = "HEAD", new: str | None = None) -> str:
     moved = list(accuracies(before, after, cache))
     if moved:
         lines += ["", "Mean accuracy on the test problems, %, and the difference:", *moved]
-    told = [line for name in other if name in before.stages
-            for line in headlines(name, before, after, cache)]  # fmt: skip
-    if told:
+    kept = [name for name in other if name in before.stages]
+    if told := [line for name in kept for line in headlines(name, before, after, cache)]:
         lines += ["", "Of what else was learned or labelled, held out; means over seeds:", *told]
     return "\n".join(lines)
 

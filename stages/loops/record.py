@@ -138,8 +138,9 @@ class Record:
         """Begin to write a checkpoint, if any step was taken since the last one."""
         if self._state.step == self._kept:
             return
-        self._kept, content = self._state.step, self._state.snapshot()
+        step, content = self._state.step, self._state.snapshot()
         if self._run.rank:
+            self._kept = step
             return
         for file in self._files.values():
             file.flush()
@@ -148,7 +149,8 @@ class Record:
         for path in (self._own / POLICIES).rglob("*"):
             if path.is_file():
                 grown[path] = path.stat().st_size
-        self._writer.write(self._kept, content, grown)
+        self._writer.write(step, content, grown)
+        self._kept = step  # last: a signal may end this anywhere, and it is called again
 
     def close(self) -> None:
         """Wait until all is on disk."""

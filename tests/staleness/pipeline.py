@@ -63,9 +63,10 @@ class DonePipeline:
         path = self.path / name
         before = path.read_bytes()
         edit(path)
-        self.is_traced = not name.startswith("stages/")
+        is_source = name.startswith("stages/")
+        self.is_traced = self.is_traced and not is_source
         try:
             yield
         finally:
             path.write_bytes(before)
-            self.is_traced = self.is_traced and not name.startswith("stages/")
+            self.is_traced = self.is_traced and not is_source
