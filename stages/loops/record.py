@@ -127,7 +127,11 @@ class Record:
 
     def save(self, save: Save) -> None:
         """Keep the policy as it is."""
-        with outputs.replace(self._own / POLICIES / f"{POLICY}{self._state.step:04d}") as path:
+        place = self._own / POLICIES / f"{POLICY}{self._state.step:04d}"
+        if self._run.rank:
+            save(place)  # takes part, and writes nothing
+            return
+        with outputs.replace(place) as path:
             save(path)
 
     def due(self) -> bool:

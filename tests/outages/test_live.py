@@ -1,6 +1,7 @@
 """A running stage in MLflow: seen while it works, and at its end as if it had never been shown."""
 
 import json
+import random
 import signal
 import time
 
@@ -27,6 +28,8 @@ def test_a_killed_and_resumed_stage_is_shown_and_ends_as_if_it_had_never_been(tm
     )
     (journal,) = repo.path.glob(".pipe/train@sft-*/seed-1/journal.jsonl")
     row = json.loads(journal.read_text().splitlines()[-1]) | {"index": 4}
+    drawn = random.Random("0-1")  # of the toy stage: its step 4 will have this loss again
+    row["metrics"]["loss/total"] = [1e-5 * drawn.random() for _ in range(5)][4]
     with journal.open("a") as file:
         file.write(json.dumps(row) + "\n")
     logged = time.monotonic()
