@@ -183,16 +183,15 @@ def test_the_comparison_of_two_manifests(driver, server, held, tmp_path):
 @pytest.mark.parametrize(
     ("name", "place", "shown"),
     [
-        ("sample dpo", "/artifacts/completions/test.json", "completion"),
-        ("manifest", "", "First."),
-        ("compare", "/artifacts/verdict.txt", "First."),
+        ("sample dpo", "/artifacts/completions/test.json", ("completion", "attacked")),
+        ("compare", "/artifacts/verdict.txt", ("First.", "attacked")),
     ],
-    ids=["table", "note", "text"],
+    ids=["table", "text"],
 )
 def test_what_a_model_wrote_is_text(driver, server, held, tmp_path, name, place, shown):
     experiment, runs = held
     run_id = next(run_id for one, run_id in runs.items() if one.startswith(name))
-    opened(driver, f"{server}/#/experiments/{experiment}/runs/{run_id}{place}", shown, "attacked")
+    opened(driver, f"{server}/#/experiments/{experiment}/runs/{run_id}{place}", *shown)
     settled(driver, server, tmp_path / "attack.png")
     assert driver.execute_script("return window.attacked") is None
     assert driver.execute_script(PRESENT) == []
