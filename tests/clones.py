@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import boto3
 import psutil
-from moto.server import ThreadedMotoServer
 from ruamel.yaml import YAML
 
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
@@ -137,6 +135,8 @@ def safe_children(process: psutil.Process) -> list[psutil.Process]:
 @contextmanager
 def s3_server(port: int) -> Iterator[None]:
     """An S3 server on the loopback; what it holds stays for the next one of this process."""
+    from moto.server import ThreadedMotoServer  # its Flask breaks vLLM's tests in the same process
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
     server.start()
     try:
@@ -149,6 +149,8 @@ AWS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGIO
 
 
 def make_bucket(port: int, name: str) -> None:
+    import boto3
+
     boto3.client(
         "s3",
         endpoint_url=f"http://127.0.0.1:{port}",
