@@ -51,8 +51,9 @@ def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     for side in pools.SIDES:
         problems = pools.read(row.source, run.seed, side)
         answers = revisions.choose_answers(problems, preset.max_per_problem)
-        revise_from = partial(revision.revise, sampler, decode, encode, answers, preset, seed, side)
-        steps = record.parts(run, side, revise_from, Revision)
+        how = {"config": preset, "seed": seed, "split": side}
+        rounds_of = partial(revision.rounds, sampler, decode, encode, **how)
+        steps = record.parts(run, side, partial(revision.revise, rounds_of, answers), Revision)
         done = list(run.track(steps, total=revision.num_parts(answers), label=side))
         history += [step.metrics for step in done]
         found = [row for step in done for row in step.rows]

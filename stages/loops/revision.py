@@ -57,19 +57,11 @@ def num_parts(answers: Sequence[Answer]) -> int:
 
 
 def revise(
-    sampler: Sampler,
-    decode: Callable[[Sequence[int]], str],
-    encode: Callable[[Sequence[str]], list[list[int]]],
-    answers: Sequence[Answer],
-    config: RevisionConfig,
-    seed: int,
-    split: str,
-    first: int = 0,
+    rounds_of: Callable[[Sequence[Answer]], Iterator[Step]], answers: Sequence[Answer], first: int
 ) -> Iterator[Step]:
     """All `rounds` of `CHUNK` answers at a time, as one step, from number `first` on."""
     for index in range(first, num_parts(answers)):
-        some = answers[index * CHUNK : (index + 1) * CHUNK]
-        done = list(rounds(sampler, decode, encode, some, config, seed, split))
+        done = list(rounds_of(answers[index * CHUNK : (index + 1) * CHUNK]))
         metrics: Counter[str] = Counter()
         for step in done:
             metrics.update(step.metrics)
