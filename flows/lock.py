@@ -5,7 +5,7 @@ import functools
 import hashlib
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,6 +149,21 @@ def local_cache(root: Path) -> Cache:
 def _git(root: Path, *arguments: str) -> bytes | None:
     result = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
     return result.stdout if result.returncode == 0 else None
+
+
+def number(metrics: Mapping[str, Any], places: Sequence[str]) -> float | None:
+    """The number at the first of the places that is there; of an estimate its value.
+
+    A place `heldout/auc` is a name with a slash, or the name `auc` inside of `heldout`.
+    """
+    for place in places:
+        found: Any = metrics
+        for key in [place] if place in metrics else place.split("/"):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        found = found.get("value") if isinstance(found, Mapping) else found
+        if found is not None:
+            return float(found)
+    return None
 
 
 @functools.cache

@@ -21,7 +21,6 @@ import numpy as np
 from flows import lock
 from flows.lock import Cache, LockedStage, Side
 from stages.algorithms.statistics import crossed_means
-from stages.records.metrics import number
 
 CODE = ("data/code/", "data/own/")
 """Where trace_code writes which source files an entry point reads."""
@@ -119,8 +118,8 @@ def _sources(path: str, md5: list[str], before: Side, after: Side, cache: Cache)
         return
     # Of a commit whose run is not in the cache the files are there all the same.
     old, new = (
-        one or {file: side.digest(file) for file in known[1 - place]}
-        for place, (one, side) in enumerate(zip(known, (before, after), strict=True))
+        one or {file: side.digest(file) for file in known[1 - number]}
+        for number, (one, side) in enumerate(zip(known, (before, after), strict=True))
     )
     for file in sorted(old.keys() | new.keys()):
         if file not in old or file not in new:
@@ -208,7 +207,7 @@ def headlines(name: str, before: Side, after: Side, cache: Cache) -> Iterator[st
         pair = [cache.metrics(one) for one in (before.stages[name].outs.get(path, ""), md5)]
         seeds = sorted({*pair[0]} & {*pair[1]})
         for label, places in labels.items():
-            found = ([number(one[seed], places) for seed in seeds] for one in pair)
+            found = ([lock.number(one[seed], places) for seed in seeds] for one in pair)
             old, new = ([one for one in side if one is not None] for side in found)
             if not len(old) == len(new) == len(seeds) > 0:
                 continue
