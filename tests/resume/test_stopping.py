@@ -53,14 +53,73 @@ with process.listening(), journal.writing(Path("journal.jsonl")) as log:
     print([one["loss/a"] for one in training.take(learn(state), state, run, total=4)])
 """
 
+TOGETHER = """
+import sys, time
+from pathlib import Path
+import torch
+from stages.loops import record, training
+from stages.loops.work import Step
+from stages.models import sharding
+from stages.optim import OptimConfig, update
+from stages.runtime import journal, process, ranks
+from stages.runtime.seeds import SeedRun
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+OPTIM = OptimConfig(learning_rate=0.1, warmup_share=0.0, schedule="constant", weight_decay=0.0,
+                    max_grad_norm=1.0)
+
+def learn(state):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1)
+    optimizer = state.optimizer("model", model, OPTIM)
+    for index in range(state.step, 4):
+        if index == 2 and sys.argv[1] == "stop":
+            print("here", flush=True), time.sleep(1)
+        model(torch.ones(2)).sum().backward()
+        state.mixed = True
+        update(optimizer, OPTIM, index, 4)
+        state.step = index + 1
+        yield Step(index=index, metrics={"loss/a": float(index)})
+
+def work(rank):
+    sharding.join()
+    folder = Path(f"rank-{rank}")
+    folder.mkdir(exist_ok=True)
+    with journal.writing(folder / "journal.jsonl") as log:
+        run = SeedRun(seed=0, rank=rank, folder=folder, log=log, say=lambda *_: None)
+        state = record.resume(run)
+        first = state.step
+        history = training.take(learn(state), state, run, total=4)
+    print(rank, "after", first, [one["loss/a"] for one in history], flush=True)
+
+with process.listening():
+    ranks.together(work, 2, Path("."))
+"""
+
+
+def test_several_processes_end_together_and_go_on_together(tmp_path):
+    process = start(tmp_path, "stop", program=TOGETHER)
+    assert [process.stdout.readline() for _ in range(2)] == ["here\n", "here\n"]
+    begun = time.monotonic()
+    process.send_signal(signal.SIGTERM)  # to the first alone, as dvc's end is
+    told, complaints = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert time.monotonic() - begun < 10
+    assert told == ""
+    assert "Traceback" not in complaints
+    assert State.load(tmp_path / "rank-0/loop/states").step == 3
+    assert not (tmp_path / "rank-1/loop/states").exists()
+    told, _ = start(tmp_path, "go on", program=TOGETHER).communicate()
+    assert sorted(told.splitlines()) == [f"{n} after 3 [0.0, 1.0, 2.0, 3.0]" for n in (0, 1)]
+
+
+def start(folder: Path, *arguments: str, program: str = LEARN) -> subprocess.Popen[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "POSTTRAIN_CHECKPOINT_SECONDS": "300"}
     return subprocess.Popen(
-        [sys.executable, "-c", LEARN, *arguments],
+        [sys.executable, "-c", program, *arguments],
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
 
