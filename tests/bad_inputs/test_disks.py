@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -48,9 +48,8 @@ def outputs() -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in Path("data").rglob("*") if path.is_file()}
 
 
-def run(*words: str) -> str:
+def run(command: Sequence[str] = (sys.executable, "-m", "stages.prepare_data")) -> str:
     """What `prepare_data` says as it fails, in a process of its own."""
-    command = [sys.executable, *(words or ("-m", "stages.prepare_data"))]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert found.returncode == 1, found.stderr
@@ -91,14 +90,15 @@ def test_a_disk_that_is_read_only(small_disk, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="to run as somebody else takes root")
-def test_a_folder_of_somebody_else(monkeypatch):
-    folder = Path(tempfile.mkdtemp())  # pytest's own are closed to others as a whole
-    folder.chmod(0o755)
-    before = begin(folder, monkeypatch)
-    # The interpreter may be root's alone: it becomes somebody else once all is imported.
-    become = f"os.setgid({NOBODY}); os.setuid({NOBODY}); prepare_data.main()"
-    code = f"import os; from stages import prepare_data; {become}"
-    assert "Permission denied: '.pipe" in run("-c", code)
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("setpriv"),
+    reason="to give a folder to somebody else takes root, and setpriv",
+)
+def test_a_folder_of_somebody_else(tmp_path, monkeypatch):
+    before = begin(tmp_path, monkeypatch)
+    tmp_path.chmod(0o755)  # pytest makes it its owner's alone
+    os.chown(tmp_path, NOBODY, NOBODY)
+    # root as others are: it may write what is its own alone, and still reads its interpreter
+    everybody = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", sys.executable]
+    assert "Permission denied: '.pipe" in run([*everybody, "-m", "stages.prepare_data"])
     assert outputs() == before
-    shutil.rmtree(folder)
