@@ -1,6 +1,7 @@
 """Clones of the toy repository, each as if on a machine of its own, that share a DVC remote."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -130,6 +131,12 @@ def safe_children(process: psutil.Process) -> list[psutil.Process]:
         return process.children(recursive=True)
     except psutil.NoSuchProcess:
         return []
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 @contextmanager

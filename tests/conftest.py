@@ -1,17 +1,28 @@
 """Every process of the tests computes with the pinned instructions, as stages do; and repositories
 in which the whole pipeline runs."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rotation
 from pipeline_copy import Edit, PipelineCopy
 
 from stages.models import device
 
 # Before any test computes: MKL chooses its instructions once in the life of a process.
 device.pin()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ROTATION_SHARE, of the tests that take minutes those whose turn it is."""
+    rotating = {item.nodeid for item in items if item.get_closest_marker("rotating")}
+    chosen = rotation.part(rotating, int(os.environ.get("ROTATION_SHARE", "1")))
+    left = [item for item in items if item.nodeid in rotating - set(chosen)]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
 
 
 def shrink(params: dict[str, Any], presets: dict[str, Any]) -> None:

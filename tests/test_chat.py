@@ -39,6 +39,7 @@ def use_conversations(params: dict[str, Any], presets: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rotating
 @pytest.mark.skipif(not HH.is_file(), reason="HH-RLHF is not at ../shared/data/hh_rlhf_harmless")
 def test_the_whole_pipeline_runs_on_conversations(pipeline_copy: Callable[..., PipelineCopy]):
     copy = pipeline_copy(use_conversations)

@@ -83,6 +83,7 @@ def less_work(params: dict[str, Any], presets: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rotating
 @pytest.mark.skipif(not GSM8K.is_dir(), reason="GSM8K is not at ../shared/data/gsm8k")
 def test_two_words_are_all_that_a_user_changes(tmp_path: Path):
     write_model(tmp_path / "model", write_problems(tmp_path / "gsm8k"))

@@ -69,6 +69,7 @@ def test_editing_it_reruns_the_rewards_that_name_it_and_no_others(repository: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.rotating
 def test_in_the_pipeline(pipeline_copy: Callable[..., PipelineCopy]) -> None:
     """README's steps: a file, a row, a run; then an edit, and one that breaks."""
 

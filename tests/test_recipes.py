@@ -48,6 +48,7 @@ def test_every_data_dependency_of_a_recipe_is_the_output_of_one_of_its_stages(
 
 
 @pytest.mark.slow
+@pytest.mark.rotating
 def test_r1_and_rejection_sampling_run_and_are_gone_when_they_are_switched_off(
     pipeline_copy: Callable[..., PipelineCopy],
 ):

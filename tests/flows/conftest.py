@@ -2,13 +2,13 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from clones import unused_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -128,6 +128,4 @@ def checkout_with_flows(toy_repository: Path) -> Path:
 @pytest.fixture
 def free_port() -> int:
     """A loopback port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return unused_port()

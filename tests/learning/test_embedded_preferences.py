@@ -12,7 +12,7 @@ from stages.records import lines
 from stages.records.preferences import Preference
 from stages.rewards import judged
 
-pytestmark = pytest.mark.learning
+pytestmark = [pytest.mark.learning, pytest.mark.rotating]
 NUM_STEPS, BATCH_SIZE = 80, 32
 OPTIM = {"learning_rate": 1e-4, "warmup_share": 0.1, "schedule": "cosine", "weight_decay": 0.0,
          "max_grad_norm": 1.0}  # fmt: skip

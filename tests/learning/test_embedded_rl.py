@@ -18,7 +18,7 @@ from stages.rewards import composition, judged
 from stages.rewards.composition import Composition
 from stages.rewards.judged import Judged
 
-pytestmark = pytest.mark.learning
+pytestmark = [pytest.mark.learning, pytest.mark.rotating]
 NUM_STEPS = 24
 RULE = Composition.model_validate(presets.CONTENT["rule"])
 MAXIMISES_RULE = {"vapo"}

@@ -14,7 +14,7 @@ from mlflow_server import serving
 from option_server import serve
 from toy_repo import make_toy_repo
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.rotating]
 
 JUDGING = """
     elif kind == "compare":

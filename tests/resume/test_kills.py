@@ -1,31 +1,23 @@
 """Stages killed at any moment end with the bits of stages that nobody killed.
 
-Which families, where and how often: RESUME_SEED (the commit unless given, so that CI takes others
-each time), RESUME_FAMILIES (4, or `all`) and RESUME_KILLS of each (3). The whole sweep:
+Which families and where, the commit chooses (tests/rotation.py). The whole sweep:
 
     RESUME_FAMILIES=all RESUME_KILLS=20 pytest -n 0 -m slow -s tests/resume/test_kills.py
 """
 
 import os
 import random
-import subprocess
 from collections.abc import Callable
 
 import pytest
-from pipeline_copy import ROOT, PipelineCopy
+import rotation
+from pipeline_copy import PipelineCopy
 from resume.killed_stages import FAMILIES, KilledStages, add_families
 
 pytestmark = pytest.mark.slow
 
 
-def seed() -> str:
-    commit = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    return os.environ.get("RESUME_SEED") or commit[:12] or "0"
-
-
-SEED, NUMBER = seed(), os.environ.get("RESUME_FAMILIES", "4")
+SEED, NUMBER = rotation.seed(), os.environ.get("RESUME_FAMILIES", "4")
 KILLS = int(os.environ.get("RESUME_KILLS", "3"))
 CHOSEN = list(FAMILIES) if NUMBER == "all" else random.Random(SEED).sample([*FAMILIES], int(NUMBER))
 

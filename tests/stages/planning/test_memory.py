@@ -49,6 +49,7 @@ def test_micro_batches_that_wait_for_their_turn_are_held():
 
 
 @pytest.mark.slow
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("number", "entry_point", "changes"),
     [
@@ -65,6 +66,7 @@ def test_the_first_of_several_processes(number, entry_point, changes):
 
 
 @pytest.mark.slow
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("entry_point", "changes"),
     [("train_dpo", {}), ("train_dpo", CHECKPOINTED), ("train_ppo", {"rank": 8})],

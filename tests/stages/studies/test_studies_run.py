@@ -68,6 +68,7 @@ def metrics(copy: Copy, study: str) -> dict:
     return json.loads((copy.data / f"studies/{study}/metrics.json").read_text())
 
 
+@pytest.mark.rotating
 def test_rounding(run):
     start(run, "studies.rounding")
     found = metrics(run, "rounding")
