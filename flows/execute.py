@@ -7,7 +7,6 @@ instead of failing after hours of work.
 """
 
 import enum
-import json
 import re
 import sys
 import threading
@@ -17,8 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ruamel.yaml import YAML
-
+from flows.lock import mend
 from flows.process import StoppedError, child_environment, run_watched
 
 
@@ -112,7 +110,6 @@ def run_stage(
         attempts += 1
         tail: deque[str] = deque(maxlen=TAIL_LINES)
         watch = OutputWatch(name, tail, on_line)
-        entry = lock_entry(root, name)
         try:
             status = run_watched(
                 command,
@@ -130,13 +127,13 @@ def run_stage(
             reason = reason if status == 0 else f"{trouble.value}: {last_words(tail)}"
         seconds = time.monotonic() - started
         if status == 0:
-            outcome = watch.outcome(changed=entry != lock_entry(root, name))
+            outcome = watch.outcome()
             return Result(
                 name=name, outcome=outcome, seconds=seconds, attempts=attempts, reason=reason
             )
         preempted += trouble is Trouble.PREEMPTED
         if trouble is Trouble.TORN and attempts == 1:
-            remove_torn_lock(root)
+            mend(root)
             pause = 0.0
         elif trouble is Trouble.BUSY and seconds < limits.busy_seconds:
             pause = limits.pause_seconds
@@ -157,10 +154,8 @@ class OutputWatch:
     def __init__(self, name: str, tail: "deque[str]", on_line: Callable[[str], None]) -> None:
         self.running = f"Running stage '{name}':"
         self.cached = f"Stage '{name}' is cached - skipping run"
-        self.unchanged = f"Stage '{name}' didn't change, skipping"
         self.ran = False
         self.restored = False
-        self.skipped = False
         self.tail = tail
         self.on_line = on_line
 
@@ -168,35 +163,19 @@ class OutputWatch:
         """Take one line."""
         self.ran |= line.startswith(self.running)
         self.restored |= line.startswith(self.cached)
-        self.skipped |= line.startswith(self.unchanged)
         if line.strip() not in GIT_HINTS:
             self.tail.append(line)
             self.on_line(line)
 
-    def outcome(self, *, changed: bool) -> Outcome:
-        """What a successful `dvc repro` did.
-
-        Args:
-            changed: whether the stage's entry in dvc.lock differs from before.
-        """
+    def outcome(self) -> Outcome:
+        """What a successful `dvc repro` did."""
         if self.ran:
             return Outcome.EXECUTED
-        # Should DVC's wording change: an entry that changed without a run came from the cache.
-        restored = self.restored or (changed and not self.skipped)
-        return Outcome.RESTORED if restored else Outcome.SKIPPED
-
-
-def lock_entry(root: Path, name: str) -> object:
-    """The stage's entry in dvc.lock; None if it has none."""
-    path = root / "dvc.lock"
-    if not path.is_file():
-        return None
-    content = YAML(typ="safe").load(path.read_text(encoding="utf-8")) or {}
-    return content.get("stages", {}).get(name)
+        return Outcome.RESTORED if self.restored else Outcome.SKIPPED
 
 
 BUSY = re.compile(r"is busy, it is being blocked by|Unable to acquire lock")
-TORN = re.compile(r"Unable to read RWLock-file '[^']*'. JSON structure is corrupted")
+TORN = re.compile(r"Unable to read RWLock-file '[^']*'. JSON structure|dvc\.lock' is invalid")
 # Hang-up, kill (also the kernel's out-of-memory killer) and terminate; a shell adds 128.
 KILLED = re.compile(r"failed to run: .*, exited with (-1|-9|-15|129|137|143)$", re.MULTILINE)
 NO_DEVICE = re.compile(r"all CUDA-capable devices are busy or unavailable")
@@ -207,7 +186,7 @@ class Trouble(enum.Enum):
     """Whether trying again can help."""
 
     BUSY = "another DVC process was using the same paths"
-    TORN = "DVC's list of paths in use was cut off when it was killed"
+    TORN = "DVC was killed while it wrote a file of its own"
     PREEMPTED = "killed by a signal or by a lost device"
     FINAL = "failed"
 
@@ -235,16 +214,3 @@ def last_words(tail: Iterable[str]) -> str:
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b.*:", line)]
     dvc = [line for line in lines if line.startswith("ERROR:")]
     return (raised or dvc or lines or ["no output"])[-1 if raised or not dvc else 0]
-
-
-def remove_torn_lock(root: Path) -> None:
-    """Remove DVC's list of paths in use if it is not readable; DVC starts a new one.
-
-    A power cut or SIGKILL can leave half of it, and then every `dvc` command fails until someone
-    removes it. It names running processes only.
-    """
-    path = root / ".dvc" / "tmp" / "rwlock"
-    try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        path.unlink(missing_ok=True)

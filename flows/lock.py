@@ -4,6 +4,7 @@ import ast
 import functools
 import hashlib
 import json
+import logging
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+logger = logging.getLogger(__name__)
+LOCKS = ("dvc.lock", "stages/studies/dvc.lock")
 RECORDS = "data/runs/"
 """Run records hold times: they differ where nothing else does."""
 PRESETS = "stages/presets.yaml"
@@ -192,3 +195,45 @@ def _parts(tree: ast.AST, prefix: str = "") -> dict[str, str]:
             key = names[0] if names else "imports" if is_import else "statements"
             found[key] = found.get(key, "") + ast.dump(node)
     return found
+
+
+def mend(root: Path) -> None:
+    """Replace what DVC was killed while writing: it writes in place, and then every command fails.
+
+    A dvc.lock becomes the last commit's; what was done since, DVC restores from its run cache. The
+    list of paths in use, which names running processes alone, begins anew.
+    """
+    if is_torn(paths := root / ".dvc/tmp/rwlock"):
+        paths.unlink()
+    if not (torn := [root / name for name in LOCKS if is_torn(root / name)]):
+        return
+    from dvc.repo import Repo
+
+    with Repo(str(root), _wait_for_lock=True).lock:  # else DVC may be writing them just now
+        for path in filter(is_torn, torn):
+            path.unlink()
+            shown = subprocess.run(
+                ["git", "show", f"HEAD:./{path.name}"],
+                cwd=path.parent, capture_output=True, check=False,
+            )  # fmt: skip
+            if shown.returncode == 0:
+                path.write_bytes(shown.stdout)
+            logger.warning("%s was cut off when DVC was killed: it is HEAD's again", path)
+
+
+def is_torn(path: Path) -> bool:
+    """Whether DVC refuses a file of its own."""
+    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
+    from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
+    from voluptuous import Invalid
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        json.loads(text) if path.name == "rwlock" else COMPILED_LOCKFILE_SCHEMA(
+            parse_yaml(text, path)
+        )
+    except FileNotFoundError:
+        return False
+    except (YAMLFileCorruptedError, Invalid, ValueError):
+        return True
+    return False

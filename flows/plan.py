@@ -13,6 +13,7 @@ from pathlib import Path
 
 import networkx
 
+from flows.lock import mend
 from flows.process import child_environment
 
 FIRST = ("plan", "trace_code")
@@ -128,6 +129,7 @@ def make_plan(root: Path, targets: list[str] | None = None) -> dict[str, Planned
     """
     if not (root / "dvc.yaml").is_file():
         raise ValueError(f"no dvc.yaml in {root}: run this from the root of the repository")
+    mend(root)
     graph = read_graph(root)
     names = set(graph) if not targets else with_ancestors(graph, expand(graph, targets))
     changes = read_status(root)

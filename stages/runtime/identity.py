@@ -21,16 +21,20 @@ from typing import IO, Any
 import psutil
 from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.repo import Repo
+from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from dvc.stage.exceptions import StageFileDoesNotExistError, StageNotFound
 from dvc.stage.serialize import to_single_stage_lockfile
 from dvc.utils import dict_sha256
-from ruamel.yaml import YAML
+from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
+from dvc.utils.strictyaml import YAMLSyntaxError, YAMLValidationError
+from voluptuous import Invalid
 
 from stages.runtime import intact, outputs, process
 
 PIPE = Path(".pipe")
 """Scratch of running and interrupted stages; ignored by git and DVC."""
 TRACED = ("data/code/", "data/own/")
+WRITING_SECONDS = 10.0
 RECORD, ENDED = "exec.json", "ended"
 
 
@@ -67,7 +71,7 @@ def input_key(stage: str) -> str | None:
     """
     try:
         with closing(Repo(".")) as repo:
-            loaded = repo.stage.load_one(stage.rpartition(":")[0] or None, name_of(stage))
+            loaded = _load(repo, stage)
             loaded.save_deps()
             check_sources(str(dep.def_path) for dep in loaded.deps)
             intact.check(loaded)
@@ -78,6 +82,18 @@ def input_key(stage: str) -> str | None:
         raise ValueError(
             f"stage '{stage}' cannot be identified: {error}. `dvc repro {stage}` makes its inputs."
         ) from error
+
+
+def _load(repo: Repo, stage: str) -> Any:
+    """DVC's stage. Another dvc that writes dvc.lock does so in place: what is cut is read again."""
+    end = time.monotonic() + WRITING_SECONDS
+    while True:
+        try:
+            return repo.stage.load_one(stage.rpartition(":")[0] or None, name_of(stage))
+        except (YAMLSyntaxError, YAMLValidationError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def check_sources(dependencies: Iterable[str]) -> None:
@@ -178,8 +194,11 @@ def recorded(execution: Execution) -> bool:
     path = Path(execution.stage.rpartition(":")[0] or "dvc.yaml").with_suffix(".lock")
     if not path.is_file():
         return False
-    entries = YAML(typ="safe").load(path.read_text(encoding="utf-8"))["stages"]
-    entry = entries.get(name_of(execution.stage))
+    try:
+        found: Any = COMPILED_LOCKFILE_SCHEMA(parse_yaml(path.read_text(encoding="utf-8"), path))
+    except (YAMLFileCorruptedError, Invalid):
+        return False  # another dvc is writing it
+    entry = found.get("stages", {}).get(name_of(execution.stage))
     return entry is not None and lock_key(entry) == execution.input_key
 
 

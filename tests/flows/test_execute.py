@@ -1,6 +1,7 @@
 """The outcome of one stage, on a real DVC repository."""
 
 import shutil
+import subprocess
 import threading
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from flows.execute import (
     last_words,
     run_stage,
 )
+from flows.plan import make_plan
 from flows.process import StoppedError
 
 SetParams = Callable[..., None]
@@ -52,6 +54,30 @@ def test_executed_then_skipped_then_restored(toy_repository: Path, set_params: S
     assert run(toy_repository, "side@left").outcome is Outcome.EXECUTED
     set_params(left={"mode": "work"})
     assert run(toy_repository, "side@left").outcome is Outcome.RESTORED
+
+
+def test_what_dvc_was_killed_while_writing_costs_nothing(toy_repository: Path) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words],
+                       cwd=toy_repository, check=True)  # fmt: skip
+
+    run(toy_repository, "prepare")
+    git("init", "-q")
+    git("add", "dvc.lock")
+    git("commit", "-qm", "prepare")
+    committed = (toy_repository / "dvc.lock").read_text()
+    run(toy_repository, "side@left")
+    whole = (toy_repository / "dvc.lock").read_text()
+    # between two lines, which DVC accepts, and within a word, which it does not
+    torn = whole.rindex("md5:") + 2
+    for cut in (whole.rindex("outs:") - 1, torn):
+        (toy_repository / "dvc.lock").write_text(whole[:cut])
+        (toy_repository / ".dvc/tmp/rwlock").write_text('{"read": {')
+        assert run(toy_repository, "side@left").outcome is Outcome.RESTORED
+        assert (toy_repository / "dvc.lock").read_text() == whole
+    (toy_repository / "dvc.lock").write_text(whole[:torn])
+    assert not make_plan(toy_repository, ["prepare"])["prepare"].stale
+    assert (toy_repository / "dvc.lock").read_text() == committed
 
 
 def test_an_error_in_the_stage_fails_at_once_with_its_message(
@@ -161,9 +187,9 @@ def test_a_stage_that_prints_of_another_is_not_mistaken_for_it() -> None:
     watch = OutputWatch("a", deque(), lambda _: None)
     watch("Running stage 'ab':")
     watch("  Running stage 'a':")
-    assert watch.outcome(changed=False) is Outcome.SKIPPED
+    assert watch.outcome() is Outcome.SKIPPED
     watch("Running stage 'a':")
-    assert watch.outcome(changed=False) is Outcome.EXECUTED
+    assert watch.outcome() is Outcome.EXECUTED
 
 
 @pytest.mark.parametrize(
@@ -178,6 +204,7 @@ def test_a_stage_that_prints_of_another_is_not_mistaken_for_it() -> None:
             "ERROR: Unable to read RWLock-file '.dvc/tmp/rwlock'. JSON structure is corrupted",
             Trouble.TORN,
         ),
+        (255, "ERROR: './dvc.lock' is invalid.", Trouble.TORN),
         (255, "ERROR: failed to run: python -m stages.a, exited with 1", Trouble.FINAL),
         (255, "ERROR: failed to run: python -m stages.a, exited with -11", Trouble.FINAL),
         (255, "RuntimeError: CUDA out of memory", Trouble.FINAL),

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -50,6 +51,25 @@ def test_the_input_key_is_dvcs_own_where_a_dependency_is_inside_anothers_output(
     toy_repo.repro("sample")
     names = {path.parent.name for path in toy_repo.path.glob(".dvc/cache/runs/*/*/*")}
     assert record(toy_repo, "sample@dpo")["input_key"] in names
+
+
+@pytest.mark.parametrize("cut", ["md5:", "cmd"])
+def test_dvc_lock_is_read_again_while_another_dvc_writes_it(toy_repo, cut, monkeypatch):
+    toy_repo.repro("train@sft")
+    monkeypatch.chdir(toy_repo.path)
+    lock = toy_repo.path / "dvc.lock"
+    whole = lock.read_text()
+    expected = identity.input_key("train@sft")
+    lock.write_text(whole[: whole.rindex(cut) + 2])
+    written = threading.Timer(1.0, lock.write_text, [whole])
+    written.start()
+    execution = identity.Execution(
+        execution_id="", stage="train@sft", input_key=str(expected), attempt=1
+    )
+    assert not identity.recorded(execution)
+    assert identity.input_key("train@sft") == expected
+    written.join()
+    assert identity.recorded(execution)
 
 
 def test_a_reverted_parameter_restores_the_same_execution(toy_repo):
