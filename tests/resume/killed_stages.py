@@ -101,7 +101,7 @@ class KilledStages:
             yaml.dump(content, file)
         git = ["git", "-C", str(self.path), "-c", "user.name=test", "-c", "user.email=@"]
         subprocess.run([*git, "add", "dvc.lock"], check=True)
-        subprocess.run([*git, "commit", "--quiet", "-m", f"without {stage}"], check=True)
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", stage], check=True)
         for output in entry["outs"]:
             remove(self.path / output["path"])
         shutil.rmtree(self.path / ".dvc/cache/runs", ignore_errors=True)
