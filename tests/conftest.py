@@ -2,6 +2,7 @@
 in which the whole pipeline runs."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from stages.models import device
 
 # Before any test computes: MKL chooses its instructions once in the life of a process.
 device.pin()
+# A shell has its background jobs ignore Ctrl-C, and with them all that they start: not here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
