@@ -103,7 +103,7 @@ def run_stage(
     """
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", name]
     started = time.monotonic()
-    preempted = 0
+    preempted = mended = 0
     attempts = 0
     reason = ""
     while True:
@@ -132,8 +132,9 @@ def run_stage(
                 name=name, outcome=outcome, seconds=seconds, attempts=attempts, reason=reason
             )
         preempted += trouble is Trouble.PREEMPTED
-        if trouble is Trouble.TORN and attempts == 1:
+        if trouble is Trouble.TORN and mended <= preempted:  # each kill may have left one
             mend(root)
+            mended += 1
             pause = 0.0
         elif trouble is Trouble.BUSY and seconds < limits.busy_seconds:
             pause = limits.pause_seconds
@@ -175,7 +176,9 @@ class OutputWatch:
 
 
 BUSY = re.compile(r"is busy, it is being blocked by|Unable to acquire lock")
-TORN = re.compile(r"Unable to read RWLock-file '[^']*'. JSON structure|dvc\.lock' is invalid")
+TORN = re.compile(
+    r"Unable to read RWLock-file '[^']*'. JSON structure|dvc\.lock' (is invalid|validation failed)"
+)
 # Hang-up, kill (also the kernel's out-of-memory killer) and terminate; a shell adds 128.
 KILLED = re.compile(r"failed to run: .*, exited with (-1|-9|-15|129|137|143)$", re.MULTILINE)
 NO_DEVICE = re.compile(r"all CUDA-capable devices are busy or unavailable")

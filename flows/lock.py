@@ -203,15 +203,20 @@ def mend(root: Path) -> None:
     A dvc.lock becomes the last commit's; what was done since, DVC restores from its run cache. The
     list of paths in use, which names running processes alone, begins anew.
     """
-    if is_torn(paths := root / ".dvc/tmp/rwlock"):
-        paths.unlink()
-    if not (torn := [root / name for name in LOCKS if is_torn(root / name)]):
+    busy = root / ".dvc/tmp/rwlock"
+    torn = [path for path in (busy, *(root / name for name in LOCKS)) if is_torn(path)]
+    if not torn:
         return
+    from dvc.lock import make_lock
     from dvc.repo import Repo
 
-    with Repo(str(root), _wait_for_lock=True).lock:  # else DVC may be writing them just now
+    guard = make_lock(f"{busy}.lock", tmp_dir=str(busy.parent), wait=True)
+    # What DVC is just writing only looks torn: it holds these two meanwhile.
+    with Repo(str(root), _wait_for_lock=True).lock, guard:
         for path in filter(is_torn, torn):
             path.unlink()
+            if path == busy:
+                continue
             shown = subprocess.run(
                 ["git", "show", f"HEAD:./{path.name}"],
                 cwd=path.parent, capture_output=True, check=False,
@@ -229,9 +234,10 @@ def is_torn(path: Path) -> bool:
 
     try:
         text = path.read_text(encoding="utf-8")
-        json.loads(text) if path.name == "rwlock" else COMPILED_LOCKFILE_SCHEMA(
-            parse_yaml(text, path)
-        )
+        if path.name == "rwlock":
+            json.loads(text)
+        else:
+            COMPILED_LOCKFILE_SCHEMA(parse_yaml(text, path))
     except FileNotFoundError:
         return False
     except (YAMLFileCorruptedError, Invalid, ValueError):

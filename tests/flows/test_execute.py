@@ -80,6 +80,19 @@ def test_what_dvc_was_killed_while_writing_costs_nothing(toy_repository: Path) -
     assert (toy_repository / "dvc.lock").read_text() == committed
 
 
+def test_a_kill_that_tears_dvc_lock_is_followed_by_an_attempt_that_ends(
+    toy_repository: Path, set_params: SetParams
+) -> None:
+    run(toy_repository, "prepare")
+    work = toy_repository / "work.py"
+    tear = '    pathlib.Path("dvc.lock").write_text("stages:\\n  prepare")\n    os.kill('
+    work.write_text(work.read_text().replace("    os.kill(", tear))
+    run(toy_repository, "prepare")
+    set_params(left={"mode": "killed_once"})
+    result = run(toy_repository, "side@left")
+    assert (result.outcome, result.attempts) == (Outcome.EXECUTED, 3), result.reason
+
+
 def test_an_error_in_the_stage_fails_at_once_with_its_message(
     toy_repository: Path, set_params: SetParams, started: Callable[[], list[str]]
 ) -> None:
@@ -205,6 +218,7 @@ def test_a_stage_that_prints_of_another_is_not_mistaken_for_it() -> None:
             Trouble.TORN,
         ),
         (255, "ERROR: './dvc.lock' is invalid.", Trouble.TORN),
+        (255, "ERROR: './dvc.lock' validation failed.", Trouble.TORN),
         (255, "ERROR: failed to run: python -m stages.a, exited with 1", Trouble.FINAL),
         (255, "ERROR: failed to run: python -m stages.a, exited with -11", Trouble.FINAL),
         (255, "RuntimeError: CUDA out of memory", Trouble.FINAL),
