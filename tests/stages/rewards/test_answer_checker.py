@@ -1,10 +1,10 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from cpu_time import cpu_seconds
 
 from stages.records.problems import Prompt
 from stages.rewards.answer_checker import (
@@ -17,6 +17,7 @@ from stages.rewards.answer_checker import (
     strict,
 )
 from stages.rewards.answer_value import canonical
+from stages.rewards.number_parsing import number
 
 ADVERSARIAL = Path(__file__).parent / "adversarial.jsonl"
 
@@ -83,11 +84,12 @@ FORMS = ("#### {}", r"\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.")
 @pytest.mark.parametrize("answer", HOSTILE, ids=lambda answer: answer[:12].encode().hex())
 def test_a_hostile_answer_is_wrong_and_costs_nothing(answer: str) -> None:
     # against a number none of these reaches math-verify
-    start = time.process_time()
-    for form in FORMS:
-        assert not is_correct(form.format(answer), "7")
-        canonical(answer)
-    assert time.process_time() - start < 0.5
+    def check() -> None:
+        for form in FORMS:
+            assert not is_correct(form.format(answer), "7")
+            canonical(answer)
+
+    assert cpu_seconds(check, number, canonical) < 0.5
 
 
 def test_expressions_are_compared_by_math_verify() -> None:
@@ -102,14 +104,9 @@ def test_expressions_are_compared_by_math_verify() -> None:
 def test_a_cheap_check_takes_a_few_microseconds() -> None:
     completion = "3 + 4 = 7\n7 * 2 = 14\n14 - 5 = 9\n9 + 8 = 17\n#### 17"
     is_correct(completion, "17")
-    seconds = []
-    for _ in range(5):  # the least, since now and then the garbage collector runs
-        start = time.process_time()
-        for _ in range(1_000):
-            is_correct(completion, "17")
-        seconds.append((time.process_time() - start) / 1_000)
+    seconds = cpu_seconds(lambda: [is_correct(completion, "17") for _ in range(1_000)])
     # 6 microseconds measured; the bound leaves room for a busy machine.
-    assert min(seconds) < 100e-6
+    assert seconds / 1_000 < 100e-6
 
 
 def test_importing_the_checker_imports_nothing_heavy() -> None:

@@ -1,7 +1,7 @@
-import time
 from fractions import Fraction
 
 import pytest
+from cpu_time import cpu_seconds
 
 from stages.rewards.number_parsing import number
 
@@ -58,7 +58,6 @@ def test_what_is_not_one_number_is_unreadable(text: str) -> None:
 
 
 def test_long_text_is_refused_at_once() -> None:
-    start = time.process_time()
-    for text in ("9" * 1_000_000, "5 " + "aa " * 100_000, "1," * 100_000):
-        assert number(text) is None
-    assert time.process_time() - start < 0.5
+    texts = ["9" * 1_000_000, "5 " + "aa " * 100_000, "1," * 100_000]
+    assert [number(text) for text in texts] == [None] * 3
+    assert cpu_seconds(lambda: [number(text) for text in texts], number) < 0.5
