@@ -31,6 +31,7 @@ from stages.loops import (
     kto,
     ppo,
     preference,
+    process_reward,
     ref_logprobs,
     reward,
     rollouts,
@@ -39,15 +40,18 @@ from stages.loops import (
 from stages.loops.group_rl import GroupRlConfig
 from stages.loops.ppo import PpoConfig
 from stages.loops.preference import PreferenceConfig
+from stages.loops.process_reward import ProcessRewardConfig
 from stages.loops.reward import OutcomeConfig, RewardConfig
 from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig
 from stages.loops.state import State
 from stages.loops.work import Step
-from stages.models import device, scalar_head
+from stages.models import device, process_head, scalar_head
 from stages.models.policy import Policy
+from stages.models.process_head import ProcessHead
 from stages.models.scalar_head import ScalarHead
 from stages.records.preferences import Outcome
+from stages.records.steps import StepLabels
 from stages.rewards.judged import Judged
 
 NUM_STEPS = 20
@@ -55,7 +59,7 @@ ENVIRONMENT = stages.INSTRUCTIONS | {"POSTTRAIN_ROUNDING": "pinned"}
 """Set before this process starts: it imports torch before `stages`."""
 RATE = OPTIM | {"learning_rate": 3e-3}
 ROWS, PAIRS, PROMPTS = make_demonstrations(8), make_pairs(8), make_prompts(8)
-COMPUTE = compute()
+COMPUTE, STEP_ID = compute(), 2
 SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "temperature": 1.0, "max_new_tokens": 6,
          "num_checkpoints": 0, "optim": RATE}  # fmt: skip
 
@@ -102,6 +106,20 @@ def outcomes(state: State | None = None) -> Iterator[Step]:
     yield from reward.train_outcomes(
         ScalarHead(model), problems, schedule, config, COMPUTE, PAD, state
     )
+
+
+def process_labels(state: State | None = None) -> Iterator[Step]:
+    config = ProcessRewardConfig(targets={"kind": "soft"}, up_to_first_error=False, num_epochs=1,
+                                 batch_size=4, optim=RATE)  # fmt: skip
+    rows = [
+        StepLabels(id=pair.id, index=0, prompt="", prompt_ids=pair.prompt_ids, steps=["", ""],
+                   step_ids=[pair.chosen_ids[:1], pair.chosen_ids[1:]], labels=[1.0, number / 8],
+                   num_completions=[8, 8], true_labels=None, correct=None, source="truth")
+        for number, pair in enumerate(PAIRS)
+    ]  # fmt: skip
+    model = process_head.from_policy(checkpoint("llama"), STEP_ID, COMPUTE, CPU)
+    schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
+    yield from process_reward.train(ProcessHead(model), rows, schedule, config, COMPUTE, PAD, state)
 
 
 def preferences(state: State | None = None) -> Iterator[Step]:
@@ -163,8 +181,8 @@ def curve(steps: Iterable[Step]) -> list[dict[str, str]]:
 
 
 LOOPS = {
-    "sft": supervised, "reward": rewards, "outcome": outcomes, "preference": preferences,
-    "kto": unpaired, "group_rl": groups, "ppo": actor_critic,
+    "sft": supervised, "reward": rewards, "outcome": outcomes, "process": process_labels,
+    "preference": preferences, "kto": unpaired, "group_rl": groups, "ppo": actor_critic,
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 from golden.curves import ENVIRONMENT
 
 FOLDER = Path(__file__).parent
-LOOPS = ("sft", "reward", "outcome", "preference", "kto", "group_rl", "ppo")
+LOOPS = ("sft", "reward", "outcome", "process", "preference", "kto", "group_rl", "ppo")
 
 
 @pytest.fixture(scope="module")
