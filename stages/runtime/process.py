@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 
 import psutil
@@ -85,8 +85,11 @@ def die_with_dvc(stage: str) -> None:
 
 
 def die_with_parent(by: signal.Signals = signal.SIGKILL) -> int:
-    """Have the kernel send this process a signal when its parent ends; the parent's id."""
-    parent = os.getppid()
+    """Have the kernel send this process a signal when its parent ends; the parent's id.
+
+    If it was forked, its own work begins here: what its parent was doing is no more its own.
+    """
+    _asked.process, parent = os.getpid(), os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
@@ -101,6 +104,7 @@ class Stopped(SystemExit):
 
 @dataclass
 class _Asked:
+    process: int = field(default_factory=os.getpid)
     wanted: bool = False
     anywhere: Callable[[], bool] = lambda: True
     """Whether `Stopped` may be raised where the work is."""
@@ -111,7 +115,7 @@ _asked = _Asked()
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """Meanwhile a signal raises `Stopped`, once; in processes that are forked meanwhile, too."""
+    """Meanwhile a signal raises `Stopped`, once; in a forked process once it `die_with_parent`s."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -130,6 +134,8 @@ def ignore() -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    if os.getpid() != _asked.process:  # an error would unwind its parent's work, and tidy up
+        os._exit(STATUS)
     if _asked.wanted:
         return
     _asked.wanted = True

@@ -64,15 +64,13 @@ def _forked(work: Callable[[int], ResultT], number: int, folder: Path) -> Result
     for environment, device in zip(environments, devices, strict=False):
         environment["CUDA_VISIBLE_DEVICES"] = device
     context = multiprocessing.get_context("fork")
-    others = {
-        rank: context.Process(target=_child, args=(work, rank, environments[rank]))
-        for rank in range(1, number)
-    }
-    for one in others.values():
-        one.start()
+    arguments = [(work, rank, environments[rank]) for rank in range(1, number)]
+    others = {one[1]: context.Process(target=_child, args=one) for one in arguments}
     done = threading.Event()
-    threading.Thread(target=_watch, args=(others, done), daemon=True).start()
     try:
+        for one in others.values():
+            one.start()
+        threading.Thread(target=_watch, args=(others, done), daemon=True).start()
         os.environ |= environments[0]
         result = work(0)
         for rank, one in others.items():
@@ -81,15 +79,15 @@ def _forked(work: Callable[[int], ResultT], number: int, folder: Path) -> Result
                 raise RuntimeError(f"rank {rank} failed after the last step: see its error above")
     finally:
         done.set()
-        for one in others.values():
+        for one in [one for one in others.values() if one.pid]:
             one.kill()
             one.join()
     return result
 
 
 def _child(work: Callable[[int], object], rank: int, environment: dict[str, str]) -> None:
-    die_with_parent()
     ignore()  # the first rank says when all end
+    die_with_parent()
     status = 1
     try:
         os.environ |= environment

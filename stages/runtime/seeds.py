@@ -106,22 +106,21 @@ def side_by_side(
     processes = []
     sys.stdout.flush()
     sys.stderr.flush()
-    for seed in seeds:
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(
-            target=_child, args=(work, seed, run.folder, theirs, gpu, num_processes)
-        )
-        process.start()
-        theirs.close()
-        pipes[ours] = seed  # pyright: ignore[reportArgumentType]
-        processes.append(process)
     try:
+        for seed in seeds:
+            ours, theirs = context.Pipe(duplex=False)
+            pipes[ours] = seed  # pyright: ignore[reportArgumentType]
+            arguments = (work, seed, run.folder, theirs, gpu, num_processes)
+            processes.append(context.Process(target=_child, args=arguments))
+            processes[-1].start()
+            theirs.close()
         results = _results(pipes, display)
     finally:
+        started = [process for process in processes if process.pid]
         # The seeds beside one that failed keep what they have done, too.
-        for process in processes if pipes else ():
+        for process in started if pipes else ():
             process.terminate()
-        for process in processes:
+        for process in started:
             process.join(stage_process.SECONDS if pipes else None)
             process.kill()
             process.join()
@@ -182,8 +181,8 @@ def _child(
     num_processes: int,
 ) -> None:
     """The process of one seed: ends with its parent, sends signs of progress, then its result."""
-    die_with_parent(signal.SIGTERM)
     try:
+        die_with_parent(signal.SIGTERM)
         with gpu_slot.take(wanted=gpu, number=num_processes):
             say: Say = lambda *sign: pipe.send(("progress", sign))  # noqa: E731
             result = _work(work, seed, folder, say, num_processes)

@@ -12,6 +12,8 @@ import pytest
 from stages.loops.work import Step
 from stages.runtime import runs, seeds
 
+ROOT = Path(__file__).parents[3]
+
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
@@ -77,6 +79,42 @@ def test_a_process_that_is_killed_is_told(run):
 
     with pytest.raises(RuntimeError, match="the process of seed 0 ended without a word"):
         seeds.side_by_side(die, [0, 1], run)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "num_processes", "told"),
+    [([0, 1], 1, "seed 0 ended without a word"), ([0], 2, "rank 1 failed")],
+)
+def test_one_that_is_asked_to_end_as_soon_as_it_exists_does_nothing_of_its_parents(
+    numbers, num_processes, told, tmp_path
+):
+    program = f"""
+import os, signal
+from stages.runtime import runs, seeds
+parent, fork = os.getpid(), os.fork
+def fork_and_ask():
+    if (child := fork()) == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return child
+os.fork = fork_and_ask
+try:
+    with runs.start("train@toy") as run:
+        seeds.side_by_side(lambda one: None, {numbers}, run, num_processes={num_processes})
+finally:
+    print("this is the" + " parent" * (os.getpid() == parent), flush=True)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.stdout == "this is the parent\n"
+    assert ended.returncode == 1
+    assert told in ended.stderr
 
 
 def test_on_a_terminal_one_line_is_drawn_again_and_again():
