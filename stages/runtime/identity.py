@@ -6,13 +6,12 @@ they may share a folder under `.pipe/`.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,7 +32,6 @@ from stages.runtime import intact, outputs, process
 
 PIPE = Path(".pipe")
 """Scratch of running and interrupted stages; ignored by git and DVC."""
-TRACED = ("data/code/", "data/own/")
 WRITING_SECONDS = 10.0
 RECORD, ENDED = "exec.json", "ended"
 
@@ -73,8 +71,8 @@ def input_key(stage: str) -> str | None:
         with closing(Repo(".")) as repo:
             loaded = _load(repo, stage)
             loaded.save_deps()
-            check_sources(str(dep.def_path) for dep in loaded.deps)
-            intact.check(loaded)
+            intact.check_sources(str(dep.def_path) for dep in loaded.deps)
+            intact.check_inputs(loaded)
             return lock_key(to_single_stage_lockfile(loaded))
     except (NotDvcRepoError, StageNotFound, StageFileDoesNotExistError):
         return None
@@ -94,24 +92,6 @@ def _load(repo: Repo, stage: str) -> Any:
             if time.monotonic() > end:
                 raise
             time.sleep(0.1)
-
-
-def check_sources(dependencies: Iterable[str]) -> None:
-    """Refuse to run code that was edited after trace_code had told DVC what it consists of.
-
-    A stage that starts an hour later imports what the files say then: its result would be kept, and
-    restored one day, as that of the older code. Dependencies are relative to the repository.
-    """
-    for traced in sorted(path for path in dependencies if path.startswith(TRACED)):
-        for file, expected in json.loads(Path(traced).read_text(encoding="utf-8")).items():
-            path = Path(file)
-            found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
-            if found != expected:
-                raise ValueError(
-                    f"{file} was edited after {traced} was written, by which DVC knows this "
-                    f"stage's code. Run `dvc repro` again; before `dvc repro -s <stage>`, run "
-                    f"`dvc repro -s trace_code`."
-                )
 
 
 @contextmanager

@@ -1,18 +1,37 @@
-"""Inputs that are not what DVC takes them for, as an object of its cache was damaged on disk.
-
-DVC hashes no object that is read-only, restores it, and believes what it has restored.
-"""
+"""Code and inputs that are not what DVC takes them for: edited meanwhile, or damaged on disk."""
 
 import hashlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+TRACED = ("data/code/", "data/own/")
 
-def check(stage: Any) -> None:
+
+def check_sources(dependencies: Iterable[str]) -> None:
+    """Refuse to run code that was edited after trace_code had told DVC what it consists of.
+
+    A stage that starts an hour later imports what the files say then: its result would be kept, and
+    restored one day, as that of the older code. Dependencies are relative to the repository.
+    """
+    for traced in sorted(path for path in dependencies if path.startswith(TRACED)):
+        for file, expected in json.loads(Path(traced).read_text(encoding="utf-8")).items():
+            path = Path(file)
+            found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
+            if found != expected:
+                raise ValueError(
+                    f"{file} was edited after {traced} was written, by which DVC knows this "
+                    f"stage's code. Run `dvc repro` again; before `dvc repro -s <stage>`, run "
+                    f"`dvc repro -s trace_code`."
+                )
+
+
+def check_inputs(stage: Any) -> None:
     """Refuse to start a DVC stage on damaged inputs, and remove them, so that they are made anew.
 
-    Every input is read once, about a second for half a gigabyte. Call it after `save_deps`.
+    DVC hashes no object that is read-only, restores it, and believes what it has restored. Every
+    input is read once, about a second for half a gigabyte. Call it after `save_deps`.
     """
     damaged = [path for path, md5 in _files(stage.deps) if _digest(path) != md5]
     for path, md5 in _files(stage.deps):

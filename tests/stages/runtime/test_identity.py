@@ -1,6 +1,5 @@
 """The input key against DVC itself; execution ids over kills, failures and reverts."""
 
-import hashlib
 import json
 import signal
 import threading
@@ -11,8 +10,6 @@ import pytest
 import yaml
 
 from stages.runtime import identity
-
-TRACED = "data/code/train.json"
 
 
 def record(repo, stage="train@sft"):
@@ -154,35 +151,3 @@ def test_outside_a_pipeline_nothing_is_ever_taken_over(tmp_path, monkeypatch):
     with identity.claim("toy") as (second, _):
         assert second.attempt == 1
         assert second.execution_id != first.execution_id
-
-
-@pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A source file that the trace knows."""
-    monkeypatch.chdir(tmp_path)
-    file = Path("train.py")
-    file.write_text("rate = 1\n")
-    traced = Path(TRACED)
-    traced.parent.mkdir(parents=True)
-    traced.write_text(json.dumps({"train.py": hashlib.sha256(b"rate = 1\n").hexdigest()}))
-    return file
-
-
-def test_what_was_not_edited_passes(source: Path) -> None:
-    identity.check_sources([TRACED, "data/other/train.jsonl"])
-    source.touch()
-    identity.check_sources([TRACED])
-
-
-def test_what_was_edited_or_removed_is_refused_with_the_remedy(source: Path) -> None:
-    source.write_text("rate = 2\n")
-    with pytest.raises(ValueError, match=r"train\.py was edited after.*`dvc repro` again"):
-        identity.check_sources([TRACED])
-    source.unlink()
-    with pytest.raises(ValueError, match=r"train\.py was edited"):
-        identity.check_sources([TRACED])
-
-
-def test_a_stage_without_a_trace_is_not_checked(source: Path) -> None:
-    source.write_text("rate = 2\n")
-    identity.check_sources(["data/other/train.jsonl"])

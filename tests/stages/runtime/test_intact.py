@@ -1,6 +1,7 @@
-"""A damaged object of DVC's cache, in a small pipeline that DVC runs."""
+"""A damaged object of DVC's cache, in a small pipeline that DVC runs; code that was edited."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from stages.runtime import intact
+
+TRACED = "data/code/train.json"
 ROOT = Path(__file__).parents[3]
 DVC_YAML = """\
 stages:
@@ -37,7 +41,7 @@ from stages.runtime import intact
 with Repo(".") as repo:
     stage = repo.stage.load_one(None, "evaluate")
     stage.save_deps()
-    intact.check(stage)
+    intact.check_inputs(stage)
 total = sum(pathlib.Path("data/model/0/weights").read_bytes())
 pathlib.Path("data/score").write_text(str(total))
 """
@@ -141,3 +145,35 @@ def test_where_the_cache_is_whole_the_file_is_restored_from_it(tmp_path):
     assert pipeline.repro() == (0, "")
     assert pipeline.trained == 1
     assert (tmp_path / "data/score").read_text() == SCORE
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A source file that the trace knows."""
+    monkeypatch.chdir(tmp_path)
+    file = Path("train.py")
+    file.write_text("rate = 1\n")
+    traced = Path(TRACED)
+    traced.parent.mkdir(parents=True)
+    traced.write_text(json.dumps({"train.py": hashlib.sha256(b"rate = 1\n").hexdigest()}))
+    return file
+
+
+def test_what_was_not_edited_passes(source: Path) -> None:
+    intact.check_sources([TRACED, "data/other/train.jsonl"])
+    source.touch()
+    intact.check_sources([TRACED])
+
+
+def test_what_was_edited_or_removed_is_refused_with_the_remedy(source: Path) -> None:
+    source.write_text("rate = 2\n")
+    with pytest.raises(ValueError, match=r"train\.py was edited after.*`dvc repro` again"):
+        intact.check_sources([TRACED])
+    source.unlink()
+    with pytest.raises(ValueError, match=r"train\.py was edited"):
+        intact.check_sources([TRACED])
+
+
+def test_a_stage_without_a_trace_is_not_checked(source: Path) -> None:
+    source.write_text("rate = 2\n")
+    intact.check_sources(["data/other/train.jsonl"])
