@@ -88,8 +88,8 @@ def _load(repo: Repo, stage: str) -> Any:
     while True:
         try:
             return repo.stage.load_one(stage.rpartition(":")[0] or None, name_of(stage))
-        except (YAMLSyntaxError, YAMLValidationError):
-            if time.monotonic() > end:
+        except (YAMLSyntaxError, YAMLValidationError) as error:
+            if time.monotonic() > end or ".lock" not in str(error):
                 raise
             time.sleep(0.1)
 

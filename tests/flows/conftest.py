@@ -86,7 +86,7 @@ def set_params(toy_repository: Path) -> Callable[..., None]:
         path = toy_repository / "params.yaml"
         content = YAML(typ="safe").load(path)
         for name, values in sections.items():
-            content[name].update(values)
+            content.setdefault(name, {}).update(values)
         YAML(typ="safe").dump(content, path)
 
     return change

@@ -166,7 +166,8 @@ def test_agents_that_are_killed_while_they_work(machines: Callable[..., Machines
     with s3_server(port):
         make_bucket(port, "results")
         options = {"endpointurl": f"http://127.0.0.1:{port}"}
-        on = machines("s3://results/toy", options, left={"sleep": 5.0}, right={"sleep": 5.0})
+        work = {"left": {"sleep": 5.0}, "right": {"sleep": 5.0}, "track": {"mode": "wait"}}
+        on = machines("s3://results/toy", options, **work)
         for name in on.agents:
             on.start_agent(name)
         pipeline, kills = on.start_pipeline(), 0
@@ -177,6 +178,8 @@ def test_agents_that_are_killed_while_they_work(machines: Callable[..., Machines
                 on.kill_agent(name)
                 on.start_agent(name)
                 kills += 1
+        for name in on.agents:  # until now the last stage waits, or all would end between kills
+            (on.agents[name].path / "release").touch()
+        assert kills == most, on.log()
         assert pipeline.wait(timeout=900) == 0, on.log()
-        print(kills, "kills")
         on.end_as_one_machine(most_repeats=kills)

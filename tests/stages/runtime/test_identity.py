@@ -69,6 +69,15 @@ def test_dvc_lock_is_read_again_while_another_dvc_writes_it(toy_repo, cut, monke
     assert identity.recorded(execution)
 
 
+def test_a_broken_dvc_yaml_is_not_waited_for(toy_repo, monkeypatch):
+    monkeypatch.chdir(toy_repo.path)
+    (toy_repo.path / "dvc.yaml").write_text("stages: [")
+    begun = time.monotonic()
+    with pytest.raises(ValueError, match=r"dvc\.yaml"):
+        identity.input_key("train@sft")
+    assert time.monotonic() - begun < identity.WRITING_SECONDS
+
+
 def test_a_reverted_parameter_restores_the_same_execution(toy_repo):
     toy_repo.repro("train@sft")
     first = record(toy_repo)
