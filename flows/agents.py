@@ -181,7 +181,7 @@ class Agents:
                     name=node.name,
                     idempotency_key=f"{node.name}-{inputs}-{number}",
                 )
-                if run.state is None or not run.state.is_final():
+                if not (run.state and (run.state.is_final() or run.state.is_cancelling())):
                     return run
                 number += 1
 

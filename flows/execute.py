@@ -179,10 +179,14 @@ BUSY = re.compile(r"is busy, it is being blocked by|Unable to acquire lock")
 TORN = re.compile(
     r"Unable to read RWLock-file '[^']*'. JSON structure|dvc\.lock' (is invalid|validation failed)"
 )
-# Hang-up, kill (also the kernel's out-of-memory killer) and terminate; a shell adds 128.
-KILLED = re.compile(r"failed to run: .*, exited with (-1|-9|-15|129|137|143)$", re.MULTILINE)
+# Hang-up, kill (also the kernel's out-of-memory killer, which may take one seed alone), alarm (a
+# stage that was asked to end had no time left) and terminate; a shell adds 128.
+KILLED = re.compile(
+    r"exited with (-1|-9|-14|-15|129|137|142|143)$|process of seed \d+ ended without a word",
+    re.MULTILINE,
+)
 NO_DEVICE = re.compile(r"all CUDA-capable devices are busy or unavailable")
-PREEMPTING_SIGNALS = frozenset({-1, -9, -15})
+PREEMPTING_SIGNALS = frozenset({-1, -9, -14, -15})
 
 
 class Trouble(enum.Enum):

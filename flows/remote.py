@@ -13,6 +13,7 @@ import enum
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,6 @@ class Clone:
         self.repo = Repo(str(root), _wait_for_lock=True)
         self.runs = self.repo.stage_cache
         self.objects = self.repo.cloud.get_remote_odb()
-        self.objects.verify = True  # of each download, its digest
         self.entries = self.repo.cloud.get_remote_odb(hash_name="md5-dos2unix")
 
     def answers(self) -> None:
@@ -151,16 +151,28 @@ class Clone:
         return self.made(entry, stage).outs_cached()
 
     def download(self, objects: set[Any]) -> bool:
-        """Whether all of them are here now; what the remote has and did not give is an error."""
+        """Whether all of them are here now; what the remote has and did not give is an error.
+
+        What it has with other bits than the name says is removed there, or a push would skip it.
+        """
         from dvc_objects.errors import ObjectFormatError
 
-        try:
-            failed = self.repo.cloud.pull(objects, odb=self.objects).failed
-        except ObjectFormatError:  # the list of a folder's files is damaged
-            return False
-        if there := [one for one in failed if self.objects.exists(str(one.value))]:
+        self.objects.verify = True  # of each download, its digest
+        with suppress(ObjectFormatError):  # the list of a folder's files is damaged
+            self.repo.cloud.pull(objects, odb=self.objects)
+        missing = [one.value for one in objects if not self.repo.cache.local.exists(one.value)]
+        if there := [one for one in missing if self.has(one)]:
             raise ConnectionError(f"{len(there)} objects could not be read")
-        return all(self.repo.cache.local.exists(one.value) for one in objects)
+        return not missing
+
+    def has(self, name: str) -> bool:
+        """Whether the remote has a whole object of this name; DVC removes a damaged one."""
+        from dvc_objects.errors import ObjectFormatError
+
+        with suppress(ObjectFormatError, FileNotFoundError):
+            self.objects.check(name)
+            return True
+        return False
 
     def made(self, entry: dict[str, Any], stage: Any) -> Any:
         """The stage with the outputs that the entry names."""
@@ -196,11 +208,13 @@ class Clone:
             return
         self.answers()
         objects = {one for some in stage.get_used_objs().values() for one in some}
-        if failed := self.repo.cloud.push(objects, odb=self.objects).failed:
+        local = self.repo.cache.local
+        # `cloud.push` takes the files of a folder for sent where the folder's list is.
+        if failed := self.repo.cloud.transfer(local, self.objects, objects).failed:
             raise ConnectionError(f"{len(failed)} of {len(objects)} objects of {name} not sent")
-        fs = self.entries.fs
-        there = fs.join(self.entries.path, "runs", key[:2], key, digest(locked))
-        if not fs.exists(there):
+        if digest(locked) not in map(digest, self.pushed(key)):
+            fs = self.entries.fs
+            there = fs.join(self.entries.path, "runs", key[:2], key, digest(locked))
             fs.put_file(self.store(key, locked), there)
 
 

@@ -5,6 +5,7 @@ RESUME_KILLS: how often agents are killed, three times unless given.
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -144,6 +145,10 @@ def test_a_killed_agent_and_a_restarted_server(machines: Callable[..., Machines]
     on.start_agent("one")
     pipeline = on.start_pipeline()
     wait_until(lambda: "left" in on.agents["one"].started(), 300, "left on the first agent")
+    pipeline.send_signal(signal.SIGINT)
+    pipeline.wait(timeout=100)
+    pipeline = on.start_pipeline()  # at once: what it wants is being cancelled
+    wait_until(lambda: on.agents["one"].started().count("left") == 2, 300, "left once more")
     end(on.processes.pop("server"))
     on.kill_agent("one")
     wait_until(lambda: "does not answer" in on.log(), 120, "the pipeline says so")
@@ -152,7 +157,7 @@ def test_a_killed_agent_and_a_restarted_server(machines: Callable[..., Machines]
     (on.agents["two"].path / "release").touch()
     assert pipeline.wait(timeout=500) == 0, on.log()
     assert "no sign of life from its agent" in on.log()
-    on.end_as_one_machine(most_repeats=1)
+    on.end_as_one_machine(most_repeats=2)
     entries = [path.parent for path in (tmp_path / "remote/runs").glob("*/*/*")]
     assert len(entries) == len(set(entries)) == 4, "one result of each stage's inputs"
 

@@ -211,6 +211,8 @@ def test_a_stage_that_prints_of_another_is_not_mistaken_for_it() -> None:
         (255, "ERROR: '/x' is busy, it is being blocked by:", Trouble.BUSY),
         (255, "ERROR: failed to run: python -m stages.a, exited with -9", Trouble.PREEMPTED),
         (255, "ERROR: failed to run: python -m stages.a, exited with 143", Trouble.PREEMPTED),
+        (255, "ERROR: failed to run: python -m stages.a, exited with -14", Trouble.PREEMPTED),
+        (255, "RuntimeError: the process of seed 1 ended without a word (kil", Trouble.PREEMPTED),
         (-15, "", Trouble.PREEMPTED),
         (
             255,
