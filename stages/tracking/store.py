@@ -113,12 +113,15 @@ def key(text: str) -> str:
 
 def ping(uri: str) -> None:
     """One of `OUTAGES` where the store has a server, and it does not answer in time."""
-    parts = urlsplit(uri)
+    try:
+        parts, port = urlsplit(uri), urlsplit(uri).port
+    except ValueError:  # it would show a password that has a `/` or `#`
+        raise OSError("the address has no port that is a number: %2F for /, %23 for #") from None
     if parts.scheme in ("http", "https"):
         with suppress(requests.exceptions.SSLError):  # an answer too, which MLflow will judge
             requests.get(f"{uri.rstrip('/')}/health", timeout=PATIENCE)
-    elif parts.port:  # a database, which MLflow would try for minutes to reach
-        socket.create_connection((parts.hostname or "", parts.port), timeout=PATIENCE).close()
+    elif port:  # a database, which MLflow would try for minutes to reach
+        socket.create_connection((parts.hostname or "", port), timeout=PATIENCE).close()
 
 
 @contextmanager
@@ -172,4 +175,4 @@ def outage(error: Exception, module: str) -> str:
 
 def without_secrets(text: str) -> str:
     """`text` with the user and password of every address in it hidden."""
-    return re.sub(r"//[^/@\s]+@", "//***@", text)
+    return re.sub(r"//([^/@\s:]*:\S*|[^/@\s]+)@", "//***@", text)
