@@ -4,8 +4,7 @@
 
 The words are those of `tables`: where rows are. Reads these files and presets.yaml, and validates
 every entry point's `Config`; says everything that is wrong at once, with what was meant. Then
-deletes the folders of rows that are gone, so that a table's folders are those of its rows alone,
-and writes data/plan.json: the rows of every table.
+deletes the folders of rows that are gone, and writes data/plan.json: the rows of every table.
 
     python -m stages.plan --check
 
@@ -37,18 +36,15 @@ FOLDERS = {table: table for table in TABLES} | {
 def main(*words: str) -> None:
     """Check; then tidy and write plan.json, unless only a check is asked for."""
     process.die_with_dvc("plan")
-    paths, problems = switched_on()
+    looked_at, (paths, problems) = preflight.digest(), switched_on()
     if words != ("--check",):
         paths = [Path(word) for word in words[1::2]]
         if not words or len(words) % 2 or any(one.suffix != ".yaml" for one in paths):
             sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
     rows, found = check(paths)
     if problems := [*problems, *found]:
-        sys.exit(
-            "The plan is not valid; correct this:\n"
-            + "\n".join(f"  {problem}" for problem in problems)
-        )
-    preflight.remember()
+        sys.exit("\n  ".join(["The plan is not valid; correct this:", *problems]))
+    preflight.remember(looked_at)
     if words != ("--check",):
         if (facts := params.measured(params.read())) is not None:
             auto.show(params.read(), params.read(PRESETS_PATH), facts)

@@ -2,15 +2,14 @@
 
     python -m stages.trace_code
 
-Every other stage depends on the one file `code/<entry point>.json` that this stage writes: the
-import closure of its entry point (found by grimp, Seddon, https://grimp.readthedocs.io) and
-constraints.txt, each with its SHA-256. So an edit reruns this stage, which takes a second, and then
-the stages whose code it changed, no others; an import that is added is tracked without being
-declared anywhere. Studies have theirs under `code/studies/`, and the files of `rewards/own/`, which
-rows name as `own/<file>`, under that name.
+Every other stage depends on one file `code/<entry point>.json`: the import closure of its entry
+point (found by grimp, Seddon, https://grimp.readthedocs.io) and constraints.txt, each with its
+SHA-256. So an edit reruns this stage, which takes a second, and then the stages whose code it
+changed, no others; imports are declared nowhere. Studies have theirs under `code/studies/`, and the
+files of `rewards/own/`, which rows name as `own/<file>`, under that name.
 
-No stage is imported: grimp parses the files, so imports inside functions count and a package that
-is not installed does no harm. Imports under `if TYPE_CHECKING:` do not count: they never run.
+grimp parses the files, so imports inside functions count and a package that is not installed does
+no harm. Imports under `if TYPE_CHECKING:` do not count: they never run.
 """
 
 import hashlib

@@ -15,6 +15,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ def write(folder: Path, step: int, content: Write, grown: Mapping[Path, int]) ->
     """
     path = folder / f"{PREFIX}{step:08d}"
     temporary = folder / f".{path.name}.partial"
-    shutil.rmtree(temporary, ignore_errors=True)
+    for old in folder.glob(".*.partial"):  # of attempts that a kill interrupted
+        shutil.rmtree(old)
     temporary.mkdir(parents=True)
     try:
         content(temporary)
@@ -81,7 +83,7 @@ def _damage(path: Path) -> str | None:
         for name, (length, digest) in _manifest(path).items():
             if _digest(path / name, length) != digest:
                 return f"{name} has other bits than were written"
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (FileNotFoundError, ValueError, TypeError, AttributeError) as error:
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -161,11 +163,9 @@ class Writer:
 
 def interval() -> float:
     """Seconds between two checkpoints; a ValueError where the environment says no number."""
-    told = os.environ.get(SECONDS, "300")
-    try:
+    told, seconds = os.environ.get(SECONDS, "300"), float("nan")
+    with suppress(ValueError):
         seconds = float(told)
-    except ValueError:
-        seconds = float("nan")
     if not seconds >= 0:
         raise ValueError(f"{SECONDS}: expected seconds, 0 or more, found {told!r}. Set a number.")
     return seconds

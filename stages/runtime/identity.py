@@ -61,18 +61,19 @@ def name_of(stage: str) -> str:
     return stage.rpartition(":")[2]
 
 
-def input_key(stage: str) -> str | None:
+def input_key(stage: str, *, begins: bool = True) -> str | None:
     """The key of a stage, of the dvc.yaml in the working directory or of the file that it names.
 
-    None where there is no such stage. A ValueError if an input does not exist or is damaged, or its
-    code was edited meanwhile.
+    None where there is no such stage. A ValueError if an input does not exist or, where the stage
+    `begins`, is damaged, or its code was edited meanwhile.
     """
     try:
         with closing(Repo(".")) as repo:
             loaded = _load(repo, stage)
             loaded.save_deps()
-            intact.check_sources(str(dep.def_path) for dep in loaded.deps)
-            intact.check_inputs(loaded)
+            if begins:
+                intact.check_sources(str(dep.def_path) for dep in loaded.deps)
+                intact.check_inputs(loaded)
             return lock_key(to_single_stage_lockfile(loaded))
     except (NotDvcRepoError, StageNotFound, StageFileDoesNotExistError):
         return None
@@ -80,6 +81,19 @@ def input_key(stage: str) -> str | None:
         raise ValueError(
             f"stage '{stage}' cannot be identified: {error}. `dvc repro {stage}` makes its inputs."
         ) from error
+
+
+def check_unchanged(execution: Execution) -> None:
+    """Refuse a result whose parameters or inputs were edited since the stage began.
+
+    DVC looks at them when the stage has ended, and would record and share it as that of the new.
+    """
+    key = execution.input_key and input_key(execution.stage, begins=False)
+    if key and key != execution.input_key:
+        raise ValueError(
+            f"parameters or inputs of {execution.stage} were edited while it ran: `dvc repro` runs "
+            f"it with the new ones, and goes on from its last checkpoint with the old ones"
+        )
 
 
 def _load(repo: Repo, stage: str) -> Any:
@@ -141,8 +155,7 @@ def _hold(lock: IO[str], stage: str) -> None:
         except BlockingIOError:
             if time.monotonic() > end or not _is_orphan(lock):
                 raise ValueError(
-                    f"stage '{stage}' is running already (it holds {lock.name}). Wait for it, or "
-                    f"end it."
+                    f"stage '{stage}' is running already, with {lock.name}: wait for it, or end it"
                 ) from None
             time.sleep(0.1)
     lock.truncate(0)
@@ -162,10 +175,9 @@ def _is_orphan(lock: IO[str]) -> bool:
 def _sweep(own: str, key: str) -> None:
     """Remove the folders of executions whose outputs are in dvc.lock, or soon are replaced."""
     for ended in PIPE.glob(f"*/{ENDED}"):
-        execution = _read(ended.with_name(RECORD))
-        assert execution is not None
-        replaced = name_of(execution.stage) == own and execution.input_key != key
-        if replaced or recorded(execution):
+        one = _read(ended.with_name(RECORD))
+        # None: a sweep that was killed left it, or one is at work beside this.
+        if one is None or recorded(one) or (name_of(one.stage) == own and one.input_key != key):
             shutil.rmtree(ended.parent, ignore_errors=True)
 
 
@@ -183,6 +195,6 @@ def recorded(execution: Execution) -> bool:
 
 
 def _read(record: Path) -> Execution | None:
-    if not record.exists():
-        return None
-    return Execution(**json.loads(record.read_text(encoding="utf-8")))
+    with suppress(OSError, ValueError, TypeError):  # there is none, or no whole one
+        return Execution(**json.loads(record.read_text(encoding="utf-8")))
+    return None

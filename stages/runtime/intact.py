@@ -22,8 +22,8 @@ def check_sources(dependencies: Iterable[str]) -> None:
             if found != expected:
                 raise ValueError(
                     f"{file} was edited after {traced} was written, by which DVC knows this "
-                    f"stage's code. Run `dvc repro` again; before `dvc repro -s <stage>`, run "
-                    f"`dvc repro -s trace_code`."
+                    f"stage's code. Run `dvc repro` again; if it says the same, or before "
+                    f"`dvc repro -s <stage>`, run `dvc repro -f -s trace_code`."
                 )
 
 
@@ -43,8 +43,8 @@ def check_inputs(stage: Any) -> None:
     if damaged:
         raise ValueError(
             f"expected the content that DVC has recorded, found another, damaged on disk: "
-            f"{', '.join(map(str, damaged))}. It is removed, from DVC's cache too where that copy "
-            f"is damaged: run `dvc repro` again, which restores or computes it."
+            f"{', '.join(map(str, damaged))}. What DVC's cache has is removed, there too where it is "
+            f"damaged: `dvc repro` restores or computes it. Put any other file back yourself."
         )
 
 

@@ -3,6 +3,7 @@
 It is the truth about a run; a tracker shows a view of it.
 """
 
+import errno
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -38,8 +39,10 @@ class Journal:
         row = Row(index=index, time=time.time(), metrics=numbers)
         self._file.seek(self.length)
         self._file.truncate()
-        self._file.write(json.dumps(asdict(row), sort_keys=True).encode() + b"\n")
-        self.length = self._file.tell()
+        line = json.dumps(asdict(row), sort_keys=True).encode() + b"\n"
+        if self._file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, "no room for a row", str(self.path))
+        self.length += len(line)
 
     def go_on(self, length: int) -> None:
         """Keep so many bytes of an earlier attempt; the rows after them come again."""

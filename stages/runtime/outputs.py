@@ -61,10 +61,9 @@ def write_json(path: Path, content: Any) -> None:
 def keep_parts(folder: Path, work: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
     """All parts of a work in order: those that a killed attempt kept, then the rest.
 
-    A part is content of JSON. It is on disk before it is yielded, its digest in its name; a damaged
-    one is made again. What `work` does from part n on must be a function of n and of the stage's
-    inputs alone; then it makes no difference where it stopped. The folder is one inside
-    `Run.folder`: of the same inputs, until success.
+    A part is content of JSON, on disk before it is yielded, its digest in its name; a damaged one
+    is made again. What `work` does from part n on must be a function of n and of the stage's inputs
+    alone. The folder is one inside `Run.folder`: of the same inputs, until success.
     """
     kept = 0
     # A part that was being written has another name until it is whole.

@@ -33,12 +33,12 @@ def check() -> None:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise ValueError(result.stderr.strip())
-        remember()
+        remember(passed.name)
 
 
-def remember() -> None:
-    """The check of what is here now has passed."""
-    passed = PASSED / digest()
+def remember(checked: str) -> None:
+    """What had this `digest` has passed the check."""
+    passed = PASSED / checked
     PASSED.mkdir(parents=True, exist_ok=True)
     for stale in PASSED.iterdir():
         if stale.name not in ("lock", passed.name):
@@ -49,9 +49,9 @@ def remember() -> None:
 def digest() -> str:
     """A hash of params.yaml, dvc.yaml and every Python and YAML file of the stages."""
     content = hashlib.sha256()
-    files = [Path("params.yaml"), Path("dvc.yaml")]
-    for path in [*files, *sorted(CODE.rglob("*.yaml")), *sorted(CODE.rglob("*.py"))]:
+    files = sorted([*CODE.rglob("*.yaml"), *CODE.rglob("*.py")])
+    for path in [Path("params.yaml"), Path("dvc.yaml"), *files]:
         content.update(str(path).encode() + b"\0")
-        if path.exists():
+        if path.is_file():
             content.update(hashlib.sha256(path.read_bytes()).digest())
     return content.hexdigest()

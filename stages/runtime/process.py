@@ -1,8 +1,8 @@
 """A stage as a process: it ends at once when its work is done, and in time when it is asked to.
 
 It is asked by SIGTERM (a preempted agent, a batch queue's warning), by Ctrl-C, or by the end of its
-dvc. What a later start goes on from is written first, within `SECONDS`; then the kernel ends it in
-any case.
+dvc. What a later start goes on from is written first, within `SECONDS`; then the kernel ends it,
+unless Python never got a turn because a kernel of a GPU or a sum over processes hangs.
 """
 
 import atexit
@@ -23,8 +23,7 @@ PR_SET_PDEATHSIG = 1
 KEPT_BYTES = {-3: 32 * 2**20, -1: 512 * 2**20}
 """glibc's M_MMAP_THRESHOLD, up to which a tensor is of the heap, and M_TRIM_THRESHOLD, up to which
 the heap keeps what was freed. Left alone, the pages of every large activation are given back and
-asked for again, which is a tenth of the processor time of sampling. Larger tensors, as the weights
-of a real model, are given back as ever."""
+asked for again, a tenth of the time of sampling. Weights of a real model are given back as ever."""
 SHELLS = {"sh", "dash", "bash", "zsh", "fish", "ksh"}
 SECONDS = 10.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -41,9 +40,9 @@ def escaped(text: str) -> str:
 def run(main: Callable[..., None]) -> None:
     """Call `main` with the words of the command line, and end the process as soon as it returns.
 
-    Threads are waited for and exit handlers called as at any end. What is left out is taking apart
-    the million objects that torch and transformers made, a second of every stage's few. An error
-    takes the usual way out. It and every message may quote what a model wrote: it is `escaped`.
+    Threads are waited for and exit handlers called. The million objects that torch and transformers
+    made are not taken apart, which takes a second. An error takes the usual way out. It and every
+    message may quote what a model wrote: it is `escaped`.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; macOS and musl do without
     if mallopt is not None:
@@ -60,10 +59,9 @@ def run(main: Callable[..., None]) -> None:
 
 
 def die_with_dvc(stage: str) -> None:
-    """Have this process asked to end when its parent ends, where dvc runs `stage`.
+    """Have this process asked to end when dvc ends, which runs `stage`; at once if it has ended.
 
-    An orphan would work for nobody, and go on writing into the outputs of its successor: where dvc
-    ended while this process began, it ends here.
+    An orphan would work for nobody, and go on writing into the outputs of its successor.
     """
     if os.environ.get("DVC_STAGE") != stage or not hasattr(os, "pidfd_open"):
         return
@@ -71,7 +69,7 @@ def die_with_dvc(stage: str) -> None:
     is_shell = parent.name() in SHELLS
     if is_shell:
         parent = parent.parent()
-    if parent is None or (parent.pid == 1 and "dvc" not in " ".join(parent.cmdline())):
+    if parent is None or os.getpgid(parent.pid) != os.getpgrp():  # a reaper of orphans
         raise Stopped(STATUS)
     if is_shell:
         # A shell that did not replace itself by the command outlives dvc: watch dvc itself.
@@ -89,7 +87,8 @@ def die_with_parent(by: signal.Signals = signal.SIGKILL) -> int:
 
     If it was forked, its own work begins here: what its parent was doing is no more its own.
     """
-    _asked.process, parent = os.getpid(), os.getppid()
+    forked_by, _asked.process = _asked.process, os.getpid()
+    parent = os.getppid() if forked_by == os.getpid() else forked_by
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")

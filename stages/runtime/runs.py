@@ -58,14 +58,13 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
     """Run a stage.
 
     On success the run record, `data/runs/<stage>/` or `data/studies/<study>/run/`, holds run.json
-    and the journals: that of the stage, and one for each seed (`seeds.side_by_side`). On failure
-    `.pipe/<stage>-<key>/` stays, with failed.json; the next start with the same inputs takes it
-    over with the same execution id.
+    and the journals of the stage and of each seed (`seeds.side_by_side`). On failure `.pipe/` keeps
+    its folder, with failed.json, for the next start with the same inputs.
 
-    `stage` is the DVC stage's name, variant included (`sample@sft`), and of a study with its file
-    before it (`stages/studies/dvc.yaml:search`). With `gpu` it holds a GPU while running, where
-    there is one: enter before CUDA is used. A stage that works for several seeds leaves it to them.
-    A process that torchrun started beside the first leaves no record.
+    `stage` is DVC's name (`sample@sft`), of a study with its file before it
+    (`stages/studies/dvc.yaml:search`). With `gpu` it holds a GPU while running, where there is one:
+    enter before CUDA is used; a stage of several seeds leaves it to them. A process that torchrun
+    started beside the first leaves no record.
     """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
@@ -94,6 +93,7 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
         try:
             with journal.writing(folder / "journal.jsonl") as log:
                 yield Run(execution=execution, folder=folder, log=log)
+            identity.check_unchanged(execution)
             with outputs.replace(record_of(stage)) as temporary:
                 temporary.mkdir()
                 _dump(temporary / "run.json", record | _end(clock))
@@ -182,8 +182,7 @@ def _end(clock: float) -> dict[str, Any]:
 def memory_bytes(field: Literal["VmHWM", "VmRSS"]) -> int | None:
     """The resident size of this process, as it is (VmRSS) or the largest so far (VmHWM; proc(5)).
 
-    None where the kernel does not tell. Not `getrusage`: its maximum is inherited from the parent
-    across exec.
+    None where the kernel does not tell. The maximum of `getrusage` may be a parent's.
     """
     status = Path("/proc/self/status")
     lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []

@@ -1,11 +1,11 @@
 """The same work for several seeds, side by side: one process each.
 
-On a CPU each has one thread, so nothing waits for a spinning thread when other work takes a core,
-and three seeds on two cores take half again as long as one. Where there are GPUs, each takes one
-and waits for it. The processes are forked when everything is imported, so a stage starts once.
-A seed may itself be the work of several processes (`runtime/ranks`).
+On a CPU each has one thread, so nothing waits for a spinning thread when other work takes a core.
+Where there are GPUs, each takes one and waits for it. They are forked when everything is imported,
+so a stage starts once. A seed may itself be the work of several processes (`runtime/ranks`).
 """
 
+import copy
 import logging
 import multiprocessing
 import os
@@ -20,7 +20,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stages.runtime import gpu_slot, journal, ranks
+from stages.runtime import gpu_slot, identity, journal, ranks
 from stages.runtime import process as stage_process
 from stages.runtime.process import die_with_parent
 
@@ -54,12 +54,7 @@ class SeedRun:
     _said: float = 0.0
 
     def track(
-        self,
-        items: Iterable[ItemT],
-        *,
-        total: int | None = None,
-        label: str = "",
-        done: int = 0,
+        self, items: Iterable[ItemT], *, total: int | None = None, label: str = "", done: int = 0
     ) -> Iterator[ItemT]:
         """Yield `items` unchanged and tell how far they are; a `Step`'s metrics are logged.
 
@@ -89,10 +84,11 @@ def side_by_side(
     """`work` for each seed; what each returned, in the order of `seeds`.
 
     Each in `num_processes`, of which the first returns. A single seed works in this process, and
-    under torchrun each after the other. Otherwise each has a process of its own, holding a GPU
-    where one is wanted and there is one, and the first error ends all and is raised here with the
-    seed named. Results cross a pipe: small things only. No seed may change what another sees.
+    under torchrun each after the other. Otherwise each has a process, and a GPU where one is wanted
+    and there is one; the first error ends all and is raised here with the seed named. Results cross
+    a pipe: small things only. No seed may change what another sees.
     """
+    identity.check_unchanged(run.execution)  # the parameters have been read by now
     display = _Display(run.execution.stage, seeds)
     if len(seeds) == 1 or ranks.launched() is not None:
         own = 1 if ranks.launched() is not None else num_processes
@@ -117,8 +113,7 @@ def side_by_side(
         results = _results(pipes, display)
     finally:
         started = [process for process in processes if process.pid]
-        # The seeds beside one that failed keep what they have done, too.
-        for process in started if pipes else ():
+        for process in started if pipes else ():  # those beside one that failed keep their work
             process.terminate()
         for process in started:
             process.join(stage_process.SECONDS if pipes else None)
@@ -190,7 +185,7 @@ def _child(
     except BaseException as error:  # noqa: BLE001
         trace = traceback.format_exc()
         try:
-            pipe.send(("error", (error, trace)))
+            pipe.send(("error", (copy.copy(error), trace)))  # as receiving does: some cannot be
         except Exception:  # noqa: BLE001
             pipe.send(("error", (RuntimeError(f"{type(error).__name__}: {error}"), trace)))
     finally:

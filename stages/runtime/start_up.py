@@ -2,12 +2,10 @@
 
 transformers imports, for parts that no stage uses, torch's compiler, its distributed tensors, paged
 attention for continuous batching, scipy's optimisers and, where MLflow brought it, scikit-learn:
-more than a third of the seconds before a stage works. `lighten`, which stages/__init__.py calls
-where the process is `python -m stages.<stage>`, puts empty modules in their place, whose every
-name is a class that does nothing, or for the compiler a decorator that returns its function. In
-anybody else's process nothing is changed.
-
-vLLM needs the real modules: its engine calls `give_back` before it imports.
+more than a third of the seconds before a stage works. `lighten`, which stages/__init__.py calls in
+a process of `python -m stages.<stage>` alone, puts empty modules in their place, whose every name
+is a class that does nothing, or for the compiler a decorator that returns its function. vLLM needs
+the real modules: its engine calls `give_back` before it imports.
 """
 
 import copy
@@ -33,16 +31,15 @@ EMPTY = (
 ABSENT = ("sklearn", "scipy.optimize")
 """Not there while the stage imports; transformers asks for them, and does without."""
 COLLECTOR = gc.get_threshold()
-"""The garbage collector's thresholds as the interpreter has them. The imports make a million
-objects that live until the process ends; looking through them for garbage, again and again, takes
-a fifth of the start-up."""
+"""The garbage collector's thresholds as the interpreter has them. Looking through the million
+objects of the imports for garbage, again and again, takes a fifth of the start-up."""
 
 
 class Distributions(dict[str, list[str]]):
     """What `packages_distributions()` is, for transformers, which asks for the version of packages.
 
-    Nothing is read where a distribution has the package's name, which transformers tries anyhow;
-    else all is, what every distribution installed. flash-attn comes in several, which matter.
+    What every distribution installed is read where none has the package's name, which transformers
+    tries anyhow, and for flash-attn, which comes in several.
     """
 
     def get(self, name: str, default: Any = None) -> Any:

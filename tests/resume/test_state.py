@@ -1,6 +1,7 @@
 """A loop that goes on from a checkpoint takes the steps that it would have taken, to the bit."""
 
 import copy
+import errno
 import os
 import random
 import threading
@@ -108,7 +109,20 @@ def test_two_are_kept_and_what_a_kill_left_is_none(tmp_path):
     for step in (1, 2, 3):
         checkpoints.write(tmp_path, step, lambda path: (path / "a").touch(), {})
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [".step-00000004.partial", "step-00000002", "step-00000003"]
+    assert names == ["step-00000002", "step-00000003"]
+
+
+def test_an_error_of_the_disk_that_may_pass_removes_none(tmp_path, monkeypatch):
+    checkpoints.write(tmp_path, 1, lambda path: (path / "a").touch(), {})
+
+    def fail(*_):
+        raise OSError(errno.EIO, "the disk is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "_digest", fail)
+        with pytest.raises(OSError, match="the disk is away"):
+            checkpoints.last(tmp_path)
+    assert checkpoints.last(tmp_path) == tmp_path / "step-00000001"
 
 
 def test_one_that_cannot_be_written_is_a_warning(tmp_path, caplog, monkeypatch):

@@ -78,6 +78,19 @@ def test_a_broken_dvc_yaml_is_not_waited_for(toy_repo, monkeypatch):
     assert time.monotonic() - begun < identity.WRITING_SECONDS
 
 
+@pytest.mark.parametrize("left", [None, "", '{"stage": "train@dpo"}'])
+def test_what_a_killed_sweep_left_is_swept(left, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / ".pipe/train@dpo-0123456789abcdef"
+    folder.mkdir(parents=True)
+    (folder / identity.ENDED).touch()
+    if left is not None:
+        (folder / identity.RECORD).write_text(left)
+    with identity.claim("train@sft") as (execution, _):
+        assert execution.attempt == 1
+    assert not folder.exists()
+
+
 def test_a_reverted_parameter_restores_the_same_execution(toy_repo):
     toy_repo.repro("train@sft")
     first = record(toy_repo)

@@ -1,6 +1,8 @@
 """Journal rows: on disk at once, whole lines only."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 
@@ -34,6 +36,26 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
     path.write_text('{"index"\n{"index": 0, "metrics": {}, "time": 1.0}\n')
     with pytest.raises(ValueError, match="line 1"):
         list(journal.read(path))
+
+
+def test_a_row_for_which_there_is_no_room_is_an_error_and_no_part_of_it_stays(tmp_path):
+    program = """
+import resource, sys
+from pathlib import Path
+from stages.runtime import journal
+with journal.writing(Path(sys.argv[1])) as log:
+    for index in range(3):
+        free = 100 if index == 1 else resource.RLIM_INFINITY  # a row and a half
+        resource.setrlimit(resource.RLIMIT_FSIZE, (free, resource.RLIM_INFINITY))
+        try:
+            log(index, {"loss": 1.0})
+        except OSError as error:
+            print(index, error.strerror)
+"""
+    path = tmp_path / "journal.jsonl"
+    told = subprocess.check_output([sys.executable, "-c", program, str(path)], text=True)
+    assert told == "1 no room for a row\n"
+    assert [row.index for row in journal.read(path)] == [0, 2]
 
 
 def test_not_a_number_survives(tmp_path):

@@ -92,6 +92,46 @@ def test_a_stage_dies_when_its_dvc_is_killed(toy_repo, command):
     assert gone or alive
 
 
+FORKED = """
+import os, time
+from stages.runtime import process
+parent = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == parent:
+    time.sleep(0.01)
+process.die_with_parent()
+print("works for nobody", flush=True)
+"""
+LATE = """
+import os, time
+from stages.runtime import process
+while os.getppid() == int(os.environ["DVC_PID"]):
+    time.sleep(0.01)
+process.die_with_dvc("train@sft")
+print("works for nobody", flush=True)
+"""
+DVC = f"""
+import os, subprocess, sys
+own = {{"DVC_STAGE": "train@sft", "DVC_PID": str(os.getpid())}}
+subprocess.Popen([sys.executable, "-c", {LATE!r}], env=os.environ | own)
+"""
+SUBREAPER = f"""
+import ctypes, os, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # orphans become this process's children, not init's
+subprocess.run([sys.executable, "-c", {DVC!r}], start_new_session=True, check=True)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("program", [FORKED, SUBREAPER], ids=["a seed", "a stage"])
+def test_what_begins_when_its_parent_has_ended_ends_too(program):
+    told = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert told.stdout == ""
+
+
 def test_a_stage_started_by_hand_lives_on_without_its_parent(toy_repo):
     """Only dvc's end means that the run is over; a closed shell does not."""
     told = toy_repo.run(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.runtime import runs
+from stages.runtime import runs, seeds
 
 FIELDS = {
     "attempt",
@@ -54,6 +54,25 @@ def test_run_json_has_every_field_and_utc_times(toy_repo):
     assert len(record["git_commit"]) == 40
     assert record["git_dirty"] is False
     assert {"torch", "transformers", "dvc"} <= set(record["packages"])
+
+
+def test_parameters_edited_meanwhile_give_no_result_and_those_of_others_do(toy_repo, monkeypatch):
+    monkeypatch.chdir(toy_repo.path)
+    message = "train@sft were edited while it ran: `dvc repro`"
+    with runs.start("train@sft") as run:
+        toy_repo.set_params(rate="0.5")
+        with pytest.raises(ValueError, match=message):  # before it learns from others than its own
+            seeds.side_by_side(lambda one: None, [0], run)
+        toy_repo.set_params()
+        seeds.side_by_side(lambda one: None, [0], run)
+    record = Path("data/runs/train/sft/run.json")
+    record.unlink()
+    with pytest.raises(ValueError, match=message), runs.start("train@sft"):
+        toy_repo.set_params(rate="0.5")
+    assert not record.exists()
+    toy_repo.set_params()
+    (folder,) = Path(".pipe").glob("train@sft-*")
+    assert "edited while it ran" in (folder / "failed.json").read_text()
 
 
 def test_dirty_is_said_of_changed_code_but_not_of_the_lock_that_the_pipeline_writes(toy_repo):

@@ -71,6 +71,22 @@ def test_an_error_names_its_seed_and_ends_the_others(run):
     assert "in the work of seed 1" in caught.value.__notes__[0]
 
 
+class Coded(Exception):
+    """One that a pipe cannot bring: as it comes out, it is made without its code."""
+
+    def __init__(self, *, code):
+        super().__init__(f"code {code}")
+
+
+def test_an_error_that_cannot_be_sent_is_told_in_words(run):
+    def fail(one):
+        raise Coded(code=7)
+
+    with pytest.raises(RuntimeError, match="Coded: code 7") as caught:
+        seeds.side_by_side(fail, [0, 1], run)
+    assert "in the work of seed" in caught.value.__notes__[0]
+
+
 def test_a_process_that_is_killed_is_told(run):
     def die(one):
         if one.seed == 0:
