@@ -43,7 +43,7 @@ def check_inputs(stage: Any) -> None:
     if damaged:
         raise ValueError(
             f"expected the content that DVC has recorded, found another, damaged on disk: "
-            f"{', '.join(map(str, damaged))}. What DVC's cache has is removed, there too where it is "
+            f"{', '.join(map(str, damaged))}. What DVC's cache has is removed, there too if it is "
             f"damaged: `dvc repro` restores or computes it. Put any other file back yourself."
         )
 
