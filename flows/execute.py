@@ -60,7 +60,7 @@ class Limits:
     busy_seconds: float = 600.0
     """How long to keep trying while another DVC process holds a path of the stage."""
     preempted_attempts: int = 3
-    """Attempts of a stage that was killed from outside; each starts from its beginning."""
+    """Attempts of a stage that was killed from outside; each goes on from the last checkpoint."""
     pause_seconds: float = 2.0
     """Between attempts; doubled each time for a stage that was killed."""
 
@@ -182,7 +182,8 @@ TORN = re.compile(
 # Hang-up, kill (also the kernel's out-of-memory killer, which may take one seed alone), alarm (a
 # stage that was asked to end had no time left) and terminate; a shell adds 128.
 KILLED = re.compile(
-    r"exited with (-1|-9|-14|-15|129|137|142|143)$|process of seed \d+ ended without a word",
+    r"(failed to run: .*|process of seed \d+ ended without a word), "
+    r"exited with (-1|-9|-14|-15|129|137|142|143)$",
     re.MULTILINE,
 )
 NO_DEVICE = re.compile(r"all CUDA-capable devices are busy or unavailable")

@@ -76,13 +76,17 @@ def pixels(png: bytes) -> np.ndarray:
 
 
 def requests(driver: webdriver.Chrome) -> list[str]:
-    """The addresses that the page asked for since the last call, data URIs left out."""
+    """The addresses that the page asked for since the last call, data URIs left out.
+
+    A slow machine's browser still loads its own first page, chrome://newtab, beside it.
+    """
     found = []
     for row in driver.get_log("performance"):
         message = json.loads(row["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":
-            url = message["params"]["request"]["url"]
-            found += [url] if not url.startswith("data:") else []
+            url, asker = message["params"]["request"]["url"], message["params"]["documentURL"]
+            if not url.startswith("data:") and not asker.startswith("chrome:"):
+                found.append(url)
     return found
 
 

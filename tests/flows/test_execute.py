@@ -212,7 +212,9 @@ def test_a_stage_that_prints_of_another_is_not_mistaken_for_it() -> None:
         (255, "ERROR: failed to run: python -m stages.a, exited with -9", Trouble.PREEMPTED),
         (255, "ERROR: failed to run: python -m stages.a, exited with 143", Trouble.PREEMPTED),
         (255, "ERROR: failed to run: python -m stages.a, exited with -14", Trouble.PREEMPTED),
-        (255, "RuntimeError: the process of seed 1 ended without a word (kil", Trouble.PREEMPTED),
+        (255, "Error: process of seed 1 ended without a word, exited with -9", Trouble.PREEMPTED),
+        (255, "Error: process of seed 1 ended without a word, exited with -11", Trouble.FINAL),
+        (255, "a helper exited with -9", Trouble.FINAL),
         (-15, "", Trouble.PREEMPTED),
         (
             255,

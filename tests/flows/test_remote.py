@@ -113,6 +113,8 @@ def test_whatever_is_missing_or_damaged_in_the_remote_nothing_is_restored(
         for content in (None, b"", whole[: len(whole) // 2], whole[:-3], whole + b"\n- x"):
             path.chmod(0o644)
             path.unlink() if content is None else path.write_bytes(content)
+            if content is not None:
+                path.chmod(0o444)  # as DVC leaves it, which then believes what it says
             assert visit(other).fetch("prepare") is Answer.ABSENT, (path, content)
             shutil.rmtree(other / ".dvc/cache", ignore_errors=True)
             visit(toy_repository).push("prepare")  # whoever has it makes it whole again
