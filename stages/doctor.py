@@ -5,9 +5,8 @@
 Prints, for each stage, its memory (`planning/memory`: its own loop on fake tensors), whether it
 fits, the tokens and minutes that are expected, and how far the last expectations were off; the
 GPU and software that are there; one demonstration as the model will read it; and everything that
-cannot work or be prepared, with what to change: then it ends with code 1. Reads params.yaml,
-presets.yaml, the recipes that are switched on, source files, config.json and tokenizer of the
-model, and records of earlier runs; writes nothing that a stage reads.
+cannot work or be prepared, with what to change: then it ends with code 1. Writes nothing that a
+stage reads.
 """
 
 import argparse

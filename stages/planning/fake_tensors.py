@@ -1,14 +1,10 @@
 """Bytes of live tensors while the stages' own loops run on tensors that hold no numbers.
 
-torch's fake tensors (`FakeTensorMode`) have shape, type and device and take no memory and no time,
-whatever their size. A model built of them goes through the real code: forward and backward pass,
-gradient checkpointing, autocast, adapters, optimizer. So what is counted is what the code does, of
-any architecture, and stays so when the code changes. Small things remain real: token ids, masks,
-lengths and samples are made outside the mode, so that loops go the way that they say.
-
-A number that a loop asks of a fake tensor is 0, a yes or no is yes: losses are 0, gradients finite,
-nothing has a gap. torch's own `MemTracker` counts modules and optimizers that it is told of; the
-loops make theirs as they go.
+torch's fake tensors (`FakeTensorMode`) have shape, type and device and take no memory and no time.
+A model built of them goes through the real code: forward and backward pass, gradient checkpointing,
+autocast, adapters, optimizer. Token ids, masks, lengths and samples are real, so that loops go the
+way that they say. A number that a loop asks of a fake tensor is 0, a yes or no is yes. torch's own
+`MemTracker` counts modules and optimizers that it is told of; the loops make theirs as they go.
 """
 
 import gc

@@ -2,13 +2,10 @@
 
 Every completion is as long as it may be, and an optimizer step has two micro-batches if it has that
 many: from the second on, gradients, moments and activations are there together. Of more layers than
-`EXACT_LAYERS` two smaller models are measured: blocks of one kind take the same, so each phase is a
-line over the number of layers (2 % too low was measured where activations are so few that its peak
-moves). What is counted is tensors (`fake_tensors`): a GPU's driver and kernels and the gaps of its
-allocator come besides.
-
-On a GPU the engine draws with three more grids of rows x vocabulary of 8 bytes, and none of them is
-in what is measured here; rows that ended and are dropped have one block's cache twice.
+`EXACT_LAYERS` two smaller models are measured: each phase is a line over the number of layers (2 %
+too low was measured where activations are few). Tensors are counted (`fake_tensors`): a GPU's
+driver and kernels, the gaps of its allocator, and three grids of rows x vocabulary of 8 bytes with
+which the engine draws there, come besides.
 """
 
 import copy

@@ -1,8 +1,8 @@
 """How long stages take: operations over the rate of earlier runs, or of this machine's products.
 
-A rate is operations a second of a whole stage, all seeds and all that is not a product included. It
-is that of the latest run of the same entry point on the same processor or GPU, if its model was of
-about the size; else that of a matrix product here, times a share that is a guess until then.
+A rate is operations a second of a whole stage and all its seeds: that of the latest run of the same
+entry point on the same processor or GPU with a model of about the size, else a share, which is a
+guess, of that of a matrix product here.
 """
 
 import json
@@ -50,10 +50,7 @@ def product_rate(dtype: str, device: torch.device) -> float:
 
 
 def recorded(parameters: int) -> dict[str, tuple[float, float]]:
-    """Stage -> operations a second and seconds of its last run here, with a model of about a size.
-
-    0 operations where a stage writes none. Runs on another device or of another size are left out.
-    """
+    """Stage -> operations a second (or 0) and seconds of its last run here, of a model as large."""
     device, found = here(), {}
     for path in sorted(RUNS.glob("*/*/run.json")):
         stage, row = path.parts[-3:-1]

@@ -1,7 +1,6 @@
 """The loop of each kind of stage on a trial's models, with texts that mean nothing.
 
-Rows are made, not read; whatever a model says is of no account. What decides memory is the stage's
-own: the loop, the preset, the micro-batches, which models are there together.
+What decides memory is the stage's own: loop, preset, micro-batches, which models there are at once.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,9 +1,8 @@
 """The tokens and operations that each stage is expected to take.
 
 Counted from the rows of the tables, the sizes of params.yaml and the mean lengths of the data, as
-`algorithms/flops` counts what was done. What nobody can know before is assumed: a policy's
-completions are as long as the demonstrations, and half of the problems have both right and wrong
-ones, without which there is no pair.
+`algorithms/flops` counts what was done. It is assumed that a policy's completions are as long as
+the demonstrations, and that half of the problems have both right and wrong ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -38,7 +38,7 @@ def write(folder: Path, step: int, content: Write, grown: Mapping[Path, int]) ->
     path = folder / f"{PREFIX}{step:08d}"
     temporary = folder / f".{path.name}.partial"
     for old in folder.glob(".*.partial"):  # of attempts that a kill interrupted
-        shutil.rmtree(old)
+        shutil.rmtree(old, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         content(temporary)
@@ -65,8 +65,12 @@ def write(folder: Path, step: int, content: Write, grown: Mapping[Path, int]) ->
 def last(folder: Path) -> Path | None:
     """The last whole checkpoint; damaged ones are told of and removed."""
     for path in reversed(_all(folder)):
-        if (damage := _damage(path)) is None:
-            return path
+        try:
+            if (damage := _damage(path)) is None:
+                return path
+        except OSError as error:
+            logger.warning("%s cannot be read (%s): the one before it is used", path, error)
+            continue
         logger.warning("%s is damaged (%s): the one before it is used", path, damage)
         shutil.rmtree(path)
     return None

@@ -8,12 +8,15 @@ they may share a folder under `.pipe/`.
 import fcntl
 import json
 import os
+import shlex
 import shutil
+import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -61,20 +64,22 @@ def name_of(stage: str) -> str:
     return stage.rpartition(":")[2]
 
 
-def input_key(stage: str, *, begins: bool = True) -> str | None:
-    """The key of a stage, of the dvc.yaml in the working directory or of the file that it names.
+def dvc_stage(stage: str) -> Any:
+    """DVC's own, of the dvc.yaml in the working directory or of the file that it names, or None.
 
-    None where there is no such stage. A ValueError if an input does not exist or, where the stage
-    `begins`, is damaged, or its code was edited meanwhile.
+    A ValueError if an input does not exist or is damaged, or its code or its row was edited since
+    dvc started.
     """
     try:
         with closing(Repo(".")) as repo:
-            loaded = _load(repo, stage)
-            loaded.save_deps()
-            if begins:
-                intact.check_sources(str(dep.def_path) for dep in loaded.deps)
-                intact.check_inputs(loaded)
-            return lock_key(to_single_stage_lockfile(loaded))
+            found = _load(repo, stage)
+            found.save_deps()
+            intact.check_sources(str(dep.def_path) for dep in found.deps)
+            intact.check_inputs(found)
+            words, told = " ".join(sys.argv[1:]), " ".join(shlex.split(found.cmd))
+            if os.environ.get("DVC_STAGE") == stage and words not in told:
+                raise ValueError(f"{stage} was edited since dvc started: run `dvc repro` again")
+            return found
     except (NotDvcRepoError, StageNotFound, StageFileDoesNotExistError):
         return None
     except DvcException as error:
@@ -83,17 +88,23 @@ def input_key(stage: str, *, begins: bool = True) -> str | None:
         ) from error
 
 
-def check_unchanged(execution: Execution) -> None:
-    """Refuse a result whose parameters or inputs were edited since the stage began.
+def input_key(found: Any) -> str:
+    """The key of DVC's stage, whose inputs it has looked at."""
+    return lock_key(to_single_stage_lockfile(found))
 
-    DVC looks at them when the stage has ended, and would record and share it as that of the new.
+
+def check_unchanged(found: Any, key: str) -> None:
+    """Refuse a result whose parameters or inputs were edited since the stage began, with that key.
+
+    DVC reads them again when the stage has ended, and would record and share it as that of the new.
     """
-    key = execution.input_key and input_key(execution.stage, begins=False)
-    if key and key != execution.input_key:
-        raise ValueError(
-            f"parameters or inputs of {execution.stage} were edited while it ran: `dvc repro` runs "
-            f"it with the new ones, and goes on from its last checkpoint with the old ones"
-        )
+    if found is not None:
+        found.save_deps()
+        if input_key(found) != key:
+            raise ValueError(
+                f"parameters or inputs of {found.addressing} were edited while it ran: `dvc repro` "
+                f"runs it with the new ones, or from its last checkpoint on with the old ones"
+            )
 
 
 def _load(repo: Repo, stage: str) -> Any:
@@ -109,14 +120,15 @@ def _load(repo: Repo, stage: str) -> Any:
 
 
 @contextmanager
-def claim(stage: str) -> Iterator[tuple[Execution, Path]]:
-    """The execution of `stage` and its folder `.pipe/<stage>-<key>/`, held by this process.
+def claim(stage: str) -> Iterator[tuple[Execution, Path, Callable[[], None]]]:
+    """The execution of `stage`, its folder `.pipe/<stage>-<key>/`, held, and `check_unchanged`.
 
     A folder that exists already belongs to an execution that was killed or failed, or whose outputs
     dvc has not recorded: its id is taken over. Outside a DVC pipeline the key is random, so nothing
     is ever taken over. A ValueError if another process executes the same stage.
     """
-    key = input_key(stage) or uuid.uuid4().hex * 2
+    found = dvc_stage(stage)
+    key = uuid.uuid4().hex * 2 if found is None else input_key(found)
     name = name_of(stage)
     PIPE.mkdir(exist_ok=True)
     with (PIPE / f"{name}.lock").open("a+") as lock:
@@ -124,14 +136,14 @@ def claim(stage: str) -> Iterator[tuple[Execution, Path]]:
         _sweep(name, key)
         folder = PIPE / f"{name}-{key[:16]}"
         folder.mkdir(exist_ok=True)
-        (folder / ENDED).unlink(missing_ok=True)
         record = folder / RECORD
         execution = Execution(execution_id=uuid.uuid4().hex, stage=stage, input_key=key, attempt=1)
         if (previous := _read(record)) is not None and previous.input_key == key:
             execution = replace(previous, attempt=previous.attempt + 1)
-        with outputs.replace(record) as partial:
-            partial.write_text(json.dumps(asdict(execution), sort_keys=True), encoding="utf-8")
-        yield execution, folder
+        with outputs.replace(record) as temporary:
+            temporary.write_text(json.dumps(asdict(execution), sort_keys=True), encoding="utf-8")
+        (folder / ENDED).unlink(missing_ok=True)
+        yield execution, folder, partial(check_unchanged, found, key)
 
 
 def leave(execution: Execution, folder: Path) -> None:
@@ -174,11 +186,13 @@ def _is_orphan(lock: IO[str]) -> bool:
 
 def _sweep(own: str, key: str) -> None:
     """Remove the folders of executions whose outputs are in dvc.lock, or soon are replaced."""
-    for ended in PIPE.glob(f"*/{ENDED}"):
-        one = _read(ended.with_name(RECORD))
-        # None: a sweep that was killed left it, or one is at work beside this.
+    for folder in {ended.parent for ended in PIPE.glob(f"*/{ENDED}")}:
+        one = _read(folder / RECORD)
         if one is None or recorded(one) or (name_of(one.stage) == own and one.input_key != key):
-            shutil.rmtree(ended.parent, ignore_errors=True)
+            with suppress(OSError):  # another start sweeps, too
+                folder.rename(f"{folder}.gone")
+    for gone in PIPE.glob("*.gone"):
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def recorded(execution: Execution) -> bool:
@@ -195,6 +209,6 @@ def recorded(execution: Execution) -> bool:
 
 
 def _read(record: Path) -> Execution | None:
-    with suppress(OSError, ValueError, TypeError):  # there is none, or no whole one
+    with suppress(FileNotFoundError, ValueError, TypeError):  # there is none, or no whole one
         return Execution(**json.loads(record.read_text(encoding="utf-8")))
     return None

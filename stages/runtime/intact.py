@@ -43,8 +43,8 @@ def check_inputs(stage: Any) -> None:
     if damaged:
         raise ValueError(
             f"expected the content that DVC has recorded, found another, damaged on disk: "
-            f"{', '.join(map(str, damaged))}. What DVC's cache has is removed, there too if it is "
-            f"damaged: `dvc repro` restores or computes it. Put any other file back yourself."
+            f"{', '.join(map(str, damaged))}. Those of which DVC has a copy are removed (and a "
+            f"damaged copy): `dvc repro` restores or computes them. Restore the others yourself."
         )
 
 

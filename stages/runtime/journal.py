@@ -1,7 +1,4 @@
-"""The journal: every metric of a run, one JSON line a step, on disk as soon as it is known.
-
-It is the truth about a run; a tracker shows a view of it.
-"""
+"""The journal: every metric of a run, one JSON line a step, on disk as soon as it is known."""
 
 import errno
 import json

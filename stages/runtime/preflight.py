@@ -1,7 +1,7 @@
 """All tables and parameters are checked before the first stage works.
 
-The check imports every entry point (seconds) and is no part of the runtime, so it is a subprocess;
-its success is remembered under `.pipe/` for as long as the files and the code stay what they were.
+The check imports every entry point (seconds) and is no part of the runtime, so it is a subprocess,
+one for stages that start together. Its success is remembered for as long as no file changes.
 """
 
 import fcntl
@@ -17,10 +17,7 @@ PASSED = PIPE / "preflight"
 
 
 def check() -> None:
-    """Raise one ValueError with everything that is wrong in params.yaml, presets or recipes.
-
-    Does nothing where there is no plan to check. Stages that start together check once.
-    """
+    """Raise one ValueError with everything that is wrong in the plan, if there is one to check."""
     passed = PASSED / digest()
     if not (CODE / "plan.py").is_file() or passed.exists():
         return
@@ -33,7 +30,8 @@ def check() -> None:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise ValueError(result.stderr.strip())
-        remember(passed.name)
+        if digest() == passed.name:
+            remember(passed.name)
 
 
 def remember(checked: str) -> None:

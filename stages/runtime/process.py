@@ -1,12 +1,13 @@
 """A stage as a process: it ends at once when its work is done, and in time when it is asked to.
 
 It is asked by SIGTERM (a preempted agent, a batch queue's warning), by Ctrl-C, or by the end of its
-dvc. What a later start goes on from is written first, within `SECONDS`; then the kernel ends it,
-unless Python never got a turn because a kernel of a GPU or a sum over processes hangs.
+dvc. What a later start goes on from is written first, within `SECONDS`; then the kernel ends it.
+A call into C that hangs, such as a collective, keeps Python from hearing of it.
 """
 
 import atexit
 import ctypes
+import multiprocessing
 import os
 import select
 import signal
@@ -69,7 +70,7 @@ def die_with_dvc(stage: str) -> None:
     is_shell = parent.name() in SHELLS
     if is_shell:
         parent = parent.parent()
-    if parent is None or os.getpgid(parent.pid) != os.getpgrp():  # a reaper of orphans
+    if parent is None or (parent.pid == 1 and "dvc" not in " ".join(parent.cmdline())):
         raise Stopped(STATUS)
     if is_shell:
         # A shell that did not replace itself by the command outlives dvc: watch dvc itself.
@@ -87,8 +88,8 @@ def die_with_parent(by: signal.Signals = signal.SIGKILL) -> int:
 
     If it was forked, its own work begins here: what its parent was doing is no more its own.
     """
-    forked_by, _asked.process = _asked.process, os.getpid()
-    parent = os.getppid() if forked_by == os.getpid() else forked_by
+    _asked.process, forked_by = os.getpid(), multiprocessing.parent_process()
+    parent = (forked_by and forked_by.pid) or os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
@@ -114,10 +115,11 @@ _asked = _Asked()
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """Meanwhile a signal raises `Stopped`, once; in a forked process once it `die_with_parent`s."""
+    """Meanwhile a signal raises `Stopped`, once; where it is forked, after `die_with_parent`."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    _asked.process = os.getpid()
     before = {number: signal.signal(number, _stop) for number in SIGNALS}
     try:
         yield

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -51,6 +51,8 @@ class Run:
     """`.pipe/<stage>-<key>/`: survives a kill, goes when the outputs are safe; never an output."""
     log: journal.Log
     """Into the journal of the stage."""
+    unchanged: Callable[[], None] = lambda: None
+    """See `identity.check_unchanged`."""
 
 
 @contextmanager
@@ -80,7 +82,7 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
     preflight.check()
     with ExitStack() as stack:
         stack.enter_context(process.listening())
-        execution, folder = stack.enter_context(identity.claim(stage))
+        execution, folder, unchanged = stack.enter_context(identity.claim(stage))
         failure = folder / "failed.json"
         failure.unlink(missing_ok=True)
         if execution.attempt > 1:
@@ -92,8 +94,8 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
         record["memory_at_start_bytes"] = memory_bytes("VmRSS")
         try:
             with journal.writing(folder / "journal.jsonl") as log:
-                yield Run(execution=execution, folder=folder, log=log)
-            identity.check_unchanged(execution)
+                yield Run(execution=execution, folder=folder, log=log, unchanged=unchanged)
+            unchanged()
             with outputs.replace(record_of(stage)) as temporary:
                 temporary.mkdir()
                 _dump(temporary / "run.json", record | _end(clock))

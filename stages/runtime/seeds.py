@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stages.runtime import gpu_slot, identity, journal, ranks
+from stages.runtime import gpu_slot, journal, ranks
 from stages.runtime import process as stage_process
 from stages.runtime.process import die_with_parent
 
@@ -35,6 +36,7 @@ SECONDS_BETWEEN_LINES = 15.0
 Say = Callable[[int, int | None, str], None]
 """Tell how many of how many items are done, and of which part of the work."""
 
+_Pipes = dict[connection.Connection, tuple[int, BaseProcess]]
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
@@ -88,7 +90,7 @@ def side_by_side(
     and there is one; the first error ends all and is raised here with the seed named. Results cross
     a pipe: small things only. No seed may change what another sees.
     """
-    identity.check_unchanged(run.execution)  # the parameters have been read by now
+    run.unchanged()  # the parameters have been read by now
     display = _Display(run.execution.stage, seeds)
     if len(seeds) == 1 or ranks.launched() is not None:
         own = 1 if ranks.launched() is not None else num_processes
@@ -98,16 +100,16 @@ def side_by_side(
                 for seed in seeds
             }
     context = multiprocessing.get_context("fork")
-    pipes: dict[connection.Connection, int] = {}
+    pipes: _Pipes = {}
     processes = []
     sys.stdout.flush()
     sys.stderr.flush()
     try:
         for seed in seeds:
             ours, theirs = context.Pipe(duplex=False)
-            pipes[ours] = seed  # pyright: ignore[reportArgumentType]
             arguments = (work, seed, run.folder, theirs, gpu, num_processes)
             processes.append(context.Process(target=_child, args=arguments))
+            pipes[ours] = seed, processes[-1]  # pyright: ignore[reportArgumentType]
             processes[-1].start()
             theirs.close()
         results = _results(pipes, display)
@@ -123,19 +125,20 @@ def side_by_side(
     return {seed: results[seed] for seed in seeds}
 
 
-def _results(pipes: dict[connection.Connection, int], display: "_Display") -> dict[int, Any]:
+def _results(pipes: _Pipes, display: "_Display") -> dict[int, Any]:
     """What each process returned; its pipe leaves `pipes` then, so an error leaves some there."""
     results: dict[int, Any] = {}
     while pipes:
         for pipe in connection.wait(list(pipes), timeout=SECONDS_BETWEEN_SIGNS):
             assert isinstance(pipe, connection.Connection)
-            seed = pipes[pipe]
+            seed, process = pipes[pipe]
             try:
                 kind, content = pipe.recv()
             except EOFError:
+                process.join()
                 raise RuntimeError(
-                    f"the process of seed {seed} ended without a word (killed, or out of memory). "
-                    f"Run the stage again; fewer `seeds` need less memory."
+                    f"fewer `seeds` need less memory, if that was wanting: the process of seed "
+                    f"{seed} ended without a word, exited with {process.exitcode}"
                 ) from None
             if kind == "progress":
                 display.update(seed, *content)

@@ -110,12 +110,8 @@ def record(entry: Entry) -> dict[str, Any] | None:
     content = json.loads(path.read_text(encoding="utf-8"))
     if content["input_key"] == entry.input_key:
         return content
-    logger.warning(
-        "%s: %s is of other inputs than dvc.lock's; not tracked. `dvc repro` or `dvc checkout` "
-        "brings them together",
-        entry.stage,
-        path,
-    )
+    told = "%s: %s is of other inputs than dvc.lock's; not tracked: `dvc repro`, or `dvc checkout`"
+    logger.warning(told, entry.stage, path)
     return None
 
 

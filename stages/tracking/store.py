@@ -126,13 +126,11 @@ def ping(uri: str) -> None:
 
 @contextmanager
 def connect(root: Path) -> Iterator[Store]:
-    """The experiment, created when it is new, for this process alone of the repository's.
+    """The experiment, created when it is new, for this process alone: several would break sqlite.
 
-    Several that make one sqlite file would break it. MLFLOW_TRACKING_URI names another store than
-    the repository's own, and MLFLOW_EXPERIMENT_NAME another experiment than `posttrain`.
-
-    Whatever waits for the store gets one of `OUTAGES` as soon as it answers no more. So a request
-    may take its time, such as the first one of a new server, and one that hangs takes a second.
+    MLFLOW_TRACKING_URI names another store than the repository's own, and MLFLOW_EXPERIMENT_NAME
+    another experiment than `posttrain`. Whatever waits for the store gets one of `OUTAGES` as soon
+    as it answers no more: a request may take its time, and one that hangs takes a second.
     """
     uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve()}/mlflow.db"
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "posttrain"
@@ -175,4 +173,4 @@ def outage(error: Exception, module: str) -> str:
 
 def without_secrets(text: str) -> str:
     """`text` with the user and password of every address in it hidden."""
-    return re.sub(r"//([^/@\s:]*:\S*|[^/@\s]+)@", "//***@", text)
+    return re.sub(r"//([^/\s:]*:\S*|[^/@\s]+)@", "//***@", text)

@@ -1,13 +1,10 @@
 """MLflow as a view of the run records that dvc.lock names.
 
 One run for one execution of a stage, found again by its execution id: its parameters, curves and
-headline numbers, small files and the first rows of completions; weights where it is asked for.
-Beside these there is one for dvc.lock as a whole, the manifest, which is what users compare: it
-holds every parameter, the headline numbers, and for each stage the run that made it. A cached stage
-points at the run that produced it, nothing is copied.
-
-While a stage runs, `follow` may send the new points of its journal to the run that `sync` completes
-when it has ended.
+headline numbers, small files and the first rows of completions; weights where it is asked for. One
+more for dvc.lock as a whole, the manifest, which is what users compare: every parameter, the
+headline numbers, and for each stage the run that made it. While a stage runs, `follow` may send the
+new points of its journal to the run that `sync` completes when it has ended.
 """
 
 import json

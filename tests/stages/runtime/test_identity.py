@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -56,7 +57,7 @@ def test_dvc_lock_is_read_again_while_another_dvc_writes_it(toy_repo, cut, monke
     monkeypatch.chdir(toy_repo.path)
     lock = toy_repo.path / "dvc.lock"
     whole = lock.read_text()
-    expected = identity.input_key("train@sft")
+    expected = identity.input_key(identity.dvc_stage("train@sft"))
     lock.write_text(whole[: whole.rindex(cut) + 2])
     written = threading.Timer(1.0, lock.write_text, [whole])
     written.start()
@@ -64,7 +65,7 @@ def test_dvc_lock_is_read_again_while_another_dvc_writes_it(toy_repo, cut, monke
         execution_id="", stage="train@sft", input_key=str(expected), attempt=1
     )
     assert not identity.recorded(execution)
-    assert identity.input_key("train@sft") == expected
+    assert identity.input_key(identity.dvc_stage("train@sft")) == expected
     written.join()
     assert identity.recorded(execution)
 
@@ -74,8 +75,18 @@ def test_a_broken_dvc_yaml_is_not_waited_for(toy_repo, monkeypatch):
     (toy_repo.path / "dvc.yaml").write_text("stages: [")
     begun = time.monotonic()
     with pytest.raises(ValueError, match=r"dvc\.yaml"):
-        identity.input_key("train@sft")
+        identity.input_key(identity.dvc_stage("train@sft"))
     assert time.monotonic() - begun < identity.WRITING_SECONDS
+
+
+def test_a_row_edited_since_dvc_started_is_refused(toy_repo, monkeypatch):
+    monkeypatch.chdir(toy_repo.path)
+    monkeypatch.setenv("DVC_STAGE", "train@sft")
+    monkeypatch.setattr(sys, "argv", ["work.py", "train@sft"])
+    assert identity.dvc_stage("train@sft").addressing == "train@sft"
+    monkeypatch.setattr(sys, "argv", ["work.py", "train@dpo"])
+    with pytest.raises(ValueError, match="train@sft was edited since dvc started"):
+        identity.dvc_stage("train@sft")
 
 
 @pytest.mark.parametrize("left", [None, "", '{"stage": "train@dpo"}'])
@@ -86,7 +97,7 @@ def test_what_a_killed_sweep_left_is_swept(left, tmp_path, monkeypatch):
     (folder / identity.ENDED).touch()
     if left is not None:
         (folder / identity.RECORD).write_text(left)
-    with identity.claim("train@sft") as (execution, _):
+    with identity.claim("train@sft") as (execution, *_):
         assert execution.attempt == 1
     assert not folder.exists()
 
@@ -168,8 +179,8 @@ def test_a_missing_input_says_which_command_makes_it(toy_repo):
 
 def test_outside_a_pipeline_nothing_is_ever_taken_over(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RuntimeError), identity.claim("toy") as (first, _):
+    with pytest.raises(RuntimeError), identity.claim("toy") as (first, *_):
         raise RuntimeError
-    with identity.claim("toy") as (second, _):
+    with identity.claim("toy") as (second, *_):
         assert second.attempt == 1
         assert second.execution_id != first.execution_id

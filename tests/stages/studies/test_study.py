@@ -37,7 +37,7 @@ def test_a_study_is_identified_as_dvc_does_and_runs_only_when_asked_for():
     Path(FILE).write_text(DVC_YAML)
     Path("dvc.yaml").write_text("stages: {plain: {cmd: echo 2 > data/plain, outs: [data/plain]}}\n")
     Repo.init(".", no_scm=True).close()
-    key = identity.input_key(f"{FILE}:counted")
+    key = identity.input_key(identity.dvc_stage(f"{FILE}:counted"))
     with Repo(".") as repo:
         repo.reproduce("dvc.yaml")
         assert Path("data/plain").exists()
@@ -46,7 +46,7 @@ def test_a_study_is_identified_as_dvc_does_and_runs_only_when_asked_for():
     entry = params.read(Path(FILE).with_suffix(".lock"))["stages"]["counted"]
     assert identity.lock_key(entry) == key
     assert Path("data/studies/counted/metrics.json").read_text() == "1"
-    assert identity.input_key(f"{FILE}:another") is None
+    assert identity.dvc_stage(f"{FILE}:another") is None
 
 
 def test_the_record_of_a_study_is_in_its_own_folder():

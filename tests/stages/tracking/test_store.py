@@ -11,6 +11,7 @@ from stages.tracking import store
         ("http://me:secret@host:5000/api failed", "http://***@host:5000/api failed"),
         ("postgresql://me:s/e@c:r@host/db", "postgresql://***@host/db"),
         ("postgresql://me:s#e@c?r@host/db", "postgresql://***@host/db"),
+        ("postgresql://me@corp:secret@host/db", "postgresql://***@host/db"),
         ("https://token@host and http://a:b@c", "https://***@host and http://***@c"),
         ("mail me@host, see http://host/a@b", "mail me@host, see http://host/a@b"),
     ],
