@@ -76,7 +76,8 @@ def dvc_stage(stage: str) -> Any:
             found.save_deps()
             intact.check_sources(str(dep.def_path) for dep in found.deps)
             intact.check_inputs(found)
-            words, told = " ".join(sys.argv[1:]), " ".join(shlex.split(found.cmd))
+            lines = (sys.argv[1:], shlex.split(found.cmd))
+            words, told = (" ".join(["", *line, ""]) for line in lines)
             if os.environ.get("DVC_STAGE") == stage and words not in told:
                 raise ValueError(f"{stage} was edited since dvc started: run `dvc repro` again")
             return found

@@ -84,9 +84,12 @@ def test_a_row_edited_since_dvc_started_is_refused(toy_repo, monkeypatch):
     monkeypatch.setenv("DVC_STAGE", "train@sft")
     monkeypatch.setattr(sys, "argv", ["work.py", "train@sft"])
     assert identity.dvc_stage("train@sft").addressing == "train@sft"
-    monkeypatch.setattr(sys, "argv", ["work.py", "train@dpo"])
-    with pytest.raises(ValueError, match="train@sft was edited since dvc started"):
-        identity.dvc_stage("train@sft")
+    monkeypatch.setattr(sys, "argv", ["work.py"])  # a stage without words
+    assert identity.dvc_stage("train@sft").addressing == "train@sft"
+    for words in ("train@dpo", "train@sf"):
+        monkeypatch.setattr(sys, "argv", ["work.py", words])
+        with pytest.raises(ValueError, match="train@sft was edited since dvc started"):
+            identity.dvc_stage("train@sft")
 
 
 @pytest.mark.parametrize("left", [None, "", '{"stage": "train@dpo"}'])
