@@ -18,8 +18,8 @@ from stages.rules import RULES, Content, Facts
 
 AUTO = "auto"
 FACTS = PROMPTS / "facts.json"
-KEPT = "*.step_token"
-"""The one `auto` that the tokenizer alone decides, where it is used."""
+KEPT = ("*.step_token", "*.correction")
+"""`auto` that the tokenizer or the engine decides, where it is used."""
 TERMS = ("lora", "engine", "*.max_new_tokens", "*.prompts_per_step")
 """Resolved first, in params.yaml: other rules depend on them."""
 UNMEASURED = Facts(
@@ -57,7 +57,7 @@ def resolve(
             at = f"{key}." if key else ""
             return {name: walk(one, f"{at}{name}", only) for name, one in value.items()}
         asked = any(fnmatchcase(key, one) for one in only)
-        if value != AUTO or fnmatchcase(key, KEPT) or not asked:
+        if value != AUTO or any(fnmatchcase(key, one) for one in KEPT) or not asked:
             return value
         if not strict and _pattern(key) is None:
             return value

@@ -13,7 +13,7 @@ from typing import Any
 import pydantic
 
 from stages import auto, params, tables
-from stages.loops import group_rl, ppo
+from stages.loops import rl
 from stages.params import PRESET, PRESETS_PATH
 from stages.records.problems import INSTEAD
 from stages.report import evaluation_config
@@ -36,8 +36,8 @@ NO_BASE = (
 )
 CHECKING = ("label_verifier", "label_selection", "steps_completions", "reward_outcome")
 """Entry points that ask the answer checker."""
-REWARD_CHECKS = {"grpo": group_rl.check_reward, "ppo": ppo.check_reward}
-"""`train` of a row -> what refuses a reward for its sizes and preset."""
+ONLINE = ("grpo", "ppo")
+"""`train` of rows that learn from a reward."""
 
 Content = Mapping[str, Any]
 """Of params.yaml, or of presets.yaml."""
@@ -143,12 +143,12 @@ def wrong_rewards(
     for name, words in rows[POLICIES].items():
         method, reward = words["train"], rewards.get(words["on"].partition("/")[2])
         module = modules.get(f"train_{method}")
-        if method not in REWARD_CHECKS or reward is None or module is None:
+        if method not in ONLINE or reward is None or module is None:
             continue
         try:
             picked = pick(module.Config, {**content, PRESET: presets.get(words[PRESET])})
             config = module.Config.model_validate(picked)
-            REWARD_CHECKS[method](getattr(config, method), config.preset, reward)
+            rl.check_reward(getattr(config, method), config.preset, reward)
         except pydantic.ValidationError:
             continue
         except ValueError as error:

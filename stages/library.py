@@ -14,17 +14,20 @@ Needs neither DVC nor MLflow nor Prefect. `stages.algorithms` needs only tensors
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import auto, params
 from stages.engines import transformers as engine
-from stages.loops import group_rl, rl_loop
-from stages.loops.group_rl import GroupRlConfig, GroupRlPreset
-from stages.loops.rollouts import Actor, Rollouts, Task
+from stages.loops import rl
+from stages.loops.method import GroupMethod, Method
+from stages.loops.rl import GroupRlConfig
+from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
 from stages.loops.work import Step
 from stages.models import model_tokenizer, policy
@@ -74,15 +77,12 @@ def grpo(
         compute: see `ComputeConfig`.
         state: where to go on from; changed with each step. `model` is the one of the first start.
     """
-    table = {name: one for name, one in params.read(PRESETS).items() if "advantage" in one}
-    entry = params.entry_of(table, preset, "the list of presets of GRPO and its relatives")
-    content = auto.resolve({"presets": {preset: entry}}, None)[0]["presets"][preset]
+    method = load_method(preset)
     if model.dtype != torch.float32:
         raise ValueError(
             f"expected weights in float32, found {model.dtype}: steps of a small learning rate are "
             f"lost in its rounding. Load with dtype=torch.float32 and set compute.dtype instead."
         )
-    chosen = GroupRlPreset.model_validate(content)
     optim = OptimConfig(
         learning_rate=learning_rate, warmup_share=0.05, schedule="constant", weight_decay=0.0,
         max_grad_norm=1.0,
@@ -92,7 +92,7 @@ def grpo(
         temperature=1.0, max_new_tokens=max_new_tokens, num_checkpoints=0, optim=optim,
     )  # fmt: skip
     device, reference = setup(compute), copy.deepcopy(model)
-    actor = Actor(
+    models = RlModels(
         policy=Policy(policy.prepare(model, compute, device)),
         reference=Policy(policy.prepare(reference, compute, device, trained=False)),
         sampler=engine.from_model(model, tokenizer, max_batch=compute.max_batch),
@@ -113,5 +113,15 @@ def grpo(
         return each(drawn, lambda prompt, text: reward(prompt.prompt, text))
 
     task = Task(prompts=rows, reward=judge, correct=None)
-    schedule = rl_loop.schedule(task, config, chosen, seed)
-    yield from group_rl.train(actor, task, schedule, config, chosen, seed, state)
+    settings = rl.Settings(config=config, method=method, seed=seed)
+    yield from rl.train(models, task, rl.make_schedule(task, settings), settings, state)
+
+
+def load_method(preset: str) -> Method:
+    """An entry of presets.yaml that is one of `train: grpo`; a ValueError names those there are."""
+    adapter, methods = TypeAdapter(GroupMethod), dict[str, Method]()
+    for name, entry in auto.resolve({"presets": params.read(PRESETS)}, None)[0]["presets"].items():
+        with suppress(ValidationError):
+            methods[name] = adapter.validate_python(entry)
+    method = params.entry_of(methods, preset, "the list of presets of GRPO and its relatives")
+    return method.for_engine("transformers")

@@ -93,11 +93,6 @@ def mixture(facts: Facts | None, given: Content) -> dict[str, Any] | None:
     return {"judge": 0.1, "critique": 0.0, "revise": 0.0, "max_prompt_tokens": longest}
 
 
-def correction(_facts: Facts | None, given: Content) -> str | dict[str, Any]:
-    """None where one engine samples and learns, else truncated weights of tokens."""
-    return {"kind": "token_truncated", "cap": 2.0} if given.get("engine") == "vllm" else "none"
-
-
 def request(facts: Facts, given: Content, written: int) -> int:
     """A question with two samples and 512 tokens about them; room is left for what is written."""
     room = min(facts.positions - written, facts.positions * 7 // 8)
@@ -171,9 +166,7 @@ RULES: dict[str, Rule] = {
     "presets.process.optim.learning_rate": rate(1e-3, 1e-5, "as reward models"),
     "presets.*.optim.learning_rate": rate(5e-4, 1e-5, "Ouyang et al. 2022: 9e-6 at 6 B"),
     "presets.*.learning_rate": rate(5e-4, 2e-5, ZEPHYR),
-    "presets.*.correction": Rule(None, correction,
-        "none; where vLLM samples, weights of tokens, at most 2", "Yao et al. 2025 (TIS)"),
-    "presets.*.overlong.buffer": Rule(8, lambda _, given: max(1, given["grpo"][LIMIT] // 5),
+    "presets.*.overlong_buffer": Rule(8, lambda _, given: max(1, given["grpo"][LIMIT] // 5),
         "a fifth of grpo.max_new_tokens", DAPO),
     "presets.*.buffer": Rule(8, lambda f, _: max(1, f.answer // 5), "a fifth of an answer", DAPO),
     "presets.*.per": Rule(32, lambda f, _: f.answer, "an answer", OURS),

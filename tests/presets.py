@@ -6,38 +6,33 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from stages import auto, params
-from stages.loops.group_rl import GroupRlPreset
-from stages.loops.ppo import PpoPreset
+from stages.loops.method import KNOBS, Method
 from stages.loops.preference import PreferencePreset
 from stages.rewards.reward_file import RewardFile
 
 READ = params.read(Path(__file__).parents[1] / params.PRESETS_PATH)
 CONTENT = auto.resolve({"presets": READ}, None)[0]["presets"]
-GROUP_RL = [name for name, entry in CONTENT.items() if "sampling" in entry]
-PPO = [name for name, entry in CONTENT.items() if "value_lam" in entry]
+PPO = [name for name, entry in CONTENT.items() if entry.get("advantage") == "gae"]
+GROUP_RL = [
+    "grpo_deepseekmath", "grpo_sequence", "grpo_trl", "grpo_verl", "grpo_reinforce", "grpo_process",
+    "dr_grpo", "dapo", "gspo", "cispo", "rloo", "remax", "reinforce_pp",
+]  # fmt: skip
 LOSSES = {"sigmoid", "robust", "ipo_sum", "ipo_mean", "hinge", "simpo", "orpo", "cpo", "kto"}
 PREFERENCE = [name for name, entry in CONTENT.items() if entry.get("kind") in LOSSES]
 
 
-def changed(name: str, changes: dict[str, Any]) -> dict[str, Any]:
-    """A preset's content; a change of a key inside `value` is written flat."""
-    found = {key: dict(v) if isinstance(v, dict) else v for key, v in CONTENT[name].items()}
-    for key, value in changes.items():
-        if key in found:
-            found[key] = value
-        elif key in found.get("value", {}):
-            found["value"][key] = value
-        else:
-            raise KeyError(key)
-    return found
+def method(name: str = "grpo_deepseekmath", **changes: Any) -> Method:
+    """A preset of GRPO or PPO for the engine that trains, with changes of its keys.
 
-
-def group_rl(name: str = "grpo_deepseekmath", **changes: Any) -> GroupRlPreset:
-    return GroupRlPreset(**changed(name, changes))
-
-
-def ppo(name: str = "ppo_instructgpt", **changes: Any) -> PpoPreset:
-    return PpoPreset(**changed(name, changes))
+    A change of a choice removes the keys that only the preset's own choice uses.
+    """
+    content = dict(CONTENT[name])
+    for choice, table in KNOBS.items():
+        if choice in changes:
+            every = {knob for knobs in table.values() for knob in knobs}
+            for knob in every - set(table[changes[choice]]):
+                content.pop(knob, None)
+    return Method(**content | changes).for_engine("transformers")
 
 
 def reward(name: str, model: str | None = None) -> RewardFile:

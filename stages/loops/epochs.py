@@ -1,8 +1,7 @@
-"""The order in which rows are visited, and how far a run goes: steps, or a budget of tokens."""
+"""The order in which rows are visited."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from pydantic import Field
@@ -76,38 +75,3 @@ def endless(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
         while len(left) >= batch_size:
             yield left[:batch_size]
             left = left[batch_size:]
-
-
-@dataclass(kw_only=True, slots=True)
-class Pace:
-    """How far a run has come: what its learning rate follows, and what ends it.
-
-    Without a budget of tokens, the S steps of `num_steps` are taken. With one, S is not known
-    beforehand, since completions change their length: after step i, from 0, with `spent` tokens,
-
-        S = (i + 1) budget / spent
-
-    so the rate follows (i + 1) / S, the share of the budget that is spent: a warm-up of 5 % lasts
-    for 5 % of the tokens, and a rate that falls to 0 gets there as the last are spent.
-    """
-
-    num_steps: int
-    budget: int | None
-    """Training ends with the step that reaches so many tokens, generated and trained on."""
-    spent: int = 0
-
-    def spend(self, metrics: Mapping[str, int | float]) -> None:
-        """Count a step's tokens, those generated and those that it will learn from."""
-        self.spent += int(metrics["tokens/generated"]) + int(metrics["tokens/trained"])
-
-    def num_updates(self, index: int, per_step: int) -> int:
-        """Optimizer steps in the whole run, as it looks when step `index` has been counted."""
-        if self.budget is None:
-            return self.num_steps * per_step
-        planned = round((index + 1) * per_step * self.budget / self.spent)
-        # The step that goes over the budget is the last.
-        return max(planned, (index + 1) * per_step)
-
-    def over(self) -> bool:
-        """Whether there was a budget and it is spent."""
-        return self.budget is not None and self.spent >= self.budget

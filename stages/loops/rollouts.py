@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from stages.loops import work
 from stages.models.batch import Batch, Group, micro_batches, split_group
@@ -70,13 +70,15 @@ class Rollouts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Actor:
-    """The policy that is trained, and what sampling from it and measuring it takes."""
+class RlModels:
+    """The policy that is trained, its sampler, and the frozen and trained models beside it."""
 
     policy: Policy
     """Changed in place."""
     reference: Policy | None
     """Frozen, usually the policy at its start; None: no divergence is measured or penalised."""
+    value: nn.Module | None = None
+    """PPO's value model (`ScalarHead`), changed in place; None: without one."""
     sampler: Sampler
     """Samples from `policy` as its weights are at the time."""
     decode: Decode
@@ -144,10 +146,10 @@ def join(parts: Sequence[Rollouts]) -> Rollouts:
     )
 
 
-def batches(actor: Actor, rollouts: Rollouts, keep: Flags | None = None) -> list[Batch]:
+def batches(models: RlModels, rollouts: Rollouts, keep: Flags | None = None) -> list[Batch]:
     """The kept completions (None: all) as micro-batches."""
-    groups = batch_groups(rollouts, keep, actor.compute.row_tokens)
-    return list(micro_batches(groups, actor.compute, actor.pad_id, actor.policy.device))
+    groups = batch_groups(rollouts, keep, models.compute.row_tokens)
+    return list(micro_batches(groups, models.compute, models.pad_id, models.policy.device))
 
 
 def batch_groups(rollouts: Rollouts, keep: Flags | None, row_tokens: int) -> list[Group]:

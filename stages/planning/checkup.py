@@ -140,7 +140,7 @@ def problems(
                 option_tokens(model.tokenizer, OPTIONS)
             if stage.entry_point in ONLINE:
                 sizes = getattr(stage.config, stage.words["train"])
-                needed = stage.config.preset.max_prompts(sizes)
+                needed = sizes.prompts_per_step * stage.config.preset.max_rounds
                 next(epochs.endless(model.data.prompts["train"], needed, seed=0))
         except ValueError as error:
             yield f"{stage.name}: {error}"

@@ -136,9 +136,9 @@ def samples(stage: Stage, plan: Plan) -> int:
     """Completions of a prompt that the stage draws, or reads side by side."""
     match stage.entry_point:
         case "train_ppo":
-            return stage.config.ppo.samples_per_prompt
+            return stage.config.ppo.completions_per_prompt
         case "train_grpo":
-            return stage.config.grpo.group_size
+            return stage.config.grpo.completions_per_prompt
         case "sample":
             return plan.content["sampling"]["test"]["num_samples"]
         case "pool":

@@ -4,16 +4,16 @@ What decides memory is the stage's own: loop, preset, micro-batches, which model
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from stages.algorithms.ensemble import mean
-from stages.loops import group_rl, kto, ppo, preference, process_reward, reward, rl_run, sft
+from stages.loops import kto, preference, process_reward, reward, rl, rollout_rewards, sft
 from stages.loops.kto import KtoReference
-from stages.loops.rollouts import Actor, Rollouts, Task
+from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.models import attention
 from stages.models.batch import micro_batches, numbered
 from stages.models.process_head import ProcessScorer, Solution
@@ -126,14 +126,15 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
     )
     # The batches of prompts that are left out are there as well, all through a step.
     left_out = -(-sizes.prompts_per_step // trial.num_processes) - len(numbers)
-    most = preset.max_prompts(sizes)
     models.live.live += left_out * _held(trial, len(numbers)) // len(numbers)
+    most = sizes.prompts_per_step * preset.max_rounds
     sizes = sizes.model_copy(update={"prompts_per_step": len(numbers), "num_steps": 2})
+    settings = rl.Settings(config=sizes, method=preset.for_engine("transformers"), seed=0)
     trained = models.build("policy", trained=True)
     reference = trained if trial.config.lora.rank else models.build("policy")
     # See `engines/loading`: each of several processes draws from a whole copy.
     drawn_from = trained if trial.num_processes == 1 else models.build("policy", spread=False)
-    actor = Actor(
+    actor = RlModels(
         policy=trained, reference=reference, decode=lambda _: "", pad_id=PAD, compute=compute,
         sampler=models.sampler(drawn_from.model, most),
     )  # fmt: skip
@@ -141,16 +142,15 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
         prompts=[
             Prompt(id=str(i), task="solve", question="", prompt="", answer="",
                    prompt_ids=[TEXT] * trial.prompt)
-            for i in range(preset.max_prompts(sizes))
+            for i in range(settings.max_prompts())
         ],
         reward=_rewards(trial, models),
         correct=None,
     )  # fmt: skip
     schedule = [range(len(task.prompts))] * 2
     if is_ppo:
-        value = models.build("reward", trained=True)
-        return ppo.train(actor, value, task, schedule, sizes, preset, 0)
-    return group_rl.train(actor, task, schedule, sizes, preset, 0)
+        actor = replace(actor, value=models.build("reward", trained=True))
+    return rl.train(actor, task, schedule, settings)
 
 
 def _held(trial: Trial, number: int) -> int:
@@ -175,7 +175,9 @@ def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], Judged]:
     def judge(drawn: Rollouts) -> Judged:
         with models.live.phase("scoring"):
             if use == "reward":
-                rl_run.of_model(Ensemble(members=scorers, aggregate=mean), drawn, compute, PAD)
+                rollout_rewards.score_completions(
+                    Ensemble(members=scorers, aggregate=mean), drawn, compute, PAD
+                )
             elif use == "process":
                 whole = [
                     Solution(prompt_ids=[TEXT] * trial.prompt, steps=[one.token_ids])

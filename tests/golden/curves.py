@@ -9,6 +9,7 @@ numbers is meant, and say in the commit why they changed:
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import presets
 import torch
@@ -27,22 +28,20 @@ from tiny_rollouts import (
 import stages
 from stages.loops import (
     epochs,
-    group_rl,
     kto,
-    ppo,
     preference,
     process_reward,
     ref_logprobs,
     reward,
+    rl,
     rollouts,
     sft,
 )
-from stages.loops.group_rl import GroupRlConfig
-from stages.loops.ppo import PpoConfig
 from stages.loops.preference import PreferenceConfig
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.loops.reward import OutcomeConfig, RewardConfig
-from stages.loops.rollouts import Actor, Task
+from stages.loops.rl import GroupRlConfig, PpoConfig, Settings
+from stages.loops.rollouts import RlModels, Task
 from stages.loops.sft import SftConfig
 from stages.loops.state import State
 from stages.loops.work import Step
@@ -64,9 +63,9 @@ SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "temperature": 1.0, "max
          "num_checkpoints": 0, "optim": RATE}  # fmt: skip
 
 
-def game() -> tuple[Actor, Task]:
+def game() -> tuple[RlModels, Task]:
     model = load("llama")
-    actor = Actor(policy=Policy(model), reference=Policy(load("llama", seed=1)),
+    models = RlModels(policy=Policy(model), reference=Policy(load("llama", seed=1)),
                   sampler=make_sampler(model), decode=decode, pad_id=PAD,
                   compute=COMPUTE)  # fmt: skip
     task = Task(
@@ -74,7 +73,7 @@ def game() -> tuple[Actor, Task]:
         reward=lambda drawn: Judged(totals=even_share(drawn.texts)),
         correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
     )
-    return actor, task
+    return models, task
 
 
 def supervised(state: State | None = None) -> Iterator[Step]:
@@ -154,17 +153,19 @@ def unpaired(state: State | None = None) -> Iterator[Step]:
 def groups(state: State | None = None) -> Iterator[Step]:
     config = GroupRlConfig(**SIZES, group_size=4)
     schedule = draws(8, NUM_STEPS, 4, seed=0)
-    preset = presets.group_rl(num_epochs=2)
-    yield from group_rl.train(*game(), schedule, config, preset, 0, state)
+    settings = Settings(config=config, method=presets.method(num_epochs=2), seed=0)
+    yield from rl.train(*game(), schedule, settings, state)
 
 
 def actor_critic(state: State | None = None) -> Iterator[Step]:
     config = PpoConfig(**SIZES, samples_per_prompt=4, value_optim=RATE)
-    actor, task = game()
+    models, task = game()
     value = scalar_head.from_policy(checkpoint("llama", 1), PAD, COMPUTE, CPU)
     schedule = draws(8, NUM_STEPS, 4, seed=0)
-    preset = presets.ppo(num_minibatches=2)
-    yield from ppo.train(actor, ScalarHead(value), task, schedule, config, preset, 0, state)
+    method = presets.method("ppo_instructgpt", num_minibatches=2)
+    models = replace(models, value=ScalarHead(value))
+    settings = Settings(config=config, method=method, seed=0)
+    yield from rl.train(models, task, schedule, settings, state)
 
 
 def curve(steps: Iterable[Step]) -> list[dict[str, str]]:

@@ -10,8 +10,7 @@ from typing import Any
 import presets
 import pytest
 
-from stages.loops.group_rl import GroupRlPreset
-from stages.loops.ppo import PpoPreset
+from stages.loops.method import Method
 from stages.loops.preference import PreferencePreset
 from stages.loops.sft import SftPreset
 
@@ -20,8 +19,8 @@ FROZEN = {line.split(": ", 1)[0]: line.split(": ", 1)[1].split("; ") for line in
 SFT = ["sft", "cold_start", "rejection_sampling", "pretraining"]
 KINDS = dict.fromkeys(SFT, SftPreset)
 KINDS |= dict.fromkeys(presets.PREFERENCE, PreferencePreset)
-KINDS |= dict.fromkeys(presets.GROUP_RL, GroupRlPreset)
-KINDS |= dict.fromkeys(presets.PPO, PpoPreset)
+KINDS |= dict.fromkeys(presets.GROUP_RL, Method)
+KINDS |= dict.fromkeys(presets.PPO, Method)
 
 
 def flat(content: Any, path: str = "") -> list[str]:

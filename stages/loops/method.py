@@ -1,0 +1,235 @@
+"""Method of reinforcement learning: the choices in which GRPO, PPO and their relatives differ.
+
+An entry of presets.yaml under `train: grpo` or `train: ppo` is a `Method`. Its defaults are GRPO of
+Shao et al., "DeepSeekMath" (2024), https://arxiv.org/abs/2402.03300, with outcome supervision, so
+that an entry shows only how it differs from that. `stages.loops.rl` trains by it.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from stages.params import Params
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+KNOBS: dict[str, dict[Any, tuple[str, ...]]] = {
+    "advantage": {
+        "group_zscore": ("ddof", "eps", "max_rounds"),
+        "group_centred": ("max_rounds",),
+        "batch_std": ("ddof", "eps", "max_rounds"),
+        "leave_one_out": ("max_rounds",),
+        "greedy_baseline": ("max_rounds",),
+        "batch_whitened": ("gamma", "whiten_eps", "max_rounds"),
+        "step_zscore": ("ddof", "eps", "step_weight", "max_rounds"),
+        "gae": (
+            "gamma", "lam", "lam_alpha", "whiten_eps", "value_lam", "value_init", "value_clip",
+            "value_coef", "value_warmup_steps",
+        ),
+    },
+    "surrogate": {
+        "clip": ("clip_low", "clip_high"),
+        "dual_clip": ("clip_low", "clip_high", "dual_clip_cap"),
+        "sequence_ratio": ("clip_low", "clip_high", "normalise_ratio"),
+        "cispo": ("max_ratio",),
+        "reinforce": (),
+        "kl_penalty": ("old_kl_coef", "old_kl_target"),
+    },
+    "kl": {
+        "none": (),
+        "reward": ("kl_coef", "kl_estimator", "kl_target", "kl_horizon"),
+        "loss": ("kl_coef", "kl_estimator", "kl_target", "kl_horizon", "kl_level", "kl_corrected"),
+    },
+    "correction": {
+        "auto": ("correction_cap",),
+        "none": (),
+        "token_truncated": ("correction_cap",),
+        "token_masked": ("correction_low", "correction_high"),
+        "sequence_truncated": ("correction_cap",),
+        "sequence_masked": ("correction_low", "correction_high"),
+    },
+    "truncation": {"penalise": ("truncation_penalty",), "mask": (), "exclude": ()},
+}  # fmt: skip
+"""Choice -> its value -> the further fields that this value uses. One that is set although the
+chosen value does not use it is an error."""
+
+
+class Method(Params):
+    """Flat: `{advantage: leave_one_out, surrogate: reinforce, kl: none}` is a whole method."""
+
+    # Advantages
+    advantage: Literal[
+        "group_zscore", "group_centred", "batch_std", "leave_one_out", "greedy_baseline",
+        "batch_whitened", "step_zscore", "gae",
+    ] = "group_zscore"  # fmt: skip
+    """Baseline and scale of the rewards. `gae`, generalised advantage estimation, has a value model
+    and makes the method PPO; the others are functions of the rewards of a rollout batch:
+    `algorithms/group_advantages`, `token_advantages`."""
+    ddof: Literal[0, 1] = 1
+    """n - ddof divides the variance of a group."""
+    eps: Positive = 1e-4
+    """Added to a group's standard deviation."""
+    gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Discount per token."""
+    whiten_eps: Positive | None = 1e-8
+    """Added to the variance where advantages are whitened over the rollout batch; null, with `gae`
+    alone: they are not."""
+    step_weight: Positive = 1.0
+    """Weight of the advantages of reasoning steps, beside those of outcomes."""
+    lam: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """Lambda of the policy's advantages. 1: return minus value; 0: one-step residual."""
+    lam_alpha: Positive | None = None
+    """In place of `lam`, 1 - 1 / (alpha * length): Yue et al., "VAPO" (2025)."""
+
+    # Value model
+    value_lam: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """Lambda of the returns that the value model learns; VAPO: 1."""
+    value_init: Literal["reward_model", "policy"] = "reward_model"
+    """Weights that the value model starts from; `policy`: those of the policy, a zero head."""
+    value_clip: Positive | None = 0.2
+    """Largest move of a value within a rollout batch before its gradient stops; null: none."""
+    value_coef: Positive = 1.0
+    """Weight of the value loss. It has an optimizer of its own: only gradient clipping sees it."""
+    value_warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """First rollout batches from which only the value model learns."""
+
+    # Policy loss
+    surrogate: Literal[
+        "clip", "dual_clip", "sequence_ratio", "cispo", "reinforce", "kl_penalty"
+    ] = "clip"  # fmt: skip
+    """Loss at each token, of importance ratio and advantage: `algorithms/losses/surrogates`."""
+    clip_low: Share = 0.2
+    """The importance ratio is clipped to [1 - clip_low, 1 + clip_high]."""
+    clip_high: NotNegative = 0.2
+    dual_clip_cap: Annotated[float, Field(gt=1)] = 3.0
+    """Largest ratio where the advantage is negative."""
+    normalise_ratio: bool = False
+    """Whether a completion's ratio is the geometric mean of its tokens' (GSPO)."""
+    max_ratio: Positive = 5.0
+    """CISPO's cap of the ratio."""
+    old_kl_coef: NotNegative = 1.0
+    """Weight of KL(old policy || policy), per token."""
+    old_kl_target: Positive | None = None
+    """Doubles or halves `old_kl_coef` where that KL, in nats a token, is 1.5 times off this target
+    (Schulman et al. 2017, section 4); null: the weight stays."""
+    aggregation: Literal["sequence_mean", "token_mean", "fixed_length", "sequence_sum"] = (
+        "sequence_mean"
+    )
+    """Mean over tokens and completions: `algorithms/aggregation`."""
+    correction: Literal[
+        "auto", "none", "token_truncated", "token_masked", "sequence_truncated", "sequence_masked"
+    ] = "auto"  # fmt: skip
+    """Importance weights of sampler against trainer: `algorithms/losses/importance_ratios`. `auto`:
+    `token_truncated` where another engine than the trainer samples (vLLM), else `none`."""
+    correction_cap: Annotated[float, Field(ge=1)] = 2.0
+    """Largest weight (Yao et al. 2025, truncated importance sampling)."""
+    correction_low: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """A weight outside of [correction_low, correction_high] becomes 0."""
+    correction_high: Annotated[float, Field(ge=1)] = 2.0
+    entropy_coef: NotNegative = 0.0
+    """Weight of the policy's entropy, which is subtracted from the loss."""
+    positive_nll_coef: NotNegative = 0.0
+    """Weight of the mean - log p over the tokens of right completions (VAPO)."""
+
+    # KL divergence from the reference
+    kl: Literal["none", "reward", "loss"] = "loss"
+    """`reward`: subtracted from each token's reward before advantages, without a gradient of its
+    own. `loss`: added to each token's loss, differentiated. It is measured in any case."""
+    kl_coef: NotNegative = 0.04
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """See `algorithms/kl` for the gradient of each. In the reward k1 has, through the policy
+    gradient, that of KL(policy || reference). In the loss k1's expected gradient is zero, k2's is
+    that of the reverse KL, k3's that of the forward KL."""
+    kl_level: Literal["token", "sequence"] = "token"
+    """`sequence`: one estimate, of the summed log-probs of a completion, at each of its tokens."""
+    kl_corrected: bool = False
+    """Whether the estimate is multiplied by the importance ratio, with its gradient."""
+    kl_target: Positive | None = None
+    """Adapts `kl_coef` to this KL, in nats a completion (Ziegler et al. 2019); null: it stays."""
+    kl_horizon: Annotated[int, Field(gt=0)] = 10_000
+    """Completions over which `kl_coef` adapts."""
+    kl_budget: Positive | None = None
+    """Training ends when a completion's KL exceeds it, in nats; null: never."""
+
+    # Sampling
+    max_rounds: Annotated[int, Field(gt=0)] = 1
+    """Above 1, dynamic sampling: calls of the sampler until enough groups carry a signal (DAPO)."""
+    truncation: Literal["penalise", "mask", "exclude"] = "penalise"
+    """Truncated completions are learned from like any other (`penalise`), or not. Their rewards
+    count in the baseline with `penalise` and `mask`."""
+    truncation_penalty: NotNegative = 0.0
+    """Subtracted from their reward; at 0 their text alone decides."""
+    overlong_buffer: Annotated[int, Field(gt=0)] | None = None
+    """DAPO's soft overlong punishment: tokens before the limit over which it grows; null: none."""
+    overlong_penalty: Positive = 1.0
+    """Punishment at the limit."""
+
+    # Optimizer steps
+    num_epochs: Annotated[int, Field(gt=0)] = 1
+    """Passes over each rollout batch (mu); old log-probs are computed once."""
+    num_minibatches: Annotated[int, Field(gt=0)] = 1
+    """Optimizer steps in a pass; the first of all is on policy."""
+    token_budget: Annotated[int, Field(gt=0)] | None = None
+    """Tokens, generated and trained on, after which training ends, in place of `num_steps`."""
+
+    @model_validator(mode="after")
+    def _fields_go_together(self) -> "Method":
+        for choice, table in KNOBS.items():
+            value = getattr(self, choice)
+            unused = self.model_fields_set & {knob for knobs in table.values() for knob in knobs}
+            for name in sorted(unused - set(table[value])):
+                users = [other for other, knobs in table.items() if name in knobs]
+                raise ValueError(
+                    f"{name} is of no use with {choice} {value}: remove it, or take {choice} "
+                    f"{' or '.join(users)}"
+                )
+        if self.lam_alpha is not None and "lam" in self.model_fields_set:
+            raise ValueError("expected lam or lam_alpha, found both: remove one")
+        if self.overlong_buffer is None and "overlong_penalty" in self.model_fields_set:
+            raise ValueError("overlong_penalty is of no use without overlong_buffer: set it too")
+        if self.whiten_eps is None and self.advantage == "batch_whitened":
+            raise ValueError(
+                "advantage batch_whitened needs whiten_eps: expected a number, found null"
+            )
+        for coef, target in (("kl_coef", "kl_target"), ("old_kl_coef", "old_kl_target")):
+            if getattr(self, target) is not None and getattr(self, coef) == 0:
+                raise ValueError(f"{target} scales {coef}: expected {coef} above 0, found 0")
+        return self
+
+    def for_engine(self, engine: str) -> "Method":
+        """The method with `correction: auto` decided for the engine that samples."""
+        if self.correction != "auto":
+            return self
+        correction = "token_truncated" if engine == "vllm" else "none"
+        return self.model_copy(update={"correction": correction})
+
+    def is_dense(self) -> bool:
+        """Whether a completion without advantage has a gradient all the same."""
+        return self.kl == "loss" or self.entropy_coef > 0 or self.positive_nll_coef > 0
+
+    def needs_reference(self) -> bool:
+        """Whether the KL divergence from a reference decides anything."""
+        return self.advantage == "gae" or self.kl != "none" or self.kl_budget is not None
+
+
+def _without_value_model(method: Method) -> Method:
+    if method.advantage == "gae":
+        raise ValueError("advantage gae has a value model: use this preset with train: ppo")
+    return method
+
+
+def _with_value_model(method: Method) -> Method:
+    if method.advantage != "gae":
+        raise ValueError(
+            f"PPO has a value model, and advantage {method.advantage} has none: use this preset "
+            f"with train: grpo, or set advantage: gae"
+        )
+    return method
+
+
+GroupMethod = Annotated[Method, AfterValidator(_without_value_model)]
+"""A preset of `train: grpo`."""
+PpoMethod = Annotated[Method, AfterValidator(_with_value_model)]
+"""A preset of `train: ppo`."""

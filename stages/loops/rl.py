@@ -1,0 +1,996 @@
+"""GRPO, PPO and their relatives: one training loop; a `Method` is a row of choices in it.
+
+    for each step
+        rollouts     the policy answers some prompts, several times each
+        rewards      a function of the completions
+        advantages   rewards against a baseline: the group's mean (GRPO) or a value model (PPO)
+        for each epoch and mini-batch, one optimizer step on
+            aggregate(correction * surrogate(importance ratio, advantage)
+                      + kl_coef * KL - entropy_coef * entropy)
+            + positive_nll_coef * mean negative log-likelihood of right completions
+
+The completions of one prompt are a group; a `Grid` is [completion, token], laid out as
+`Rollouts.mask()`. Invariants, each of which a test holds: the gradient does not depend on the
+number, order, padding or packing of micro-batches; before the first update of a rollout batch the
+importance ratio is exactly 1.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor
+
+from stages.algorithms import aggregation, group_advantages, kl, token_advantages
+from stages.algorithms.aggregation import masked_mean, masked_sum, masked_whiten
+from stages.algorithms.length_and_repetition import soft_overlong
+from stages.algorithms.losses import importance_ratios, surrogates
+from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
+from stages.loops import epochs, rollouts, work
+from stages.loops.method import Method
+from stages.loops.rollouts import DrawingConfig, RlModels, Rollouts, Task
+from stages.loops.state import State
+from stages.loops.work import Step
+from stages.models.batch import Batch, frozen
+from stages.models.policy import Policy, TokenLogprobs
+from stages.optim import OptimConfig, update
+from stages.records.problems import Prompt
+from stages.rewards import judged as rewarding
+from stages.rewards.judged import Judged
+from stages.rewards.reward_file import RewardFile
+from stages.sampler import Guest
+from stages.seeding import derive
+
+Grid = Float[Tensor, "completion token"]
+Mask = Bool[Tensor, "completion token"]
+Flags = Bool[Tensor, " completion"]
+Metrics = dict[str, int | float]
+
+# On a GPU another kernel may be chosen when gradients are on, and round differently.
+ON_POLICY_TOLERANCE = {"cpu": 0.0, "cuda": 0.05}
+NO_COMPARISON = ("greedy_baseline", "batch_whitened")
+"""Advantages that do not compare the completions of a prompt: a group of one will do."""
+KL_ESTIMATORS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}
+
+
+# --- Sizes and rates
+
+
+class RlConfig(DrawingConfig):
+    """Sizes and rates, the same for every preset: sections `grpo` and `ppo` of params.yaml."""
+
+    num_steps: int = Field(gt=0)
+    """Rollout batches."""
+    prompts_per_step: int = Field(gt=0)
+    """Prompts that a rollout batch learns from."""
+    num_checkpoints: int = Field(ge=0)
+    """Intermediate policies that are saved, evenly spaced, each as large as the policy; 0: none."""
+    optim: OptimConfig
+    completions_per_prompt: int = Field(gt=0)
+    """Size of a group."""
+
+
+class GroupRlConfig(RlConfig):
+    """Section `grpo`."""
+
+    completions_per_prompt: int = Field(gt=0, alias="group_size")
+
+
+class PpoConfig(RlConfig):
+    """Section `ppo`."""
+
+    completions_per_prompt: int = Field(gt=0, alias="samples_per_prompt")
+    """1 in the paper; more share the reading of the prompt."""
+    value_optim: OptimConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Configuration of a training run: sizes, method, and the seed of all its random draws."""
+
+    config: RlConfig
+    method: Method
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_sizes(self.config, self.method)
+
+    def max_prompts(self) -> int:
+        """Prompts that a step may need."""
+        return self.config.prompts_per_step * self.method.max_rounds
+
+
+def check_sizes(config: RlConfig, method: Method) -> None:
+    """Refuse sizes that the method cannot work with, before anything is computed."""
+    prompts, size, limit = (
+        config.prompts_per_step, config.completions_per_prompt, config.max_new_tokens,
+    )  # fmt: skip
+    if method.num_minibatches > prompts:
+        raise ValueError(
+            f"num_minibatches {method.num_minibatches} is more than prompts_per_step {prompts}"
+        )
+    if method.advantage == "gae":
+        return
+    if size < 2 and method.advantage not in NO_COMPARISON:
+        raise ValueError(
+            f"group_size is {size}; advantage {method.advantage} compares completions: at least 2"
+        )
+    if method.overlong_buffer is not None and method.overlong_buffer > limit:
+        raise ValueError(
+            f"overlong_buffer {method.overlong_buffer} is more than max_new_tokens {limit}"
+        )
+
+
+def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
+    """Refuse a reward that the method cannot learn from."""
+    composition, advantage = reward.composition, method.advantage
+    size_key = type(config).model_fields["completions_per_prompt"].alias or "group_size"
+    composition.check_lengths(config.max_new_tokens)
+    composition.check_group_size(config.completions_per_prompt, size_key)
+    if advantage == "gae":
+        _check_reward_of_ppo(config, method, reward)
+        return
+    if composition.needs_judge() and advantage == "greedy_baseline":
+        raise ValueError(
+            "a component of kind judge compares the completions of a prompt with each other, and "
+            "greedy_baseline rewards one completion by itself: take another advantage"
+        )
+    if advantage == "step_zscore" and reward.model != "process":
+        raise ValueError(
+            f"advantage step_zscore compares rewards of steps: expected a reward with a process "
+            f"model, found one of kind {reward.kind} whose model is {reward.model}"
+        )
+    together = method.max_rounds == 1 and method.truncation != "exclude"
+    if composition.compares() and not (together and advantage != "greedy_baseline"):
+        raise ValueError(
+            "a reward with normalised components compares the completions of a step, all of which "
+            "must be sampled together: it needs max_rounds 1, truncation penalise or mask, and "
+            "another advantage than greedy_baseline"
+        )
+    if composition.combine.kind == "normalise" and advantage != "group_centred":
+        raise ValueError(
+            "a reward with combine: normalise is an advantage already (GDPO): it needs a preset "
+            "with advantage group_centred, which leaves it as it is; dr_grpo is one"
+        )
+
+
+def _check_reward_of_ppo(config: RlConfig, method: Method, reward: RewardFile) -> None:
+    composition = reward.composition
+    if composition.combine.kind == "normalise":
+        raise ValueError("the value model is PPO's baseline: its reward needs combine: {kind: sum}")
+    if "group" in composition.compares() and config.completions_per_prompt == 1:
+        raise ValueError(
+            "samples_per_prompt is 1; a component with normalise group compares the completions of "
+            "a prompt with each other: at least 2, or normalise batch"
+        )
+    if method.value_init == "reward_model" and reward.model != "reward":
+        raise ValueError(
+            f"value_init is reward_model: expected a reward whose model scores completions, found "
+            f"one of kind {reward.kind} whose model is {reward.model}. Take a preset with "
+            f"value_init policy, such as ppo_process, or another reward."
+        )
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainingBudget:
+    """Progress of a training run: what its learning rate follows, and what ends it.
+
+    Without a budget of tokens, the S steps of `num_steps` are taken. With one, S is not known
+    beforehand, since completions change their length: after step i, from 0, with `spent` tokens,
+
+        S = (i + 1) num_tokens / spent
+
+    so the rate follows (i + 1) / S, the share of the budget that is spent: a warm-up of 5 % lasts
+    for 5 % of the tokens, and a rate that falls to 0 gets there as the last are spent.
+    """
+
+    num_steps: int
+    num_tokens: int | None
+    """Training ends with the step that reaches so many tokens, generated and trained on."""
+    spent: int = 0
+
+    def spend(self, metrics: Metrics) -> None:
+        """Count a step's tokens, those generated and those that it will learn from."""
+        self.spent += int(metrics["tokens/generated"]) + int(metrics["tokens/trained"])
+
+    def num_updates(self, index: int, per_step: int) -> int:
+        """Optimizer steps in the whole run, as estimated when step `index` has been counted."""
+        if self.num_tokens is None:
+            return self.num_steps * per_step
+        estimate = round((index + 1) * per_step * self.num_tokens / self.spent)
+        # The step that goes over the budget is the last.
+        return max(estimate, (index + 1) * per_step)
+
+    def is_spent(self) -> bool:
+        """Whether there is a budget of tokens and it is spent."""
+        return self.num_tokens is not None and self.spent >= self.num_tokens
+
+
+def make_schedule(task: Task, settings: Settings) -> Iterable[Sequence[int]]:
+    """Prompt numbers of each step; endless with a `token_budget`, and then the same at first."""
+    batches = epochs.endless(len(task.prompts), settings.max_prompts(), settings.seed)
+    endless = settings.method.token_budget is not None
+    return batches if endless else islice(batches, settings.config.num_steps)
+
+
+# --- The loop
+
+
+class Coefs(NamedTuple):
+    """Weights of the KL divergences, from the reference and from the old policy."""
+
+    kl: float
+    old_kl: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenGrids:
+    """Numbers of each token of a rollout batch or micro-batch; 0 outside of completions."""
+
+    sampler_logprobs: Grid
+    advantages: Grid
+    """Of the tokens that are learned from; 0 elsewhere."""
+    ref_logprobs: Grid | None = None
+    """None: without a reference."""
+    values: Grid | None = None
+    """The value model's, before its update; and the returns that it learns."""
+    returns: Grid | None = None
+
+    def rows_of(self, batch: Batch) -> "TokenGrids":
+        """The completions of a micro-batch of this rollout batch, on its device."""
+        device, width = batch.mask.device, batch.mask.shape[1]
+
+        def rows(grid: Tensor) -> Tensor:
+            return grid[batch.indices, :width].to(device)
+
+        return TokenGrids(
+            sampler_logprobs=rows(self.sampler_logprobs),
+            advantages=rows(self.advantages),
+            ref_logprobs=None if self.ref_logprobs is None else rows(self.ref_logprobs),
+            values=None if self.values is None else rows(self.values),
+            returns=None if self.returns is None else rows(self.returns),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Minibatch:
+    """Completions of one optimizer step; the counts include those without a gradient."""
+
+    batches: list[Batch]
+    """Micro-batches of the completions that have a gradient."""
+    num_tokens: int
+    """Tokens that count in the loss."""
+    num_sequences: int
+    """Completions, masked ones included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experience:
+    """A rollout batch, ready to be learned from; all of it is frozen."""
+
+    rollouts: Rollouts
+    rewards: Float[Tensor, " completion"]
+    correct: list[bool]
+    """Verdicts of the answer checker."""
+    minibatches: list[Minibatch]
+    grids: TokenGrids
+    metrics: Metrics
+
+    def batches(self) -> list[Batch]:
+        """The micro-batches of all mini-batches."""
+        return [batch for minibatch in self.minibatches for batch in minibatch.batches]
+
+
+def train(
+    models: RlModels,
+    task: Task,
+    schedule: Iterable[Sequence[int]],
+    settings: Settings,
+    state: State | None = None,
+) -> Iterator[Step]:
+    """Policy gradient training: a step for each list of prompt numbers in `schedule`.
+
+    Policy and value model are changed in place. Training ends early when `token_budget` or
+    `kl_budget` is exceeded. It resumes from `state`, which follows it, to the same bits.
+    """
+    config, method = settings.config, settings.method
+    check_models(models, method)
+    state = state or State()
+    optimizers = {"policy": state.optimizer("policy", models.policy.train(), config.optim)}
+    if models.value is not None:
+        assert isinstance(config, PpoConfig)
+        optimizers["value"] = state.optimizer("value", models.value.train(), config.value_optim)
+    saved = state.numbers
+    kl_coef = 0.0 if method.kl == "none" else method.kl_coef
+    coefs = Coefs(*saved.get("coefs", (kl_coef, method.old_kl_coef)))
+    num_truncated_steps, over = saved.get("num_truncated_steps", 0), saved.get("over", False)
+    budget = TrainingBudget(
+        num_steps=config.num_steps, num_tokens=method.token_budget, spent=saved.get("spent", 0)
+    )
+    for index, numbers in enumerate(islice(schedule, state.step, None), state.step):
+        if over:
+            return
+        prompts = [task.prompts[number] for number in numbers]
+        experience = gather(models, task, prompts, settings, index, coefs.kl)
+        if isinstance(models.sampler, Guest):
+            models.sampler.rest()
+        num_truncated_steps = rollouts.check_some_ended(experience.rollouts, num_truncated_steps)
+        metrics = experience.metrics
+        budget.spend(metrics)
+        per_step = method.num_epochs * method.num_minibatches
+        first, total = index * per_step, budget.num_updates(index, per_step)
+        state.mixed = True
+        metrics |= learn(models, optimizers, experience, settings, coefs, first, total)
+        if is_policy_trained(method, index):
+            coefs = next_coefs(coefs, method, metrics, len(experience.rewards))
+        kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
+        over = kl_exceeded or budget.is_spent()
+        state.step, state.numbers = index + 1, {
+            "coefs": coefs, "num_truncated_steps": num_truncated_steps, "spent": budget.spent,
+            "over": over,
+        }  # fmt: skip
+        rows = rollouts.rows(experience.rollouts, index, experience.rewards, experience.correct)
+        yield Step(index=index, metrics=metrics, rows=rows)
+
+
+def check_models(models: RlModels, method: Method) -> None:
+    """Refuse models that the method cannot do without, or has no use for."""
+    if models.reference is None and method.needs_reference():
+        raise ValueError("this method needs the KL from a reference: give one, or set kl: none")
+    if (models.value is not None) != (method.advantage == "gae"):
+        raise ValueError(
+            f"a value model belongs to advantage gae: found advantage {method.advantage} and "
+            f"{'no' if models.value is None else 'a'} value model"
+        )
+
+
+def is_policy_trained(method: Method, index: int) -> bool:
+    """False in the first steps of PPO, from which only the value model learns."""
+    return method.advantage != "gae" or index >= method.value_warmup_steps
+
+
+def next_coefs(coefs: Coefs, method: Method, metrics: Metrics, num_samples: int) -> Coefs:
+    """The coefficients after a step that measured these divergences."""
+    kl_coef, old_kl_coef = coefs
+    if method.kl_target is not None:
+        kl_coef = kl.adaptive_coef(
+            kl_coef,
+            metrics["kl/sequence"],
+            target=method.kl_target,
+            num_samples=num_samples,
+            horizon=method.kl_horizon,
+        )
+    if method.old_kl_target is not None:
+        measured = metrics["kl/old_after"]
+        old_kl_coef = kl.doubling_coef(old_kl_coef, measured, target=method.old_kl_target)
+    return Coefs(kl_coef, old_kl_coef)
+
+
+# --- Rollouts and rewards
+
+
+def gather(
+    models: RlModels,
+    task: Task,
+    prompts: Sequence[Prompt],
+    settings: Settings,
+    index: int,
+    kl_coef: float,
+) -> Experience:
+    """Sample and reward completions, measure the KL from the reference, estimate advantages.
+
+    A completion whose advantage is 0 costs nothing, where nothing else gives it a gradient.
+    """
+    config, method = settings.config, settings.method
+    draw = partial(
+        rollouts.collect, models.sampler, models.decode, config=config, step=index,
+        seed=settings.seed,
+    )  # fmt: skip
+    reward = partial(shape_rewards, task, config, method)
+    batch, rewards, used, num_rounds = sample(draw, reward, prompts, config, method)
+    correct = task.verdicts(batch)
+    in_baseline, in_loss = masks_of_truncated(batch.truncated(), method)
+    has_gradient = in_loss = used & in_loss
+    metrics = rollouts.statistics(batch, rewards, task.correct and correct)
+    ref_logprobs, penalties, kl_metrics = measure_kl(models, batch, config, method, kl_coef)
+    metrics |= kl_metrics
+    estimates: dict[str, Grid] = {}
+    if models.value is None:
+        metrics |= {"sampling/rounds": num_rounds, "sampling/used": used.float().mean().item()}
+        greedy_rewards = None
+        if method.advantage == "greedy_baseline":
+            greedy_rewards, counts = sample_greedy(draw, reward, batch)
+            work.add(metrics, counts)
+        estimates["advantages"] = compare_completions(
+            method, rewards, penalties, batch, in_baseline & used, greedy_rewards
+        )
+        is_nonzero = (estimates["advantages"] != 0).any(1)
+        metrics["advantage/zero_share"] = (~is_nonzero).float().mean().item()
+        has_gradient = in_loss if method.is_dense() else in_loss & is_nonzero
+    minibatches = split(models, batch, settings, index, used, in_loss, has_gradient)
+    batches = [micro_batch for minibatch in minibatches for micro_batch in minibatch.batches]
+    if models.value is not None:
+        mask = batch.mask() & in_loss[:, None]
+        estimates = estimate_with_values(models, batches, method, rewards, penalties, mask)
+        metrics |= work.of_batches("value", "read", batches, logits=False)
+        metrics["value/explained_variance"] = explained_variance(
+            estimates["returns"], estimates["values"], mask
+        )
+    num_tokens = sum(int(micro_batch.mask.sum()) for micro_batch in batches)
+    metrics["tokens/trained"] = method.num_epochs * num_tokens
+    return Experience(
+        rollouts=batch,
+        rewards=rewards.rewards(),
+        correct=correct,
+        minibatches=minibatches,
+        grids=TokenGrids(
+            sampler_logprobs=batch.sampler_logprobs(), ref_logprobs=ref_logprobs, **estimates
+        ),
+        metrics=metrics,
+    )
+
+
+def sample(
+    draw: Callable[..., Rollouts],
+    reward: Callable[[Rollouts], Judged],
+    prompts: Sequence[Prompt],
+    config: RlConfig,
+    method: Method,
+) -> tuple[Rollouts, Judged, Flags, int]:
+    """Rollouts, their rewards, which of them are used, and the number of calls of the sampler.
+
+    With `max_rounds` above 1, dynamic sampling: further prompts in place of those whose group has
+    no signal, until `prompts_per_step` groups carry one; the first that do are used. Yu et al.,
+    "DAPO" (2025), eq. 11, https://arxiv.org/abs/2503.14476. Departures: at most `max_rounds` calls
+    of the sampler, `prompts_per_step` prompts each, and a step that is still short goes on with
+    those; a group has a signal when its rewards differ in any way, format and length included,
+    where the paper asks for some answers right and some wrong.
+    """
+    size, num_prompts = config.completions_per_prompt, config.prompts_per_step
+    if method.max_rounds == 1:
+        batch = draw(prompts, group_size=size)
+        return batch, reward(batch), torch.ones(len(batch.samples), dtype=torch.bool), 1
+    parts: list[Rollouts] = []
+    rewards: list[Judged] = []
+    used: list[Tensor] = []
+    missing = num_prompts
+    for start in range(0, min(len(prompts), method.max_rounds * num_prompts), num_prompts):
+        batch = draw(prompts[start : start + num_prompts], group_size=size)
+        parts.append(batch)
+        rewards.append(reward(batch))
+        groups = torch.tensor(batch.groups)
+        counted, _ = masks_of_truncated(batch.truncated(), method)
+        has_signal = ~group_advantages.without_signal(
+            rewards[-1].rewards(), groups, counted=counted
+        )
+        place = has_signal.view(-1, size)[:, 0].cumsum(0)[groups]
+        used.append(has_signal & (place <= missing))
+        missing -= int(used[-1].sum()) // size
+        if missing == 0:
+            break
+    return rollouts.join(parts), rewarding.join(rewards), torch.cat(used), len(parts)
+
+
+def masks_of_truncated(truncated: Flags, method: Method) -> tuple[Flags, Flags]:
+    """Which completions count in the baseline, and which in the loss, given the truncated ones."""
+    every = torch.ones_like(truncated)
+    match method.truncation:
+        case "penalise":
+            return every, every
+        case "mask":
+            return every, ~truncated
+        case "exclude":
+            return ~truncated, ~truncated
+
+
+def shape_rewards(task: Task, config: RlConfig, method: Method, batch: Rollouts) -> Judged:
+    """The task's rewards, lowered for truncated completions and for those near the limit."""
+    rewards = task.reward(batch)
+    totals = torch.tensor(rewards.totals, dtype=torch.float32)
+    if method.truncation == "penalise":
+        totals = totals - method.truncation_penalty * batch.truncated()
+    if method.overlong_buffer is not None:
+        lengths, limit = batch.mask().sum(1), config.max_new_tokens
+        punishment = soft_overlong(lengths, max_length=limit, buffer=method.overlong_buffer)
+        totals = totals + method.overlong_penalty * punishment
+    return replace(rewards, totals=totals.tolist())
+
+
+def sample_greedy(
+    draw: Callable[..., Rollouts], reward: Callable[[Rollouts], Judged], batch: Rollouts
+) -> tuple[Float[Tensor, " completion"], dict[str, int]]:
+    """Reward of the greedy completion of each completion's prompt, and the tokens that it cost."""
+    greedy = draw(batch.prompts, group_size=1, greedy=True)
+    rewards = reward(greedy)
+    counts = {"tokens/generated": int(greedy.mask().sum()), **rollouts.work_done(greedy, rewards)}
+    return rewards.rewards()[torch.tensor(batch.groups)], counts
+
+
+# --- KL divergence from the reference
+
+
+def measure_kl(
+    models: RlModels, batch: Rollouts, config: RlConfig, method: Method, kl_coef: float
+) -> tuple[Grid | None, Grid, Metrics]:
+    """Log-probs under the reference, the penalty of the KL at each token, and metrics.
+
+    The penalty is 0 unless the KL is part of the reward. The metrics are unbiased estimates of
+    KL(policy || reference), k1 and k3 per token and k1 per completion, over all completions and
+    under the log-probs that they were sampled with: leaving out groups without a signal would bias
+    them. Without a reference there are none.
+    """
+    mask, logprobs = batch.mask(), batch.sampler_logprobs()
+    penalties = torch.zeros(mask.shape)
+    if models.reference is None:
+        return None, penalties, {}
+    ref_logprobs = torch.zeros(mask.shape)
+    batches = rollouts.batches(models, batch)
+    of_batches = frozen_logprobs(models.reference, batches, config.temperature, adapted=False)
+    for micro_batch, rows in zip(batches, of_batches, strict=True):
+        ref_logprobs[micro_batch.indices, : rows.shape[1]] = rows.cpu()
+    if method.kl == "reward":
+        penalty = kl_coef * KL_ESTIMATORS[method.kl_estimator](logprobs, ref_logprobs)
+        penalties = torch.where(mask, penalty, 0.0)
+    k1 = kl.k1(logprobs, ref_logprobs)
+    return (
+        ref_logprobs,
+        penalties,
+        {
+            "kl/k1": masked_mean(k1, mask).item(),
+            "kl/k3": masked_mean(kl.k3(logprobs, ref_logprobs), mask).item(),
+            "kl/sequence": masked_sum(k1, mask).item() / len(mask),
+            **work.of_batches("reference", "read", batches),
+        },
+    )
+
+
+def frozen_logprobs(
+    model: Policy, batches: Sequence[Batch], temperature: float, *, adapted: bool = True
+) -> list[Float[Tensor, "_ _"]]:
+    """Log-probs of each micro-batch's completions, in eval mode."""
+    with frozen(model):
+        return [
+            model(batch, temperature=temperature, entropy=False, adapted=adapted).logprobs
+            for batch in batches
+        ]
+
+
+# --- Advantages
+
+
+def token_rewards(rewards: Judged, penalties: Grid, mask: Mask) -> Grid:
+    """Reward at each token: a reasoning step's at its end, a completion's at its last token."""
+    grid = -penalties if rewards.step_rewards is None else rewards.step_rewards - penalties
+    last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)
+    return grid.scatter_add(1, last, torch.tensor(rewards.totals)[:, None])
+
+
+def compare_completions(
+    method: Method,
+    rewards: Judged,
+    penalties: Grid,
+    batch: Rollouts,
+    counted: Flags,
+    greedy_rewards: Float[Tensor, " completion"] | None,
+) -> Grid:
+    """Advantages without a value model; that of a whole completion is that of each of its tokens.
+
+    A completion that is not `counted` enters no baseline and has advantage 0. `step_zscore` is
+    process supervision beside outcome supervision (Shao et al. 2024, section 4.1.3):
+
+        A_t = step_weight * step_zscore_t + group_zscore(end rewards - their penalties)
+
+    In the paper the first term stands alone; here it does where the end rewards of a group are all
+    equal, as they are without a verifier. Both terms are normalised first, so the verifier weighs
+    what its weight says, whatever the scale of the step rewards.
+    """
+    mask, groups = batch.mask(), torch.tensor(batch.groups)
+    scale = {"counted": counted, "ddof": method.ddof, "eps": method.eps}
+    returns = rewards.rewards() - penalties.sum(1)
+    match method.advantage:
+        case "group_zscore":
+            advantages = group_advantages.group_zscore(returns, groups, **scale)
+        case "batch_std":
+            advantages = group_advantages.batch_std(returns, groups, **scale)
+        case "group_centred":
+            advantages = group_advantages.group_centred(returns, groups, counted=counted)
+        case "leave_one_out":
+            advantages = group_advantages.leave_one_out(returns, groups, counted=counted)
+        case "greedy_baseline":
+            assert greedy_rewards is not None
+            advantages = group_advantages.greedy_baseline(
+                returns, groups, counted=counted, greedy_rewards=greedy_rewards
+            )
+        case "batch_whitened":
+            assert method.whiten_eps is not None
+            tokens = mask & counted[:, None]
+            rewards_to_go = token_advantages.returns_to_go(
+                token_rewards(rewards, penalties, mask), tokens, gamma=method.gamma
+            )
+            return masked_whiten(rewards_to_go, tokens, eps=method.whiten_eps)
+        case "step_zscore":
+            if rewards.step_rewards is None or rewards.step_ends is None:
+                raise ValueError(
+                    "advantage step_zscore compares rewards of steps, found a reward without any: "
+                    "learn on a reward of kind process, or on one with a component of kind process"
+                )
+            steps = token_advantages.step_zscore(
+                rewards.step_rewards, rewards.step_ends, groups, **scale
+            )
+            end_rewards = torch.tensor(rewards.totals) - penalties.sum(1)
+            ends = group_advantages.group_zscore(end_rewards, groups, **scale)
+            return method.step_weight * steps + ends[:, None] * mask
+        case "gae":
+            raise AssertionError("gae has a value model: estimate_with_values")
+    return advantages[:, None] * mask
+
+
+@torch.no_grad()
+def estimate_with_values(
+    models: RlModels,
+    batches: Sequence[Batch],
+    method: Method,
+    rewards: Judged,
+    penalties: Grid,
+    mask: Mask,
+) -> dict[str, Grid]:
+    """PPO's advantages, values and returns (Schulman et al. 2015, 2017).
+
+        r_t = - kl_coef k_t, where the KL is part of the reward,
+              + the reward of a reasoning step at its last token
+              + the completion's reward at its last token
+        A   = GAE(r, V; gamma, lam), whitened over the tokens learned from
+        R   = V + GAE(r, V; gamma, value_lam)
+
+    `mask`: tokens of the completions that are learned from, those of `batches`. Their values are
+    computed in eval mode, before each token; 0 elsewhere.
+    """
+    assert models.value is not None
+    values = torch.zeros(mask.shape)
+    with frozen(models.value):
+        for batch in batches:
+            rows = models.value(batch, each_token=True).cpu()
+            values[batch.indices, : rows.shape[1]] = rows
+    lam: float | Tensor = method.lam
+    if method.lam_alpha is not None:
+        lam = token_advantages.length_adaptive_lambda(mask.sum(1), alpha=method.lam_alpha)
+    grid = token_rewards(rewards, penalties, mask)
+    advantages, _ = token_advantages.gae(grid, values, mask, gamma=method.gamma, lam=lam)
+    _, returns = token_advantages.gae(grid, values, mask, gamma=method.gamma, lam=method.value_lam)
+    if method.whiten_eps is not None:
+        advantages = masked_whiten(advantages, mask, eps=method.whiten_eps)
+    return {"advantages": advantages, "values": values, "returns": returns}
+
+
+def explained_variance(returns: Grid, values: Grid, mask: Mask) -> float:
+    """1 - Var(return - V) / Var(return): 1 for a perfect value model, 0 for a constant one.
+
+    0 where the returns do not vary: there is nothing to explain.
+    """
+
+    def variance(grid: Grid) -> Float[Tensor, ""]:
+        return masked_mean((grid - masked_mean(grid, mask)) ** 2, mask)
+
+    total = variance(returns)
+    return (1 - variance(returns - values) / total).item() if total > 1e-8 else 0.0
+
+
+# --- Optimizer steps
+
+
+def split(
+    models: RlModels,
+    batch: Rollouts,
+    settings: Settings,
+    index: int,
+    used: Flags,
+    in_loss: Flags,
+    has_gradient: Flags,
+) -> list[Minibatch]:
+    """Mini-batches of a rollout batch, of shuffled prompts; a group stays together.
+
+    An optimizer step is a mean over `used` completions, of which the tokens of those `in_loss`
+    count; only those with a gradient reach the model.
+    """
+    lengths, prompt_of = batch.mask().sum(1), torch.tensor(batch.groups)
+    prompts = prompt_of[used].unique()
+    seed = derive(settings.seed, "minibatches", index)
+    order = np.random.default_rng(seed).permutation(len(prompts))
+    minibatches: list[Minibatch] = []
+    for places in np.array_split(order, settings.method.num_minibatches):
+        inside = torch.isin(prompt_of, prompts[places.tolist()])
+        minibatches.append(
+            Minibatch(
+                batches=rollouts.batches(models, batch, inside & has_gradient),
+                num_tokens=int(lengths[inside & in_loss].sum()),
+                num_sequences=int((inside & used).sum()),
+            )
+        )
+    return minibatches
+
+
+def learn(
+    models: RlModels,
+    optimizers: dict[str, torch.optim.Optimizer],
+    experience: Experience,
+    settings: Settings,
+    coefs: Coefs,
+    first: int,
+    total: int,
+) -> Metrics:
+    """Optimizer steps on a rollout batch, one for each mini-batch of each epoch; their means.
+
+    They are number `first` and following of `total` in the training run, as it looks now.
+    """
+    config, method, minibatches = settings.config, settings.method, experience.minibatches
+    per_step = method.num_epochs * method.num_minibatches
+    trains_policy = is_policy_trained(method, first // per_step)
+    measures_old_kl = trains_policy and method.surrogate == "kl_penalty"
+    keeps_old = trains_policy and (per_step > 1 or method.surrogate == "kl_penalty")
+    # Of the very micro-batches that are trained on, so that the first importance ratio is exactly
+    # 1. Where a rollout batch has a single update, old log-probs are the new ones.
+    old_logprobs: list[Sequence[Grid | None]] = [
+        frozen_logprobs(models.policy, minibatch.batches, config.temperature)
+        if keeps_old
+        else [None] * len(minibatch.batches)
+        for minibatch in minibatches
+    ]
+    num_updates = method.num_epochs * sum(bool(minibatch.batches) for minibatch in minibatches)
+    metrics: Metrics = {"kl/coef": coefs.kl}
+    passes = [*zip(minibatches, old_logprobs, strict=True)] * method.num_epochs
+    for number, (minibatch, old) in enumerate(passes, first):
+        if not minibatch.batches:
+            continue
+        means: dict[str, float] = {}
+        if models.value is not None:
+            means["loss/value"] = add_value_gradient(models, minibatch, experience, method)
+        if trains_policy:
+            means |= add_policy_gradient(
+                models, minibatch, old, experience, settings, coefs, on_policy=number == first
+            )
+            rollouts.check_sampler(means["sampling/logprob_gap"])
+            metrics |= update(optimizers["policy"], config.optim, number, total)
+        if isinstance(config, PpoConfig):
+            norms = update(optimizers["value"], config.value_optim, number, total)
+            metrics["optim/value_grad_norm"] = norms["optim/grad_norm"]
+        for name, mean in means.items():
+            metrics[name] = metrics.get(name, 0.0) + mean / num_updates
+    if measures_old_kl:
+        metrics["kl/old_after"] = measure_old_kl(models, experience, old_logprobs, config)
+    batches = experience.batches()
+    num_frozen = int(keeps_old) + int(measures_old_kl)
+    num_trained = method.num_epochs * trains_policy
+    metrics |= work.of_batches("policy", "read", batches, times=num_frozen)
+    metrics |= work.of_batches("policy", "trained", batches, times=num_trained)
+    if models.value is not None:
+        times = method.num_epochs
+        metrics |= work.of_batches("value", "trained", batches, times=times, logits=False)
+    return metrics
+
+
+def add_policy_gradient(
+    models: RlModels,
+    minibatch: Minibatch,
+    old_logprobs: Sequence[Grid | None],
+    experience: Experience,
+    settings: Settings,
+    coefs: Coefs,
+    *,
+    on_policy: bool,
+) -> dict[str, float]:
+    """Add the gradient of the policy's loss on a mini-batch; returns the loss and token means.
+
+    loss = aggregation over tokens of
+               correction * surrogate + kl_coef * KL - entropy_coef * entropy
+           + positive_nll_coef * mean - log p over the tokens of right completions
+    """
+    config, method = settings.config, settings.method
+    right = torch.tensor(experience.correct)
+    num_right_tokens = sum(
+        int(batch.mask[right[batch.indices].to(batch.mask.device)].sum())
+        for batch in minibatch.batches
+    )
+    sums: dict[str, float] = {}
+    for batch, kept_logprobs in zip(minibatch.batches, old_logprobs, strict=True):
+        new = models.policy(
+            batch, temperature=config.temperature, entropy_gradient=method.entropy_coef > 0
+        )
+        old = new.logprobs.detach() if kept_logprobs is None else kept_logprobs
+        if on_policy and kept_logprobs is not None:
+            check_on_policy(new.logprobs, old)
+        grids, mask = experience.grids.rows_of(batch), batch.mask
+        losses, is_clipped = token_losses(new, old, grids, mask, method, coefs)
+        loss = aggregate(losses, mask, minibatch, config, method)
+        if method.positive_nll_coef > 0 and num_right_tokens:
+            positive = mask & right[batch.indices].to(mask.device)[:, None]
+            mean_nll = masked_sum(-new.logprobs, positive) / num_right_tokens
+            loss = loss + method.positive_nll_coef * mean_nll
+        loss.backward()
+        with torch.no_grad():
+            of_batch = {
+                "loss/policy": loss,
+                "entropy": masked_sum(new.entropies, mask),
+                "clip_fraction": masked_sum(is_clipped.float(), mask),
+                "kl/old": masked_sum(kl.k3(old, new.logprobs), mask),
+                "sampling/logprob_gap": masked_sum((grids.sampler_logprobs - old).abs(), mask),
+            }
+        for name, value in of_batch.items():
+            sums[name] = sums.get(name, 0.0) + value.item()
+    num_tokens = max(1, sum(int(batch.mask.sum()) for batch in minibatch.batches))
+    return {
+        name: value if name == "loss/policy" else value / num_tokens for name, value in sums.items()
+    }
+
+
+def check_on_policy(logprobs: Grid, old_logprobs: Grid) -> None:
+    """Assert that the importance ratio is 1 on the first mini-batch of an on-policy step."""
+    gap = (logprobs - old_logprobs).abs().max().item()
+    assert gap <= ON_POLICY_TOLERANCE[logprobs.device.type], (
+        f"log-probs moved by {gap} before any update: the forward pass is not a function of "
+        f"weights and tokens alone (dropout, or a kernel that is not deterministic)"
+    )
+
+
+def measure_old_kl(
+    models: RlModels,
+    experience: Experience,
+    old_logprobs: Sequence[Sequence[Grid | None]],
+    config: RlConfig,
+) -> float:
+    """KL(old || policy) per token, after the last update, on the tokens learned from.
+
+    Estimated without bias under the old policy, which sampled them: exp(d) - 1 - d with
+    d = log policy - log old. `old_kl_coef` follows it (Schulman et al. 2017, section 4, measure it
+    after the updates too).
+    """
+    batches = experience.batches()
+    old = [grid for of_minibatch in old_logprobs for grid in of_minibatch]
+    new = frozen_logprobs(models.policy, batches, config.temperature)
+    total, num_tokens = 0.0, 0
+    for batch, before, after in zip(batches, old, new, strict=True):
+        assert before is not None, "the old log-probs were not kept"
+        total += masked_sum(kl.k3(before, after), batch.mask).item()
+        num_tokens += int(batch.mask.sum())
+    return total / max(1, num_tokens)
+
+
+def add_value_gradient(
+    models: RlModels, minibatch: Minibatch, experience: Experience, method: Method
+) -> float:
+    """Add the gradient of `value_coef` times the mean value loss per token; returns the mean."""
+    assert models.value is not None
+    total, clip = 0.0, torch.inf if method.value_clip is None else method.value_clip
+    for batch in minibatch.batches:
+        grids = experience.grids.rows_of(batch)
+        assert grids.values is not None and grids.returns is not None  # noqa: PT018
+        values = models.value(batch, each_token=True)
+        losses = clipped_value_loss(values, grids.values, grids.returns, clip=clip)
+        loss = aggregation.token_mean(losses, batch.mask, num_tokens=minibatch.num_tokens)
+        (method.value_coef * loss).backward()
+        total += loss.item()
+    return total
+
+
+# --- The objective
+
+
+def token_losses(
+    new: TokenLogprobs,
+    old_logprobs: Grid,
+    grids: TokenGrids,
+    mask: Mask,
+    method: Method,
+    coefs: Coefs,
+) -> tuple[Grid, Mask]:
+    """Loss at each token, and where the surrogate clips: the sum inside of the aggregation.
+
+    correction * surrogate + kl_coef * KL - entropy_coef * entropy
+    """
+    losses, is_clipped = surrogate_losses(
+        new.logprobs, old_logprobs, grids.advantages, mask, method, coefs.old_kl
+    )
+    losses = losses * correction_weights(old_logprobs, grids.sampler_logprobs, mask, method)
+    if method.kl == "loss":
+        assert grids.ref_logprobs is not None
+        penalty = kl_losses(new.logprobs, old_logprobs, grids.ref_logprobs, mask, method)
+        losses = losses + coefs.kl * penalty
+    if method.entropy_coef > 0:
+        losses = losses - method.entropy_coef * new.entropies
+    return losses, is_clipped
+
+
+def surrogate_losses(
+    logprobs: Grid,
+    old_logprobs: Grid,
+    advantages: Grid,
+    mask: Mask,
+    method: Method,
+    old_kl_coef: float,
+) -> tuple[Grid, Mask]:
+    """The policy term at each token, from importance ratio and advantage; where it is clipped."""
+    data = logprobs, old_logprobs, advantages, mask
+    clip = {"low": method.clip_low, "high": method.clip_high}
+    match method.surrogate:
+        case "clip":
+            return surrogates.clipped_surrogate(*data, **clip)
+        case "dual_clip":
+            return surrogates.dual_clip_surrogate(*data, **clip, cap=method.dual_clip_cap)
+        case "sequence_ratio":
+            normalise = method.normalise_ratio
+            return surrogates.sequence_ratio_surrogate(*data, **clip, normalise=normalise)
+        case "cispo":
+            return surrogates.cispo(*data, cap=method.max_ratio)
+        case "reinforce":
+            return surrogates.reinforce(logprobs, advantages, mask)
+        case "kl_penalty":
+            return surrogates.kl_penalty_surrogate(*data, beta=old_kl_coef)
+
+
+def correction_weights(
+    old_logprobs: Grid, sampler_logprobs: Grid, mask: Mask, method: Method
+) -> Grid:
+    """Importance weights of tokens whose log-probs differ between sampler and trainer.
+
+    With `none` every weight is 1; the gap is measured all the same, and a large one ends training.
+    """
+    data = old_logprobs, sampler_logprobs, mask
+    limits = {"low": method.correction_low, "high": method.correction_high}
+    match method.correction:
+        case "none":
+            return torch.ones_like(old_logprobs)
+        case "token_truncated":
+            return importance_ratios.token_truncated(*data, cap=method.correction_cap)
+        case "token_masked":
+            return importance_ratios.token_masked(*data, **limits)
+        case "sequence_truncated":
+            return importance_ratios.sequence_truncated(*data, cap=method.correction_cap)
+        case "sequence_masked":
+            return importance_ratios.sequence_masked(*data, **limits)
+        case "auto":
+            raise AssertionError("Method.for_engine decides what auto is")
+
+
+def kl_losses(
+    logprobs: Grid, old_logprobs: Grid, ref_logprobs: Grid, mask: Mask, method: Method
+) -> Grid:
+    """The estimate of KL(policy || reference) at each token, differentiated; without its weight."""
+
+    # Differences before sums: a sum of log-probs rounds more coarsely than it differs.
+    def log_ratio(other_logprobs: Grid) -> Float[Tensor, "completion _"]:
+        ratio = torch.where(mask, logprobs, 0.0) - torch.where(mask, other_logprobs.detach(), 0.0)
+        return ratio.sum(1, keepdim=True) if method.kl_level == "sequence" else ratio
+
+    to_ref, to_old = log_ratio(ref_logprobs), log_ratio(old_logprobs)
+    penalty = KL_ESTIMATORS[method.kl_estimator](to_ref, torch.zeros_like(to_ref))
+    if method.kl_corrected:
+        penalty = kl.importance_corrected(penalty, to_old, torch.zeros_like(to_old))
+    return penalty.expand(mask.shape)
+
+
+def aggregate(
+    losses: Grid, mask: Mask, minibatch: Minibatch, config: RlConfig, method: Method
+) -> Float[Tensor, ""]:
+    """A micro-batch's share of the loss of its optimizer step: the weight of each token.
+
+    The divisors are counts of the whole mini-batch, so any split into micro-batches gives the same
+    gradient.
+    """
+    num_tokens, num_sequences = minibatch.num_tokens, minibatch.num_sequences
+    match method.aggregation:
+        case "sequence_mean":
+            return aggregation.sequence_mean(losses, mask, num_sequences=num_sequences)
+        case "token_mean":
+            return aggregation.token_mean(losses, mask, num_tokens=num_tokens)
+        case "fixed_length":
+            length = config.max_new_tokens
+            return aggregation.fixed_length_mean(
+                losses, mask, num_sequences=num_sequences, length=length
+            )
+        case "sequence_sum":
+            return aggregation.sequence_sum(losses, mask, num_sequences=num_sequences)

@@ -1,0 +1,94 @@
+"""Reward function of a rollout batch: rules, reward models, process reward models and judges.
+
+`load_reward` makes it from the folder of a reward (`rewards/reward_file`); models are put where the
+policy is.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+
+import torch
+
+from stages.loops import rollouts
+from stages.loops.rollouts import RlModels, Rollouts
+from stages.models import policy_chooser, process_head, scalar_head
+from stages.models.device import ComputeConfig
+from stages.models.process_head import ProcessScorer, Solution
+from stages.models.scalar_head import Ensemble
+from stages.rewards import composition, reward_file
+from stages.rewards.feedback.prompts import OPTIONS
+from stages.rewards.judged import Available, Judged
+
+
+def load_reward(
+    folder: Path, seed: int, models: RlModels, max_new_tokens: int
+) -> Callable[[Rollouts], Judged]:
+    """Reward function of the reward in `folder`, with its model of this seed where it has one."""
+    reward = reward_file.read(folder)
+    path, device = reward_file.model(folder, seed), models.policy.device
+    compute, score, chooser = models.compute, None, None
+    match reward.model:
+        case "reward":
+            ensemble = scalar_head.load_ensemble(path, reward.aggregate, compute, device)
+            score = partial(score_completions, ensemble, compute=compute, pad_id=models.pad_id)
+        case "process":
+            score = partial(score_steps, process_head.load_scorer(path, compute, device))
+        case "policy":
+            chooser = policy_chooser.load(path, OPTIONS, compute, device)
+    function = None if reward.own is None else reward_file.load_own(reward.own)
+
+    def compute_rewards(batch: Rollouts) -> Judged:
+        scorer = None if score is None else partial(score, batch)
+        available = Available(
+            scorer=scorer, judge=chooser, own=function, max_new_tokens=max_new_tokens
+        )
+        return composition.compose(reward.composition, batch, available)
+
+    return compute_rewards
+
+
+def score_completions(
+    ensemble: Ensemble, batch: Rollouts, compute: ComputeConfig, pad_id: int
+) -> Judged:
+    """Score of a reward model or an ensemble, in eval mode, at each completion's last token.
+
+    Logged: the disagreement of an ensemble's members (standard deviation).
+    """
+    groups = rollouts.batch_groups(batch, None, compute.row_tokens)
+    scores = scalar_head.scores(ensemble, groups, compute, pad_id)
+    positions = sum(group.length() for group in groups)
+    metrics = {"scorer/positions": positions / len(batch.samples)}
+    if len(ensemble.members) > 1:
+        metrics["ensemble/disagreement"] = scores.disagreement.mean().item()
+    return Judged(totals=scores.values.tolist(), metrics=metrics)
+
+
+def score_steps(scorer: ProcessScorer, batch: Rollouts) -> Judged:
+    """P(right so far) at the last token of each reasoning step; 0 for the completion as a whole.
+
+    The number of steps and the lowest and last score are logged: they show how a policy earns more,
+    by better steps, more of them, or fewer.
+    """
+    solutions = [
+        Solution(prompt_ids=batch.prompt(i).prompt_ids, steps=scorer.split(sample.token_ids))
+        for i, sample in enumerate(batch.samples)
+    ]
+    scores = scorer(solutions)
+    ends = torch.zeros_like(batch.mask())
+    for row, solution in zip(ends, solutions, strict=True):
+        row[[end - 1 for end in accumulate(map(len, solution.steps))]] = True
+    # Both are in the order of rows and then of tokens.
+    values = torch.tensor([score for step_scores in scores for score in step_scores])
+    return Judged(
+        totals=[0.0] * len(scores),
+        step_rewards=torch.zeros(ends.shape).masked_scatter(ends, values),
+        step_ends=ends,
+        metrics={
+            "scorer/positions": scorer.num_positions(solutions) / len(solutions),
+            "process/steps": sum(map(len, scores)) / len(scores),
+            "process/lowest": sum(map(min, scores)) / len(scores),
+            "process/last": sum(step_scores[-1] for step_scores in scores) / len(scores),
+        },
+    )

@@ -1,0 +1,146 @@
+"""Reinforcement learning of a policy: GRPO, PPO and their relatives.
+
+    python -m stages.train_grpo <policy> --train grpo --preset .. --from .. --on rewards/..
+    python -m stages.train_ppo  <policy> --train ppo  --preset .. --from .. --on rewards/..
+
+`train: grpo` compares the completions of a prompt: Shao et al., "DeepSeekMath" (2024),
+https://arxiv.org/abs/2402.03300, is the preset `grpo_deepseekmath`. `train: ppo` learns a value
+model: Schulman et al., "Proximal Policy Optimization Algorithms" (2017), applied as in Ouyang et
+al., "Training language models to follow instructions" (2022), step 3, is `ppo_instructgpt`;
+departure: no pretraining mix. From the base model with the rule reward, GRPO is R1-Zero's recipe
+(Guo et al. 2025, https://arxiv.org/abs/2501.12948).
+
+Reads prompts, the policy `from`, which is also the reference, and a reward, whose model PPO's value
+model may start from. Writes a policy of each seed and every rollout that it learned from. The
+answer checker's verdict is logged, whatever the reward.
+"""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from stages import rows
+from stages.engines import loading
+from stages.loops import record, rl, training, work
+from stages.loops.rl import Settings
+from stages.loops.rollout_rewards import load_reward
+from stages.loops.rollouts import RlModels, Task
+from stages.models import model_tokenizer, policy, scalar_head, size
+from stages.models import start as models_start
+from stages.models.device import setup
+from stages.models.policy import Policy
+from stages.models.scalar_head import ScalarHead
+from stages.models.sharding import shard
+from stages.records import lines
+from stages.records.problems import Prompt
+from stages.rewards import judged, reward_file
+from stages.rows import Row
+from stages.runtime.seeds import SeedRun
+from stages.sampler import Guest
+from stages.seeding import derive
+
+
+def train(config: Any, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
+    """Train the policy of one seed; returns its metrics."""
+    settings = Settings(
+        config=getattr(config, row.by),
+        method=config.preset.for_engine(config.engine),
+        seed=derive(run.seed, f"train_{row.by}"),
+    )
+    sizes = settings.config
+    prompts = list(lines.read(rows.PROMPTS / "train.jsonl", Prompt))
+    longest = max((len(prompt.prompt_ids) for prompt in prompts), default=0)
+    max_length = longest + sizes.max_new_tokens
+    models, tokenizer = load_models(config, row, run.seed, settings, max_length)
+    task = Task(
+        prompts=prompts,
+        reward=load_reward(row.source, run.seed, models, sizes.max_new_tokens),
+        correct=None if prompts[0].answer is None else judged.correct,
+    )
+    state = record.resume(run)
+    steps = rl.train(models, task, rl.make_schedule(task, settings), settings, state)
+    total = sizes.num_steps if settings.method.token_budget is None else None
+    save = partial(policy.save, models.policy.model, tokenizer, dtype=config.compute.dtype)
+    try:
+        history = training.take(
+            steps, state, run, total=total, num_checkpoints=sizes.num_checkpoints, save=save
+        )
+        training.write(saved, logged, save, run, rollouts=True)
+    finally:
+        # After the last save: vLLM takes the process group down with it.
+        if isinstance(models.sampler, Guest):
+            models.sampler.close()
+    return {"steps": len(history), **work.learned(history, measure_models(models, row, run.seed))}
+
+
+def load_models(
+    config: Any, row: Row, seed: int, settings: Settings, max_length: int
+) -> tuple[RlModels, PreTrainedTokenizerBase]:
+    """The row's policy of this seed to train, its frozen copy as the reference, the sampler.
+
+    With adapters, the reference is the policy without them. PPO has a value model besides.
+    `max_length`: tokens of the longest prompt with its completion.
+    """
+    compute, has_value = config.compute, settings.method.advantage == "gae"
+    device, tokenizer = setup(compute), models_start.tokenizer(row.policy, seed)
+    load = partial(models_start.load, row.policy, seed, config.model, compute, device)
+    model = load()
+    without_adapters = models_start.attach(model, config.lora, settings.seed)
+    sampler = loading.of_policy(
+        config.engine,
+        2 if has_value else 1,  # models that are trained, whose moments need memory
+        model,
+        tokenizer,
+        source=models_start.source(row.policy, seed, config.model),
+        compute=compute,
+        max_length=max_length,
+    )
+    learner = shard(Policy(model, without_adapters or nullcontext), compute.dtype)
+    models = RlModels(
+        policy=learner,
+        reference=learner
+        if without_adapters
+        else shard(Policy(load(trained=False)), compute.dtype),
+        sampler=sampler,
+        decode=policy.decoder(tokenizer),
+        pad_id=model_tokenizer.pad_id(tokenizer),
+        compute=compute,
+    )
+    if has_value:
+        models = replace(models, value=load_value_model(config, row, seed, settings, models))
+    return models, tokenizer
+
+
+def load_value_model(
+    config: Any, row: Row, seed: int, settings: Settings, models: RlModels
+) -> nn.Module:
+    """PPO's value model, on the policy's device: from the policy or from the reward model."""
+    compute, device = models.compute, models.policy.device
+    if settings.method.value_init == "policy":
+        folder = models_start.folder(row.policy, seed, config.model)
+        value = scalar_head.from_policy(folder, models.pad_id, compute, device)
+    else:
+        # Of an ensemble, its first member: a mean of weights is no mean of functions.
+        members = scalar_head.folders(reward_file.model(row.source, seed))
+        value = scalar_head.load(members[0], compute, device)
+    models_start.attach(value, config.lora, derive(settings.seed, "value"))
+    return shard(ScalarHead(value), compute.dtype)
+
+
+def measure_models(models: RlModels, row: Row, seed: int) -> dict[str, dict[str, int]]:
+    """Parameters and the like of every model that was in memory, for the table of costs."""
+    assert models.reference is not None
+    sizes = {
+        "policy": size.measure(models.policy.model),
+        "reference": size.frozen(models.reference.model),
+    }
+    if models.value is not None:
+        sizes["value"] = size.measure(models.value)
+    if reward_file.read(row.source).model is not None:
+        sizes["scorer"] = size.of_scorer(reward_file.model(row.source, seed))
+    return sizes
