@@ -13,7 +13,7 @@ from typing import Any
 import pydantic
 
 from stages import auto, params, tables
-from stages.loops import rl
+from stages.loops.method import check_reward
 from stages.params import PRESET, PRESETS_PATH
 from stages.records.problems import INSTEAD
 from stages.report import evaluation_config
@@ -148,7 +148,7 @@ def wrong_rewards(
         try:
             picked = pick(module.Config, {**content, PRESET: presets.get(words[PRESET])})
             config = module.Config.model_validate(picked)
-            rl.check_reward(getattr(config, method), config.preset, reward)
+            check_reward(getattr(config, method), config.preset, reward)
         except pydantic.ValidationError:
             continue
         except ValueError as error:

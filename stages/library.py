@@ -25,8 +25,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages import auto, params
 from stages.engines import transformers as engine
 from stages.loops import rl
-from stages.loops.method import GroupMethod, Method
-from stages.loops.rl import GroupRlConfig
+from stages.loops.method import GroupMethod, GroupRlConfig, Method, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
 from stages.loops.work import Step
@@ -113,7 +112,7 @@ def grpo(
         return each(drawn, lambda prompt, text: reward(prompt.prompt, text))
 
     task = Task(prompts=rows, reward=judge, correct=None)
-    settings = rl.Settings(config=config, method=method, seed=seed)
+    settings = Settings(config=config, method=method, seed=seed)
     yield from rl.train(models, task, rl.make_schedule(task, settings), settings, state)
 
 

@@ -7,9 +7,8 @@ from pydantic import model_validator
 
 from stages import row_run, train_rl
 from stages.engines.loading import EngineName
-from stages.loops import rl, training
-from stages.loops.method import PpoMethod
-from stages.loops.rl import PpoConfig
+from stages.loops import method, training
+from stages.loops.method import PpoConfig, PpoMethod
 from stages.rewards import reward_file
 from stages.runtime import process
 
@@ -24,14 +23,14 @@ class Config(training.TrainingConfig):
 
     @model_validator(mode="after")
     def _the_preset_fits_the_sizes(self) -> "Config":
-        rl.check_sizes(self.ppo, self.preset)
+        method.check_sizes(self.ppo, self.preset)
         return self
 
 
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
     with row_run.start("train", words, Config) as job:
-        rl.check_reward(job.config.ppo, job.config.preset, reward_file.read(job.row.source))
+        method.check_reward(job.config.ppo, job.config.preset, reward_file.read(job.row.source))
         job.each_seed(train_rl.train, gpu=True)
 
 

@@ -27,7 +27,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages import rows
 from stages.engines import loading
 from stages.loops import record, rl, training, work
-from stages.loops.rl import Settings
+from stages.loops.method import Settings
 from stages.loops.rollout_rewards import load_reward
 from stages.loops.rollouts import RlModels, Task
 from stages.models import model_tokenizer, policy, scalar_head, size

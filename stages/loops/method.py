@@ -1,15 +1,21 @@
-"""Method of reinforcement learning: the choices in which GRPO, PPO and their relatives differ.
+"""Configuration of reinforcement learning: the method, its sizes, and whether they go together.
 
-An entry of presets.yaml under `train: grpo` or `train: ppo` is a `Method`. Its defaults are GRPO of
-Shao et al., "DeepSeekMath" (2024), https://arxiv.org/abs/2402.03300, with outcome supervision, so
-that an entry shows only how it differs from that. `stages.loops.rl` trains by it.
+An entry of presets.yaml under `train: grpo` or `train: ppo` is a `Method`: the choices in which
+GRPO, PPO and their relatives differ. Its defaults are GRPO of Shao et al., "DeepSeekMath" (2024),
+https://arxiv.org/abs/2402.03300, with outcome supervision, so that an entry shows only how it
+differs from that. The sections `grpo` and `ppo` of params.yaml are an `RlConfig`: sizes and rates,
+the same for every method. `stages.loops.rl` trains by both.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from stages.loops.rollouts import DrawingConfig
+from stages.optim import OptimConfig
 from stages.params import Params
+from stages.rewards.reward_file import RewardFile
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -54,6 +60,10 @@ KNOBS: dict[str, dict[Any, tuple[str, ...]]] = {
 }  # fmt: skip
 """Choice -> its value -> the further fields that this value uses. One that is set although the
 chosen value does not use it is an error."""
+
+
+NO_COMPARISON = ("greedy_baseline", "batch_whitened")
+"""Advantages that do not compare the completions of a prompt: a group of one will do."""
 
 
 class Method(Params):
@@ -233,3 +243,118 @@ GroupMethod = Annotated[Method, AfterValidator(_without_value_model)]
 """A preset of `train: grpo`."""
 PpoMethod = Annotated[Method, AfterValidator(_with_value_model)]
 """A preset of `train: ppo`."""
+
+
+class RlConfig(DrawingConfig):
+    """Sizes and rates, the same for every preset: sections `grpo` and `ppo` of params.yaml."""
+
+    num_steps: int = Field(gt=0)
+    """Rollout batches."""
+    prompts_per_step: int = Field(gt=0)
+    """Prompts that a rollout batch learns from."""
+    num_checkpoints: int = Field(ge=0)
+    """Intermediate policies that are saved, evenly spaced, each as large as the policy; 0: none."""
+    optim: OptimConfig
+    completions_per_prompt: int = Field(gt=0)
+    """Size of a group."""
+
+
+class GroupRlConfig(RlConfig):
+    """Section `grpo`."""
+
+    completions_per_prompt: int = Field(gt=0, alias="group_size")
+
+
+class PpoConfig(RlConfig):
+    """Section `ppo`."""
+
+    completions_per_prompt: int = Field(gt=0, alias="samples_per_prompt")
+    """1 in the paper; more share the reading of the prompt."""
+    value_optim: OptimConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Configuration of a training run: sizes, method, and the seed of all its random draws."""
+
+    config: RlConfig
+    method: Method
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_sizes(self.config, self.method)
+
+    def max_prompts(self) -> int:
+        """Prompts that a step may need."""
+        return self.config.prompts_per_step * self.method.max_rounds
+
+
+def check_sizes(config: RlConfig, method: Method) -> None:
+    """Refuse sizes that the method cannot work with, before anything is computed."""
+    prompts, size, limit = (
+        config.prompts_per_step, config.completions_per_prompt, config.max_new_tokens,
+    )  # fmt: skip
+    if method.num_minibatches > prompts:
+        raise ValueError(
+            f"num_minibatches {method.num_minibatches} is more than prompts_per_step {prompts}"
+        )
+    if method.advantage == "gae":
+        return
+    if size < 2 and method.advantage not in NO_COMPARISON:
+        raise ValueError(
+            f"group_size is {size}; advantage {method.advantage} compares completions: at least 2"
+        )
+    if method.overlong_buffer is not None and method.overlong_buffer > limit:
+        raise ValueError(
+            f"overlong_buffer {method.overlong_buffer} is more than max_new_tokens {limit}"
+        )
+
+
+def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
+    """Refuse a reward that the method cannot learn from."""
+    composition, advantage = reward.composition, method.advantage
+    size_key = type(config).model_fields["completions_per_prompt"].alias or "group_size"
+    composition.check_lengths(config.max_new_tokens)
+    composition.check_group_size(config.completions_per_prompt, size_key)
+    if advantage == "gae":
+        _check_reward_of_ppo(config, method, reward)
+        return
+    if composition.needs_judge() and advantage == "greedy_baseline":
+        raise ValueError(
+            "a component of kind judge compares the completions of a prompt with each other, and "
+            "greedy_baseline rewards one completion by itself: take another advantage"
+        )
+    if advantage == "step_zscore" and reward.model != "process":
+        raise ValueError(
+            f"advantage step_zscore compares rewards of steps: expected a reward with a process "
+            f"model, found one of kind {reward.kind} whose model is {reward.model}"
+        )
+    together = method.max_rounds == 1 and method.truncation != "exclude"
+    if composition.compares() and not (together and advantage != "greedy_baseline"):
+        raise ValueError(
+            "a reward with normalised components compares the completions of a step, all of which "
+            "must be sampled together: it needs max_rounds 1, truncation penalise or mask, and "
+            "another advantage than greedy_baseline"
+        )
+    if composition.combine.kind == "normalise" and advantage != "group_centred":
+        raise ValueError(
+            "a reward with combine: normalise is an advantage already (GDPO): it needs a preset "
+            "with advantage group_centred, which leaves it as it is; dr_grpo is one"
+        )
+
+
+def _check_reward_of_ppo(config: RlConfig, method: Method, reward: RewardFile) -> None:
+    composition = reward.composition
+    if composition.combine.kind == "normalise":
+        raise ValueError("the value model is PPO's baseline: its reward needs combine: {kind: sum}")
+    if "group" in composition.compares() and config.completions_per_prompt == 1:
+        raise ValueError(
+            "samples_per_prompt is 1; a component with normalise group compares the completions of "
+            "a prompt with each other: at least 2, or normalise batch"
+        )
+    if method.value_init == "reward_model" and reward.model != "reward":
+        raise ValueError(
+            f"value_init is reward_model: expected a reward whose model scores completions, found "
+            f"one of kind {reward.kind} whose model is {reward.model}. Take a preset with "
+            f"value_init policy, such as ppo_process, or another reward."
+        )

@@ -24,7 +24,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from pydantic import Field
 from torch import Tensor
 
 from stages.algorithms import aggregation, group_advantages, kl, token_advantages
@@ -33,17 +32,16 @@ from stages.algorithms.length_and_repetition import soft_overlong
 from stages.algorithms.losses import importance_ratios, surrogates
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
 from stages.loops import epochs, rollouts, work
-from stages.loops.method import Method
-from stages.loops.rollouts import DrawingConfig, RlModels, Rollouts, Task
+from stages.loops.method import Method, PpoConfig, RlConfig, Settings
+from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
 from stages.loops.work import Step
 from stages.models.batch import Batch, frozen
 from stages.models.policy import Policy, TokenLogprobs
-from stages.optim import OptimConfig, update
+from stages.optim import update
 from stages.records.problems import Prompt
 from stages.rewards import judged as rewarding
 from stages.rewards.judged import Judged
-from stages.rewards.reward_file import RewardFile
 from stages.sampler import Guest
 from stages.seeding import derive
 
@@ -54,127 +52,10 @@ Metrics = dict[str, int | float]
 
 # On a GPU another kernel may be chosen when gradients are on, and round differently.
 ON_POLICY_TOLERANCE = {"cpu": 0.0, "cuda": 0.05}
-NO_COMPARISON = ("greedy_baseline", "batch_whitened")
-"""Advantages that do not compare the completions of a prompt: a group of one will do."""
 KL_ESTIMATORS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}
 
 
-# --- Sizes and rates
-
-
-class RlConfig(DrawingConfig):
-    """Sizes and rates, the same for every preset: sections `grpo` and `ppo` of params.yaml."""
-
-    num_steps: int = Field(gt=0)
-    """Rollout batches."""
-    prompts_per_step: int = Field(gt=0)
-    """Prompts that a rollout batch learns from."""
-    num_checkpoints: int = Field(ge=0)
-    """Intermediate policies that are saved, evenly spaced, each as large as the policy; 0: none."""
-    optim: OptimConfig
-    completions_per_prompt: int = Field(gt=0)
-    """Size of a group."""
-
-
-class GroupRlConfig(RlConfig):
-    """Section `grpo`."""
-
-    completions_per_prompt: int = Field(gt=0, alias="group_size")
-
-
-class PpoConfig(RlConfig):
-    """Section `ppo`."""
-
-    completions_per_prompt: int = Field(gt=0, alias="samples_per_prompt")
-    """1 in the paper; more share the reading of the prompt."""
-    value_optim: OptimConfig
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
-    """Configuration of a training run: sizes, method, and the seed of all its random draws."""
-
-    config: RlConfig
-    method: Method
-    seed: int
-
-    def __post_init__(self) -> None:
-        check_sizes(self.config, self.method)
-
-    def max_prompts(self) -> int:
-        """Prompts that a step may need."""
-        return self.config.prompts_per_step * self.method.max_rounds
-
-
-def check_sizes(config: RlConfig, method: Method) -> None:
-    """Refuse sizes that the method cannot work with, before anything is computed."""
-    prompts, size, limit = (
-        config.prompts_per_step, config.completions_per_prompt, config.max_new_tokens,
-    )  # fmt: skip
-    if method.num_minibatches > prompts:
-        raise ValueError(
-            f"num_minibatches {method.num_minibatches} is more than prompts_per_step {prompts}"
-        )
-    if method.advantage == "gae":
-        return
-    if size < 2 and method.advantage not in NO_COMPARISON:
-        raise ValueError(
-            f"group_size is {size}; advantage {method.advantage} compares completions: at least 2"
-        )
-    if method.overlong_buffer is not None and method.overlong_buffer > limit:
-        raise ValueError(
-            f"overlong_buffer {method.overlong_buffer} is more than max_new_tokens {limit}"
-        )
-
-
-def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
-    """Refuse a reward that the method cannot learn from."""
-    composition, advantage = reward.composition, method.advantage
-    size_key = type(config).model_fields["completions_per_prompt"].alias or "group_size"
-    composition.check_lengths(config.max_new_tokens)
-    composition.check_group_size(config.completions_per_prompt, size_key)
-    if advantage == "gae":
-        _check_reward_of_ppo(config, method, reward)
-        return
-    if composition.needs_judge() and advantage == "greedy_baseline":
-        raise ValueError(
-            "a component of kind judge compares the completions of a prompt with each other, and "
-            "greedy_baseline rewards one completion by itself: take another advantage"
-        )
-    if advantage == "step_zscore" and reward.model != "process":
-        raise ValueError(
-            f"advantage step_zscore compares rewards of steps: expected a reward with a process "
-            f"model, found one of kind {reward.kind} whose model is {reward.model}"
-        )
-    together = method.max_rounds == 1 and method.truncation != "exclude"
-    if composition.compares() and not (together and advantage != "greedy_baseline"):
-        raise ValueError(
-            "a reward with normalised components compares the completions of a step, all of which "
-            "must be sampled together: it needs max_rounds 1, truncation penalise or mask, and "
-            "another advantage than greedy_baseline"
-        )
-    if composition.combine.kind == "normalise" and advantage != "group_centred":
-        raise ValueError(
-            "a reward with combine: normalise is an advantage already (GDPO): it needs a preset "
-            "with advantage group_centred, which leaves it as it is; dr_grpo is one"
-        )
-
-
-def _check_reward_of_ppo(config: RlConfig, method: Method, reward: RewardFile) -> None:
-    composition = reward.composition
-    if composition.combine.kind == "normalise":
-        raise ValueError("the value model is PPO's baseline: its reward needs combine: {kind: sum}")
-    if "group" in composition.compares() and config.completions_per_prompt == 1:
-        raise ValueError(
-            "samples_per_prompt is 1; a component with normalise group compares the completions of "
-            "a prompt with each other: at least 2, or normalise batch"
-        )
-    if method.value_init == "reward_model" and reward.model != "reward":
-        raise ValueError(
-            f"value_init is reward_model: expected a reward whose model scores completions, found "
-            f"one of kind {reward.kind} whose model is {reward.model}. Take a preset with "
-            f"value_init policy, such as ppo_process, or another reward."
-        )
+# --- Length of a run
 
 
 @dataclass(kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from torch import Tensor
 from stages.algorithms.ensemble import mean
 from stages.loops import kto, preference, process_reward, reward, rl, rollout_rewards, sft
 from stages.loops.kto import KtoReference
+from stages.loops.method import Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.models import attention
 from stages.models.batch import micro_batches, numbered
@@ -129,7 +130,7 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
     models.live.live += left_out * _held(trial, len(numbers)) // len(numbers)
     most = sizes.prompts_per_step * preset.max_rounds
     sizes = sizes.model_copy(update={"prompts_per_step": len(numbers), "num_steps": 2})
-    settings = rl.Settings(config=sizes, method=preset.for_engine("transformers"), seed=0)
+    settings = Settings(config=sizes, method=preset.for_engine("transformers"), seed=0)
     trained = models.build("policy", trained=True)
     reference = trained if trial.config.lora.rank else models.build("policy")
     # See `engines/loading`: each of several processes draws from a whole copy.

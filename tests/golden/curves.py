@@ -37,10 +37,10 @@ from stages.loops import (
     rollouts,
     sft,
 )
+from stages.loops.method import GroupRlConfig, PpoConfig, Settings
 from stages.loops.preference import PreferenceConfig
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.loops.reward import OutcomeConfig, RewardConfig
-from stages.loops.rl import GroupRlConfig, PpoConfig, Settings
 from stages.loops.rollouts import RlModels, Task
 from stages.loops.sft import SftConfig
 from stages.loops.state import State
