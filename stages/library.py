@@ -30,18 +30,13 @@ from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
 from stages.loops.work import Step
 from stages.models import model_tokenizer, policy
-from stages.models.device import ComputeConfig, setup
+from stages.models.device import COMPUTE, ComputeConfig, setup
 from stages.models.policy import Policy
 from stages.optim import OptimConfig
 from stages.records.problems import Prompt
 from stages.rewards.judged import Judged, each
 
 PRESETS = Path(__file__).parents[1] / params.PRESETS_PATH
-COMPUTE = ComputeConfig(
-    dtype="float32", gradient_checkpointing=False, max_tokens=4096, row_tokens=512, pack_tokens=0,
-    max_batch=256,
-)  # fmt: skip
-"""How `grpo` computes unless told otherwise."""
 
 
 def grpo(
@@ -91,13 +86,12 @@ def grpo(
         temperature=1.0, max_new_tokens=max_new_tokens, num_checkpoints=0, optim=optim,
     )  # fmt: skip
     device, reference = setup(compute), copy.deepcopy(model)
+    pad_id = model_tokenizer.pad_id(tokenizer)
     models = RlModels(
-        policy=Policy(policy.prepare(model, compute, device)),
-        reference=Policy(policy.prepare(reference, compute, device, trained=False)),
+        policy=Policy(policy.prepare(model, compute, device), compute, pad_id),
+        reference=Policy(policy.prepare(reference, compute, device, trained=False), compute),
         sampler=engine.from_model(model, tokenizer, max_batch=compute.max_batch),
         decode=policy.decoder(tokenizer),
-        pad_id=model_tokenizer.pad_id(tokenizer),
-        compute=compute,
     )
 
     rows = [

@@ -72,13 +72,13 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     start = models_start.folder(row.policy, run.seed, config.model)
     model = scalar_head.from_policy(start, pad_id, compute, device)
     models_start.attach(model, config.lora, seed)
-    learner = shard(ScalarHead(model), compute.dtype)
+    learner = shard(ScalarHead(model, compute, pad_id))
     schedule = epochs.batches(len(problems), preset.num_epochs, preset.batch_size, seed)
     state = record.resume(run)
-    steps = reward.train_outcomes(learner, problems, schedule, preset, compute, pad_id, state)
+    steps = reward.train_outcomes(learner, problems, schedule, preset, state)
     history = training.take(steps, state, run, total=len(schedule))
     groups = reward.problem_groups(heldout, compute.row_tokens)
-    scores = reward.score(learner, groups, compute, pad_id)
+    scores = reward.score(learner, groups)
     policy.save(model, tokenizer, own / "model")
     return {
         **work.learned(history, {"reward": size.measure(model)}),

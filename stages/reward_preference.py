@@ -82,13 +82,13 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         head_seed = derive(seed, "head")
         model = scalar_head.from_policy(start, pad_id, compute, device, head_seed=head_seed)
         models_start.attach(model, config.lora, seed)
-        learner = shard(ScalarHead(model), compute.dtype)
+        learner = shard(ScalarHead(model, compute, pad_id))
         schedule = epochs.batches(len(pairs), preset.num_epochs, preset.batch_size, seed)
         name = f"member {member}"
         state = record.resume(run, name)
-        steps = reward.train(learner, pairs, schedule, preset, compute, pad_id, state)
+        steps = reward.train(learner, pairs, schedule, preset, state)
         history += training.take(steps, state, run, total=len(schedule), name=name)
-        scores.append(reward.score(learner, groups, compute, pad_id))
+        scores.append(reward.score(learner, groups))
         place = own / "model" / str(member) if preset.members > 1 else own / "model"
         sizes.append(size.measure(model))
         policy.save(model, tokenizer, place)

@@ -62,7 +62,6 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     labelled, heldout = read_training_steps(source / "train.jsonl", source / "heldout.jsonl")
     device, seed = setup(compute), derive(run.seed, "reward_process")
     tokenizer = models_start.tokenizer(row.policy, run.seed)
-    pad_id = model_tokenizer.pad_id(tokenizer)
     model = process_head.from_policy(
         models_start.folder(row.policy, run.seed, config.model),
         process_head.step_token_id(tokenizer, preset.step_token),
@@ -71,12 +70,12 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         separator=preset.separator,
     )
     models_start.attach(model, config.lora, seed)
-    learner = shard(ProcessHead(model), compute.dtype)
+    learner = shard(ProcessHead(model, compute, model_tokenizer.pad_id(tokenizer)))
     schedule = process_reward.schedule(labelled, preset, seed)
     state = record.resume(run)
-    steps = process_reward.train(learner, labelled, schedule, preset, compute, pad_id, state)
+    steps = process_reward.train(learner, labelled, schedule, preset, state)
     history = training.take(steps, state, run, total=len(schedule))
-    scores = process_head.step_scores(learner, process_reward.solutions(heldout), compute, pad_id)
+    scores = process_head.step_scores(learner, process_reward.solutions(heldout))
     choice, accuracy = pool_scores.choose_aggregation(heldout, scores)
     policy.save(model, tokenizer, own / "model")
     choice.write(own)

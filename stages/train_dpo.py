@@ -54,10 +54,9 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     pairs = list(lines.read(path, Preference))
     # Adapters start as no change, so the model with them is still the reference.
     models_start.attach(model, config.lora, seed)
-    pad_id = model_tokenizer.pad_id(tokenizer)
-    learner = shard(Policy(model), config.compute.dtype)
+    learner = shard(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
     state, kept = record.resume(run), config.dpo.num_checkpoints
-    number, steps, reference_work = learn(config, learner, pairs, seed, pad_id, state, run)
+    number, steps, reference_work = learn(config, learner, pairs, seed, state, run)
     save = partial(policy.save, model, tokenizer, dtype=config.compute.dtype)
     done = training.take(steps, state, run, total=number, num_checkpoints=kept, save=save)
     metrics = {
@@ -75,7 +74,6 @@ def learn(
     model: Policy,
     pairs: list[Preference],
     seed: int,
-    pad_id: int,
     state: State,
     run: SeedRun,
 ) -> tuple[int, Iterator[Step], dict[str, int]]:
@@ -83,7 +81,7 @@ def learn(
 
     The reference is `model` as it is; its log-probs are computed here, before any step.
     """
-    sizes, compute, loss = config.dpo, config.compute, config.preset.loss
+    sizes, loss = config.dpo, config.preset.loss
 
     def schedule(lengths: list[int]) -> list[list[int]]:
         if (budget := config.preset.token_budget) is not None:
@@ -94,16 +92,16 @@ def learn(
         rows = kto.judged_rows(pairs)
         wanted = ref_logprobs.of_judged(rows)
         batches = schedule([len(row.completion_ids) for row in rows])
-        known = record.once(run, lambda: kto.reference(model, rows, batches, compute, pad_id).all())
+        known = record.once(run, lambda: kto.reference(model, rows, batches).all())
         ref = KtoReference(matched=known[0], mismatched=known[1:])
-        steps = kto.train(model, rows, ref, batches, loss, sizes, compute, pad_id, state)
+        steps = kto.train(model, rows, ref, batches, loss, sizes, state)
     else:
         wanted = ref_logprobs.of_pairs(pairs)
         batches = schedule([len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs])
-        known = record.once(run, lambda: [ref_logprobs.compute(model, wanted, compute, pad_id)])
+        known = record.once(run, lambda: [ref_logprobs.compute(model, wanted)])
         ref = known[0].view(-1, 2)
-        steps = preference.train(model, pairs, ref, batches, loss, sizes, compute, pad_id, state)
-    return len(batches), steps, ref_logprobs.passes(wanted, compute)
+        steps = preference.train(model, pairs, ref, batches, loss, sizes, state)
+    return len(batches), steps, ref_logprobs.passes(wanted, config.compute)
 
 
 if __name__ == "__main__":

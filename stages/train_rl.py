@@ -15,7 +15,6 @@ model may start from. Writes a policy of each seed and every rollout that it lea
 answer checker's verdict is logged, whatever the reward.
 """
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -100,16 +99,15 @@ def load_models(
         compute=compute,
         max_length=max_length,
     )
-    learner = shard(Policy(model, without_adapters or nullcontext), compute.dtype)
+    pad_id = model_tokenizer.pad_id(tokenizer)
+    learner = shard(Policy(model, compute, pad_id, without_adapters))
     models = RlModels(
         policy=learner,
         reference=learner
         if without_adapters
-        else shard(Policy(load(trained=False)), compute.dtype),
+        else shard(Policy(load(trained=False), compute, pad_id)),
         sampler=sampler,
         decode=policy.decoder(tokenizer),
-        pad_id=model_tokenizer.pad_id(tokenizer),
-        compute=compute,
     )
     if has_value:
         models = replace(models, value=load_value_model(config, row, seed, settings, models))
@@ -120,16 +118,16 @@ def load_value_model(
     config: Any, row: Row, seed: int, settings: Settings, models: RlModels
 ) -> nn.Module:
     """PPO's value model, on the policy's device: from the policy or from the reward model."""
-    compute, device = models.compute, models.policy.device
+    compute, pad_id, device = config.compute, models.policy.pad_id, models.policy.device
     if settings.method.value_init == "policy":
         folder = models_start.folder(row.policy, seed, config.model)
-        value = scalar_head.from_policy(folder, models.pad_id, compute, device)
+        value = scalar_head.from_policy(folder, pad_id, compute, device)
     else:
         # Of an ensemble, its first member: a mean of weights is no mean of functions.
         members = scalar_head.folders(reward_file.model(row.source, seed))
         value = scalar_head.load(members[0], compute, device)
     models_start.attach(value, config.lora, derive(settings.seed, "value"))
-    return shard(ScalarHead(value), compute.dtype)
+    return shard(ScalarHead(value, compute, pad_id))
 
 
 def measure_models(models: RlModels, row: Row, seed: int) -> dict[str, dict[str, int]]:

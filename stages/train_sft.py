@@ -58,7 +58,6 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     settings = config.preset.over(config.sft)
     device, seed = setup(config.compute), derive(run.seed, "train_sft")
     tokenizer = models_start.tokenizer(row.policy, run.seed)
-    pad_id = model_tokenizer.pad_id(tokenizer)
     model = models_start.load(
         row.policy, run.seed, config.model, config.compute, device, weights_seed=seed
     )
@@ -66,9 +65,9 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     path = training.per_seed(row.source, run.seed) / "demonstrations.jsonl"
     examples = sft.choose(list(lines.read(path, Demonstration)), config.preset, seed)
     schedule = epochs.batches(len(examples), settings.num_epochs, settings.batch_size, seed)
-    learner = shard(Policy(model), config.compute.dtype)
+    learner = shard(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
     state = record.resume(run)
-    steps = sft.train(learner, examples, schedule, settings, config.compute, pad_id, state)
+    steps = sft.train(learner, examples, schedule, settings, state)
     history = training.take(steps, state, run, total=len(schedule))
     last = [metrics["loss/nll"] for metrics in history[-max(1, len(history) // 20) :]]
     metrics = {

@@ -9,6 +9,8 @@ from typing import Any
 
 import presets
 import torch
+from stages.loops.group_rl import GroupRlConfig
+from stages.loops.ppo import PpoConfig
 from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute
 from tiny_rollouts import (
     OPTIM,
@@ -33,8 +35,6 @@ from stages.loops import (
     reward,
     sft,
 )
-from stages.loops.group_rl import GroupRlConfig
-from stages.loops.ppo import PpoConfig
 from stages.loops.preference import PreferenceConfig
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.loops.reward import RewardConfig
@@ -135,40 +135,33 @@ class Trial:
     def policy(self) -> Policy:
         self.model = policy.load(self.paths[0], self.compute, CPU)
         without = start.attach(self.model, LoraConfig(rank=self.rank, alpha=16), 0)
-        learner = Policy(self.model, without) if without else Policy(self.model)
-        return shard(learner, self.compute.dtype)
+        return shard(Policy(self.model, self.compute, PAD, without))
 
     def sft(self) -> Iterator[Any]:
         config = SftConfig(num_epochs=1, batch_size=4, optim=RATE)
         rows = make_demonstrations(8)
-        return sft.train(self.policy(), rows, self.schedule, config, self.compute, PAD, self.state)
+        return sft.train(self.policy(), rows, self.schedule, config, self.state)
 
     def dpo(self) -> Iterator[Any]:
         config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
         model, pairs = self.policy(), make_pairs(8)
         wanted = ref_logprobs.of_pairs(pairs)
-        ref = ref_logprobs.compute(model, wanted, self.compute, PAD).view(-1, 2)
+        ref = ref_logprobs.compute(model, wanted).view(-1, 2)
         loss = presets.loss("dpo")
-        return preference.train(
-            model, pairs, ref, self.schedule, loss, config, self.compute, PAD, self.state
-        )
+        return preference.train(model, pairs, ref, self.schedule, loss, config, self.state)
 
     def kto(self) -> Iterator[Any]:
         config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
         model, rows = self.policy(), kto.judged_rows(make_pairs(4))
-        ref = kto.reference(model, rows, self.schedule, self.compute, PAD)
+        ref = kto.reference(model, rows, self.schedule)
         loss = presets.loss("kto")
-        return kto.train(
-            model, rows, ref, self.schedule, loss, config, self.compute, PAD, self.state
-        )
+        return kto.train(model, rows, ref, self.schedule, loss, config, self.state)
 
     def reward(self) -> Iterator[Any]:
         config = RewardConfig(num_epochs=1, batch_size=4, centring=0.01, margin=0.0, optim=RATE)
         model = self.scalar()
         self.model = model.model
-        return reward.train(
-            model, make_pairs(8), self.schedule, config, self.compute, PAD, self.state
-        )
+        return reward.train(model, make_pairs(8), self.schedule, config, self.state)
 
     def process(self) -> Iterator[Any]:
         config = ProcessRewardConfig(
@@ -177,16 +170,14 @@ class Trial:
         )  # fmt: skip
         self.model = process_head.from_policy(self.paths[1], 2, self.compute, CPU)
         start.attach(self.model, LoraConfig(rank=self.rank, alpha=16), 1)
-        model = shard(ProcessHead(self.model), self.compute.dtype)
-        return process_reward.train(
-            model, labelled(8), self.schedule, config, self.compute, PAD, self.state
-        )
+        model = shard(ProcessHead(self.model, self.compute, PAD))
+        return process_reward.train(model, labelled(8), self.schedule, config, self.state)
 
     def scalar(self) -> ScalarHead:
         path = self.paths[1]
         model = scalar_head.from_policy(path, PAD, self.compute, CPU, head_seed=3)
         start.attach(model, LoraConfig(rank=self.rank, alpha=16), 1)
-        return shard(ScalarHead(model), self.compute.dtype)
+        return shard(ScalarHead(model, self.compute, PAD))
 
     def grpo(self, **changes: Any) -> Iterator[Any]:
         config, preset = GroupRlConfig(**SIZES, group_size=4), presets.group_rl(**changes)
@@ -213,7 +204,7 @@ class Trial:
         )  # fmt: skip
         actor = Actor(
             policy=learner,
-            reference=learner if self.rank else shard(Policy(frozen), self.compute.dtype),
+            reference=learner if self.rank else shard(Policy(frozen, self.compute, PAD)),
             sampler=sampler, decode=decode, pad_id=PAD, compute=self.compute,
         )  # fmt: skip
         task = Task(

@@ -8,6 +8,9 @@ from types import SimpleNamespace
 import presets
 import torch
 from live_memory import LiveMemory
+from stages.loops.group_rl import GroupRlConfig
+from stages.loops.ppo import PpoConfig
+from stages.loops.rl_run import of_model
 from tiny_checkpoints import CPU, EOS, PAD, compute
 from tiny_rollouts import OPTIM, decode
 from transformers import (
@@ -21,12 +24,9 @@ from stages.algorithms.ensemble import mean
 from stages.engines.loading import Divided, copy_weights
 from stages.engines.transformers import TransformersSampler
 from stages.loops import group_rl, ppo, preference, process_reward, reward, sft
-from stages.loops.group_rl import GroupRlConfig
-from stages.loops.ppo import PpoConfig
 from stages.loops.preference import PreferenceConfig
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.loops.reward import OutcomeConfig, RewardConfig
-from stages.loops.rl_run import of_model
 from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig, SftPreset
 from stages.loops.work import Step
@@ -84,8 +84,12 @@ def build(
     model = kind._from_config(config, attn_implementation="sdpa")
     model = policy.prepare(model, settings, CPU, trained=trained)
     without = models_start.attach(model, LoraConfig(rank=rank, alpha=16), 0)
-    reader = Policy(model, without) if without and head == "policy" else READERS[head](model)
-    return reader if whole else sharding.shard(reader, settings.dtype)
+    batch_model = (
+        Policy(model, settings, PAD, without)
+        if head == "policy"
+        else READERS[head](model, settings, PAD)
+    )
+    return batch_model if whole else sharding.shard(batch_model)
 
 
 def completion(number: int) -> list[int]:
@@ -272,29 +276,26 @@ class Measured:
 
     def steps(self) -> Iterator[Step]:
         models = self.models
-        number, settings, config = self.number, self.settings, self.config()
+        number, config = self.number, self.config()
         schedule = [list(range(number))] * 2
         model = models.get("policy", models.get("reward"))
         match self.method:
             case "train_sft":
-                return sft.train(model, demonstrations(number), schedule, config.sft, settings, PAD)
+                return sft.train(model, demonstrations(number), schedule, config.sft)
             case "train_dpo":
                 reference = torch.full((number, 2), -50.0)
                 return preference.train(
                     model, pairs(number), reference, schedule, config.preset.loss, config.dpo,
-                    settings, PAD,
                 )  # fmt: skip
             case "reward_preference":
-                return reward.train(model, pairs(number), schedule, config.preset, settings, PAD)
+                return reward.train(model, pairs(number), schedule, config.preset)
             case "reward_outcome":
                 problems = outcomes(number)
-                return reward.train_outcomes(
-                    model, problems, schedule, config.preset, settings, PAD
-                )
+                return reward.train_outcomes(model, problems, schedule, config.preset)
             case "reward_process":
                 rows = solutions(number)
                 schedule = [list(range(len(rows)))] * 2
-                return process_reward.train(model, rows, schedule, config.preset, settings, PAD)
+                return process_reward.train(model, rows, schedule, config.preset)
             case _:
                 return self.online(schedule)
 

@@ -14,8 +14,7 @@ from stages.loops.preference import PreferenceConfig
 from stages.loops.ref_logprobs import frozen_sums, sequence_logprobs
 from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
-from stages.models.batch import Group, micro_batches
-from stages.models.device import ComputeConfig
+from stages.models.batch import Group, model_batches
 from stages.models.policy import Policy
 from stages.records.preferences import Judged, Preference
 
@@ -58,14 +57,12 @@ def reference(
     model: Policy,
     rows: Sequence[Judged],
     schedule: Sequence[Sequence[int]],
-    compute: ComputeConfig,
-    pad_id: int,
 ) -> KtoReference:
     """By `model`, before its first step: the schedule tells every mismatched pair beforehand."""
     steps = [mismatched_groups(rows, numbers) for numbers in schedule]
     return KtoReference(
-        matched=ref_logprobs.compute(model, ref_logprobs.of_judged(rows), compute, pad_id),
-        mismatched=[frozen_sums(model, groups, compute, pad_id) for groups in steps],
+        matched=ref_logprobs.compute(model, ref_logprobs.of_judged(rows)),
+        mismatched=[frozen_sums(model, groups) for groups in steps],
     )
 
 
@@ -93,8 +90,6 @@ def train(
     schedule: Sequence[Sequence[int]],
     loss: Choice,
     config: PreferenceConfig,
-    compute: ComputeConfig,
-    pad_id: int,
     state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of row numbers in `schedule`; `model` is changed in place.
@@ -106,14 +101,14 @@ def train(
 
     def gradient(index: int, numbers: Sequence[int]) -> Metrics:
         others = mismatched_groups(rows, numbers)
-        mismatched = frozen_sums(model, others, compute, pad_id)
+        mismatched = frozen_sums(model, others)
         point = kto_reference_point(mismatched, ref.mismatched[index])
         desirable = torch.tensor([rows[i].desirable for i in numbers])
         matched = ref.matched[numbers]
         found, losses = torch.zeros(2, len(numbers))
         num_tokens = num_positions = 0
         groups = single_groups(rows, [(i, i) for i in numbers])
-        for batch in micro_batches(groups, compute, pad_id, model.device):
+        for batch in model_batches(model, groups):
             logprobs = sequence_logprobs(model, batch)
             some, _ = loss(
                 logprobs=logprobs,

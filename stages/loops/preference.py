@@ -23,8 +23,7 @@ from stages.loops.epochs import EpochsConfig
 from stages.loops.ref_logprobs import sequence_logprobs
 from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
-from stages.models.batch import Batch, Group, micro_batches
-from stages.models.device import ComputeConfig
+from stages.models.batch import Batch, Group, model_batches
 from stages.models.policy import Policy
 from stages.params import Params
 from stages.records.preferences import Preference
@@ -98,8 +97,6 @@ def train(
     schedule: Sequence[Sequence[int]],
     loss: Choice,
     config: PreferenceConfig,
-    compute: ComputeConfig,
-    pad_id: int,
     state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of pair numbers in `schedule`; `model` is changed in place.
@@ -111,7 +108,7 @@ def train(
     def gradient(_: int, chosen: Sequence[int]) -> Metrics:
         sums: dict[str, float] = {}
         num_tokens = num_positions = 0
-        for batch in micro_batches(pair_groups(pairs, chosen), compute, pad_id, model.device):
+        for batch in model_batches(model, pair_groups(pairs, chosen)):
             logprobs = pair_logprobs(model, batch, ref_logprobs)
             losses, margins = expected_loss(loss, logprobs, pair_labels(pairs, batch))
             (losses.sum() / len(chosen)).backward()

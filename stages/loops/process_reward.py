@@ -19,8 +19,7 @@ from stages.loops.epochs import EpochsConfig
 from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models import process_head
-from stages.models.batch import micro_batches
-from stages.models.device import ComputeConfig
+from stages.models.batch import model_batches
 from stages.models.process_head import ProcessHead, Solution
 from stages.params import Params
 from stages.records.steps import StepLabels
@@ -103,8 +102,6 @@ def train(
     rows: Sequence[StepLabels],
     schedule: Sequence[Sequence[int]],
     config: ProcessRewardConfig,
-    compute: ComputeConfig,
-    pad_id: int,
     state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of row numbers in `schedule`; `model` is changed in place.
@@ -116,7 +113,7 @@ def train(
     goals = [goals_of(row, config) for row in rows]
     read = solutions(rows)
     # A solution that does not fit is refused before anything is learned.
-    process_head.groups(read, range(len(rows)), model.model, compute.row_tokens)
+    process_head.groups(model, read, range(len(rows)))
 
     def gradient(index: int, chosen: Sequence[int]) -> Metrics:
         num_labels = sum(len(goals[i]) for i in chosen)
@@ -128,9 +125,9 @@ def train(
             )
         # The others would only be read.
         used = [i for i in chosen if goals[i]]
-        parts = process_head.groups(read, used, model.model, compute.row_tokens)
+        parts = process_head.groups(model, read, used)
         loss_sum, num_right, num_tokens, num_positions = 0.0, 0, 0, 0
-        for batch in micro_batches(parts, compute, pad_id, model.model.device):
+        for batch in model_batches(model, parts):
             own = [goals[i] for i in batch.indices]
             ends = [[end for end, _ in one] for one in own]
             logits = model(batch, ends)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from stages.loops import work
-from stages.models.batch import Batch, Group, frozen, micro_batches, numbered
+from stages.models.batch import Batch, Group, frozen, model_batches, numbered
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
 from stages.records.preferences import Judged, Preference
@@ -33,12 +33,10 @@ def of_judged(rows: Iterable[Judged]) -> Wanted:
     return [(row.id, row.prompt_ids, row.completion_ids) for row in rows]
 
 
-def compute(
-    model: Policy, wanted: Wanted, config: ComputeConfig, pad_id: int
-) -> Float[Tensor, " wanted"]:
+def compute(model: Policy, wanted: Wanted) -> Float[Tensor, " wanted"]:
     """log p of each completion; one that is wanted several times is read once."""
-    groups, numbers = problem_groups(wanted, config.row_tokens)
-    return frozen_sums(model, groups, config, pad_id)[numbers]
+    groups, numbers = problem_groups(wanted, model.compute.row_tokens)
+    return frozen_sums(model, groups)[numbers]
 
 
 def passes(wanted: Wanted, config: ComputeConfig) -> dict[str, int]:
@@ -61,13 +59,11 @@ def problem_groups(wanted: Wanted, row_tokens: int) -> tuple[list[Group], list[i
     return numbered(read, row_tokens), [numbers[name, tuple(ids)] for name, _, ids in wanted]
 
 
-def frozen_sums(
-    model: Policy, groups: Sequence[Group], compute: ComputeConfig, pad_id: int
-) -> Float[Tensor, " completion"]:
+def frozen_sums(model: Policy, groups: Sequence[Group]) -> Float[Tensor, " completion"]:
     """log p of every completion of the groups, in eval mode, at its number in `indices`; CPU."""
     sums = torch.zeros(sum(len(group.completions) for group in groups))
     with frozen(model):
-        for batch in micro_batches(groups, compute, pad_id, model.device):
+        for batch in model_batches(model, groups):
             sums[batch.indices] = sequence_logprobs(model, batch).cpu()
     return sums
 

@@ -13,8 +13,7 @@ from stages.loops.epochs import EpochsConfig
 from stages.loops.preference import pair_groups, pair_labels
 from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
-from stages.models.batch import Group, micro_batches, numbered
-from stages.models.device import ComputeConfig
+from stages.models.batch import Group, model_batches, numbered
 from stages.models.scalar_head import ScalarHead
 from stages.records.preferences import Outcome, Preference
 
@@ -42,8 +41,6 @@ def train(
     pairs: Sequence[Preference],
     schedule: Sequence[Sequence[int]],
     config: RewardConfig,
-    compute: ComputeConfig,
-    pad_id: int,
     state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of pair numbers in `schedule`; `model` is changed in place.
@@ -56,7 +53,7 @@ def train(
     def gradient(_: int, chosen: Sequence[int]) -> Metrics:
         loss_sum = accuracy_sum = margin_sum = 0.0
         num_tokens = num_positions = 0
-        for batch in micro_batches(pair_groups(pairs, chosen), compute, pad_id, model.device):
+        for batch in model_batches(model, pair_groups(pairs, chosen)):
             scores = model(batch).view(-1, 2)
             labels = pair_labels(pairs, batch)
             losses = bradley_terry_loss(scores[:, 0], scores[:, 1], labels, margin=config.margin)
@@ -85,8 +82,6 @@ def train_outcomes(
     problems: Sequence[Sequence[Outcome]],
     schedule: Sequence[Sequence[int]],
     config: OutcomeConfig,
-    compute: ComputeConfig,
-    pad_id: int,
     state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of problem numbers in `schedule`; `model` is changed in place.
@@ -100,9 +95,9 @@ def train_outcomes(
         labels = torch.tensor([float(row.right) for row in rows])
         total = float(weights.sum())
         losses, probabilities = torch.zeros(2, len(rows))
-        groups = problem_groups([problems[number] for number in numbers], compute.row_tokens)
+        groups = problem_groups([problems[number] for number in numbers], model.compute.row_tokens)
         num_tokens = num_positions = 0
-        for batch in micro_batches(groups, compute, pad_id, model.device):
+        for batch in model_batches(model, groups):
             scores = model(batch)
             some = outcome_label_loss(scores, labels[batch.indices].to(scores))
             ((some * weights[batch.indices].to(scores)).sum() / total).backward()
@@ -130,9 +125,7 @@ def problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> li
 
 
 @torch.no_grad()
-def score(
-    model: ScalarHead, groups: Sequence[Group], compute: ComputeConfig, pad_id: int
-) -> Float[Tensor, " completion"]:
+def score(model: ScalarHead, groups: Sequence[Group]) -> Float[Tensor, " completion"]:
     """The reward of every completion of the groups, in eval mode, at its number in `indices`.
 
     Of an outcome model it is the logit of P(right) as learned: had right and wrong been equally
@@ -140,6 +133,6 @@ def score(
     """
     model.eval()
     scores = torch.zeros(sum(len(group.completions) for group in groups))
-    for batch in micro_batches(groups, compute, pad_id, model.device):
+    for batch in model_batches(model, groups):
         scores[batch.indices] = model(batch).float().cpu()
     return scores

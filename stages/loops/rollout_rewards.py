@@ -14,7 +14,6 @@ import torch
 from stages.loops import rollouts
 from stages.loops.rollouts import RlModels, Rollouts
 from stages.models import policy_chooser, process_head, scalar_head
-from stages.models.device import ComputeConfig
 from stages.models.process_head import ProcessScorer, Solution
 from stages.models.scalar_head import Ensemble
 from stages.rewards import composition, reward_file
@@ -28,11 +27,11 @@ def load_reward(
     """Reward function of the reward in `folder`, with its model of this seed where it has one."""
     reward = reward_file.read(folder)
     path, device = reward_file.model(folder, seed), models.policy.device
-    compute, score, chooser = models.compute, None, None
+    compute, score, chooser = models.policy.compute, None, None
     match reward.model:
         case "reward":
             ensemble = scalar_head.load_ensemble(path, reward.aggregate, compute, device)
-            score = partial(score_completions, ensemble, compute=compute, pad_id=models.pad_id)
+            score = partial(score_completions, ensemble)
         case "process":
             score = partial(score_steps, process_head.load_scorer(path, compute, device))
         case "policy":
@@ -49,15 +48,13 @@ def load_reward(
     return compute_rewards
 
 
-def score_completions(
-    ensemble: Ensemble, batch: Rollouts, compute: ComputeConfig, pad_id: int
-) -> Judged:
+def score_completions(ensemble: Ensemble, batch: Rollouts) -> Judged:
     """Score of a reward model or an ensemble, in eval mode, at each completion's last token.
 
     Logged: the disagreement of an ensemble's members (standard deviation).
     """
-    groups = rollouts.batch_groups(batch, None, compute.row_tokens)
-    scores = scalar_head.scores(ensemble, groups, compute, pad_id)
+    groups = rollouts.batch_groups(batch, None, ensemble.members[0].compute.row_tokens)
+    scores = scalar_head.scores(ensemble, groups)
     positions = sum(group.length() for group in groups)
     metrics = {"scorer/positions": positions / len(batch.samples)}
     if len(ensemble.members) > 1:

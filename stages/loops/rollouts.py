@@ -9,8 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from stages.loops import work
-from stages.models.batch import Batch, Group, micro_batches, split_group
-from stages.models.device import ComputeConfig
+from stages.models.batch import Batch, Group, model_batches, split_group
 from stages.models.policy import Policy
 from stages.params import Params
 from stages.records.pools import Rollout
@@ -82,8 +81,6 @@ class RlModels:
     sampler: Sampler
     """Samples from `policy` as its weights are at the time."""
     decode: Decode
-    pad_id: int
-    compute: ComputeConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,8 +145,8 @@ def join(parts: Sequence[Rollouts]) -> Rollouts:
 
 def batches(models: RlModels, rollouts: Rollouts, keep: Flags | None = None) -> list[Batch]:
     """The kept completions (None: all) as micro-batches."""
-    groups = batch_groups(rollouts, keep, models.compute.row_tokens)
-    return list(micro_batches(groups, models.compute, models.pad_id, models.policy.device))
+    groups = batch_groups(rollouts, keep, models.policy.compute.row_tokens)
+    return list(model_batches(models.policy, groups))
 
 
 def batch_groups(rollouts: Rollouts, keep: Flags | None, row_tokens: int) -> list[Group]:

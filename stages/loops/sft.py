@@ -11,8 +11,7 @@ from stages.loops import work
 from stages.loops.epochs import EpochsConfig
 from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
-from stages.models.batch import Group, micro_batches
-from stages.models.device import ComputeConfig
+from stages.models.batch import Group, model_batches
 from stages.models.policy import Policy
 from stages.params import Params
 from stages.records.problems import Demonstration
@@ -82,8 +81,6 @@ def train(
     rows: Sequence[Demonstration],
     schedule: Sequence[Sequence[int]],
     config: SftConfig,
-    compute: ComputeConfig,
-    pad_id: int,
     state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of row numbers in `schedule`; `model` is changed in place.
@@ -98,7 +95,7 @@ def train(
         ]
         num_tokens = sum(len(rows[i].completion_ids) for i in chosen)
         total, num_read, num_positions = 0.0, 0, 0
-        for batch in micro_batches(groups, compute, pad_id, model.device):
+        for batch in model_batches(model, groups):
             logprobs = model(batch, temperature=1.0, entropy=False).logprobs
             loss = token_mean(-logprobs, batch.mask, num_tokens=num_tokens)
             loss.backward()

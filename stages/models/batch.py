@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import torch
 from jaxtyping import Bool, Int
@@ -138,6 +139,24 @@ def micro_batches(
         for chosen in token_budget_batches(lengths, count * compute.max_tokens):
             rows = [row for i in chosen for row in alike[i]]
             yield fill(rows, pad_id, device, count)
+
+
+class BatchModel(Protocol):
+    """A model that reads `Batch`es: a `Policy`, `ScalarHead` or `ProcessHead`."""
+
+    compute: ComputeConfig
+    pad_id: int
+    """Fills the right of shorter rows."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device of its weights."""
+        ...
+
+
+def model_batches(model: BatchModel, groups: Sequence[Group]) -> Iterator[Batch]:
+    """`micro_batches` with the limits, the padding and the device of `model`."""
+    return micro_batches(groups, model.compute, model.pad_id, model.device)
 
 
 def row_parts(group: Group, row_tokens: int) -> list[Group]:

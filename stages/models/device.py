@@ -60,6 +60,17 @@ class ComputeConfig(Params):
     """Sequences decoded side by side by the transformers engine."""
 
 
+COMPUTE = ComputeConfig(
+    dtype="float32",
+    gradient_checkpointing=False,
+    max_tokens=4096,
+    row_tokens=512,
+    pack_tokens=0,
+    max_batch=256,
+)
+"""Default of what is used without a params.yaml: `stages.library` and tests."""
+
+
 def setup(config: ComputeConfig) -> torch.device:
     """Make torch deterministic and return the device: the first visible GPU, or the CPU.
 

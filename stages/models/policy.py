@@ -16,7 +16,7 @@ from transformers.utils import logging
 from stages.algorithms.logprobs import token_logprobs
 from stages.models import attention, own_logits, positions, sharding
 from stages.models.batch import Batch
-from stages.models.device import ComputeConfig
+from stages.models.device import COMPUTE, ComputeConfig
 from stages.models.own_logits import hidden_states, output_layer
 
 
@@ -129,10 +129,17 @@ class Policy(nn.Module):
     One with adapters is its own reference, asked with `adapted=False`.
     """
 
-    def __init__(self, model: PreTrainedModel, without: Without = nullcontext) -> None:
-        """`model` is prepared (see `prepare`); its adapters are off within `without`."""
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        compute: ComputeConfig = COMPUTE,
+        pad_id: int = 0,
+        without: Without | None = None,
+    ) -> None:
+        """`model` is prepared (see `prepare`); its adapters, if any, are off within `without`."""
         super().__init__()
-        self.model, self._without = model, without
+        self.model, self.compute, self.pad_id = model, compute, pad_id
+        self._without = without or nullcontext
 
     @property
     def device(self) -> torch.device:

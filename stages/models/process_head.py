@@ -25,8 +25,8 @@ from transformers import AutoModelForTokenClassification, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models import model_tokenizer, policy, sharding
-from stages.models.batch import Batch, Group, micro_batches, split_group
-from stages.models.device import ComputeConfig
+from stages.models.batch import Batch, Group, model_batches, split_group
+from stages.models.device import COMPUTE, ComputeConfig
 from stages.models.own_logits import hidden_states
 from stages.models.start import HEADS
 from stages.rewards.step_solutions import split_steps
@@ -117,7 +117,7 @@ def head(model: nn.Module) -> nn.Module:
 
 
 def groups(
-    solutions: Sequence[Solution], numbers: Sequence[int], model: PreTrainedModel, row_tokens: int
+    model: "ProcessHead", solutions: Sequence[Solution], numbers: Sequence[int]
 ) -> list[Group]:
     """The solutions with these numbers, STEP after each step; those of a prompt share its copy.
 
@@ -127,7 +127,8 @@ def groups(
     members: dict[tuple[int, ...], list[int]] = {}
     for number in numbers:
         members.setdefault(tuple(solutions[number].prompt_ids), []).append(number)
-    step_id, longest = int(model.config.step_token_id), model.config.max_position_embeddings
+    config = model.model.config
+    step_id, longest = int(config.step_token_id), config.max_position_embeddings
     found = []
     for prompt_ids, indices in members.items():
         for i in indices:
@@ -147,7 +148,7 @@ def groups(
                 f"model with more (model.tiny.max_length for the embedded one)."
             )
         group = Group(prompt_ids=prompt_ids, completions=completions, indices=indices)
-        found += split_group(group, row_tokens)
+        found += split_group(group, model.compute.row_tokens)
     return found
 
 
@@ -159,9 +160,17 @@ def step_ends(steps: Sequence[Sequence[int]]) -> list[int]:
 class ProcessHead(nn.Module):
     """A process reward model that reads batches of solutions; `model` is prepared."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(
+        self, model: PreTrainedModel, compute: ComputeConfig = COMPUTE, pad_id: int = 0
+    ) -> None:
+        """`model` is of `load` or `from_policy`; `pad_id` fills the right of a row."""
         super().__init__()
-        self.model = model
+        self.model, self.compute, self.pad_id = model, compute, pad_id
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.model.device
 
     def forward(self, batch: Batch, ends: Sequence[Sequence[int]]) -> Float[Tensor, "step 2"]:
         """The two logits at each STEP, in float32: of the batch's first solution, its second, ...
@@ -178,14 +187,12 @@ class ProcessHead(nn.Module):
 
 
 @torch.no_grad()
-def step_scores(
-    model: ProcessHead, solutions: Sequence[Solution], compute: ComputeConfig, pad_id: int
-) -> list[list[float]]:
+def step_scores(model: ProcessHead, solutions: Sequence[Solution]) -> list[list[float]]:
     """P(right) of each step of each solution, in eval mode; a ValueError where one is no number."""
     model.eval()
     found: list[list[float]] = [[] for _ in solutions]
-    parts = groups(solutions, range(len(solutions)), model.model, compute.row_tokens)
-    for batch in micro_batches(parts, compute, pad_id, model.model.device):
+    parts = groups(model, solutions, range(len(solutions)))
+    for batch in model_batches(model, parts):
         ends = [step_ends(solutions[i].steps) for i in batch.indices]
         scores = model(batch, ends).softmax(-1)[:, 1].cpu()
         for i, own in zip(batch.indices, scores.split([len(e) for e in ends]), strict=True):
@@ -205,22 +212,20 @@ def step_scores(
 class ProcessScorer:
     """A process reward model, and what it takes to read sampled completions with it."""
 
-    model: PreTrainedModel
+    model: ProcessHead
     decode: Callable[[Sequence[int]], str]
-    pad_id: int
-    compute: ComputeConfig
 
     def split(self, completion_ids: Sequence[int]) -> list[list[int]]:
         """The steps of a completion, as in the rows that the model learned from."""
-        return split_steps(completion_ids, self.decode, self.model.config.step_separator)
+        return split_steps(completion_ids, self.decode, self.model.model.config.step_separator)
 
     def __call__(self, solutions: Sequence[Solution]) -> list[list[float]]:
         """P(right so far) after each step, in eval mode."""
-        return step_scores(ProcessHead(self.model), solutions, self.compute, self.pad_id)
+        return step_scores(self.model, solutions)
 
     def num_positions(self, solutions: Sequence[Solution]) -> int:
         """Tokens that it reads of them, step tokens included."""
-        parts = groups(solutions, range(len(solutions)), self.model, self.compute.row_tokens)
+        parts = groups(self.model, solutions, range(len(solutions)))
         return sum(group.length() for group in parts)
 
     def step_ends(self, num_tokens: int) -> frozenset[int]:
@@ -228,7 +233,7 @@ class ProcessScorer:
 
         A ValueError where there is none: then no single token says where a step ends.
         """
-        separator = self.model.config.step_separator
+        separator = self.model.model.config.step_separator
         found = frozenset(one for one in range(num_tokens) if separator in self.decode([one]))
         if not found:
             raise ValueError(
@@ -243,8 +248,6 @@ def load_scorer(path: Path, compute: ComputeConfig, device: torch.device) -> Pro
     """The process reward model at `path`, with its own tokenizer."""
     tokenizer = model_tokenizer.load(path)
     return ProcessScorer(
-        model=load(path, compute, device),
+        model=ProcessHead(load(path, compute, device), compute, model_tokenizer.pad_id(tokenizer)),
         decode=policy.decoder(tokenizer),
-        pad_id=model_tokenizer.pad_id(tokenizer),
-        compute=compute,
     )

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from stages.algorithms.ensemble import std
-from stages.models import model_tokenizer, sharding
-from stages.models.batch import Batch, Group, micro_batches
-from stages.models.device import ComputeConfig
+from stages.models import sharding
+from stages.models.batch import Batch, Group, model_batches
+from stages.models.device import COMPUTE, ComputeConfig
 from stages.models.own_logits import hidden_states
 from stages.models.policy import in_full, prepare, read_checkpoint, unflatten
 
@@ -72,10 +72,12 @@ def from_policy(
 class ScalarHead(nn.Module):
     """A reward or value model that reads batches of completions."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        """`model` is of `load` or `from_policy`."""
+    def __init__(
+        self, model: PreTrainedModel, compute: ComputeConfig = COMPUTE, pad_id: int = 0
+    ) -> None:
+        """`model` is of `load` or `from_policy`; `pad_id` fills the right of a row."""
         super().__init__()
-        self.model = model
+        self.model, self.compute, self.pad_id = model, compute, pad_id
 
     @property
     def base_model(self) -> nn.Module:
@@ -130,7 +132,8 @@ def load_ensemble(
     path: Path, aggregate: Callable[..., Rewards], compute: ComputeConfig, device: torch.device
 ) -> Ensemble:
     """The reward model, outcome model or ensemble at `path`; all members stay on the device."""
-    members = [ScalarHead(load(folder, compute, device, trained=False)) for folder in folders(path)]
+    models = [load(folder, compute, device, trained=False) for folder in folders(path)]
+    members = [ScalarHead(model, compute, model.config.pad_token_id or 0) for model in models]
     return Ensemble(members=members, aggregate=aggregate)
 
 
@@ -152,19 +155,15 @@ def folders(path: Path) -> list[Path]:
 def load_scorer(
     path: Path, aggregate: Callable[..., Rewards], compute: ComputeConfig, device: torch.device
 ) -> Callable[[Sequence[Group]], Scores]:
-    """`scores` by the models at `path`, which brings its tokenizer."""
-    pad_id = model_tokenizer.pad_id(model_tokenizer.load(folders(path)[0]))
-    models = load_ensemble(path, aggregate, compute, device)
-    return partial(scores, models, compute=compute, pad_id=pad_id)
+    """`scores` by the models at `path`."""
+    return partial(scores, load_ensemble(path, aggregate, compute, device))
 
 
-def scores(
-    models: Ensemble, groups: Sequence[Group], compute: ComputeConfig, pad_id: int
-) -> Scores:
+def scores(models: Ensemble, groups: Sequence[Group]) -> Scores:
     """The scores of all completions of `groups`, by their numbers; on the CPU."""
     places = {number: i for i, number in enumerate(sorted(n for g in groups for n in g.indices))}
     values, disagreement = torch.zeros(2, len(places))
-    for batch in micro_batches(groups, compute, pad_id, models.members[0].device):
+    for batch in model_batches(models.members[0], groups):
         found = models(batch)
         own = [places[number] for number in batch.indices]
         values[own] = found.values.cpu()

@@ -40,8 +40,8 @@ def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def shard(root: RootT, dtype: str) -> RootT:
-    """`root`, a module that reads batches and computes in `dtype`, spread over the processes.
+def shard(root: RootT) -> RootT:
+    """`root`, a `batch.BatchModel`, spread over the processes.
 
     In place, when the model is complete, adapters and all, and before it has an optimizer.
     """
@@ -55,7 +55,7 @@ def shard(root: RootT, dtype: str) -> RootT:
     )
 
     exact, mixed = MixedPrecisionPolicy(), MixedPrecisionPolicy()
-    if dtype == "bfloat16":
+    if root.compute.dtype == "bfloat16":
         mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     model: Any = root.model
     heads = [] if model.can_generate() else [*model.children()]

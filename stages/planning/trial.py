@@ -107,7 +107,8 @@ class Models:
         disguise(model, self.fake)
         if spread and self.trial.num_processes > 1:
             self._spread(model, trained=trained)
-        return Policy(model, without) if without and reader is Policy else reader(model)
+        batching = self.trial.config.compute, PAD
+        return Policy(model, *batching, without) if reader is Policy else reader(model, *batching)
 
     def _spread(self, model: PreTrainedModel, *, trained: bool) -> None:
         """Count what one process holds of a model that is spread over several (`sharding`).

@@ -42,7 +42,7 @@ def _sft(trial: Trial, models: Models) -> Iterator[Any]:
     ]  # fmt: skip
     rows = [sft.as_document(row) for row in rows] if config.preset.learn_prompt else rows
     model = models.build("policy", trained=True)
-    return sft.train(model, rows, [numbers] * 2, settings, config.compute, PAD)
+    return sft.train(model, rows, [numbers] * 2, settings)
 
 
 def _pairs(trial: Trial, numbers: range) -> list[Preference]:
@@ -57,24 +57,24 @@ def _pairs(trial: Trial, numbers: range) -> list[Preference]:
 
 
 def _dpo(trial: Trial, models: Models) -> Iterator[Any]:
-    sizes, compute, loss = trial.config.dpo, trial.config.compute, trial.config.preset.loss
+    sizes, loss = trial.config.dpo, trial.config.preset.loss
     model, numbers = models.build("policy", trained=True), trial.numbers(sizes.batch_size, 2)
     pairs = _pairs(trial, numbers)
     if loss.kind != preference.KTO:
         zeros = torch.zeros(len(pairs), 2)
-        return preference.train(model, pairs, zeros, [numbers] * 2, loss, sizes, compute, PAD)
+        return preference.train(model, pairs, zeros, [numbers] * 2, loss, sizes)
     rows = kto.judged_rows(pairs)
     schedule = [range(min(len(rows), sizes.batch_size))] * 2
     mismatched = [torch.zeros(len(own)) for own in schedule]
     known = KtoReference(matched=torch.zeros(len(rows)), mismatched=mismatched)
-    return kto.train(model, rows, known, schedule, loss, sizes, compute, PAD)
+    return kto.train(model, rows, known, schedule, loss, sizes)
 
 
 def _reward_preference(trial: Trial, models: Models) -> Iterator[Any]:
     preset = trial.config.preset
     model, numbers = models.build("reward", trained=True), trial.numbers(preset.batch_size, 2)
     pairs = _pairs(trial, numbers)
-    return reward.train(model, pairs, [numbers] * 2, preset, trial.config.compute, PAD)
+    return reward.train(model, pairs, [numbers] * 2, preset)
 
 
 def _reward_outcome(trial: Trial, models: Models) -> Iterator[Any]:
@@ -91,8 +91,7 @@ def _reward_outcome(trial: Trial, models: Models) -> Iterator[Any]:
         ]
         for i in numbers
     ]  # fmt: skip
-    compute = trial.config.compute
-    return reward.train_outcomes(model, problems, [numbers] * 2, preset, compute, PAD)
+    return reward.train_outcomes(model, problems, [numbers] * 2, preset)
 
 
 def _reward_process(trial: Trial, models: Models) -> Iterator[Any]:
@@ -113,11 +112,11 @@ def _reward_process(trial: Trial, models: Models) -> Iterator[Any]:
                 )
             )  # fmt: skip
     schedule = [range(len(rows))] * 2
-    return process_reward.train(model, rows, schedule, preset, trial.config.compute, PAD)
+    return process_reward.train(model, rows, schedule, preset)
 
 
 def _online(trial: Trial, models: Models) -> Iterator[Any]:
-    config, compute = trial.config, trial.config.compute
+    config = trial.config
     is_ppo = trial.entry_point == "train_ppo"
     sizes = config.ppo if is_ppo else config.grpo
     # Old log-probs are one grid of numbers; more epochs and mini-batches take no more than one.
@@ -136,7 +135,7 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
     # See `engines/loading`: each of several processes draws from a whole copy.
     drawn_from = trained if trial.num_processes == 1 else models.build("policy", spread=False)
     actor = RlModels(
-        policy=trained, reference=reference, decode=lambda _: "", pad_id=PAD, compute=compute,
+        policy=trained, reference=reference, decode=lambda _: "",
         sampler=models.sampler(drawn_from.model, most),
     )  # fmt: skip
     task = Task(
@@ -169,24 +168,19 @@ def _held(trial: Trial, number: int) -> int:
 
 def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], Judged]:
     """The models of the reward read all that was drawn; what they say is made up, to differ."""
-    compute = trial.config.compute
     scorers = [models.build(use, spread=False) for use in trial.scorers]
     use = trial.scorers[0] if trial.scorers else ""
 
     def judge(drawn: Rollouts) -> Judged:
         with models.live.phase("scoring"):
             if use == "reward":
-                rollout_rewards.score_completions(
-                    Ensemble(members=scorers, aggregate=mean), drawn, compute, PAD
-                )
+                rollout_rewards.score_completions(Ensemble(members=scorers, aggregate=mean), drawn)
             elif use == "process":
                 whole = [
                     Solution(prompt_ids=[TEXT] * trial.prompt, steps=[one.token_ids])
                     for one in drawn.samples
                 ]
-                ProcessScorer(
-                    model=scorers[0], decode=lambda _: "", pad_id=PAD, compute=compute
-                )(whole)  # fmt: skip
+                ProcessScorer(model=scorers[0], decode=lambda _: "")(whole)
         ends = torch.zeros_like(drawn.mask())
         ends[:, -1] = True
         totals = [float(i % trial.samples) for i in range(len(ends))]

@@ -16,7 +16,7 @@ from stages.algorithms import kl
 from stages.algorithms.length_and_repetition import repeated_share
 from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.models import scalar_head
-from stages.models.batch import Group, micro_batches, numbered
+from stages.models.batch import Group, model_batches, numbered
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
 from stages.models.scalar_head import Scores
@@ -92,7 +92,7 @@ def scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device
 @torch.no_grad()
 def measure(
     model: Policy, reference: Policy, judges: Scorers,
-    pools: Sequence[tuple[Prompt, Sequence[Completion]]], compute: ComputeConfig, pad_id: int, *,
+    pools: Sequence[tuple[Prompt, Sequence[Completion]]], *,
     step: int, temperature: float,
 ) -> list[CheckpointResult]:  # fmt: skip
     """What the policy did on each problem after `step` training steps, from its own samples.
@@ -105,10 +105,10 @@ def measure(
     reward_model, several = judges
     counts = [Counter(tuple(row.completion_ids) for row in rows) for _, rows in pools]
     prompts = [prompt.prompt_ids for prompt, _ in pools]
-    groups = numbered(zip(prompts, map(list, counts), strict=True), compute.row_tokens)
+    groups = numbered(zip(prompts, map(list, counts), strict=True), model.compute.row_tokens)
     sizes = [len(count) for count in counts]
     table = torch.zeros(sum(sizes), len(COLUMNS))
-    for batch in micro_batches(groups, compute, pad_id, model.device):
+    for batch in model_batches(model, groups):
         logprobs, entropies = model(batch, temperature=temperature)
         ref_logprobs = reference(batch, temperature=temperature).logprobs
         # Outside the mask both log-probs are 0, and so are the estimates.

@@ -87,7 +87,7 @@ def evaluate(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str,
     settings, compute, device = config.checkpoints, config.compute, setup(config.compute)
     judges = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
     start = rows.model(settings.start, run.seed)
-    reference = Policy(policy.load(start, compute, device, trained=False)).eval()
+    reference = Policy(policy.load(start, compute, device, trained=False), compute).eval()
     pool = candidates.read("dev", settings.sampling, "dev")
     found: list[CheckpointResult] = []
     for step, path in run.track(list(policies(name, start, run.seed))):
@@ -122,9 +122,9 @@ def measure(
     tokenizer = model_tokenizer.load(path)
     sampler = transformers.from_model(model, tokenizer, max_batch=compute.max_batch)
     drawn = candidates.draw(sampler, policy.decoder(tokenizer), prompts, pool, seed)
-    pad_id, problems = model_tokenizer.pad_id(tokenizer), pools.by_problem(prompts, drawn)
+    problems = pools.by_problem(prompts, drawn)
     return checkpoint_measures.measure(
-        Policy(model), reference, judges, problems, compute, pad_id,
+        Policy(model, compute, model_tokenizer.pad_id(tokenizer)), reference, judges, problems,
         step=step, temperature=pool.config.temperature,
     )  # fmt: skip
 

@@ -134,7 +134,7 @@ def step_values(problems: Problems, process: str, seed: int, config: Config) -> 
     """`probe_edits.recut_values` of a process row of `rewards` of a seed."""
     settings, path = config.probes, reward_file.model(DATA / "rewards" / process, seed)
     model = process_head.load_scorer(path, config.compute, setup(config.compute))
-    separator = model.model.config.step_separator
+    separator = model.model.model.config.step_separator
     (filler,) = prompting.ids([FILLER + separator], model_tokenizer.load(path))
 
     def aggregated(solutions: Sequence[Solution]) -> Sequence[float]:

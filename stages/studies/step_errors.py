@@ -93,7 +93,7 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
     settings, compute = config.step_errors, config.compute
     path = reward_file.model(DATA / "rewards" / settings.process, run.seed)
     scorer = process_head.load_scorer(path, compute, setup(compute))
-    model = scorer.model
+    model = scorer.model.model
 
     def solutions(word: str, split: Literal["dev", "test"]) -> KnownSteps:
         if word == SAMPLES:

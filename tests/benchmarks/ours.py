@@ -88,7 +88,7 @@ def _sft(model: PreTrainedModel, number: int) -> Steps:
         )
     ]
     config = sft.SftConfig(num_epochs=1, batch_size=ROWS, optim=OPTIM)
-    return _metrics(sft.train(Policy(model), rows, [range(ROWS)] * number, config, COMPUTE, PAD))
+    return _metrics(sft.train(Policy(model, COMPUTE, PAD), rows, [range(ROWS)] * number, config))
 
 
 def _pairs() -> list[Preference]:
@@ -109,7 +109,7 @@ def _dpo(model: PreTrainedModel, number: int) -> Steps:
     reference, loss = torch.full((ROWS, 2), -200.0), presets.loss("dpo")
     schedule = [range(ROWS)] * number
     return _metrics(
-        preference.train(Policy(model), _pairs(), reference, schedule, loss, config, COMPUTE, PAD)
+        preference.train(Policy(model, COMPUTE, PAD), _pairs(), reference, schedule, loss, config)
     )
 
 
@@ -118,7 +118,7 @@ def _reward(model: PreTrainedModel, number: int) -> Steps:
         num_epochs=1, batch_size=ROWS, optim=OPTIM, centring=0.0, margin=0.0
     )
     schedule = [range(ROWS)] * number
-    return _metrics(reward.train(ScalarHead(model), _pairs(), schedule, config, COMPUTE, PAD))
+    return _metrics(reward.train(ScalarHead(model, COMPUTE, PAD), _pairs(), schedule, config))
 
 
 def _sampler(model: PreTrainedModel) -> TransformersSampler:

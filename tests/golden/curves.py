@@ -65,9 +65,8 @@ SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "temperature": 1.0, "max
 
 def game() -> tuple[RlModels, Task]:
     model = load("llama")
-    models = RlModels(policy=Policy(model), reference=Policy(load("llama", seed=1)),
-                  sampler=make_sampler(model), decode=decode, pad_id=PAD,
-                  compute=COMPUTE)  # fmt: skip
+    models = RlModels(policy=Policy(model, COMPUTE, PAD), reference=Policy(load("llama", seed=1)),
+                  sampler=make_sampler(model), decode=decode)  # fmt: skip
     task = Task(
         prompts=PROMPTS,
         reward=lambda drawn: Judged(totals=even_share(drawn.texts)),
@@ -79,14 +78,14 @@ def game() -> tuple[RlModels, Task]:
 def supervised(state: State | None = None) -> Iterator[Step]:
     config = SftConfig(num_epochs=1, batch_size=4, optim=RATE)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
-    yield from sft.train(Policy(load("llama")), ROWS, schedule, config, COMPUTE, PAD, state)
+    yield from sft.train(Policy(load("llama"), COMPUTE, PAD), ROWS, schedule, config, state)
 
 
 def rewards(state: State | None = None) -> Iterator[Step]:
     config = RewardConfig(num_epochs=1, batch_size=4, centring=0.01, margin=0.0, optim=RATE)
     model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
-    yield from reward.train(ScalarHead(model), PAIRS, schedule, config, COMPUTE, PAD, state)
+    yield from reward.train(ScalarHead(model, COMPUTE, PAD), PAIRS, schedule, config, state)
 
 
 def outcomes(state: State | None = None) -> Iterator[Step]:
@@ -103,7 +102,7 @@ def outcomes(state: State | None = None) -> Iterator[Step]:
     model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from reward.train_outcomes(
-        ScalarHead(model), problems, schedule, config, COMPUTE, PAD, state
+        ScalarHead(model, COMPUTE, PAD), problems, schedule, config, state
     )
 
 
@@ -118,23 +117,21 @@ def process_labels(state: State | None = None) -> Iterator[Step]:
     ]  # fmt: skip
     model = process_head.from_policy(checkpoint("llama"), STEP_ID, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
-    yield from process_reward.train(ProcessHead(model), rows, schedule, config, COMPUTE, PAD, state)
+    yield from process_reward.train(ProcessHead(model, COMPUTE, PAD), rows, schedule, config, state)
 
 
 def preferences(state: State | None = None) -> Iterator[Step]:
     config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
     wanted = ref_logprobs.of_pairs(PAIRS)
-    ref = ref_logprobs.compute(Policy(load("llama")), wanted, COMPUTE, PAD).view(-1, 2)
+    ref = ref_logprobs.compute(Policy(load("llama"), COMPUTE, PAD), wanted).view(-1, 2)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from preference.train(
-        Policy(load("llama")),
+        Policy(load("llama"), COMPUTE, PAD),
         PAIRS,
         ref,
         schedule,
         presets.loss("dpo"),
         config,
-        COMPUTE,
-        PAD,
         state,
     )
 
@@ -144,9 +141,9 @@ def unpaired(state: State | None = None) -> Iterator[Step]:
     rows = kto.judged_rows(PAIRS)
     schedule = epochs.batches(len(rows), NUM_STEPS // 2, 8, seed=0)
     model = load("llama")
-    ref = kto.reference(Policy(model), rows, schedule, COMPUTE, PAD)
+    ref = kto.reference(Policy(model, COMPUTE, PAD), rows, schedule)
     yield from kto.train(
-        Policy(model), rows, ref, schedule, presets.loss("kto"), config, COMPUTE, PAD, state
+        Policy(model, COMPUTE, PAD), rows, ref, schedule, presets.loss("kto"), config, state
     )
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import torch
+from stages.loops.objective import Counts, Part, Weights
+from stages.loops.policy_gradient import accumulate
 from transformers import PreTrainedModel
 
 from stages.algorithms import flops
 from stages.algorithms.flops import Passes
 from stages.engines.transformers import TransformersSampler
 from stages.loops import sft
-from stages.loops.objective import Counts, Part, Weights
-from stages.loops.policy_gradient import accumulate
 from stages.models import policy, size
 from stages.models.batch import Batch, Group, fill, frozen
 from stages.models.policy import Policy
@@ -188,7 +188,7 @@ def _sft(model: PreTrainedModel, scale: Scale, number: int) -> Iterator[object]:
         id="0", task="solve", prompt="", prompt_ids=ids[:PROMPT], completion="",
         completion_ids=ids[PROMPT:],
     )  # fmt: skip
-    return sft.train(Policy(model), [row], [[0]] * number, SFT, COMPUTE, 0)
+    return sft.train(Policy(model, COMPUTE, 0), [row], [[0]] * number, SFT)
 
 
 def _batch(scale: Scale, lengths: list[int], device: torch.device) -> Batch:

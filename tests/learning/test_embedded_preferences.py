@@ -37,13 +37,13 @@ def test_preference_loss(name, embedded, pairs, start):
     if loss.kind == KTO:
         rows = kto.judged_rows(pairs)
         schedule = epochs.batches(len(rows), 1, BATCH_SIZE, 1)[:NUM_STEPS]
-        ref = kto.reference(Policy(model), rows, schedule, compute, pad_id)
-        steps = kto.train(Policy(model), rows, ref, schedule, loss, CONFIG, compute, pad_id)
+        ref = kto.reference(Policy(model, compute, pad_id), rows, schedule)
+        steps = kto.train(Policy(model, compute, pad_id), rows, ref, schedule, loss, CONFIG)
     else:
         schedule = epochs.batches(len(pairs), 1, BATCH_SIZE, 1)[:NUM_STEPS]
         wanted = ref_logprobs.of_pairs(pairs)
-        ref = ref_logprobs.compute(Policy(model), wanted, compute, pad_id).view(-1, 2)
-        steps = preference.train(Policy(model), pairs, ref, schedule, loss, CONFIG, compute, pad_id)
+        ref = ref_logprobs.compute(Policy(model, compute, pad_id), wanted).view(-1, 2)
+        steps = preference.train(Policy(model, compute, pad_id), pairs, ref, schedule, loss, CONFIG)
     history = [step.metrics for step in steps]
     found = gain(judged.correct(embedded.draw(model)), start)
     print(f"\n{name}: accuracy {found[0]:+.3f} [{found[1]:+.3f}, {found[2]:+.3f}], margin "

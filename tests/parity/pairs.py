@@ -56,7 +56,7 @@ def trl_step(
 def one_batch() -> tuple[Batch, Tensor]:
     """Every pair in one micro-batch, and what the reference says of them."""
     (batch,) = micro_batches(GROUPS, compute(), PAD, CPU)
-    return batch, frozen_sums(Policy(load("llama", 1)), GROUPS, compute(), PAD).view(-1, 2)
+    return batch, frozen_sums(Policy(load("llama", 1), compute(), PAD), GROUPS).view(-1, 2)
 
 
 def our_step(loss: Choice, monkeypatch: pytest.MonkeyPatch) -> Computed:
@@ -68,5 +68,5 @@ def our_step(loss: Choice, monkeypatch: pytest.MonkeyPatch) -> Computed:
     )
     _, ref = one_batch()
     schedule = [range(len(PAIRS))]
-    (step,) = preference.train(Policy(model), PAIRS, ref, schedule, loss, config, compute(), PAD)
+    (step,) = preference.train(Policy(model, compute(), PAD), PAIRS, ref, schedule, loss, config)
     return Computed(loss=step.metrics["loss/preference"], gradients=seen[0])

@@ -63,7 +63,7 @@ def token_lists(batch, prefix):
 def our_step(rows, schedule, reference_seed, policy_seed, monkeypatch):
     """One step of our loop; also its reference point."""
     frozen = load("llama", reference_seed)
-    ref = kto.reference(Policy(frozen), rows, schedule, compute(), PAD)
+    ref = kto.reference(Policy(frozen, compute(), PAD), rows, schedule)
     model = load("llama", policy_seed)
     seen = ours.watch(monkeypatch, kto, model)
     config = PreferenceConfig(
@@ -71,7 +71,7 @@ def our_step(rows, schedule, reference_seed, policy_seed, monkeypatch):
     )
     numbers = {"beta": 0.3, "desirable_weight": 1.2, "undesirable_weight": 0.8}
     loss = presets.choice(PreferenceLoss, {"kind": "kto", **numbers})
-    (step,) = kto.train(Policy(model), rows, ref, schedule, loss, config, compute(), PAD)
+    (step,) = kto.train(Policy(model, compute(), PAD), rows, ref, schedule, loss, config)
     computed = Computed(loss=step.metrics["loss/preference"], gradients=seen[0])
     return computed, step.metrics["kl/reference_point"]
 

@@ -51,7 +51,7 @@ def test_one_step_of_the_reward_model(centring, tmp_path, monkeypatch, agree):
         margin=0.0,
         optim=OptimConfig(**OPTIM),
     )
-    (taken,) = reward.train(ScalarHead(found), PAIRS, [range(4)], config, compute(), PAD)
+    (taken,) = reward.train(ScalarHead(found, compute(), PAD), PAIRS, [range(4)], config)
     agree(
         "reward model",
         "`loops/reward.train`, one step" + (f", centring {centring}" if centring else ""),

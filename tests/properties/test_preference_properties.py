@@ -38,12 +38,12 @@ REFERENCE = -10 * torch.rand(6, 2, generator=torch.Generator().manual_seed(3))
 def sft_steps(rows, order, settings):
     rows = [DEMONSTRATIONS[i] for i in rows]
     config = SftConfig(**SIZES)
-    return LANGUAGE, sft.train(Policy(LANGUAGE), rows, [order], config, settings, PAD)
+    return LANGUAGE, sft.train(Policy(LANGUAGE, settings, PAD), rows, [order], config)
 
 
 def reward_steps(rows, order, settings):
     pairs, config = [PAIRS[i] for i in rows], RewardConfig(**SIZES, centring=0.1, margin=0.0)
-    return SCALAR, reward.train(ScalarHead(SCALAR), pairs, [order], config, settings, PAD)
+    return SCALAR, reward.train(ScalarHead(SCALAR, settings, PAD), pairs, [order], config)
 
 
 LOSSES = {name: presets.loss(name) for name in presets.PREFERENCE}
@@ -54,7 +54,7 @@ def preference_steps(loss):
     def steps(rows, order, settings):
         pairs, config, ref = [PAIRS[i] for i in rows], PreferenceConfig(**KEPT), REFERENCE[rows]
         return LANGUAGE, preference.train(
-            Policy(LANGUAGE), pairs, ref, [order], loss, config, settings, PAD
+            Policy(LANGUAGE, settings, PAD), pairs, ref, [order], loss, config
         )
 
     return steps
@@ -123,7 +123,7 @@ def kto_gradient(loss, rows, **limits):
         with mock.patch("stages.loops.state.update", return_value={}):
             list(
                 kto.train(
-                    Policy(LANGUAGE), judged, ref, [rows], loss, config, compute(**limits), PAD
+                    Policy(LANGUAGE, compute(**limits), PAD), judged, ref, [rows], loss, config
                 )
             )
     finally:

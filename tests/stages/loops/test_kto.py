@@ -22,7 +22,7 @@ LOSS = presets.choice(
 
 
 def reference(model, schedule, settings=None):
-    return kto.reference(Policy(model), ROWS, schedule, settings or compute(), PAD)
+    return kto.reference(Policy(model, settings or compute(), PAD), ROWS, schedule)
 
 
 def train(model, schedule, settings=None, *, ref=None):
@@ -30,7 +30,7 @@ def train(model, schedule, settings=None, *, ref=None):
     ref = reference(model, schedule, settings) if ref is None else ref
     optim = OPTIM | {"learning_rate": 3e-3}
     config = PreferenceConfig(num_epochs=1, batch_size=8, num_checkpoints=0, optim=optim)
-    return list(kto.train(Policy(model), ROWS, ref, schedule, LOSS, config, settings, PAD))
+    return list(kto.train(Policy(model, settings, PAD), ROWS, ref, schedule, LOSS, config))
 
 
 def test_a_mismatched_pair_is_a_prompt_with_the_next_rows_completion_in_rotation():

@@ -55,14 +55,14 @@ def train(model, schedule, settings=None, *, problems=PROBLEMS):
     )
     return list(
         reward.train_outcomes(
-            ScalarHead(model), problems, schedule, config, settings or compute(), PAD
+            ScalarHead(model, settings or compute(), PAD), problems, schedule, config
         )
     )
 
 
 def score_outcomes(model, problems, settings, pad_id):
     groups = reward.problem_groups(problems, settings.row_tokens)
-    return reward.score(ScalarHead(model), groups, settings, pad_id)
+    return reward.score(ScalarHead(model, settings, pad_id), groups)
 
 
 def test_from_a_zero_head_the_loss_is_log_2():

@@ -34,7 +34,7 @@ kinds = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss["kind"])
 
 def reference(model, settings=None):
     wanted = ref_logprobs.of_pairs(PAIRS)
-    return ref_logprobs.compute(Policy(model), wanted, settings or compute(), PAD).view(-1, 2)
+    return ref_logprobs.compute(Policy(model, settings or compute(), PAD), wanted).view(-1, 2)
 
 
 def train(model, schedule, settings=None, *, loss=DPO, ref=None):
@@ -43,7 +43,7 @@ def train(model, schedule, settings=None, *, loss=DPO, ref=None):
     optim = OPTIM | {"learning_rate": 3e-3}
     config = PreferenceConfig(num_epochs=1, batch_size=8, num_checkpoints=0, optim=optim)
     chosen = presets.choice(PreferenceLoss, loss)
-    steps = preference.train(Policy(model), PAIRS, ref, schedule, chosen, config, settings, PAD)
+    steps = preference.train(Policy(model, settings, PAD), PAIRS, ref, schedule, chosen, config)
     return list(steps)
 
 

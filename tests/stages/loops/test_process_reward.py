@@ -67,7 +67,7 @@ def gradient_of(monkeypatch, rows=ROWS, chosen=None, settings=None, **changes):
     chosen = list(range(len(rows))) if chosen is None else chosen
     settings = compute(**(settings or {}))
     (step,) = process_reward.train(
-        ProcessHead(make_model()), rows, [chosen], config(**changes), settings, PAD
+        ProcessHead(make_model(), settings, PAD), rows, [chosen], config(**changes)
     )
     return step.metrics, seen[0]
 
@@ -124,7 +124,7 @@ def test_a_solution_without_labels_changes_nothing(monkeypatch):
 
 def test_from_a_new_head_the_loss_is_log_2():
     model = process_head.from_policy(checkpoint("llama"), STEP, compute(), CPU)
-    (step,) = process_reward.train(ProcessHead(model), ROWS, [[0, 1, 2]], config(), compute(), PAD)
+    (step,) = process_reward.train(ProcessHead(model, compute(), PAD), ROWS, [[0, 1, 2]], config())
     assert step.metrics["loss/step_labels"] == pytest.approx(math.log(2), rel=1e-5)
 
 
@@ -133,11 +133,11 @@ def test_it_learns_which_steps_are_right_and_soft_labels_as_they_are():
     rows = make_rows([[1.0, 0.5], [0.0], [1.0, 0.0], [0.25]])
     steps = list(
         process_reward.train(
-            ProcessHead(model), rows, [[0, 1, 2, 3]] * 120, config(), compute(), PAD
+            ProcessHead(model, compute(), PAD), rows, [[0, 1, 2, 3]] * 120, config()
         )
     )
     solutions = [Solution(prompt_ids=r.prompt_ids, steps=r.step_ids) for r in rows]
-    scores = process_head.step_scores(ProcessHead(model), solutions, compute(), PAD)
+    scores = process_head.step_scores(ProcessHead(model, compute(), PAD), solutions)
     flat = [score for own in scores for score in own]
     assert flat == pytest.approx([1.0, 0.5, 0.0, 1.0, 0.0, 0.25], abs=0.05)
     assert steps[-1].metrics["steps/accuracy"] == 1.0
@@ -145,7 +145,7 @@ def test_it_learns_which_steps_are_right_and_soft_labels_as_they_are():
 
 def test_an_optimizer_step_without_a_label_is_refused():
     steps = process_reward.train(
-        ProcessHead(make_model()), ROWS, [[0], [3]], config(), compute(), PAD
+        ProcessHead(make_model(), compute(), PAD), ROWS, [[0], [3]], config()
     )
     next(steps)
     with pytest.raises(ValueError, match="optimizer step 1: none of its 1 solutions"):
@@ -154,11 +154,11 @@ def test_an_optimizer_step_without_a_label_is_refused():
 
 def test_labels_that_do_not_fit_and_rows_that_are_too_long_are_refused_before_anything_is_learned():
     with pytest.raises(ValueError, match="from 0 to 1"):
-        next(process_reward.train(ProcessHead(make_model()), make_rows([[1.0], [2.0]]), [[0]],
-                                  config(), compute(), PAD))  # fmt: skip
+        model = ProcessHead(make_model(), compute(), PAD)
+        next(process_reward.train(model, make_rows([[1.0], [2.0]]), [[0]], config()))
     long = make_rows([[1.0], [1.0] * 16])
     with pytest.raises(ValueError, match=r"none of .* is cut"):
-        next(process_reward.train(ProcessHead(make_model()), long, [[0]], config(), compute(), PAD))
+        next(process_reward.train(ProcessHead(make_model(), compute(), PAD), long, [[0]], config()))
 
 
 def test_a_problems_solutions_are_learned_from_together_and_each_once_an_epoch():

@@ -18,7 +18,7 @@ def test_they_are_sums_over_each_completion_in_any_rows(family, row_tokens):
     model = load(family)
     settings = compute(row_tokens=row_tokens, max_tokens=40)
     wanted = ref_logprobs.of_pairs([*PAIRS, AGAIN])
-    found = ref_logprobs.compute(Policy(model), wanted, settings, PAD)
+    found = ref_logprobs.compute(Policy(model, settings, PAD), wanted)
     for (_, prompt_ids, ids), value in zip(wanted, found.tolist(), strict=True):
         expected = plain_logprobs(model.eval(), prompt_ids, ids).sum()
         assert value == pytest.approx(expected.item(), abs=1e-3)
@@ -34,9 +34,9 @@ def test_a_completion_of_several_pairs_of_a_problem_is_read_once():
 
 def test_of_judged_rows_they_are_those_of_their_pairs():
     model = load("llama")
-    pairs = ref_logprobs.compute(Policy(model), ref_logprobs.of_pairs(PAIRS), compute(), PAD)
+    pairs = ref_logprobs.compute(Policy(model, compute(), PAD), ref_logprobs.of_pairs(PAIRS))
     rows = ref_logprobs.compute(
-        Policy(model), ref_logprobs.of_judged(judged_rows(PAIRS)), compute(), PAD
+        Policy(model, compute(), PAD), ref_logprobs.of_judged(judged_rows(PAIRS))
     )
     assert rows.tolist() == pairs.tolist()
 
@@ -44,9 +44,9 @@ def test_of_judged_rows_they_are_those_of_their_pairs():
 def test_the_model_stays_in_the_mode_it_was_in():
     for mode in (True, False):
         model = load("llama").train(mode)
-        ref_logprobs.compute(Policy(model), ref_logprobs.of_pairs(PAIRS), compute(), PAD)
+        ref_logprobs.compute(Policy(model, compute(), PAD), ref_logprobs.of_pairs(PAIRS))
         assert model.training is mode
 
 
 def test_no_pair_gives_no_number():
-    assert ref_logprobs.compute(Policy(load("llama")), [], compute(), PAD).tolist() == []
+    assert ref_logprobs.compute(Policy(load("llama"), compute(), PAD), []).tolist() == []

@@ -26,13 +26,13 @@ def load(family="llama", head=0.0):
 def train(model, schedule, settings=None, *, centring=0.0, margin=0.0, pairs=PAIRS):
     config = RewardConfig(num_epochs=1, batch_size=8, centring=centring, margin=margin, optim=OPTIM)
     return list(
-        reward.train(ScalarHead(model), pairs, schedule, config, settings or compute(), PAD)
+        reward.train(ScalarHead(model, settings or compute(), PAD), pairs, schedule, config)
     )
 
 
 def score_pairs(model, pairs, settings, pad_id):
     groups = pair_groups(pairs, range(len(pairs)))
-    return reward.score(ScalarHead(model), groups, settings, pad_id).view(-1, 2)
+    return reward.score(ScalarHead(model, settings, pad_id), groups).view(-1, 2)
 
 
 def test_from_a_zero_head_the_loss_is_log_2_whatever_the_label():

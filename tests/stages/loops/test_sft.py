@@ -30,7 +30,7 @@ def config(**optim):
 
 def train(model, schedule, settings=None, optim=None, rows=ROWS):
     steps = sft.train(
-        Policy(model), rows, schedule, config(**(optim or {})), settings or compute(), PAD
+        Policy(model, settings or compute(), PAD), rows, schedule, config(**(optim or {}))
     )
     return list(steps)
 

@@ -8,7 +8,7 @@ from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute
 from stages.loops import rl_run
 from stages.loops.rollouts import Rollouts
 from stages.models import process_head
-from stages.models.process_head import ProcessScorer
+from stages.models.process_head import ProcessHead, ProcessScorer
 from stages.records.problems import Prompt
 from stages.rewards.composition import Composition, compose
 from stages.sampler import Sample
@@ -32,7 +32,7 @@ def make_scorer():
     generator = torch.Generator().manual_seed(1)
     for parameter in process_head.head(model).parameters():
         torch.nn.init.normal_(parameter, generator=generator)
-    return ProcessScorer(model=model, decode=decode, pad_id=PAD, compute=compute())
+    return ProcessScorer(model=ProcessHead(model, compute(), PAD), decode=decode)
 
 
 def drawn(order=(0, 1, 2)):
@@ -68,7 +68,7 @@ def test_each_step_is_paid_its_score_at_its_last_token_and_nothing_else_is_paid(
         for end in ENDS[index]:
             row += [*completion[start : end + 1], STEP]
             start = end + 1
-            expected = scorer.model(torch.tensor([row])).logits[0, -1].softmax(-1)[1]
+            expected = scorer.model.model(torch.tensor([row])).logits[0, -1].softmax(-1)[1]
             found = judged.step_rewards[index, end]
             assert found.item() == pytest.approx(expected.item(), rel=1e-4)
 
@@ -77,7 +77,7 @@ def test_each_step_is_paid_its_score_at_its_last_token_and_nothing_else_is_paid(
 def test_a_score_that_is_no_number_is_no_reward_of_zero(credit):
     scorer = make_scorer()
     with torch.no_grad():
-        scorer.model.get_input_embeddings().weight[11] = torch.nan
+        scorer.model.model.get_input_embeddings().weight[11] = torch.nan
     config = {
         "value": {"kind": "process", "credit": credit, "zero": 0.0},
         "weight": 1.0,

@@ -54,7 +54,7 @@ def plain_scores(model, solution):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_new_head_finds_every_step_as_likely_right_as_wrong(family):
     model = process_head.from_policy(checkpoint(family), STEP, compute(), CPU)
-    found = process_head.step_scores(ProcessHead(model), make_solutions(), compute(), PAD)
+    found = process_head.step_scores(ProcessHead(model, compute(), PAD), make_solutions())
     assert found == [[0.5, 0.5], [0.5], [0.5, 0.5, 0.5], [0.5]]
 
 
@@ -64,7 +64,7 @@ def test_a_score_is_what_transformers_gives_at_the_step_token(family, row_tokens
     model = exact(make_model(family))
     solutions = make_solutions()
     settings = compute(row_tokens=row_tokens, pack_tokens=pack_tokens)
-    found = process_head.step_scores(ProcessHead(model), solutions, settings, PAD)
+    found = process_head.step_scores(ProcessHead(model, settings, PAD), solutions)
     for own, solution in zip(found, solutions, strict=True):
         assert own == pytest.approx(plain_scores(model, solution), rel=1e-10)
 
@@ -73,9 +73,9 @@ def test_a_score_is_what_transformers_gives_at_the_step_token(family, row_tokens
 def test_order_and_padding_change_no_score(max_tokens):
     model = exact(make_model("llama"))
     solutions = make_solutions()
-    expected = process_head.step_scores(ProcessHead(model), solutions, compute(row_tokens=0), PAD)
+    expected = process_head.step_scores(ProcessHead(model, compute(row_tokens=0), PAD), solutions)
     settings = compute(max_tokens=max_tokens)
-    found = process_head.step_scores(ProcessHead(model), solutions[::-1], settings, PAD)
+    found = process_head.step_scores(ProcessHead(model, settings, PAD), solutions[::-1])
     for own, other in zip(found[::-1], expected, strict=True):
         assert own == pytest.approx(other, rel=1e-10)
 
@@ -83,7 +83,7 @@ def test_order_and_padding_change_no_score(max_tokens):
 def test_a_step_token_that_the_policy_wrote_gets_no_score_of_its_own():
     model = make_model("llama")
     written = Solution(prompt_ids=[4, 5], steps=[[6, STEP, 7], [8]])
-    found = process_head.step_scores(ProcessHead(model), [written], compute(), PAD)
+    found = process_head.step_scores(ProcessHead(model, compute(), PAD), [written])
     assert len(found[0]) == 2
     every = plain_scores(model, written)
     assert found[0] == pytest.approx([every[1], every[2]], rel=1e-5)
@@ -93,7 +93,7 @@ def test_an_end_token_in_the_place_of_a_step_token_is_read_where_steps_end():
     model = exact(make_model("llama"))
     model.config.step_token_id = EOS
     solution = Solution(prompt_ids=[4, 5], steps=[[6, 7], [8, EOS]])
-    (found,) = process_head.step_scores(ProcessHead(model), [solution], compute(), PAD)
+    (found,) = process_head.step_scores(ProcessHead(model, compute(), PAD), [solution])
     logits = model(torch.tensor([[4, 5, 6, 7, EOS, 8, EOS, EOS]])).logits[0].softmax(-1)
     assert found == pytest.approx(logits[[4, 7], 1].tolist(), rel=1e-10)
 
@@ -103,7 +103,7 @@ def test_a_later_step_changes_no_earlier_score():
     short = Solution(prompt_ids=[4, 5], steps=[[6], [7, 8]])
     longer = Solution(prompt_ids=[4, 5], steps=[[6], [7, 8], [9, EOS]])
     (a,), (b,) = (
-        process_head.step_scores(ProcessHead(model), [s], compute(), PAD) for s in (short, longer)
+        process_head.step_scores(ProcessHead(model, compute(), PAD), [s]) for s in (short, longer)
     )
     assert b[:2] == pytest.approx(a, rel=1e-10)
 
@@ -115,9 +115,9 @@ def test_a_saved_folder_alone_gives_the_same_scores_and_says_its_step_token(fami
     assert (tmp_path / "model.safetensors").exists()
     assert not list(tmp_path.glob("*.bin"))
     again = process_head.load(tmp_path, compute(), CPU)
-    expected = process_head.step_scores(ProcessHead(model), make_solutions(), compute(), PAD)
+    expected = process_head.step_scores(ProcessHead(model, compute(), PAD), make_solutions())
     assert (
-        process_head.step_scores(ProcessHead(again), make_solutions(), compute(), PAD) == expected
+        process_head.step_scores(ProcessHead(again, compute(), PAD), make_solutions()) == expected
     )
     theirs = AutoModelForTokenClassification.from_pretrained(tmp_path)
     assert theirs.config.step_token_id == STEP
@@ -192,7 +192,7 @@ def test_a_solution_without_steps_or_with_an_empty_one_is_refused(steps):
     model = make_model("llama")
     with pytest.raises(ValueError, match="at least one step"):
         process_head.step_scores(
-            ProcessHead(model), [Solution(prompt_ids=[3], steps=steps)], compute(), PAD
+            ProcessHead(model, compute(), PAD), [Solution(prompt_ids=[3], steps=steps)]
         )
 
 
@@ -203,18 +203,18 @@ def test_scores_that_are_no_numbers_are_refused_with_the_solution():
     # Attention spreads NaN over its batch, so each is in one of its own.
     good, bad = (Solution(prompt_ids=[start], steps=[[5], [6]]) for start in (4, 9))
     settings = compute(max_tokens=1, row_tokens=0)
-    assert len(process_head.step_scores(ProcessHead(model), [good], settings, PAD)[0]) == 2
+    assert len(process_head.step_scores(ProcessHead(model, settings, PAD), [good])[0]) == 2
     with pytest.raises(ValueError, match=r"solution 1: .* found \[nan, nan\].*learning_rate"):
-        process_head.step_scores(ProcessHead(model), [good, bad], settings, PAD)
+        process_head.step_scores(ProcessHead(model, settings, PAD), [good, bad])
 
 
 def test_a_solution_is_never_cut():
     model = make_model("llama")
     fits = Solution(prompt_ids=[3] * 100, steps=[[4] * 27])  # and one step token: 128
-    assert len(process_head.step_scores(ProcessHead(model), [fits], compute(), PAD)[0]) == 1
+    assert len(process_head.step_scores(ProcessHead(model, compute(), PAD), [fits])[0]) == 1
     longer = Solution(prompt_ids=[3] * 100, steps=[[4] * 28])
     with pytest.raises(ValueError, match=r"has 129 tokens .* the model 128"):
-        process_head.step_scores(ProcessHead(model), [longer], compute(), PAD)
+        process_head.step_scores(ProcessHead(model, compute(), PAD), [longer])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -224,18 +224,20 @@ def test_under_lora_the_head_is_trained_whole_and_saved(family, tmp_path):
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
     assert any(".weight" in name and "lora" not in name for name in trained), trained
     solutions = make_solutions()
-    parts = process_head.groups(solutions, range(len(solutions)), model, 64)
+    parts = process_head.groups(
+        ProcessHead(model, compute(row_tokens=64), PAD), solutions, range(len(solutions))
+    )
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01)
     for _ in range(2):
         for batch in micro_batches(parts, compute(), PAD, CPU):
             ends = [process_head.step_ends(solutions[i].steps) for i in batch.indices]
             ProcessHead(model)(batch, ends)[:, 1].mean().backward()
         optimizer.step()
-    scores = process_head.step_scores(ProcessHead(model), solutions, compute(), PAD)
+    scores = process_head.step_scores(ProcessHead(model, compute(), PAD), solutions)
     assert max(scores[0]) < 0.5
     policy.save(model, model_tokenizer.train_tokenizer(["1"], 700), tmp_path)
     saved = ProcessHead(process_head.load(tmp_path, compute(), CPU))
-    again = process_head.step_scores(saved, solutions, compute(), PAD)
+    again = process_head.step_scores(saved, solutions)
     for own, other in zip(again, scores, strict=True):
         assert own == pytest.approx(other, rel=1e-4)
 
@@ -288,7 +290,7 @@ def test_the_scores_of_steps_come_in_the_order_of_the_solutions_whatever_shares_
         for ids in group.completions
     ]
     expected = [
-        process_head.step_scores(ProcessHead(model), [one], compute(), PAD)[0] for one in solutions
+        process_head.step_scores(ProcessHead(model, compute(), PAD), [one])[0] for one in solutions
     ]
     found = reader(solutions)
     assert [len(steps) for steps in found] == [3, 1, 1]

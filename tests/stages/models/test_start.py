@@ -163,7 +163,7 @@ def test_a_policy_without_its_adapters_is_the_frozen_start():
     learn(model)
     read = [
         reference(batch, temperature=0.7, adapted=False).logprobs
-        for reference in (frozen, Policy(model, without))
+        for reference in (frozen, Policy(model, without=without))
     ]
     assert torch.equal(*read)
     assert read[0].any()

@@ -64,7 +64,7 @@ def plainly(model, prompt_ids, ids):
 def measured(model, judges, *kinds):
     reference, scorers = judges
     return checkpoint_measures.measure(
-        Policy(model), Policy(reference), scorers, pools(*kinds), compute(), PAD,
+        Policy(model, compute(), PAD), Policy(reference), scorers, pools(*kinds),
         step=3, temperature=TEMPERATURE,
     )  # fmt: skip
 
@@ -122,12 +122,10 @@ def test_k1_and_k3_agree_in_the_mean_over_what_the_policy_draws():
         for _ in range(count)
     ]  # fmt: skip
     (row,) = checkpoint_measures.measure(
-        Policy(model),
+        Policy(model, compute(), PAD),
         Policy(reference),
         (None, None),
         [(prompt("5"), rows)],
-        compute(),
-        PAD,
         step=0,
         temperature=TEMPERATURE,
     )

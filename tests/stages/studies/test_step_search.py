@@ -7,7 +7,7 @@ from tiny_rollouts import make_prompts, make_sampler
 
 from stages.algorithms.selection.step_scores import KINDS
 from stages.models import process_head
-from stages.models.process_head import ProcessScorer, Solution
+from stages.models.process_head import ProcessHead, ProcessScorer, Solution
 from stages.rewards.step_solutions import split_steps
 from stages.sampler import Sample
 from stages.studies import step_search
@@ -34,7 +34,7 @@ def scorer():
     for parameter in process_head.head(model).parameters():
         torch.nn.init.normal_(parameter, generator=generator)
     # In float64, or the last digit kept of a score would depend on the batch.
-    return ProcessScorer(model=exact(model), decode=text, pad_id=PAD, compute=compute())
+    return ProcessScorer(model=ProcessHead(exact(model), compute(), PAD), decode=text)
 
 
 def searched(scorer, parts, seed=0, sampler=None, **changes):
@@ -145,7 +145,7 @@ class Judge(ProcessScorer):
 
 
 def test_it_goes_on_with_the_best_steps_and_counts_everything(scorer):
-    judge = Judge(model=scorer.model, decode=text, pad_id=PAD, compute=compute())
+    judge = Judge(model=scorer.model, decode=text)
     first = [([3, BREAK], "step"), ([20, BREAK], "step"), ([12, 1], "stop"), ([25, BREAK], "step")]
     second = [([30, 1], "stop"), ([5, 5, 1], "stop")]
     script = Scripted([first, second])
