@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
@@ -141,6 +141,7 @@ def micro_batches(
             yield fill(rows, pad_id, device, count)
 
 
+@runtime_checkable
 class BatchModel(Protocol):
     """A model that reads `Batch`es: a `Policy`, `ScalarHead` or `ProcessHead`."""
 

@@ -153,12 +153,12 @@ def test_an_optimizer_step_without_a_label_is_refused():
 
 
 def test_labels_that_do_not_fit_and_rows_that_are_too_long_are_refused_before_anything_is_learned():
+    model = ProcessHead(make_model(), compute(), PAD)
     with pytest.raises(ValueError, match="from 0 to 1"):
-        model = ProcessHead(make_model(), compute(), PAD)
         next(process_reward.train(model, make_rows([[1.0], [2.0]]), [[0]], config()))
     long = make_rows([[1.0], [1.0] * 16])
     with pytest.raises(ValueError, match=r"none of .* is cut"):
-        next(process_reward.train(ProcessHead(make_model(), compute(), PAD), long, [[0]], config()))
+        next(process_reward.train(model, long, [[0]], config()))
 
 
 def test_a_problems_solutions_are_learned_from_together_and_each_once_an_epoch():
