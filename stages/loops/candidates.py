@@ -10,7 +10,7 @@ from pydantic import Field
 
 from stages import rows
 from stages.loops import record, work
-from stages.loops.rollouts import Decode, DrawingConfig
+from stages.loops.rollouts import Decode, RolloutConfig
 from stages.loops.work import Step
 from stages.models.size import Size
 from stages.records import lines
@@ -24,7 +24,7 @@ from stages.seeding import derive
 CHUNK = 128
 
 
-class CandidatesConfig(DrawingConfig):
+class CandidatesConfig(RolloutConfig):
     """How a split is sampled."""
 
     num_samples: int = Field(gt=0)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from stages.loops.rollouts import DrawingConfig
+from stages.loops.rollouts import RolloutConfig
 from stages.optim import OptimConfig
 from stages.params import Params
 from stages.rewards.reward_file import RewardFile
@@ -245,7 +245,7 @@ PpoMethod = Annotated[Method, AfterValidator(_with_value_model)]
 """A preset of `train: ppo`."""
 
 
-class RlConfig(DrawingConfig):
+class RlConfig(RolloutConfig):
     """Sizes and rates, the same for every preset: sections `grpo` and `ppo` of params.yaml."""
 
     num_steps: int = Field(gt=0)

@@ -201,7 +201,7 @@ def train(
         experience = gather(models, task, prompts, settings, index, coefs.kl)
         if isinstance(models.sampler, Guest):
             models.sampler.rest()
-        num_truncated_steps = rollouts.check_some_ended(experience.rollouts, num_truncated_steps)
+        num_truncated_steps = rollouts.check_truncation(experience.rollouts, num_truncated_steps)
         metrics = experience.metrics
         budget.spend(metrics)
         per_step = method.num_epochs * method.num_minibatches
@@ -216,7 +216,9 @@ def train(
             "coefs": coefs, "num_truncated_steps": num_truncated_steps, "spent": budget.spent,
             "over": over,
         }  # fmt: skip
-        rows = rollouts.rows(experience.rollouts, index, experience.rewards, experience.correct)
+        rows = rollouts.make_rows(
+            experience.rollouts, index, experience.rewards, experience.correct
+        )
         yield Step(index=index, metrics=metrics, rows=rows)
 
 
@@ -270,7 +272,7 @@ def gather(
     """
     config, method = settings.config, settings.method
     draw = partial(
-        rollouts.collect, models.sampler, models.decode, config=config, step=index,
+        rollouts.sample_rollouts, models.sampler, models.decode, config=config, step=index,
         seed=settings.seed,
     )  # fmt: skip
     reward = partial(shape_rewards, task, config, method)
@@ -278,7 +280,7 @@ def gather(
     correct = task.verdicts(batch)
     in_baseline, in_loss = masks_of_truncated(batch.truncated(), method)
     has_gradient = in_loss = used & in_loss
-    metrics = rollouts.statistics(batch, rewards, task.correct and correct)
+    metrics = rollouts.summarise_rollouts(batch, rewards, task.correct and correct)
     ref_logprobs, penalties, kl_metrics = measure_kl(models, batch, config, method, kl_coef)
     metrics |= kl_metrics
     estimates: dict[str, Grid] = {}
@@ -355,7 +357,7 @@ def sample(
         missing -= int(used[-1].sum()) // size
         if missing == 0:
             break
-    return rollouts.join(parts), rewarding.join(rewards), torch.cat(used), len(parts)
+    return rollouts.join_rollouts(parts), rewarding.join(rewards), torch.cat(used), len(parts)
 
 
 def masks_of_truncated(truncated: Flags, method: Method) -> tuple[Flags, Flags]:
@@ -387,9 +389,9 @@ def sample_greedy(
     draw: Callable[..., Rollouts], reward: Callable[[Rollouts], Judged], batch: Rollouts
 ) -> tuple[Float[Tensor, " completion"], dict[str, int]]:
     """Reward of the greedy completion of each completion's prompt, and the tokens that it cost."""
-    greedy = draw(batch.prompts, group_size=1, greedy=True)
+    greedy = draw(batch.prompts, group_size=None)
     rewards = reward(greedy)
-    counts = {"tokens/generated": int(greedy.mask().sum()), **rollouts.work_done(greedy, rewards)}
+    counts = {"tokens/generated": int(greedy.mask().sum()), **rollouts.count_work(greedy, rewards)}
     return rewards.rewards()[torch.tensor(batch.groups)], counts
 
 
@@ -411,7 +413,7 @@ def measure_kl(
     if models.reference is None:
         return None, penalties, {}
     ref_logprobs = torch.zeros(mask.shape)
-    batches = rollouts.batches(models, batch)
+    batches = rollouts.make_batches(models, batch)
     of_batches = frozen_logprobs(models.reference, batches, config.temperature, adapted=False)
     for micro_batch, rows in zip(batches, of_batches, strict=True):
         ref_logprobs[micro_batch.indices, : rows.shape[1]] = rows.cpu()
@@ -588,7 +590,7 @@ def split(
         inside = torch.isin(prompt_of, prompts[places.tolist()])
         minibatches.append(
             Minibatch(
-                batches=rollouts.batches(models, batch, inside & has_gradient),
+                batches=rollouts.make_batches(models, batch, inside & has_gradient),
                 num_tokens=int(lengths[inside & in_loss].sum()),
                 num_sequences=int((inside & used).sum()),
             )
@@ -635,7 +637,7 @@ def learn(
             means |= add_policy_gradient(
                 models, minibatch, old, experience, settings, coefs, on_policy=number == first
             )
-            rollouts.check_sampler(means["sampling/logprob_gap"])
+            rollouts.check_sampler_gap(means["sampling/logprob_gap"])
             metrics |= update(optimizers["policy"], config.optim, number, total)
         if isinstance(config, PpoConfig):
             norms = update(optimizers["value"], config.value_optim, number, total)

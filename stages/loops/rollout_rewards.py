@@ -53,7 +53,7 @@ def score_completions(ensemble: Ensemble, batch: Rollouts) -> Judged:
 
     Logged: the disagreement of an ensemble's members (standard deviation).
     """
-    groups = rollouts.batch_groups(batch, None, ensemble.members[0].compute.row_tokens)
+    groups = rollouts.make_groups(batch, None, ensemble.members[0].compute.row_tokens)
     scores = scalar_head.scores(ensemble, groups)
     positions = sum(group.length() for group in groups)
     metrics = {"scorer/positions": positions / len(batch.samples)}

@@ -1,4 +1,4 @@
-"""Reinforcement learning's policy and task, and the completions that are sampled for a step."""
+"""Rollouts: completions that a policy in training samples, and the models and task they are for."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,30 +20,30 @@ from stages.seeding import derive
 
 # Rounding stays a hundred times below this gap in the mean.
 MAX_LOGPROB_GAP = 0.05
-MAX_CUT_STEPS = 3
+MAX_TRUNCATED_STEPS = 3
 Flags = Bool[Tensor, " batch"]
 Decode = Callable[[Sequence[int]], str]
 """Tokens to text without special tokens."""
 
 
-class DrawingConfig(Params):
-    """How completions are drawn."""
+class RolloutConfig(Params):
+    """Sampling of completions."""
 
     temperature: float = Field(gt=0)
-    """Of sampling, and of every log-probability of what is learned from."""
+    """Divides the logits, in sampling and in every log-probability of what is learned from."""
     max_new_tokens: int = Field(gt=0)
-    """Longest completion."""
+    """Longest completion, in tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rollouts:
-    """Completions of prompts, in groups that may differ in size."""
+    """Completions of prompts; those of one prompt are a group, and groups may differ in size."""
 
     prompts: Sequence[Prompt]
     groups: list[int]
-    """Of each completion, the number of its prompt."""
+    """Number of each completion's prompt in `prompts`."""
     numbers: list[int]
-    """Of each completion, which sample of its prompt it is."""
+    """Number of each completion among the samples of its prompt."""
     samples: list[Sample]
     texts: list[str]
     """The completions decoded, without special tokens."""
@@ -53,7 +53,7 @@ class Rollouts:
         return self.prompts[self.groups[index]]
 
     def truncated(self) -> Flags:
-        """Which completions were cut at the length limit."""
+        """True for completions that the length limit ended."""
         return torch.tensor([sample.finish_reason == "length" for sample in self.samples])
 
     def mask(self) -> Bool[Tensor, "batch token"]:
@@ -62,10 +62,10 @@ class Rollouts:
         return torch.arange(int(lengths.max())) < lengths[:, None]
 
     def sampler_logprobs(self) -> Float[Tensor, "batch token"]:
-        """What the sampler reported; 0 outside `mask()`."""
+        """Log-probs that the sampler reported; 0 outside `mask()`."""
         mask = self.mask()
-        reported = [value for sample in self.samples for value in sample.logprobs]
-        return torch.zeros(mask.shape).masked_scatter(mask, torch.tensor(reported))
+        logprobs = [value for sample in self.samples for value in sample.logprobs]
+        return torch.zeros(mask.shape).masked_scatter(mask, torch.tensor(logprobs))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +75,7 @@ class RlModels:
     policy: Policy
     """Changed in place."""
     reference: Policy | None
-    """Frozen, usually the policy at its start; None: no divergence is measured or penalised."""
+    """Frozen, usually the initial policy; None: no KL is measured or penalised."""
     value: nn.Module | None = None
     """PPO's value model (`ScalarHead`), changed in place; None: without one."""
     sampler: Sampler
@@ -85,55 +85,56 @@ class RlModels:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """Prompts, and what an answer is worth."""
+    """Prompts and the reward function."""
 
     prompts: Sequence[Prompt]
     reward: Callable[[Rollouts], Judged]
-    """What is maximised, for each completion."""
+    """The reward of each completion: what is maximised."""
     correct: Callable[[Rollouts], list[bool]] | None
-    """The true verdict: logged; learned from only where the preset says so. None: there is none."""
+    """The answer checker's verdict on each completion: logged, and learned from only where the
+    method says so (`positive_nll_coef`). None: prompts without gold answers."""
 
     def verdicts(self, rollouts: Rollouts) -> list[bool]:
-        """The verdict on each completion; where there is none, it is never right."""
+        """The verdict on each completion; False without gold answers."""
         return [False] * len(rollouts.samples) if self.correct is None else self.correct(rollouts)
 
 
-def collect(
+def sample_rollouts(
     sampler: Sampler,
     decode: Decode,
     prompts: Sequence[Prompt],
     *,
-    config: DrawingConfig,
+    config: RolloutConfig,
+    group_size: int | None,
     step: int,
     seed: int,
-    group_size: int,
-    greedy: bool = False,
 ) -> Rollouts:
-    """`group_size` completions of each prompt, or the greedy one, prompt-major.
+    """Sample `group_size` completions of each prompt (None: the greedy one), prompt-major.
 
-    Their streams depend on (seed, step, prompt, sample).
+    The random stream of a completion is a function of (seed, step, prompt, sample).
     """
-    drawn = sampler.sample(
+    num_samples = 1 if group_size is None else group_size
+    groups = sampler.sample(
         [prompt.prompt_ids for prompt in prompts],
         [derive(seed, "rollout", step, prompt.id) for prompt in prompts],
-        num_samples=group_size,
-        temperature=0.0 if greedy else config.temperature,
+        num_samples=num_samples,
+        temperature=0.0 if group_size is None else config.temperature,
         max_new_tokens=config.max_new_tokens,
     )
-    samples = [sample for group in drawn for sample in group]
+    samples = [sample for group in groups for sample in group]
     return Rollouts(
         prompts=prompts,
-        groups=[i for i in range(len(prompts)) for _ in range(group_size)],
-        numbers=[j for _ in prompts for j in range(group_size)],
+        groups=[i for i in range(len(prompts)) for _ in range(num_samples)],
+        numbers=[j for _ in prompts for j in range(num_samples)],
         samples=samples,
         texts=[decode(sample.token_ids) for sample in samples],
     )
 
 
-def join(parts: Sequence[Rollouts]) -> Rollouts:
-    """The completions of all parts; those of one prompt (by its id) are one group."""
+def join_rollouts(parts: Sequence[Rollouts]) -> Rollouts:
+    """All completions of `parts`; those of one prompt (by its id) become one group."""
     prompts = {prompt.id: prompt for part in parts for prompt in part.prompts}
-    places = {name: place for place, name in enumerate(prompts)}
+    places = {prompt_id: place for place, prompt_id in enumerate(prompts)}
     return Rollouts(
         prompts=list(prompts.values()),
         groups=[places[part.prompts[i].id] for part in parts for i in part.groups],
@@ -143,14 +144,14 @@ def join(parts: Sequence[Rollouts]) -> Rollouts:
     )
 
 
-def batches(models: RlModels, rollouts: Rollouts, keep: Flags | None = None) -> list[Batch]:
-    """The kept completions (None: all) as micro-batches."""
-    groups = batch_groups(rollouts, keep, models.policy.compute.row_tokens)
+def make_batches(models: RlModels, rollouts: Rollouts, keep: Flags | None = None) -> list[Batch]:
+    """Micro-batches of the completions where `keep` is True (None: all)."""
+    groups = make_groups(rollouts, keep, models.policy.compute.row_tokens)
     return list(model_batches(models.policy, groups))
 
 
-def batch_groups(rollouts: Rollouts, keep: Flags | None, row_tokens: int) -> list[Group]:
-    """The kept completions (None: all), those of a prompt together, in groups that fit a row."""
+def make_groups(rollouts: Rollouts, keep: Flags | None, row_tokens: int) -> list[Group]:
+    """The completions where `keep` is True (None: all), by prompt, in groups that fit a row."""
     members: dict[int, list[int]] = {}
     for index, place in enumerate(rollouts.groups):
         if keep is None or keep[index]:
@@ -164,22 +165,23 @@ def batch_groups(rollouts: Rollouts, keep: Flags | None, row_tokens: int) -> lis
     return groups
 
 
-def check_some_ended(rollouts: Rollouts, num_cut_steps: int) -> int:
-    """How many steps in a row, this one included, had no completion that ended.
+def check_truncation(rollouts: Rollouts, num_truncated_steps: int) -> int:
+    """Number of steps in a row, this one included, in which every completion was truncated.
 
-    `MAX_CUT_STEPS` in a row are refused; one may be chance where steps are small.
+    A ValueError at `MAX_TRUNCATED_STEPS`; one may be chance where steps are small.
     """
-    num_cut_steps = num_cut_steps + 1 if rollouts.truncated().all() else 0
-    if num_cut_steps == MAX_CUT_STEPS:
+    num_truncated_steps = num_truncated_steps + 1 if rollouts.truncated().all() else 0
+    if num_truncated_steps == MAX_TRUNCATED_STEPS:
         raise ValueError(
-            f"all completions of {num_cut_steps} steps in a row were cut at the length limit. "
-            f"Raise max_new_tokens, or start from a policy that has learned to end its answers."
+            f"all completions of {num_truncated_steps} steps in a row were cut at the length "
+            f"limit. Raise max_new_tokens, or start from a policy that has learned to end its "
+            f"answers."
         )
-    return num_cut_steps
+    return num_truncated_steps
 
 
-def check_sampler(gap: float) -> None:
-    """Stop when the mean absolute difference of sampler's and trainer's log-probs is too large."""
+def check_sampler_gap(gap: float) -> None:
+    """Refuse a mean absolute difference of sampler's and trainer's log-probs above rounding."""
     if gap > MAX_LOGPROB_GAP:
         raise ValueError(
             f"the sampler's log-probs differ from the trainer's by {gap:.3f} a token (rounding: at "
@@ -187,10 +189,10 @@ def check_sampler(gap: float) -> None:
         )
 
 
-def rows(
+def make_rows(
     rollouts: Rollouts, step: int, rewards: Float[Tensor, " batch"], correct: Sequence[bool]
 ) -> list[Rollout]:
-    """The step's completions as records."""
+    """Records of a step's completions, for rollouts.jsonl."""
     return [
         Rollout(
             step=step,
@@ -206,12 +208,12 @@ def rows(
     ]
 
 
-def statistics(
+def summarise_rollouts(
     rollouts: Rollouts, judged: Judged, correct: Sequence[bool] | None
 ) -> dict[str, float]:
-    """Reward and its parts, true accuracy, length and truncation of a step's completions.
+    """Metrics of a step: reward and its components, accuracy, length, truncation, work.
 
-    `correct` is None where there are no verdicts, and then no accuracy.
+    Without verdicts (`correct` None) there is no accuracy.
     """
     lengths, rewards = [len(sample.token_ids) for sample in rollouts.samples], judged.rewards()
     return {
@@ -222,12 +224,12 @@ def statistics(
         "length/mean": sum(lengths) / len(lengths),
         "length/truncated": rollouts.truncated().float().mean().item(),
         "tokens/generated": float(sum(lengths)),
-        **work_done(rollouts, judged),
+        **count_work(rollouts, judged),
     }
 
 
-def work_done(rollouts: Rollouts, judged: Judged) -> dict[str, int]:
-    """What it took to sample and to judge the completions (see `work`).
+def count_work(rollouts: Rollouts, judged: Judged) -> dict[str, int]:
+    """Forward passes that sampling and rewarding took (see `work`).
 
     The prompt of a group that grew over several calls of the sampler is counted once.
     """

@@ -187,7 +187,7 @@ LOOPS = {
 def main() -> None:
     device.pin()
     torch.use_deterministic_algorithms(True)
-    rollouts.MAX_CUT_STEPS = NUM_STEPS + 1  # nothing in the game rewards ending an answer
+    rollouts.MAX_TRUNCATED_STEPS = NUM_STEPS + 1  # nothing in the game rewards ending an answer
     found = {name: curve(loop()) for name, loop in LOOPS.items()}
     assert {name: len(steps) for name, steps in found.items()} == dict.fromkeys(LOOPS, NUM_STEPS)
     json.dump(found, sys.stdout, indent=0)

@@ -13,7 +13,7 @@ from stages import auto, params
 from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.engines import transformers as engine
 from stages.loops import rollouts
-from stages.loops.rollouts import DrawingConfig, Rollouts
+from stages.loops.rollouts import RolloutConfig, Rollouts
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.records import lines
@@ -46,14 +46,14 @@ class Embedded:
 
     def draw(self, model: PreTrainedModel) -> Rollouts:
         """Completions of the held-out prompts; the same streams for every model."""
-        return rollouts.collect(
+        return rollouts.sample_rollouts(
             engine.from_model(model, self.tokenizer, max_batch=1024),
             policy.decoder(self.tokenizer),
             self.heldout,
             step=0,
             seed=5,
             group_size=NUM_SAMPLES,
-            config=DrawingConfig(temperature=1.0, max_new_tokens=MAX_NEW_TOKENS),
+            config=RolloutConfig(temperature=1.0, max_new_tokens=MAX_NEW_TOKENS),
         )
 
 

@@ -26,7 +26,7 @@ SCALE = {"overlong": {"buffer": 2, "penalty": 0.1}}
 @pytest.fixture(autouse=True)
 def _endless(monkeypatch):
     # Nothing in this game rewards ending an answer.
-    monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", 2 * NUM_STEPS + 1)
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 2 * NUM_STEPS + 1)
 
 
 def steps_of(drawn):

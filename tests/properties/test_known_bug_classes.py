@@ -35,7 +35,7 @@ from tiny_rollouts import OPTIM, decode, make_demonstrations, make_prompts, make
 from stages.algorithms.aggregation import token_mean
 from stages.loops import divergence, group_rl, rollouts
 from stages.loops.group_rl import GroupRlConfig
-from stages.loops.rollouts import Actor, DrawingConfig, Task
+from stages.loops.rollouts import Actor, RolloutConfig, Task
 from stages.models import policy
 from stages.models.batch import Group, micro_batches
 from stages.models.policy import Policy
@@ -82,14 +82,14 @@ def test_temperature_is_in_every_log_prob_so_reference_and_sampler_agree_at_the_
     assert steps[0].metrics["sampling/logprob_gap"] < 1e-5
     assert steps[0].metrics["kl/k1"] == pytest.approx(0, abs=1e-5)
     model = load("llama")
-    drawn = rollouts.collect(
+    drawn = rollouts.sample_rollouts(
         make_sampler(model),
         decode,
         PROMPTS,
         step=0,
         seed=0,
         group_size=2,
-        config=DrawingConfig(temperature=temperature, max_new_tokens=6),
+        config=RolloutConfig(temperature=temperature, max_new_tokens=6),
     )
     actor = Actor(
         policy=Policy(model), reference=Policy(load("llama")), sampler=make_sampler(model),
@@ -101,7 +101,7 @@ def test_temperature_is_in_every_log_prob_so_reference_and_sampler_agree_at_the_
 
 
 def test_stale_weights_in_the_sampler_are_found_after_a_few_updates(monkeypatch):
-    monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", 100)
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
     schedule = [[i % 12 for i in range(j, j + 12)] for j in range(8)]
     train(load("llama"), schedule, reward=marks)
     stale = make_sampler(load("llama"))

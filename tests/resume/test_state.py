@@ -21,7 +21,7 @@ POINTS = random.Random(SEED).sample(range(1, NUM_STEPS), 3)
 
 @pytest.fixture(autouse=True)
 def _no_answer_ends(monkeypatch):
-    monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", NUM_STEPS + 1)
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", NUM_STEPS + 1)
 
 
 def tensors(state, folder):

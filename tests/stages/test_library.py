@@ -50,7 +50,7 @@ def test_the_snippet_of_the_readme_trains_a_model_in_ten_lines(model_path, tmp_p
 
 def test_a_reward_of_the_users_is_learned(model_path, monkeypatch):
     # Nothing rewards ending an answer.
-    monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", 100)
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
     model = AutoModelForCausalLM.from_pretrained(model_path)
     tokenizer = AutoTokenizer.from_pretrained(model_path)
     seen = []

@@ -91,7 +91,7 @@ def folder(tmp_path, monkeypatch):
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     monkeypatch.chdir(tmp_path)
     # Nothing in this game rewards ending an answer.
-    monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", 100)
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
     stage_inputs.write_policy()
     lines.write(PROMPTS / "train.jsonl", make_prompts(8))
     yield

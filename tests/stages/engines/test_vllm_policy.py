@@ -194,7 +194,8 @@ class Changed:
 def test_the_gate_lets_rounding_pass_and_nothing_else(
     sampler: PolicySampler, correction: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", 100)  # nothing here rewards ending an answer
+    # Nothing here rewards ending an answer.
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
     model = sampler.policy
     kept = {name: one.clone() for name, one in model.state_dict().items()}
 

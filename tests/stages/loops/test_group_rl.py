@@ -91,7 +91,7 @@ def train(
 
 def test_the_trivial_task_is_learned(monkeypatch):
     # Nothing in this game rewards ending an answer.
-    monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", 100)
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
     steps = train(load("llama"), draws(8, 25, 4, seed=0))
     first = sum(step.metrics["reward/mean"] for step in steps[:3]) / 3
     last = sum(step.metrics["reward/mean"] for step in steps[-3:]) / 3

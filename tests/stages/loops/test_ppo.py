@@ -89,7 +89,7 @@ def mean(steps, name):
 
 def test_the_reward_models_score_rises_and_the_value_model_learns_to_predict_it(monkeypatch):
     # Nothing in this game rewards ending an answer.
-    monkeypatch.setattr(rollouts, "MAX_CUT_STEPS", 100)
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
     models = Models()
     before = weights(models.reward), weights(models.reference)
     steps = train(models, draws(8, 25, 4, seed=0), num_epochs=2, num_minibatches=2, gamma=1.0)

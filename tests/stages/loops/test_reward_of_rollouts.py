@@ -7,7 +7,7 @@ from tiny_rollouts import decode, make_prompts, make_sampler
 
 from stages.algorithms.ensemble import mean, mean_minus_std, minimum
 from stages.loops import rl_run, rollouts
-from stages.loops.rollouts import DrawingConfig
+from stages.loops.rollouts import RolloutConfig
 from stages.models import scalar_head
 
 
@@ -19,14 +19,14 @@ def save(path, seed):
 
 @pytest.fixture(scope="module")
 def drawn():
-    return rollouts.collect(
+    return rollouts.sample_rollouts(
         make_sampler(load("llama")),
         decode,
         make_prompts(3),
         step=0,
         seed=0,
         group_size=4,
-        config=DrawingConfig(temperature=1.0, max_new_tokens=6),
+        config=RolloutConfig(temperature=1.0, max_new_tokens=6),
     )
 
 

@@ -10,7 +10,7 @@ from tiny_rollouts import OPTIM, alone, decode, make_prompts, make_sampler, weig
 from stages.engines import transformers
 from stages.loops import group_rl, rl_run, rollouts
 from stages.loops.group_rl import GroupRlConfig
-from stages.loops.rollouts import Actor, DrawingConfig, Task
+from stages.loops.rollouts import Actor, RolloutConfig, Task
 from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.policy import Policy
 from stages.models.policy_chooser import option_tokens
@@ -53,9 +53,9 @@ def actor():
 
 @pytest.fixture
 def drawn(actor):
-    return rollouts.collect(
+    return rollouts.sample_rollouts(
         actor.sampler, decode, make_prompts(2), step=0, seed=0, group_size=3,
-        config=DrawingConfig(temperature=1.0, max_new_tokens=6),
+        config=RolloutConfig(temperature=1.0, max_new_tokens=6),
     )  # fmt: skip
 
 
