@@ -117,6 +117,8 @@ class TokenGrids:
     sampler_logprobs: Grid
     advantages: Grid
     """Of the tokens that are learned from; 0 elsewhere."""
+    right: Mask
+    """Tokens of right completions."""
     ref_logprobs: Grid | None = None
     """None: without a reference."""
     values: Grid | None = None
@@ -133,6 +135,7 @@ class TokenGrids:
         return TokenGrids(
             sampler_logprobs=rows(self.sampler_logprobs),
             advantages=rows(self.advantages),
+            right=rows(self.right),
             ref_logprobs=None if self.ref_logprobs is None else rows(self.ref_logprobs),
             values=None if self.values is None else rows(self.values),
             returns=None if self.returns is None else rows(self.returns),
@@ -149,6 +152,21 @@ class Minibatch:
     """Tokens that count in the loss."""
     num_sequences: int
     """Completions, masked ones included."""
+    num_right_tokens: int
+    """Tokens of right completions that have a gradient."""
+
+
+class Selection(NamedTuple):
+    """Completions of a rollout batch: what an optimizer step takes of each."""
+
+    used: Flags
+    """Counted in the mean over completions."""
+    in_loss: Flags
+    """Their tokens count as well."""
+    has_gradient: Flags
+    """They reach the model."""
+    right: Flags
+    """Verdicts of the answer checker."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,7 +314,9 @@ def gather(
         is_nonzero = (estimates["advantages"] != 0).any(1)
         metrics["advantage/zero_share"] = (~is_nonzero).float().mean().item()
         has_gradient = in_loss if method.is_dense() else in_loss & is_nonzero
-    minibatches = split(models, batch, settings, index, used, in_loss, has_gradient)
+    right = torch.tensor(correct)
+    selection = Selection(used, in_loss, has_gradient, right)
+    minibatches = split(models, batch, settings, index, selection)
     batches = [micro_batch for minibatch in minibatches for micro_batch in minibatch.batches]
     if models.value is not None:
         mask = batch.mask() & in_loss[:, None]
@@ -313,7 +333,10 @@ def gather(
         correct=correct,
         minibatches=minibatches,
         grids=TokenGrids(
-            sampler_logprobs=batch.sampler_logprobs(), ref_logprobs=ref_logprobs, **estimates
+            sampler_logprobs=batch.sampler_logprobs(),
+            right=batch.mask() & right[:, None],
+            ref_logprobs=ref_logprobs,
+            **estimates,
         ),
         metrics=metrics,
     )
@@ -572,15 +595,10 @@ def split(
     batch: Rollouts,
     settings: Settings,
     index: int,
-    used: Flags,
-    in_loss: Flags,
-    has_gradient: Flags,
+    selection: Selection,
 ) -> list[Minibatch]:
-    """Mini-batches of a rollout batch, of shuffled prompts; a group stays together.
-
-    An optimizer step is a mean over `used` completions, of which the tokens of those `in_loss`
-    count; only those with a gradient reach the model.
-    """
+    """Mini-batches of a rollout batch, of shuffled prompts; a group stays together."""
+    used, in_loss, has_gradient, right = selection
     lengths, prompt_of = batch.mask().sum(1), torch.tensor(batch.groups)
     prompts = prompt_of[used].unique()
     seed = derive(settings.seed, "minibatches", index)
@@ -593,6 +611,7 @@ def split(
                 batches=rollouts.make_batches(models, batch, inside & has_gradient),
                 num_tokens=int(lengths[inside & in_loss].sum()),
                 num_sequences=int((inside & used).sum()),
+                num_right_tokens=int(lengths[inside & has_gradient & right].sum()),
             )
         )
     return minibatches
@@ -667,18 +686,8 @@ def add_policy_gradient(
     *,
     on_policy: bool,
 ) -> dict[str, float]:
-    """Add the gradient of the policy's loss on a mini-batch; returns the loss and token means.
-
-    loss = aggregation over tokens of
-               correction * surrogate + kl_coef * KL - entropy_coef * entropy
-           + positive_nll_coef * mean - log p over the tokens of right completions
-    """
+    """Add the gradient of `policy_loss` on a mini-batch; returns the loss and token means."""
     config, method = settings.config, settings.method
-    right = torch.tensor(experience.correct)
-    num_right_tokens = sum(
-        int(batch.mask[right[batch.indices].to(batch.mask.device)].sum())
-        for batch in minibatch.batches
-    )
     sums: dict[str, float] = {}
     for batch, kept_logprobs in zip(minibatch.batches, old_logprobs, strict=True):
         new = models.policy(
@@ -688,12 +697,7 @@ def add_policy_gradient(
         if on_policy and kept_logprobs is not None:
             check_on_policy(new.logprobs, old)
         grids, mask = experience.grids.rows_of(batch), batch.mask
-        losses, is_clipped = token_losses(new, old, grids, mask, method, coefs)
-        loss = aggregate(losses, mask, minibatch, config, method)
-        if method.positive_nll_coef > 0 and num_right_tokens:
-            positive = mask & right[batch.indices].to(mask.device)[:, None]
-            mean_nll = masked_sum(-new.logprobs, positive) / num_right_tokens
-            loss = loss + method.positive_nll_coef * mean_nll
+        loss, is_clipped = policy_loss(new, old, grids, mask, minibatch, settings, coefs)
         loss.backward()
         with torch.no_grad():
             of_batch = {
@@ -763,18 +767,22 @@ def add_value_gradient(
 # --- The objective
 
 
-def token_losses(
+def policy_loss(
     new: TokenLogprobs,
     old_logprobs: Grid,
     grids: TokenGrids,
     mask: Mask,
-    method: Method,
+    minibatch: Minibatch,
+    settings: Settings,
     coefs: Coefs,
-) -> tuple[Grid, Mask]:
-    """Loss at each token, and where the surrogate clips: the sum inside of the aggregation.
+) -> tuple[Float[Tensor, ""], Mask]:
+    """A micro-batch's share of the loss of its optimizer step, and where the surrogate clips.
 
-    correction * surrogate + kl_coef * KL - entropy_coef * entropy
+    loss = aggregation over tokens of
+               correction * surrogate + kl_coef * KL - entropy_coef * entropy
+           + positive_nll_coef * mean - log p over the tokens of right completions
     """
+    method = settings.method
     losses, is_clipped = surrogate_losses(
         new.logprobs, old_logprobs, grids.advantages, mask, method, coefs.old_kl
     )
@@ -785,7 +793,11 @@ def token_losses(
         losses = losses + coefs.kl * penalty
     if method.entropy_coef > 0:
         losses = losses - method.entropy_coef * new.entropies
-    return losses, is_clipped
+    loss = aggregate(losses, mask, minibatch, settings.config, method)
+    if method.positive_nll_coef > 0 and minibatch.num_right_tokens:
+        mean_nll = masked_sum(-new.logprobs, mask & grids.right) / minibatch.num_right_tokens
+        loss = loss + method.positive_nll_coef * mean_nll
+    return loss, is_clipped
 
 
 def surrogate_losses(
