@@ -13,7 +13,7 @@ from typing import Any
 import pydantic
 
 from stages import auto, params, tables
-from stages.loops.method import check_reward
+from stages.loops.rollout_rewards import check_reward
 from stages.params import PRESET, PRESETS_PATH
 from stages.records.problems import INSTEAD
 from stages.report import evaluation_config

@@ -7,7 +7,7 @@ from pydantic import model_validator
 
 from stages import row_run, train_rl
 from stages.engines.loading import EngineName
-from stages.loops import method, training
+from stages.loops import method, rollout_rewards, training
 from stages.loops.method import PpoConfig, PpoMethod
 from stages.rewards import reward_file
 from stages.runtime import process
@@ -30,7 +30,9 @@ class Config(training.TrainingConfig):
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
     with row_run.start("train", words, Config) as job:
-        method.check_reward(job.config.ppo, job.config.preset, reward_file.read(job.row.source))
+        rollout_rewards.check_reward(
+            job.config.ppo, job.config.preset, reward_file.read(job.row.source)
+        )
         job.each_seed(train_rl.train, gpu=True)
 
 

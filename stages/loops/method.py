@@ -15,7 +15,6 @@ from pydantic import AfterValidator, Field, model_validator
 from stages.loops.rollouts import RolloutConfig
 from stages.optim import OptimConfig
 from stages.params import Params
-from stages.rewards.reward_file import RewardFile
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -307,54 +306,4 @@ def check_sizes(config: RlConfig, method: Method) -> None:
     if method.overlong_buffer is not None and method.overlong_buffer > limit:
         raise ValueError(
             f"overlong_buffer {method.overlong_buffer} is more than max_new_tokens {limit}"
-        )
-
-
-def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
-    """Refuse a reward that the method cannot learn from."""
-    composition, advantage = reward.composition, method.advantage
-    size_key = type(config).model_fields["completions_per_prompt"].alias or "group_size"
-    composition.check_lengths(config.max_new_tokens)
-    composition.check_group_size(config.completions_per_prompt, size_key)
-    if advantage == "gae":
-        _check_reward_of_ppo(config, method, reward)
-        return
-    if composition.needs_judge() and advantage == "greedy_baseline":
-        raise ValueError(
-            "a component of kind judge compares the completions of a prompt with each other, and "
-            "greedy_baseline rewards one completion by itself: take another advantage"
-        )
-    if advantage == "step_zscore" and reward.model != "process":
-        raise ValueError(
-            f"advantage step_zscore compares rewards of steps: expected a reward with a process "
-            f"model, found one of kind {reward.kind} whose model is {reward.model}"
-        )
-    together = method.max_rounds == 1 and method.truncation != "exclude"
-    if composition.compares() and not (together and advantage != "greedy_baseline"):
-        raise ValueError(
-            "a reward with normalised components compares the completions of a step, all of which "
-            "must be sampled together: it needs max_rounds 1, truncation penalise or mask, and "
-            "another advantage than greedy_baseline"
-        )
-    if composition.combine.kind == "normalise" and advantage != "group_centred":
-        raise ValueError(
-            "a reward with combine: normalise is an advantage already (GDPO): it needs a preset "
-            "with advantage group_centred, which leaves it as it is; dr_grpo is one"
-        )
-
-
-def _check_reward_of_ppo(config: RlConfig, method: Method, reward: RewardFile) -> None:
-    composition = reward.composition
-    if composition.combine.kind == "normalise":
-        raise ValueError("the value model is PPO's baseline: its reward needs combine: {kind: sum}")
-    if "group" in composition.compares() and config.completions_per_prompt == 1:
-        raise ValueError(
-            "samples_per_prompt is 1; a component with normalise group compares the completions of "
-            "a prompt with each other: at least 2, or normalise batch"
-        )
-    if method.value_init == "reward_model" and reward.model != "reward":
-        raise ValueError(
-            f"value_init is reward_model: expected a reward whose model scores completions, found "
-            f"one of kind {reward.kind} whose model is {reward.model}. Take a preset with "
-            f"value_init policy, such as ppo_process, or another reward."
         )

@@ -1,7 +1,7 @@
 """Reward function of a rollout batch: rules, reward models, process reward models and judges.
 
 `load_reward` makes it from the folder of a reward (`rewards/reward_file`); models are put where the
-policy is.
+policy is. `check_reward` refuses a reward that a method of `loops/rl` cannot learn from.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from stages.loops import rollouts
+from stages.loops.method import Method, RlConfig
 from stages.loops.rollouts import RlModels, Rollouts
 from stages.models import policy_chooser, process_head, scalar_head
 from stages.models.process_head import ProcessScorer, Solution
@@ -19,6 +20,7 @@ from stages.models.scalar_head import Ensemble
 from stages.rewards import composition, reward_file
 from stages.rewards.feedback.prompts import OPTIONS
 from stages.rewards.judged import Available, Judged
+from stages.rewards.reward_file import RewardFile
 
 
 def load_reward(
@@ -89,3 +91,53 @@ def score_steps(scorer: ProcessScorer, batch: Rollouts) -> Judged:
             "process/last": sum(step_scores[-1] for step_scores in scores) / len(scores),
         },
     )
+
+
+def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
+    """Refuse a reward that the method cannot learn from."""
+    composition, advantage = reward.composition, method.advantage
+    size_key = type(config).model_fields["completions_per_prompt"].alias or "group_size"
+    composition.check_lengths(config.max_new_tokens)
+    composition.check_group_size(config.completions_per_prompt, size_key)
+    if advantage == "gae":
+        _check_reward_of_ppo(config, method, reward)
+        return
+    if composition.needs_judge() and advantage == "greedy_baseline":
+        raise ValueError(
+            "a component of kind judge compares the completions of a prompt with each other, and "
+            "greedy_baseline rewards one completion by itself: take another advantage"
+        )
+    if advantage == "step_zscore" and reward.model != "process":
+        raise ValueError(
+            f"advantage step_zscore compares rewards of steps: expected a reward with a process "
+            f"model, found one of kind {reward.kind} whose model is {reward.model}"
+        )
+    together = method.max_rounds == 1 and method.truncation != "exclude"
+    if composition.compares() and not (together and advantage != "greedy_baseline"):
+        raise ValueError(
+            "a reward with normalised components compares the completions of a step, all of which "
+            "must be sampled together: it needs max_rounds 1, truncation penalise or mask, and "
+            "another advantage than greedy_baseline"
+        )
+    if composition.combine.kind == "normalise" and advantage != "group_centred":
+        raise ValueError(
+            "a reward with combine: normalise is an advantage already (GDPO): it needs a preset "
+            "with advantage group_centred, which leaves it as it is; dr_grpo is one"
+        )
+
+
+def _check_reward_of_ppo(config: RlConfig, method: Method, reward: RewardFile) -> None:
+    composition = reward.composition
+    if composition.combine.kind == "normalise":
+        raise ValueError("the value model is PPO's baseline: its reward needs combine: {kind: sum}")
+    if "group" in composition.compares() and config.completions_per_prompt == 1:
+        raise ValueError(
+            "samples_per_prompt is 1; a component with normalise group compares the completions of "
+            "a prompt with each other: at least 2, or normalise batch"
+        )
+    if method.value_init == "reward_model" and reward.model != "reward":
+        raise ValueError(
+            f"value_init is reward_model: expected a reward whose model scores completions, found "
+            f"one of kind {reward.kind} whose model is {reward.model}. Take a preset with "
+            f"value_init policy, such as ppo_process, or another reward."
+        )
