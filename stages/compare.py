@@ -40,7 +40,7 @@ def main() -> None:
     with runs.start("compare") as run:
         config = params.load(Config)
         plan = json.loads((DATA / "plan.json").read_text(encoding="utf-8"))
-        checked = next(iter(lines.read(PROMPTS / "test.jsonl", Prompt))).answer is not None
+        checked = next(iter(lines.read_lines(PROMPTS / "test.jsonl", Prompt))).answer is not None
         found = (estimates if checked else reward_comparison).read(
             DATA / "evaluations",
             [config.baseline, *plan["policies"]],

@@ -53,11 +53,11 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
     """The evaluation of one seed."""
     settings, samples = config.evaluation, DATA / "samples" / row.name / str(run.seed)
     rewards = reward_file.models(REWARDS)
-    problems = pools.of_split(samples, "test")
+    problems = pools.read_split(samples, "test")
     num_samples = len(problems[0][1])
     settings.check(num_samples, samples)
-    greedy_of = pools.of_split(samples, "test", "test_greedy")
-    dev = pools.of_split(samples, "dev")
+    greedy_of = pools.read_split(samples, "test", "test_greedy")
+    dev = pools.read_split(samples, "dev")
     in_loop: dict[str, float] = {}
     for name, of_problems in {"test": problems, "test_greedy": greedy_of, "dev": dev}.items():
         drawn = [row for _, own_rows in of_problems for row in own_rows]
@@ -78,7 +78,7 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
     choices = {n: pool_scores.read_aggregation(REWARDS / n / str(run.seed)) for n in process_models}
     seed = derive(run.seed, "evaluate")
     orders = votes.nested_subsets(num_samples, num_draws=settings.num_draws, seed=seed)
-    scored = pools.scores(problems, scores)
+    scored = pools.align_scores(problems, scores)
     of_problem = run.track(list(zip(problems, greedy_of, scored, strict=True)), label="problem")
     results, unchecked = [], []
     for (prompt, pool), (_, (greedy,)), of_pool in of_problem:
@@ -94,12 +94,12 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
         )
     metrics = estimates.score_means(unchecked) if unchecked else estimates.means(results)
     if results:
-        metrics["dev_accuracy"] = estimates.rounded(problem_evaluation.accuracy(dev))
+        metrics["dev_accuracy"] = estimates.round_metric(problem_evaluation.accuracy(dev))
     run.log(0, metrics | in_loop)
     read_by = [work.passed(name, "read", positions=grouped.positions) for name in rewards]
     sizes = {n: size.of_scorer(reward_file.model(REWARDS / n, run.seed)) for n in rewards}
-    lines.write(own / "scores.jsonl", scores)
-    lines.write(own / "per_problem.jsonl", results or unchecked)
+    lines.write_lines(own / "scores.jsonl", scores)
+    lines.write_lines(own / "per_problem.jsonl", results or unchecked)
     return metrics | in_loop | {"generated_tokens": 0, "work": work.summary(read_by, sizes)}
 
 

@@ -70,7 +70,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     cost: Counter[str] = Counter()
     verdicts, asked, said = [], [], []
     for side in pools.SIDES:
-        problems = pools.read(row.source, run.seed, side)
+        problems = pools.read_pools(row.source, run.seed, side)
         asked = judging.pairs(problems, prompts, max_pairs=preset.max_pairs_per_problem, seed=seed)
         parts = judging.chunks(asked)
         judge = partial(judging.judge_parts, chooser, parts, prompts, preset.rule, side)
@@ -79,7 +79,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
             said += [Verdict(**verdict) for verdict in part["verdicts"]]
             cost.update(part["tokens"])
         found = judging.preferences(asked, said, preset.rule)
-        lines.write(own / f"{side}.jsonl", found)
+        lines.write_lines(own / f"{side}.jsonl", found)
         metrics[side] = judge_quality.summarise(said, *judging.facts(asked), seed)
         judge_quality.warn(metrics[side], side)
         headline = judge_quality.headline(metrics[side])
@@ -93,7 +93,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     judge_size = size.of_policy(row.policy, run.seed, config.model) if is_ours else None
     metrics |= work.judged(cost + spent, judge_size)
     metrics["judge"] = preset.judge.model_dump()
-    lines.write(own / "verdicts.jsonl", verdicts)
+    lines.write_lines(own / "verdicts.jsonl", verdicts)
     return metrics
 
 

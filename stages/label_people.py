@@ -59,7 +59,7 @@ def main(*words: str) -> None:
         bad += preference_files.bad_rows(path.name, encoded.rejected)
         over_long = preference_files.bad_rows(path.name, encoded.over_long)
         left_out = preset.left_out(row.preset, bad, over_long, len(found))
-        asked = [lines.read(PROMPTS / f"{split}.jsonl", Prompt) for split in ("dev", "test")]
+        asked = [lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt) for split in ("dev", "test")]
         kept = preference_files.apart(encoded.rows, chain(*asked))
         sides = preference_files.split(kept, preset.heldout_share)
         metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
@@ -68,8 +68,8 @@ def main(*words: str) -> None:
         for side, pairs in sides.items():
             metrics[side] = preference_files.describe(pairs)
             job.run.log(0, {f"{side}/{key}": value for key, value in metrics[side].items()})
-            lines.write(folder / f"{side}.jsonl", pairs)
-        lines.write(folder / "quarantine.jsonl", left_out)
+            lines.write_lines(folder / f"{side}.jsonl", pairs)
+        lines.write_lines(folder / "quarantine.jsonl", left_out)
         outputs.write_json(folder / "metrics.json", metrics)
 
 

@@ -49,7 +49,7 @@ def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     history: list[dict[str, int | float]] = []
     metrics: dict[str, Any] = {}
     for side in pools.SIDES:
-        problems = pools.read(row.source, run.seed, side)
+        problems = pools.read_pools(row.source, run.seed, side)
         answers = revisions.choose_answers(problems, preset.max_per_problem)
         how = {"config": preset, "seed": seed, "split": side}
         rounds_of = partial(revision.rounds, sampler, decode, encode, **how)
@@ -62,11 +62,11 @@ def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         metrics[side] = revisions.summarise_revisions(revised)
         revisions.check_pairs(revised, row.source)
         pairs = [pair for one in revised if (pair := one.preference()) is not None]
-        lines.write(own / f"{side}.jsonl", pairs)
+        lines.write_lines(own / f"{side}.jsonl", pairs)
         if side == "train":
             shown = [shown for one in revised if (shown := one.demonstration()) is not None]
-            lines.write(own / "demonstrations.jsonl", shown)
-    lines.write(own / "triples.jsonl", triples)
+            lines.write_lines(own / "demonstrations.jsonl", shown)
+    lines.write_lines(own / "triples.jsonl", triples)
     measured = size.of_policy(row.policy, run.seed, config.model)
     return metrics | work.learned(history, {"policy": measured})
 

@@ -43,7 +43,7 @@ def main(*words: str) -> None:
 
 def select(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The demonstrations of one seed; refused where not a single completion is right."""
-    problems = pools.read(row.source, run.seed, "train")
+    problems = pools.read_pools(row.source, run.seed, "train")
     selected = [
         verifier_labels.select_demonstrations(
             prompt,
@@ -63,7 +63,7 @@ def select(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
             f"max_new_tokens), or from a policy that sometimes solves them."
         )
     run.log(0, metrics)
-    lines.write(own / "demonstrations.jsonl", (one for some in selected for one in some))
+    lines.write_lines(own / "demonstrations.jsonl", (one for some in selected for one in some))
     return metrics
 
 

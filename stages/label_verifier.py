@@ -47,7 +47,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The pairs of one seed; refused where there are none to learn from."""
     metrics: dict[str, Any] = {}
     for side in pools.SIDES:
-        problems = pools.read(row.source, run.seed, side)
+        problems = pools.read_pools(row.source, run.seed, side)
         labelled = [
             verifier_labels.label_pairs(
                 prompt,
@@ -66,7 +66,9 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
                 f"of each problem (section sampling), or take another model or other problems."
             )
         run.log(0, {f"{side}/{name}": value for name, value in metrics[side].items()})
-        lines.write(own / f"{side}.jsonl", (one for some in labelled for one in some.preferences))
+        lines.write_lines(
+            own / f"{side}.jsonl", (one for some in labelled for one in some.preferences)
+        )
     return metrics
 
 

@@ -77,7 +77,7 @@ def write(
             temporary = stack.enter_context(outputs.replace(rows.DATA / folder))
             temporary.mkdir()
             for path in [Path(name) for name in written if name.startswith(f"{folder}/")]:
-                lines.write(temporary / path.name, written[path.as_posix()])
+                lines.write_lines(temporary / path.name, written[path.as_posix()])
         tokenizer.save_pretrained(stack.enter_context(outputs.replace(base)))
     card["sha256"] = splitting.digests(rows.DATA, [*written, str(base.relative_to(rows.DATA))])
     outputs.write_json(PREPARED / "data_card.json", card)

@@ -55,7 +55,7 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The outcome model of one seed."""
     preset, compute = config.preset, config.compute
     device, seed = setup(compute), derive(run.seed, "reward_outcome")
-    read = {side: pools.read(row.source, run.seed, side) for side in pools.SIDES}
+    read = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
     judged = {
         side: [verifier_labels.judge(*one) for one in run.track(some, label=f"check {side}")]
         for side, some in read.items()

@@ -68,9 +68,9 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The reward model of one seed, or all members of its ensemble."""
     preset, compute, device = config.preset, config.compute, setup(config.compute)
     source = training.per_seed(row.source, run.seed)
-    labelled = list(lines.read(source / "train.jsonl", Preference))
+    labelled = list(lines.read_lines(source / "train.jsonl", Preference))
     pairs = verifier_labels.flip_labels(labelled, preset.flip_percent, derive(run.seed, "flip"))
-    heldout = list(lines.read(source / "heldout.jsonl", Preference))
+    heldout = list(lines.read_lines(source / "heldout.jsonl", Preference))
     groups = pair_groups(heldout, range(len(heldout)))
     tokenizer = models_start.tokenizer(row.policy, run.seed)
     pad_id = model_tokenizer.pad_id(tokenizer)

@@ -59,7 +59,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     preset = config.preset
     seed = derive(run.seed, "steps_completions", "bootstrap")
     decode = policy.decoder(models_start.tokenizer(row.policy, run.seed))
-    problems = {side: pools.read(row.source, run.seed, side) for side in pools.SIDES}
+    problems = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
     numbers = {"train": preset.num_problems, "heldout": preset.num_heldout_problems}
     asked = {side: problems[side][:number] for side, number in numbers.items()}
     limits = (decode, preset.separator, preset.max_solutions_per_problem)
@@ -78,10 +78,10 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         if side == "heldout":
             whole = step_solutions.finished(problems[side], decode, preset.separator)
             found += step_solutions.unlabelled(whole, found)
-        lines.write(own / f"{side}.jsonl", found)
+        lines.write_lines(own / f"{side}.jsonl", found)
         cut = sum(one.finish_reason == "length" for _, pool in asked[side] for one in pool)
         metrics[side] = step_label_quality.summarise(labelled, preset.audit, num_cut=cut, seed=seed)
-    lines.write(own / "prefixes.jsonl", counts or [])
+    lines.write_lines(own / "prefixes.jsonl", counts or [])
     measured = size.of_policy(row.policy, run.seed, config.model)
     metrics |= step_labels.done(parts, counts or [], measured)
     return metrics

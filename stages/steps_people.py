@@ -72,8 +72,8 @@ def main(*words: str) -> None:
         job.run.log(0, {f"solutions/{key}": value for key, value in metrics["solutions"].items()})
         for side, own in step_files.split(encoded.rows, preset.heldout_share).items():
             metrics[side] = len(own)
-            lines.write(folder / f"{side}.jsonl", own)
-        lines.write(folder / "quarantine.jsonl", left_out)
+            lines.write_lines(folder / f"{side}.jsonl", own)
+        lines.write_lines(folder / "quarantine.jsonl", left_out)
         outputs.write_json(folder / "metrics.json", metrics)
 
 

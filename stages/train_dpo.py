@@ -51,7 +51,7 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     tokenizer = models_start.tokenizer(row.policy, run.seed)
     model = models_start.load(row.policy, run.seed, config.model, config.compute, device)
     path = training.per_seed(row.source, run.seed) / "train.jsonl"
-    pairs = list(lines.read(path, Preference))
+    pairs = list(lines.read_lines(path, Preference))
     # Adapters start as no change, so the model with them is still the reference.
     models_start.attach(model, config.lora, seed)
     learner = shard(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))

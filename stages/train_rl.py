@@ -52,7 +52,7 @@ def train(config: Any, row: Row, saved: Path, logged: Path, run: SeedRun) -> dic
         seed=derive(run.seed, f"train_{row.by}"),
     )
     sizes = settings.config
-    prompts = list(lines.read(rows.PROMPTS / "train.jsonl", Prompt))
+    prompts = list(lines.read_lines(rows.PROMPTS / "train.jsonl", Prompt))
     longest = max((len(prompt.prompt_ids) for prompt in prompts), default=0)
     max_length = longest + sizes.max_new_tokens
     models, tokenizer = load_models(config, row, run.seed, settings, max_length)

@@ -63,7 +63,7 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
     )
     models_start.attach(model, config.lora, seed)
     path = training.per_seed(row.source, run.seed) / "demonstrations.jsonl"
-    examples = sft.choose(list(lines.read(path, Demonstration)), config.preset, seed)
+    examples = sft.choose(list(lines.read_lines(path, Demonstration)), config.preset, seed)
     schedule = epochs.batches(len(examples), settings.num_epochs, settings.batch_size, seed)
     learner = shard(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
     state = record.resume(run)

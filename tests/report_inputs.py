@@ -63,7 +63,7 @@ def write(seeds: list[int] = SEEDS, policies: dict[str, float] = POLICIES) -> No
                answer="7")
         for at in range(NUM_PROBLEMS)
     ]  # fmt: skip
-    lines.write(Path("data/prompts/test.jsonl"), prompts)
+    lines.write_lines(Path("data/prompts/test.jsonl"), prompts)
     for seed in seeds:
         for at, (policy, rate) in enumerate(policies.items()):
             stream = np.random.default_rng([seed, at])
@@ -102,9 +102,9 @@ def write_policy(
         results.append(
             problem_evaluation.evaluate(prompt, pool, greedy[-1], views, ks=KS, orders=orders)
         )
-    lines.write(Path(f"data/samples/{policy}/{seed}/test_greedy.jsonl"), greedy)
+    lines.write_lines(Path(f"data/samples/{policy}/{seed}/test_greedy.jsonl"), greedy)
     folder = Path(f"data/evaluations/{policy}/{seed}")
-    lines.write(folder / "per_problem.jsonl", results)
+    lines.write_lines(folder / "per_problem.jsonl", results)
     metrics = estimates.means(results) | {"dev_accuracy": round(rate, 3)}
     write_json(f"evaluations/{policy}/{seed}/metrics.json", metrics)
     trained = {"sft": ["loss/nll"], "dpo": ["loss/preference", "margin/accuracy", "kl/k1"]}

@@ -66,8 +66,8 @@ def write_pool(
 ) -> None:
     """One side of the pool `old`: of the problems of `preference`, or of `dev`."""
     split = "preference" if side == "train" else "dev"
-    lines.write(PROMPTS / f"{split}.jsonl", prompts)
-    lines.write(POOL / str(seed) / f"{side}.jsonl", completions)
+    lines.write_lines(PROMPTS / f"{split}.jsonl", prompts)
+    lines.write_lines(POOL / str(seed) / f"{side}.jsonl", completions)
     told = {"split": "preference", "policy": "sft"}
     (POOL / "pool.json").write_text(json.dumps(told), encoding="utf-8")
 

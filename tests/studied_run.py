@@ -73,15 +73,15 @@ def make(study: str, settings: dict[str, Any], *, policies: tuple[str, ...] = ("
     write_yaml(STUDY_PARAMS, {study: settings})
     splits = {split: prompts(split, 6) for split in ("train", "dev", "test")}
     for split, problems in splits.items():
-        lines.write(PROMPTS / f"{split}.jsonl", problems)
+        lines.write_lines(PROMPTS / f"{split}.jsonl", problems)
     for seed in SEEDS:
         for number, name in enumerate(policies):
             model = build_tiny(TinyConfig(**TINY), words(), 10 * number + seed)
             policy.save(model, words(), rows.model(name, seed))
             folder = DATA / "samples" / name / str(seed)
             for split in ("dev", "test"):
-                lines.write(folder / f"{split}.jsonl", completions(splits[split], 8))
-                lines.write(folder / f"{split}_greedy.jsonl", completions(splits[split], 1))
+                lines.write_lines(folder / f"{split}.jsonl", completions(splits[split], 8))
+                lines.write_lines(folder / f"{split}_greedy.jsonl", completions(splits[split], 1))
         start, generator = rows.model("sft", seed), torch.Generator().manual_seed(seed)
         process = process_head.from_policy(start, 2, compute(), CPU)
         for parameter in process_head.head(process).parameters():

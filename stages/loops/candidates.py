@@ -45,7 +45,7 @@ class Pool:
 
 def read(split: str, config: CandidatesConfig, stream: str, *, greedy: bool = False) -> Pool:
     """A pool of the problems of a split."""
-    prompts = list(lines.read(rows.PROMPTS / f"{split}.jsonl", Prompt))
+    prompts = list(lines.read_lines(rows.PROMPTS / f"{split}.jsonl", Prompt))
     return Pool(prompts=prompts, config=config, stream=stream, greedy=greedy)
 
 
@@ -74,7 +74,7 @@ def write(
         steps = record.parts(run, name, draw_from, Completion)
         found = list(run.track(steps, total=-(-total // CHUNK), label=name))
         completions = [row for step in found for row in step.rows]
-        lines.write(folder / f"{name}.jsonl", completions)
+        lines.write_lines(folder / f"{name}.jsonl", completions)
         cut = sum(row.finish_reason == "length" for row in completions)
         metrics[name] = {
             "problems": len({row.id for row in completions}),

@@ -16,16 +16,16 @@ from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models.batch import Group, model_batches
 from stages.models.policy import Policy
-from stages.records.preferences import Judged, Preference
+from stages.records.preferences import Preference, UnpairedExample
 
 
-def judged_rows(pairs: Iterable[Preference]) -> list[Judged]:
+def judged_rows(pairs: Iterable[Preference]) -> list[UnpairedExample]:
     """Each distinct chosen completion, desirable, and each distinct rejected one, undesirable.
 
     In order of appearance. One that is chosen in a pair and rejected in another (a ranking of more
     than two gives such) is a row of either verdict. A pair whose label is not sure is refused.
     """
-    found: dict[tuple[str, tuple[int, ...], bool], Judged] = {}
+    found: dict[tuple[str, tuple[int, ...], bool], UnpairedExample] = {}
     for pair in pairs:
         if pair.probability != 1:
             raise ValueError(
@@ -33,7 +33,7 @@ def judged_rows(pairs: Iterable[Preference]) -> list[Judged]:
                 f"'{pair.source}' at problem '{pair.id}': set labels: hard where the pairs are made"
             )
         for ids, desirable in ((pair.chosen_ids, True), (pair.rejected_ids, False)):
-            row = Judged(
+            row = UnpairedExample(
                 id=pair.id, prompt_ids=pair.prompt_ids, completion_ids=ids, desirable=desirable
             )
             found.setdefault((pair.id, tuple(ids), desirable), row)
@@ -55,7 +55,7 @@ class KtoReference(NamedTuple):
 
 def reference(
     model: Policy,
-    rows: Sequence[Judged],
+    rows: Sequence[UnpairedExample],
     schedule: Sequence[Sequence[int]],
 ) -> KtoReference:
     """By `model`, before its first step: the schedule tells every mismatched pair beforehand."""
@@ -66,7 +66,7 @@ def reference(
     )
 
 
-def mismatched_groups(rows: Sequence[Judged], numbers: Sequence[int]) -> list[Group]:
+def mismatched_groups(rows: Sequence[UnpairedExample], numbers: Sequence[int]) -> list[Group]:
     """Each row's prompt with the completion of the row after it in the step, in rotation.
 
     Neighbours of one problem are no mismatch and are left out; so a step of one row has none.
@@ -75,7 +75,7 @@ def mismatched_groups(rows: Sequence[Judged], numbers: Sequence[int]) -> list[Gr
     return single_groups(rows, [(i, j) for i, j in pairs if rows[i].id != rows[j].id])
 
 
-def single_groups(rows: Sequence[Judged], pairs: Sequence[tuple[int, int]]) -> list[Group]:
+def single_groups(rows: Sequence[UnpairedExample], pairs: Sequence[tuple[int, int]]) -> list[Group]:
     """For each (i, j) the prompt of row i with the completion of row j, numbered in order."""
     return [
         Group(prompt_ids=rows[i].prompt_ids, completions=[rows[j].completion_ids], indices=[place])
@@ -85,7 +85,7 @@ def single_groups(rows: Sequence[Judged], pairs: Sequence[tuple[int, int]]) -> l
 
 def train(
     model: Policy,
-    rows: Sequence[Judged],
+    rows: Sequence[UnpairedExample],
     ref: KtoReference,
     schedule: Sequence[Sequence[int]],
     loss: Choice,

@@ -61,7 +61,7 @@ def parts(
 
     def told(first: int) -> Iterator[dict[str, Any]]:
         for step in work(first):
-            rows = [lines.fields(row) for row in step.rows]
+            rows = [lines.to_dict(row) for row in step.rows]
             yield {"index": step.index, "metrics": step.metrics, "rows": rows}
 
     for part in outputs.keep_parts(run.folder / "parts" / name, told):
@@ -123,7 +123,7 @@ class Record:
         self.history.append(json.loads(line)["metrics"])
         if not self._run.rank:
             self._files[HISTORY].write(f"{line}\n".encode())
-            self._files[ROLLOUTS].writelines(lines.text(row).encode() for row in step.rows)
+            self._files[ROLLOUTS].writelines(lines.to_json_line(row).encode() for row in step.rows)
 
     def save(self, save: Save) -> None:
         """Keep the policy as it is."""

@@ -13,7 +13,7 @@ from stages.loops import work
 from stages.models.batch import Batch, Group, frozen, model_batches, numbered
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
-from stages.records.preferences import Judged, Preference
+from stages.records.preferences import Preference, UnpairedExample
 
 Wanted = Sequence[tuple[str, list[int], list[int]]]
 """Completions: the problem's id, its prompt's token ids, and those of the completion."""
@@ -28,7 +28,7 @@ def of_pairs(pairs: Iterable[Preference]) -> Wanted:
     ]
 
 
-def of_judged(rows: Iterable[Judged]) -> Wanted:
+def of_judged(rows: Iterable[UnpairedExample]) -> Wanted:
     """Of every row its completion."""
     return [(row.id, row.prompt_ids, row.completion_ids) for row in rows]
 

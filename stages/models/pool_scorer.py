@@ -43,7 +43,7 @@ def group(problems: Sequence[Pool], row_tokens: int) -> Samples:
     rows: list[tuple[Completion, int]] = []
     start = 0
     for prompt, pool in problems:
-        firsts, places = pools.distinct(pool)
+        firsts, places = pools.deduplicate(pool)
         read.append((prompt.prompt_ids, [row.completion_ids for row in firsts]))
         rows += [(row, start + place) for row, place in zip(pool, places, strict=True)]
         start += len(firsts)

@@ -9,29 +9,29 @@ from typing import Any, TypeVar
 RowT = TypeVar("RowT")
 
 
-def write(path: Path, rows: Iterable[Any]) -> int:
+def write_lines(path: Path, rows: Iterable[Any]) -> int:
     """Write `rows` (dataclass instances) to `path`; returns how many there were."""
     num_rows = 0
     path.parent.mkdir(parents=True, exist_ok=True)
     # Half a surrogate pair becomes its escape in JSON, and is read as it was.
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for row in rows:
-            file.write(text(row))
+            file.write(to_json_line(row))
             num_rows += 1
     return num_rows
 
 
-def text(row: Any) -> str:
+def to_json_line(row: Any) -> str:
     """A row as its line."""
-    return json.dumps(fields(row), sort_keys=True, ensure_ascii=False) + "\n"
+    return json.dumps(to_dict(row), sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def fields(row: Any) -> dict[str, Any]:
+def to_dict(row: Any) -> dict[str, Any]:
     """A row's values by name."""
     return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
 
 
-def read(path: Path, row_type: type[RowT]) -> Iterator[RowT]:
+def read_lines(path: Path, row_type: type[RowT]) -> Iterator[RowT]:
     """The rows of a file that a stage of this project wrote; a ValueError if of another type."""
     number = 0
     try:

@@ -11,17 +11,17 @@ DIGITS = 6
 order."""
 
 
-def rounded(number: float) -> float:
+def round_metric(number: float) -> float:
     """A plain float with `DIGITS` decimals; no negative zero."""
     return round(float(number), DIGITS) + 0.0
 
 
-def named(value: float, low: float, high: float) -> dict[str, float]:
+def with_interval(value: float, low: float, high: float) -> dict[str, float]:
     """A number with its confidence interval."""
-    return {"value": rounded(value), "low": rounded(low), "high": rounded(high)}
+    return {"value": round_metric(value), "low": round_metric(low), "high": round_metric(high)}
 
 
-def read_seeds(folder: Path, seeds: Sequence[int]) -> dict[int, dict[str, Any]]:
+def read_metrics(folder: Path, seeds: Sequence[int]) -> dict[int, dict[str, Any]]:
     """The content of `<folder>/<seed>/metrics.json` of each seed that has one."""
     paths = {seed: folder / str(seed) / "metrics.json" for seed in seeds}
     return {
@@ -31,18 +31,18 @@ def read_seeds(folder: Path, seeds: Sequence[int]) -> dict[int, dict[str, Any]]:
     }
 
 
-def over_seeds(
+def mean_over_seeds(
     found: Mapping[int, Mapping[str, Any]], places: Sequence[str]
 ) -> dict[str, Any] | None:
     """The mean of a number over seeds, and each seed's; None where one lacks it."""
-    values = {str(seed): number(metrics, places) for seed, metrics in found.items()}
+    values = {str(seed): find_metric(metrics, places) for seed, metrics in found.items()}
     known = [value for value in values.values() if value is not None]
     if len(known) < len(values):
         return None
-    return {"value": rounded(fmean(known)), "seeds": values}
+    return {"value": round_metric(fmean(known)), "seeds": values}
 
 
-def number(metrics: Mapping[str, Any], places: Sequence[str]) -> float | None:
+def find_metric(metrics: Mapping[str, Any], places: Sequence[str]) -> float | None:
     """The first number there is at one of the places, with or without an interval.
 
     A place `heldout/auc` is a name with a slash, or the name `auc` inside of `heldout`.

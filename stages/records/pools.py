@@ -123,8 +123,8 @@ SIDES: tuple[Side, Side] = ("train", "heldout")
 """What is learned from, of the problems of the pool's split; what is tested on, of dev problems."""
 
 
-def read(folder: Path, seed: int, side: Side) -> list[tuple[Prompt, list[Completion]]]:
-    """A seed's completions of the pool `folder`, as `by_problem` joins them."""
+def read_pools(folder: Path, seed: int, side: Side) -> list[tuple[Prompt, list[Completion]]]:
+    """A seed's completions of the pool `folder`, as `join_prompts` joins them."""
     path = folder / "pool.json"
     if not path.is_file():
         raise ValueError(
@@ -132,20 +132,20 @@ def read(folder: Path, seed: int, side: Side) -> list[tuple[Prompt, list[Complet
             f"`on: pools/<name>`, a row of the table `pools`"
         )
     split = json.loads(path.read_text(encoding="utf-8"))["split"] if side == "train" else "dev"
-    return of_split(folder / str(seed), split, side)
+    return read_split(folder / str(seed), split, side)
 
 
-def of_split(
+def read_split(
     samples: Path, split: str, name: str | None = None
 ) -> list[tuple[Prompt, list[Completion]]]:
     """Each problem of a split with a policy's completions, of the file `name` or the split's."""
-    return by_problem(
-        lines.read(PROMPTS / f"{split}.jsonl", Prompt),
-        lines.read(samples / f"{name or split}.jsonl", Completion),
+    return join_prompts(
+        lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt),
+        lines.read_lines(samples / f"{name or split}.jsonl", Completion),
     )
 
 
-def by_problem(
+def join_prompts(
     prompts: Iterable[Prompt], completions: Iterable[Completion]
 ) -> list[tuple[Prompt, list[Completion]]]:
     """Each prompt with its completions in the order of their index; prompts keep their order.
@@ -169,7 +169,7 @@ def by_problem(
     return pairs
 
 
-def scores(
+def align_scores(
     problems: Sequence[tuple[Prompt, list[Completion]]], rows: Iterable[Score]
 ) -> list[list[Score]]:
     """The scores of each completion of each problem, in the order of `problems`.
@@ -194,7 +194,7 @@ def scores(
     return [[of_completion[key] for key in pool] for pool in keys]
 
 
-def distinct(pool: Sequence[Completion]) -> tuple[list[Completion], list[int]]:
+def deduplicate(pool: Sequence[Completion]) -> tuple[list[Completion], list[int]]:
     """The first of each group of equal completions, and for each completion its group.
 
     A small model repeats itself: of 16 samples of the default run's policies 3 to 7 differ, and

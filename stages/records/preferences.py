@@ -54,7 +54,7 @@ class Preference:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class UnpairedExample:
     """One row of what unpaired preference learning reads."""
 
     id: str

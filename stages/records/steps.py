@@ -89,7 +89,10 @@ def read_training_steps(steps: Path, heldout: Path) -> tuple[list[StepLabels], l
 
     A ValueError for rows to learn from that are of a test set or a held-out problem.
     """
-    rows, held = list(lines.read(steps, StepLabels)), list(lines.read(heldout, StepLabels))
+    rows, held = (
+        list(lines.read_lines(steps, StepLabels)),
+        list(lines.read_lines(heldout, StepLabels)),
+    )
     tests = [row for row in rows if row.source in TEST_SETS]
     if tests:
         raise ValueError(

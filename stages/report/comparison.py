@@ -14,7 +14,7 @@ import numpy as np
 
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import CrossedMeans, Wanted, holm_adjusted
-from stages.records.metrics import named, over_seeds, rounded
+from stages.records.metrics import mean_over_seeds, round_metric, with_interval
 from stages.report import verdict
 from stages.report.estimates import (
     BEST_OF,
@@ -59,7 +59,7 @@ def compare(results: Results) -> dict[str, Any]:
     }
     policies: dict[str, dict[str, Any]] = {
         name: intervals({key: table[key] for key in kept}, results)
-        | {"dev_accuracy": over_seeds(results.metrics[name], ["dev_accuracy"])}
+        | {"dev_accuracy": mean_over_seeds(results.metrics[name], ["dev_accuracy"])}
         | ({IN_LOOP: loops[name]} if loops[name] else {})
         for name, table in tables.items()
     }
@@ -109,7 +109,7 @@ def selection(results: Results, policy: str) -> dict[str, Any]:
         found[kind] = {
             reward: area
             for reward in results.methods(policy, BEST_OF)
-            if (area := over_seeds(results.metrics[policy], [f"{kind}/{reward}"]))
+            if (area := mean_over_seeds(results.metrics[policy], [f"{kind}/{reward}"]))
         }
     return found
 
@@ -161,9 +161,9 @@ def differences(family: Mapping[str, Table], results: Results) -> dict[str, Diff
     )
     for at, one in enumerate(found.values()):
         one |= {
-            "p": rounded(means.p_value[at]), "p_holm": rounded(adjusted[at]),
+            "p": round_metric(means.p_value[at]), "p_holm": round_metric(adjusted[at]),
             "significant": adjusted[at] <= alpha, "degrees": round(float(means.degrees[at]), 1),
-            "detectable": rounded(least[at]),
+            "detectable": round_metric(least[at]),
         }  # fmt: skip
     return found
 
@@ -176,9 +176,9 @@ def _estimate(
     bounds = zip(means.value, means.low, means.high, strict=True)
     return means, {
         name: {
-            **named(*found),
+            **with_interval(*found),
             "seeds": {
-                str(seed): rounded(row.mean())
+                str(seed): round_metric(row.mean())
                 for seed, row in zip(results.seeds, table, strict=True)
             },
         }

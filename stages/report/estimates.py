@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from stages.records import lines
-from stages.records.metrics import read_seeds, rounded
+from stages.records.metrics import read_metrics, round_metric
 from stages.records.pools import ProblemResult, ScoredPrompt
 
 MEAN, GREEDY, MAJORITY, PASS = "mean_accuracy", "greedy_accuracy", "majority", "pass"
@@ -56,7 +56,7 @@ def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence
     """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`."""
     rows = {
         policy: [
-            list(lines.read(folder / f"{policy}/{seed}/per_problem.jsonl", ProblemResult))
+            list(lines.read_lines(folder / f"{policy}/{seed}/per_problem.jsonl", ProblemResult))
             for seed in seeds
         ]
         for policy in dict.fromkeys(policies)
@@ -83,7 +83,7 @@ def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence
             for policy, of_seeds in found.items()
         },
         halves={policy: _halves(of_seeds) for policy, of_seeds in rows.items()},
-        metrics={policy: read_seeds(folder / policy, seeds) for policy in rows},
+        metrics={policy: read_metrics(folder / policy, seeds) for policy in rows},
         confidence=confidence,
     )
 
@@ -117,13 +117,13 @@ def means(results: Sequence[ProblemResult]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {
         "num_problems": len(results), "num_samples": results[0].num_samples,
-        **{name: rounded(values.mean()) for name, values in columns(results).items()},
+        **{name: round_metric(values.mean()) for name, values in columns(results).items()},
     }  # fmt: skip
     for kind in ("auc", "auc_in_format"):
         for name in results[0].auc:
             areas = [area for row in results if (area := getattr(row, kind)[name]) is not None]
             if areas:
-                found[f"{kind}/{name}"] = rounded(sum(areas) / len(areas))
+                found[f"{kind}/{name}"] = round_metric(sum(areas) / len(areas))
     return found
 
 
@@ -131,4 +131,6 @@ def score_means(rows: Sequence[ScoredPrompt]) -> dict[str, Any]:
     """The same without gold answers: means over prompts, of each reward `reward/<name>`."""
     found = {f"reward/{name}": [fmean(row.scores[name]) for row in rows] for name in rows[0].scores}
     found |= {name: [getattr(row, name) for row in rows] for name in OF_SAMPLES}
-    return {"num_problems": len(rows)} | {name: rounded(fmean(one)) for name, one in found.items()}
+    return {"num_problems": len(rows)} | {
+        name: round_metric(fmean(one)) for name, one in found.items()
+    }

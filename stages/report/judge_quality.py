@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from stages.algorithms import judge_readings
 from stages.algorithms.statistics import intervals
-from stages.records.metrics import named, rounded
+from stages.records.metrics import round_metric, with_interval
 from stages.records.preferences import Verdict
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def summarise(
     metrics: dict[str, Any] = {
         "pairs_asked": len(verdicts), "pairs": len(verdicts) - dropped.total(),
         "dropped": dict(sorted(dropped.items())),
-        "parse_failures": rounded(dropped["parse_failure"] / max(1, len(verdicts))),
+        "parse_failures": round_metric(dropped["parse_failure"] / max(1, len(verdicts))),
     }  # fmt: skip
     read = [verdict for verdict in verdicts if verdict.dropped not in UNREAD]
     if not read:
@@ -58,15 +58,15 @@ def summarise(
     p12, p21, soft, gap, mass = _columns(read, "p12", "p21", "probability", "gap", "option_mass")
     agree = list(map(judge_readings.orders_agree, p12.tolist(), p21.tolist()))
     metrics |= {
-        "swap_consistency": rounded(sum(agree) / len(agree)),
-        "first_position_rate": rounded(judge_readings.first_position(p12, p21).mean()),
-        "first_position_probability": rounded(((p12 + p21) / 2).mean()),
-        "mean_gap": rounded(gap.mean()), "mean_option_mass": rounded(mass.mean()),
+        "swap_consistency": round_metric(sum(agree) / len(agree)),
+        "first_position_rate": round_metric(judge_readings.first_position(p12, p21).mean()),
+        "first_position_probability": round_metric(((p12 + p21) / 2).mean()),
+        "mean_gap": round_metric(gap.mean()), "mean_option_mass": round_metric(mass.mean()),
     }  # fmt: skip
     longer = _longer(read, num_tokens)
     if (uneven := longer != 0).any():
         won = judge_readings.judged_right(soft[uneven], longer[uneven] > 0)
-        metrics["longer_wins_rate"] = rounded(won.mean())
+        metrics["longer_wins_rate"] = round_metric(won.mean())
     decided = [one for one in read if correct[one.id, one.index_a] != correct[one.id, one.index_b]]
     metrics["agreement"] = (
         against_truth(decided, correct, num_tokens, seed) if decided else {"pairs": 0}
@@ -144,4 +144,4 @@ def _intervals(
     found = intervals.bootstrap_means(
         means, num_resamples=NUM_RESAMPLES, confidence=CONFIDENCE, seed=seed
     )
-    return {name: named(*bounds) for name, *bounds in zip(columns, *found, strict=True)}
+    return {name: with_interval(*bounds) for name, *bounds in zip(columns, *found, strict=True)}

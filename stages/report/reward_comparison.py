@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from stages.records import lines
-from stages.records.metrics import read_seeds
+from stages.records.metrics import read_metrics
 from stages.records.pools import ScoredPrompt
 from stages.report import verdict
 from stages.report.comparison import differences, intervals
@@ -28,7 +28,9 @@ def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence
     """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`."""
     names = list(dict.fromkeys(policies))
     rows = {
-        (name, seed): list(lines.read(folder / f"{name}/{seed}/per_problem.jsonl", ScoredPrompt))
+        (name, seed): list(
+            lines.read_lines(folder / f"{name}/{seed}/per_problem.jsonl", ScoredPrompt)
+        )
         for name in names
         for seed in seeds
     }
@@ -57,7 +59,7 @@ def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence
     return Results(
         seeds=list(seeds), ids=ids, num_samples=len(next(iter(first[0].scores.values()), ())),
         ns=[], tables=tables, halves={},
-        metrics={name: read_seeds(folder / name, seeds) for name in names}, confidence=confidence,
+        metrics={name: read_metrics(folder / name, seeds) for name in names}, confidence=confidence,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from stages.algorithms.statistics import intervals, score_quality
 from stages.algorithms.statistics.intervals import problem_means, problem_numbers
-from stages.records.metrics import named
+from stages.records.metrics import with_interval
 from stages.records.preferences import Outcome, Preference
 from stages.report.evaluation_config import QualityConfig
 
@@ -147,11 +147,11 @@ def over_problems(
     total = float(means.sum())
     if is_rate and (not means.any() or (means == 1.0).all()):
         bounds = intervals.wilson_interval(round(total), len(means), confidence=config.confidence)
-        return named(total / len(means), *bounds)
+        return with_interval(total / len(means), *bounds)
     found = intervals.bootstrap_means(
         means, num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed
     )
-    return named(*(column[0] for column in found))
+    return with_interval(*(column[0] for column in found))
 
 
 def _calibration_error(
@@ -163,4 +163,4 @@ def _calibration_error(
         *said, problems, num_bins=config.num_bins, num_resamples=config.num_bootstrap,
         confidence=config.confidence, seed=seed,
     )  # fmt: skip
-    return named(*found)
+    return with_interval(*found)

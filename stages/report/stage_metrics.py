@@ -12,7 +12,7 @@ import numpy as np
 
 from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
-from stages.records.metrics import over_seeds, read_seeds
+from stages.records.metrics import mean_over_seeds, read_metrics
 from stages.rows import BASE
 
 Plan = Mapping[str, Mapping[str, Mapping[str, str]]]
@@ -58,10 +58,11 @@ def quality(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, dict[str,
     found: dict[str, dict[str, Any]] = {}
     for table, measures in MEASURES.items():
         for name in plan[table]:
-            metrics = read_seeds(data / table / name, seeds)
+            metrics = read_metrics(data / table / name, seeds)
             if len(metrics) == len(seeds):
                 row = {
-                    label: over_seeds(metrics, places) for label, (_, places) in measures.items()
+                    label: mean_over_seeds(metrics, places)
+                    for label, (_, places) in measures.items()
                 }
                 found.setdefault(table, {})[name] = {k: one for k, one in row.items() if one}
     return found
@@ -77,7 +78,7 @@ def costs_of_rows(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, Cos
 
 def cost_of_row(folder: Path, seeds: Sequence[int]) -> Cost:
     """The mean over seeds; 0 where nothing was counted."""
-    found = [cost(one) for one in read_seeds(folder, seeds).values()]
+    found = [cost(one) for one in read_metrics(folder, seeds).values()]
     return {kind: float(np.mean([one[kind] for one in found])) if found else 0.0 for kind in COSTS}
 
 

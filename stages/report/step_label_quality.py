@@ -29,7 +29,7 @@ from jaxtyping import Float
 from pydantic import Field
 
 from stages.algorithms.statistics.intervals import bootstrap_ratios, problem_numbers
-from stages.records.metrics import named, rounded
+from stages.records.metrics import round_metric, with_interval
 from stages.records.steps import PrefixCount, StepLabels
 from stages.report.evaluation_config import Intervals
 
@@ -82,13 +82,13 @@ def audit(
             *sums, num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed
         )
         ratios: dict[str, Any] = {
-            name: None if np.isnan(bounds[0]) else named(*bounds)
+            name: None if np.isnan(bounds[0]) else with_interval(*bounds)
             for name, *bounds in zip(RATIOS, *intervals, strict=True)
         }
         ratios["f1"] = None
         if ratios["error_accuracy"] and ratios["correct_accuracy"]:
             e, c = (ratios[f"{kind}_accuracy"]["value"] for kind in ("error", "correct"))
-            ratios["f1"] = rounded(2 * e * c / (e + c)) if e + c else 0.0
+            ratios["f1"] = round_metric(2 * e * c / (e + c)) if e + c else 0.0
         found[rule][str(k)] = ratios
     return found
 
@@ -187,7 +187,7 @@ def summarise(
         "answers_right": _mean([bool(row.correct) for row in solutions]),
         "steps": sum(len(row.steps) for row in solutions), "estimated_labels": len(estimates),
         "completed_prefixes": len(sampled),
-        "tokens_per_label": rounded(tokens / len(estimates)) if estimates else None,
+        "tokens_per_label": round_metric(tokens / len(estimates)) if estimates else None,
         "interval_width": _mean([one.high - one.low for one in estimates]),
         "labelled_right": _mean([label >= 0.5 for label in labels]),
         "truly_right": _mean([right for one in audited for right in one.true_labels]),
@@ -197,4 +197,4 @@ def summarise(
 
 
 def _mean(values: Sequence[bool] | Sequence[float]) -> float | None:
-    return rounded(sum(values) / len(values)) if values else None
+    return round_metric(sum(values) / len(values)) if values else None

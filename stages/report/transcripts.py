@@ -32,9 +32,9 @@ class Transcript:
 
 def read(samples: Path, policies: Sequence[str], seed: int) -> list[Transcript]:
     """Problems that are shown in full, with the greedy completions of a seed."""
-    prompts = list(lines.read(PROMPTS / "test.jsonl", Prompt))
+    prompts = list(lines.read_lines(PROMPTS / "test.jsonl", Prompt))
     greedy = {
-        name: list(lines.read(samples / name / str(seed) / "test_greedy.jsonl", Completion))
+        name: list(lines.read_lines(samples / name / str(seed) / "test_greedy.jsonl", Completion))
         for name in policies
     }
     return choose(prompts, greedy, seed)

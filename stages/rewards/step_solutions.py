@@ -32,7 +32,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
-from stages.records.pools import Completion, distinct
+from stages.records.pools import Completion, deduplicate
 from stages.records.problems import Prompt
 from stages.records.steps import PrefixCount, StepLabels
 from stages.rewards import answer_checker
@@ -137,7 +137,7 @@ def choose_solutions(
     chosen = []
     for prompt, pool in problems:
         # In the order of the draws: any other would favour the rare ones or the common ones.
-        different, _ = distinct([row for row in pool if row.finish_reason == "stop"])
+        different, _ = deduplicate([row for row in pool if row.finish_reason == "stop"])
         chosen += [solution(prompt, row, decode, separator) for row in different[:max_per_problem]]
     return chosen
 

@@ -20,7 +20,7 @@ from stages.models.batch import Group, model_batches, numbered
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
 from stages.models.scalar_head import Scores
-from stages.records.metrics import DIGITS, named
+from stages.records.metrics import DIGITS, with_interval
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker, reward_file
@@ -179,7 +179,7 @@ def summarise(rows: Sequence[CheckpointResult], **bootstrap: Any) -> dict[str, A
             ]
         measured = {name: values for name, values in columns.items() if None not in values}
         found = bootstrap_means(np.array(list(zip(*measured.values(), strict=True))), **bootstrap)
-        intervals = {name: named(*own) for name, *own in zip(measured, *found, strict=True)}
+        intervals = {name: with_interval(*own) for name, *own in zip(measured, *found, strict=True)}
         steps[str(step)] = {name: intervals.get(name) for name in columns}
     best = max(steps, key=lambda step: (steps[step]["correct"]["value"], -int(step)))
     return {"num_problems": len(start), "best_step": int(best), "steps": steps}

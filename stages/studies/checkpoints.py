@@ -94,7 +94,7 @@ def evaluate(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str,
         of_step = measure(config, step, path, reference, judges, pool, run.seed)
         run.log(step, {"correct": sum(row.correct for row in of_step) / len(of_step)})
         found += of_step
-    lines.write(folder / "problems.jsonl", found)
+    lines.write_lines(folder / "problems.jsonl", found)
     metrics = checkpoint_measures.summarise(
         found, num_resamples=settings.num_bootstrap, confidence=settings.confidence,
         seed=derive(run.seed, "checkpoints", "bootstrap"),
@@ -122,7 +122,7 @@ def measure(
     tokenizer = model_tokenizer.load(path)
     sampler = transformers.from_model(model, tokenizer, max_batch=compute.max_batch)
     drawn = candidates.draw(sampler, policy.decoder(tokenizer), prompts, pool, seed)
-    problems = pools.by_problem(prompts, drawn)
+    problems = pools.join_prompts(prompts, drawn)
     return checkpoint_measures.measure(
         Policy(model, compute, model_tokenizer.pad_id(tokenizer)), reference, judges, problems,
         step=step, temperature=pool.config.temperature,

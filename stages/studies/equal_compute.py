@@ -171,7 +171,7 @@ def curves(
             (tuple(row.completion_ids), len(score.steps[process]))
             for row, score in zip(pool, own, strict=True)
         ]
-        for (_, pool), own in zip(problems, pools.scores(problems, scores), strict=True)
+        for (_, pool), own in zip(problems, pools.align_scores(problems, scores), strict=True)
     ]
     plain = {n: 2.0 * sizes[0] * (prompt + n * mean) for n in ns}
     scored = {

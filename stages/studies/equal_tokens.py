@@ -60,7 +60,7 @@ def main() -> None:
         tables = {}
         for name in (config.baseline, *settings.policies):
             paths = [study.rows / f"{seed}/{name}.jsonl" for seed in config.seeds]
-            found = [row for path in paths for row in lines.read(path, SeedResult)]
+            found = [row for path in paths for row in lines.read_lines(path, SeedResult)]
             tables[name] = token_verdict.table(found)
         verdict = token_verdict.compare(tables, config.baseline, confidence=settings.confidence)
         verdict |= {"tokens": settings.tokens, "budgets": settings.policies}
@@ -127,7 +127,7 @@ def cost(data: Path, table: str, name: str, seed: int) -> tuple[int, int]:
 def write(path: Path, data: Path, policy: str, seed: int) -> None:
     """What a policy's samples of one seed are worth, a row a test problem."""
     samples = data / f"samples/{policy}/{seed}"
-    sampled, greedy = (pools.of_split(samples, "test", name) for name in ("test", "test_greedy"))
+    sampled, greedy = (pools.read_split(samples, "test", name) for name in ("test", "test_greedy"))
     rows = (
         SeedResult(
             policy=policy,
@@ -139,7 +139,7 @@ def write(path: Path, data: Path, policy: str, seed: int) -> None:
         )
         for (prompt, own), (_, (only,)) in zip(sampled, greedy, strict=True)
     )
-    lines.write(path, rows)
+    lines.write_lines(path, rows)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import holm_adjusted
 from stages.params import Params
 from stages.records import lines, pools
-from stages.records.metrics import rounded
+from stages.records.metrics import round_metric
 from stages.rewards import answer_checker
 from stages.rows import DATA
 from stages.runtime import outputs, process
@@ -85,11 +85,11 @@ def read(config: Config, policy: str) -> tuple[Values, dict[str, Any]]:
     confidence, found, why, right = config.probes.confidence, [], {}, []
     for seed in config.seeds:
         folder = FOUND / policy / f"rows/{seed}"
-        found.append(lines.read(folder / "probes.jsonl", ProbeValue))
+        found.append(lines.read_lines(folder / "probes.jsonl", ProbeValue))
         why |= studies.read_json(folder / "not_run.json")
         right.append([
             [answer_checker.is_right(prompt, row.completion) for row in pool]
-            for prompt, pool in pools.of_split(DATA / f"samples/{policy}/{seed}", "dev")
+            for prompt, pool in pools.read_split(DATA / f"samples/{policy}/{seed}", "dev")
         ])  # fmt: skip
     values, samples = by_probe(found), np.array(right)
     dev = studies.interval(samples.mean(axis=2), confidence=confidence)
@@ -139,16 +139,16 @@ def compare(policy: Values, baseline: Values, confidence: float) -> dict[str, An
         own, other = (np.array([one[probe][name] for name in both]).T for one in (policy, baseline))
         found = crossed_means.estimate((own - other)[..., None], confidence=confidence)
         value, low, high = (bound.item() for bound in found[:3])
-        compared[probe] = dict(zip(BOUNDS, map(rounded, (value, low, high)), strict=True)) | {
+        compared[probe] = dict(zip(BOUNDS, map(round_metric, (value, low, high)), strict=True)) | {
             "problems": len(both),
-            "baseline": rounded(other.mean()),
+            "baseline": round_metric(other.mean()),
             "worse": {"higher": low > 0, "lower": high < 0, None: False}[definition.worse],
         }
         if definition.worse is not None:
             p_values[probe] = found.p_value.item()
     adjusted = dict(zip(p_values, holm_adjusted(list(p_values.values())), strict=True))
     for probe, p in adjusted.items():
-        compared[probe]["p_holm"] = rounded(p)
+        compared[probe]["p_holm"] = round_metric(p)
     named_worse = [probe for probe, one in compared.items() if one["worse"]]
     certain = [probe for probe in named_worse if adjusted[probe] <= 1 - confidence + 1e-12]
     return {

@@ -81,14 +81,14 @@ def measure(config: Config, run: SeedRun, folder: Path) -> None:
     """Draw and score the pools of one seed, and fit its curves."""
     settings, seed = config.overoptimization, derive(run.seed, "overoptimization")
     pools = list(draw(config, run, seed))
-    lines.write(folder / "pools.jsonl", pools)
+    lines.write_lines(folder / "pools.jsonl", pools)
     found = {one: scored_pools.of_pools(settings.policy, one, pools) for one in SCORERS}
     chosen = {scorer: one for scorer, one in found.items() if isinstance(one, Curve)}
     units = {scorer: curve.units for scorer, curve in chosen.items()}
     along = [
         curve
         for path in sorted(CHECKPOINTS.glob(f"*/rows/{run.seed}/problems.jsonl"))
-        for curve in of_run(path.parts[-4], list(lines.read(path, CheckpointResult)), units)
+        for curve in of_run(path.parts[-4], list(lines.read_lines(path, CheckpointResult)), units)
     ]
     effects = []
     if len(chosen) == len(SCORERS):

@@ -108,7 +108,7 @@ def ask(test: Sequence[Prompt], config: ProbeConfig, seed: int, *, is_chat: bool
     The test problems with hints and with other numbers; as many training problems as they are and
     with other numbers; another source's problems; requests, if the policy has a chat template.
     """
-    first = list(itertools.islice(lines.read(PROMPTS / "train.jsonl", Prompt), len(test)))
+    first = list(itertools.islice(lines.read_lines(PROMPTS / "train.jsonl", Prompt), len(test)))
     train = redrawn(first, "train_redrawn", seed)
     asked = [
         *with_hints(test, seed),

@@ -60,7 +60,7 @@ def main(name: str) -> None:
 def probe(config: Config, name: str, run: SeedRun, folder: Path) -> None:
     """Probe the policy of one seed."""
     found = list(values(config, name, run))
-    lines.write(folder / "probes.jsonl", found)
+    lines.write_lines(folder / "probes.jsonl", found)
     chat = models_start.tokenizer(name, run.seed).chat_template is not None
     run_probes = {one.probe for one in found}
     not_run = probe_catalogue.reasons(run_probes, config.probes, has_chat_template=chat)
@@ -70,9 +70,9 @@ def probe(config: Config, name: str, run: SeedRun, folder: Path) -> None:
 def values(config: Config, name: str, run: SeedRun) -> Values:
     """The values of all probes that can be run."""
     settings, samples = config.probes, DATA / "samples" / name / str(run.seed)
-    problems = pools.of_split(samples, "test")
+    problems = pools.read_split(samples, "test")
     first = problems[: settings.num_problems]
-    greedy = lines.read(samples / "test_greedy.jsonl", Completion)
+    greedy = lines.read_lines(samples / "test_greedy.jsonl", Completion)
     yield from probe_texts.written(problems)
     yield from probe_texts.replied(replies(config, name, run, [own for own, _ in first], greedy))
     if settings.reward is not None:
@@ -104,7 +104,7 @@ def replies(
 def different(problems: Problems) -> Problems:
     """Of each problem the different completions that ended by themselves, as they were drawn."""
     return [
-        (prompt, pools.distinct([row for row in pool if row.finish_reason == "stop"])[0])
+        (prompt, pools.deduplicate([row for row in pool if row.finish_reason == "stop"])[0])
         for prompt, pool in problems
     ]
 

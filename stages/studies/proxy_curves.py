@@ -18,7 +18,7 @@ from pydantic import Field
 from stages.algorithms.statistics import reward_over_distance
 from stages.algorithms.statistics.intervals import bootstrap_means, percentiles, resamples
 from stages.algorithms.statistics.reward_over_distance import Form, change_after_best
-from stages.records.metrics import named, rounded
+from stages.records.metrics import round_metric, with_interval
 from stages.report.evaluation_config import Intervals
 
 GRID = 60
@@ -41,7 +41,7 @@ class OveroptimizationConfig(Intervals):
         found = bootstrap_means(
             values, num_resamples=self.num_bootstrap, confidence=self.confidence, seed=seed
         )
-        return [named(*bounds) for bounds in zip(*found, strict=True)]
+        return [with_interval(*bounds) for bounds in zip(*found, strict=True)]
 
     def draws(self, num_problems: int, seed: int) -> Draws:
         """The bootstrap resamples that `intervals` are of."""
@@ -93,7 +93,7 @@ def spread(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
 
 def measure(curve: Curve, config: OveroptimizationConfig, seed: int) -> dict[str, Any]:
     """The points with intervals, both fits (their `band` is for a plot), and the verdict."""
-    rewards, distances = curve.rewards(), [rounded(distance) for distance in curve.distance()]
+    rewards, distances = curve.rewards(), [round_metric(distance) for distance in curve.distance()]
     draws = config.draws(len(curve.kl), seed)
     columns = {"kl": curve.kl, **rewards, "accuracy": curve.gold}
     found = {name: config.intervals(values, seed) for name, values in columns.items()}
@@ -152,7 +152,9 @@ def _fit(
         "peak_reward": _finite(reward_over_distance.peak_reward(found, form)),
         "peak_is_measured": bool(peak <= farthest),
         "peaks_measured": round(float((peaks <= farthest).mean()), 6),
-        "band": {name: [rounded(number) for number in numbers] for name, numbers in band.items()},
+        "band": {
+            name: [round_metric(number) for number in numbers] for name, numbers in band.items()
+        },
     }
 
 
@@ -199,7 +201,7 @@ def effect(
     shift = None
     if np.isfinite([first, second]).all():
         value, *drawn = (second - first).tolist()
-        shift = named(value, *percentiles(np.array(drawn), config.confidence))
+        shift = with_interval(value, *percentiles(np.array(drawn), config.confidence))
     n = single.places[-1]
     return {"name": single.name, "n": n, "accuracy_at_end": end, "peak_shift": shift}
 

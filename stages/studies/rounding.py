@@ -20,7 +20,7 @@ from jaxtyping import Float
 from stages import ROUNDING
 from stages.params import Params
 from stages.records import pools
-from stages.records.metrics import rounded
+from stages.records.metrics import round_metric
 from stages.rewards import problem_evaluation
 from stages.rows import DATA
 from stages.runtime import process
@@ -85,7 +85,7 @@ def table(folders: Iterable[Path], seeds: list[int], policy: str, measure: str) 
     """The accuracy of a policy, a row for the data of each rounding."""
     samples = [[data / f"samples/{policy}/{seed}" for seed in seeds] for data in folders]
     return np.array([
-        [problem_evaluation.accuracy(pools.of_split(one, "test", measure)) for one in of_seeds]
+        [problem_evaluation.accuracy(pools.read_split(one, "test", measure)) for one in of_seeds]
         for of_seeds in samples
     ])  # fmt: skip
 
@@ -96,11 +96,11 @@ def spread(table: Table) -> dict[str, Any]:
     Between roundings: the root of the mean over seeds of the variance (ddof 1) over roundings of
     one seed; between seeds likewise, with the two exchanged. None of a single one.
     """
-    found: dict[str, Any] = {"accuracy": [[rounded(share) for share in row] for row in table]}
+    found: dict[str, Any] = {"accuracy": [[round_metric(share) for share in row] for row in table]}
     for axis, name in enumerate(DEVIATIONS):
         enough = table.shape[axis] > 1
         deviation = table.var(axis=axis, ddof=1).mean() ** 0.5 if enough else np.nan
-        found[name] = rounded(deviation) if enough else None
+        found[name] = round_metric(deviation) if enough else None
     return found
 
 

@@ -60,7 +60,7 @@ def measure(
     for index, start in enumerate(range(0, len(pool.prompts), CHUNK)):
         part = pool.prompts[start : start + CHUNK]
         drawn = candidates.draw(sampler, decode, part, pool, seed)
-        rows = [score(*one, scorers, row_tokens) for one in pools.by_problem(part, drawn)]
+        rows = [score(*one, scorers, row_tokens) for one in pools.join_prompts(part, drawn)]
         metrics: dict[str, int | float] = {"tokens/generated": candidates.num_tokens(drawn)}
         yield Step(index=index, metrics=metrics, rows=rows)
 
@@ -69,7 +69,7 @@ def score(
     prompt: Prompt, pool: Sequence[Completion], scorers: Scorers, row_tokens: int
 ) -> ScoredPool:
     """One problem's completions, judged and scored."""
-    distinct, numbers = pools.distinct(pool)
+    distinct, numbers = pools.deduplicate(pool)
     groups = numbered([(prompt.prompt_ids, [row.completion_ids for row in distinct])], row_tokens)
     found: list[list[float] | None] = []
     for scorer in scorers:

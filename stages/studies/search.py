@@ -55,7 +55,7 @@ def main() -> None:
         sizes = study.for_each_seed(config.seeds, partial(search, config))
         found = {
             name: [
-                list(lines.read(study.rows / f"{seed}/{name}_problems.jsonl", ProblemSearch))
+                list(lines.read_lines(study.rows / f"{seed}/{name}_problems.jsonl", ProblemSearch))
                 for seed in config.seeds
             ]
             for name in settings.presets
@@ -81,7 +81,7 @@ def main() -> None:
 def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
     """All searches of one seed; parameters of the policy and of the process model."""
     settings, compute, seed = config.search, config.compute, run.seed
-    prompts = list(lines.read(PROMPTS / "test.jsonl", Prompt))
+    prompts = list(lines.read_lines(PROMPTS / "test.jsonl", Prompt))
     longest = max(len(one.prompt_ids) for one in prompts)
     starts = range(0, len(prompts), step_search.CHUNK)
     parts = [prompts[start : start + step_search.CHUNK] for start in starts]
@@ -102,8 +102,8 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
         results = [
             search_results.evaluate(one, found[one.id], costs[one.id], sizes) for one in prompts
         ]
-        lines.write(folder / f"{name}.jsonl", solutions)
-        lines.write(folder / f"{name}_problems.jsonl", results)
+        lines.write_lines(folder / f"{name}.jsonl", solutions)
+        lines.write_lines(folder / f"{name}_problems.jsonl", results)
     return sizes
 
 
@@ -112,9 +112,9 @@ def curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, Curve
     policy = config.search.policy
     evaluation = DATA / f"evaluations/{policy}/{seed}"
     return equal_compute.curves(
-        pools.of_split(DATA / f"samples/{policy}/{seed}", "test"),
-        list(lines.read(evaluation / "scores.jsonl", Score)),
-        list(lines.read(evaluation / "per_problem.jsonl", ProblemResult)),
+        pools.read_split(DATA / f"samples/{policy}/{seed}", "test"),
+        list(lines.read_lines(evaluation / "scores.jsonl", Score)),
+        list(lines.read_lines(evaluation / "per_problem.jsonl", ProblemResult)),
         sizes,
         config.search.process,
     )

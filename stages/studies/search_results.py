@@ -8,7 +8,7 @@ import numpy as np
 
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.algorithms.selection.votes import weighted_vote
-from stages.records.metrics import rounded
+from stages.records.metrics import round_metric
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rewards.problem_evaluation import answer_of, majority, numbered
@@ -146,7 +146,7 @@ def summarise(seeds: Sequence[Sequence[ProblemSearch]], *, confidence: float) ->
     columns = {name: column(seeds, name) for name in ACCURACIES}
     for way in ("best", "weighted"):
         columns[f"{way}_minus_majority"] = columns[way] - columns["majority"]
-    spent = [rounded(column(seeds, name).mean()) for name in MEANS]
+    spent = [round_metric(column(seeds, name).mean()) for name in MEANS]
     return {
         "num_problems": len(seeds[0]),
         "generated_tokens": sum(row.generated_tokens for rows in seeds for row in rows),

@@ -11,7 +11,7 @@ from stages.algorithms.statistics import error_detection
 from stages.algorithms.statistics.error_detection import NO_ERROR, first_below
 from stages.algorithms.statistics.intervals import problem_numbers
 from stages.algorithms.statistics.score_quality import auc, balanced_accuracy
-from stages.records.metrics import named
+from stages.records.metrics import with_interval
 from stages.records.steps import StepLabels, shared_prompts
 
 ValueT = TypeVar("ValueT")
@@ -125,12 +125,12 @@ def summarise(
     for name, answers in {"model": predicted, **baselines(rows)}.items():
         numbers = np.array(answers)
         found = error_detection.found_intervals(numbers, truth, problems, **options)
-        metrics[name] = {key: named(*value) for key, value in found.items()}
+        metrics[name] = {key: with_interval(*value) for key, value in found.items()}
         if name != "model":
             above = error_detection.found_intervals(
                 np.array(predicted), truth, problems, other=numbers, **options
             )
-            metrics[name]["model_f1_minus_this"] = named(*above["f1"])
+            metrics[name]["model_f1_minus_this"] = with_interval(*above["f1"])
     return metrics | {
         "steps_to_first_error": steps_to_first_error(scores, solutions.first_errors, threshold),
         "right_answer_wrong_process": right_answer_wrong_process(solutions, predicted),

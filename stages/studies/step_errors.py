@@ -82,7 +82,7 @@ def main() -> None:
         found = study.for_each_seed(config.seeds, partial(evaluate, config))
         for seed, metrics in found.items():
             path = study.rows / str(seed) / "predictions.jsonl"
-            predictions = list(lines.read(path, StepPrediction))
+            predictions = list(lines.read_lines(path, StepPrediction))
             draw(study.plots / str(seed), predictions, metrics["threshold"])
         report = render(found, confidence=config.step_errors.confidence)
         study.write({str(seed): metrics for seed, metrics in found.items()}, report)
@@ -97,13 +97,13 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
 
     def solutions(word: str, split: Literal["dev", "test"]) -> KnownSteps:
         if word == SAMPLES:
-            problems = pools.of_split(DATA / f"samples/{settings.policy}/{run.seed}", split)
+            problems = pools.read_split(DATA / f"samples/{settings.policy}/{run.seed}", split)
             most, separator = settings.max_solutions_per_problem, model.config.step_separator
             chosen = step_solutions.choose_solutions(problems, scorer.decode, separator, most)
             rows = [row for row, _ in step_solutions.known(chosen)]
         else:
             source = training.per_seed(DATA / "steps" / word, run.seed)
-            rows = list(lines.read(source / "heldout.jsonl", StepLabels))
+            rows = list(lines.read_lines(source / "heldout.jsonl", StepLabels))
         return step_error_metrics.known(
             rows,
             f"{split}: {word}",
@@ -144,7 +144,7 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
         )
         for row, own, first in zip(test.rows, scores, test.first_errors, strict=True)
     ]
-    lines.write(folder / "predictions.jsonl", predictions)
+    lines.write_lines(folder / "predictions.jsonl", predictions)
     outputs.write_json(folder / "metrics.json", metrics)
     return metrics
 

@@ -23,7 +23,7 @@ from stages import auto, params
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.intervals import wilson_interval
 from stages.params import PARAMS_PATH, Params
-from stages.records.metrics import named
+from stages.records.metrics import with_interval
 from stages.rows import DATA
 from stages.runtime import outputs, runs, seeds
 from stages.runtime.runs import Run
@@ -57,7 +57,7 @@ def interval(
         value, low, high = (bound.item() for bound in found[:3])
     if is_rate and ((values == 0.0).all() or (values == 1.0).all()):
         low, high = wilson_interval(round(values[0].sum()), number, confidence=confidence)
-    return named(value, low, high)
+    return with_interval(value, low, high)
 
 
 def load(config: type[ConfigT], study: str) -> ConfigT:

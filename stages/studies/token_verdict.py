@@ -9,7 +9,7 @@ import numpy as np
 
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import CrossedMeans, Wanted, holm_adjusted
-from stages.records.metrics import named, rounded
+from stages.records.metrics import round_metric, with_interval
 from stages.report.comparison import POWER
 from stages.report.estimates import Table
 from stages.studies import study as studies
@@ -115,13 +115,13 @@ def differences(
         row = {
             "first": first,
             "second": second,
-            **named(mean.value[0], mean.low[0], mean.high[0]),
-            "p": rounded(mean.p_value[0]),
-            "p_holm": rounded(p_holm),
+            **with_interval(mean.value[0], mean.low[0], mean.high[0]),
+            "p": round_metric(mean.p_value[0]),
+            "p_holm": round_metric(p_holm),
             "resolved": p_holm <= 1.0 - confidence,
             "degrees": round(float(mean.degrees[0]), 1),
-            "seed_deviation": None if num_seeds == 1 else rounded(known.seed[0] ** 0.5),
-            "detectable": rounded(least[0]),
+            "seed_deviation": None if num_seeds == 1 else round_metric(known.seed[0] ** 0.5),
+            "detectable": round_metric(least[0]),
         }
         if not row["resolved"] and effect != 0.0:
             problems, seeds = crossed_means.needed(

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from stages.records.metrics import number
+from stages.records.metrics import find_metric
 from stages.tracking.lockfile import Entry
 
 METRICS: dict[str, dict[str, Sequence[str]]] = {
@@ -52,7 +52,7 @@ def of(entry: Entry) -> dict[str, float]:
     metrics = by_seed(entry).values()
     found: dict[str, float] = {}
     for name, places in METRICS.get(entry.stage.partition("@")[0], {}).items():
-        values = [value for one in metrics if (value := number(one, places)) is not None]
+        values = [value for one in metrics if (value := find_metric(one, places)) is not None]
         found |= {name: fmean(values)} if values else {}
     return found
 

@@ -95,7 +95,7 @@ def people() -> None:
     words = train_tokenizer(["Human: how do I do this? Assistant: you can, I think."], 700)
     words.save_pretrained(rows.model(rows.BASE, 0))
     for split in ("dev", "test"):
-        records.write(rows.PROMPTS / f"{split}.jsonl", [])
+        records.write_lines(rows.PROMPTS / f"{split}.jsonl", [])
     stage_inputs.configure(pairs.PRESET)
 
 

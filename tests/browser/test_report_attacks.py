@@ -45,8 +45,8 @@ def report(tmp_path_factory):
         Prompt(id=one, task="solve", question=one, prompt=one, prompt_ids=[1], answer=one)
         for one in ATTACKS
     ]
-    lines.write(folder / "prompts.jsonl", rows)
-    assert list(lines.read(folder / "prompts.jsonl", Prompt)) == rows
+    lines.write_lines(folder / "prompts.jsonl", rows)
+    assert list(lines.read_lines(folder / "prompts.jsonl", Prompt)) == rows
     told = [Transcript(row, row.question, [(NAME, row.question, True)]) for row in rows]
     policies = {name: {MEAN: ONE} for name in ("sft", NAME)}
     metrics = {"policies": policies, "seeds": [0], "baseline": "sft"}

@@ -68,8 +68,8 @@ def embedded() -> Embedded:
     return Embedded(
         compute=config,
         tokenizer=model_tokenizer.load(SFT),
-        train=list(lines.read(prompts / "train.jsonl", Prompt)),
-        heldout=list(lines.read(prompts / "test.jsonl", Prompt))[:NUM_PROMPTS],
+        train=list(lines.read_lines(prompts / "train.jsonl", Prompt)),
+        heldout=list(lines.read_lines(prompts / "test.jsonl", Prompt))[:NUM_PROMPTS],
     )
 
 

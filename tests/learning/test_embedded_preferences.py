@@ -21,7 +21,7 @@ CONFIG = PreferenceConfig(num_epochs=1, batch_size=BATCH_SIZE, num_checkpoints=0
 
 @pytest.fixture(scope="module")
 def pairs(embedded: Embedded) -> list[Preference]:
-    return list(lines.read(PAIRS, Preference))
+    return list(lines.read_lines(PAIRS, Preference))
 
 
 @pytest.fixture(scope="module")

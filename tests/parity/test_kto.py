@@ -12,7 +12,7 @@ from stages.loops import kto
 from stages.loops.preference import PreferenceConfig, PreferenceLoss
 from stages.models.policy import Policy
 from stages.optim import OptimConfig
-from stages.records.preferences import Judged
+from stages.records.preferences import UnpairedExample
 
 ROWS = [
     (pair.prompt_ids, ids, desirable)
@@ -82,7 +82,7 @@ def test_kto(policy_seed, reference_seed, tmp_path, monkeypatch, agree):
     (inputs,) = step.batches
     prompts, completions = token_lists(inputs, "")
     rows = [
-        Judged(
+        UnpairedExample(
             id=str(number),
             prompt_ids=prompt,
             completion_ids=ids,

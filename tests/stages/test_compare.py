@@ -155,8 +155,8 @@ def test_it_imports_no_torch():
 
 def test_without_gold_answers_the_report_is_of_rewards_and_calls_nothing_right():
     path = PROMPTS / "test.jsonl"
-    prompts = [replace(one, answer=None) for one in list(lines.read(path, Prompt))]
-    lines.write(path, prompts)
+    prompts = [replace(one, answer=None) for one in list(lines.read_lines(path, Prompt))]
+    lines.write_lines(path, prompts)
     for seed in report_inputs.SEEDS:
         for at, policy in enumerate(report_inputs.POLICIES):
             rows = [
@@ -168,7 +168,7 @@ def test_without_gold_answers_the_report_is_of_rewards_and_calls_nothing_right()
                 )
                 for number, one in enumerate(prompts)
             ]
-            lines.write(DATA / f"evaluations/{policy}/{seed}/per_problem.jsonl", rows)
+            lines.write_lines(DATA / f"evaluations/{policy}/{seed}/per_problem.jsonl", rows)
     compare.main()
     found = metrics()
     assert list(found["policies"]) == ["sft", "dpo", "grpo"]

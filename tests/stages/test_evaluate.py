@@ -50,7 +50,7 @@ def write_params(**changes: object) -> None:
 
 
 def read(seed: int, name: str, kind: type) -> list:
-    return list(lines.read(OUTPUT / f"{seed}/{name}.jsonl", kind))
+    return list(lines.read_lines(OUTPUT / f"{seed}/{name}.jsonl", kind))
 
 
 def test_each_seed_is_scored_by_the_rewards_of_its_own(folder):
@@ -60,7 +60,7 @@ def test_each_seed_is_scored_by_the_rewards_of_its_own(folder):
         assert len(scores) == 6 * 8
         assert set(scores[0].scores) == set(scores[0].disagreement) == {"preference"}
         assert set(scores[0].steps) == {"process"}
-        samples = list(lines.read(DATA / f"samples/sft/{seed}/test.jsonl", Completion))
+        samples = list(lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion))
         one = samples[3]
         prompt = studied_run.prompts("test", 6)[0]
         reward = reward_file.read(DATA / "rewards/preference")
@@ -86,7 +86,7 @@ def test_the_numbers_are_those_of_the_samples(folder):
     # 6 of 28 pairs hold no right one of four
     assert metrics["pass/2"] == pytest.approx(22 / 28, abs=1e-6)
     rows, scores = read(0, "per_problem", ProblemResult), read(0, "scores", Score)
-    samples = list(lines.read(DATA / "samples/sft/0/test.jsonl", Completion))
+    samples = list(lines.read_lines(DATA / "samples/sft/0/test.jsonl", Completion))
     right = [float(row.completion.endswith("9")) for row in samples[:8]]
     values = [row.scores["preference"] for row in scores[:8]]
     by_hand = best_of_n(np.array(values), np.array(right), n=2)
@@ -125,10 +125,10 @@ def test_more_samples_than_a_quarter_of_the_pool_is_an_error_that_names_both(fol
 @pytest.mark.parametrize("name", ["test", "test_greedy", "dev"])
 def test_many_completions_cut_at_the_limit_are_no_result(folder, name):
     path = DATA / f"samples/sft/0/{name}.jsonl"
-    samples = list(lines.read(path, Completion))
+    samples = list(lines.read_lines(path, Completion))
     num_cut = len(samples) // 4 + 1
     cut = [replace(row, finish_reason="length") for row in samples[:num_cut]]
-    lines.write(path, [*cut, *samples[num_cut:]])
+    lines.write_lines(path, [*cut, *samples[num_cut:]])
     write_params(max_cut_share=0.25)
     raise_what = rf"{name}\.jsonl repeat .* cut otherwise.*sampling\.{name.split('_')[0]}\.max_new"
     with pytest.raises(ValueError, match=raise_what):
@@ -141,16 +141,18 @@ def test_many_completions_cut_at_the_limit_are_no_result(folder, name):
 
 def test_what_repeats_itself_is_counted_apart_and_stops_nothing(folder, caplog):
     path = DATA / "samples/sft/0/test_greedy.jsonl"
-    first, second, *others = lines.read(path, Completion)
+    first, second, *others = lines.read_lines(path, Completion)
     loop = replace(first, finish_reason="length", completion_ids=[5, *[6, 7] * 8])
-    lines.write(path, [loop, replace(second, finish_reason="length"), *others])
+    lines.write_lines(path, [loop, replace(second, finish_reason="length"), *others])
     write_params(max_cut_share=0.17)  # one of six
     evaluate.main("sft")
     of_seeds = [json.loads((OUTPUT / f"{one}/metrics.json").read_text()) for one in SEEDS]
     assert of_seeds[0]["in_loop/test_greedy"] == pytest.approx(1 / 6, abs=1e-6)
     assert not {"in_loop/test", "in_loop/dev"} & of_seeds[0].keys()
     assert "in_loop/test_greedy" not in of_seeds[1]
-    lines.write(path, [replace(one, finish_reason="length") for one in (loop, second, *others)])
+    lines.write_lines(
+        path, [replace(one, finish_reason="length") for one in (loop, second, *others)]
+    )
     with pytest.raises(ValueError, match=r"16\.7% of .* repeat themselves .* 83\.3% were cut"):
         evaluate.main("sft")
 
@@ -167,7 +169,9 @@ def test_a_second_run_writes_the_same_bytes(folder):
 def test_without_gold_answers_there_is_what_rewards_score(folder):
     for split in ("test", "dev"):
         path = PROMPTS / f"{split}.jsonl"
-        lines.write(path, [replace(one, answer=None) for one in list(lines.read(path, Prompt))])
+        lines.write_lines(
+            path, [replace(one, answer=None) for one in list(lines.read_lines(path, Prompt))]
+        )
     evaluate.main("sft")
     metrics = json.loads((OUTPUT / "0/metrics.json").read_text(encoding="utf-8"))
     assert set(metrics) == {

@@ -79,9 +79,9 @@ def set_preset(**changes) -> None:
 
 def outputs() -> tuple[list[Preference], list[Preference], list[Verdict], dict]:
     return (
-        list(lines.read(OWN / "train.jsonl", Preference)),
-        list(lines.read(OWN / "heldout.jsonl", Preference)),
-        list(lines.read(OWN / "verdicts.jsonl", Verdict)),
+        list(lines.read_lines(OWN / "train.jsonl", Preference)),
+        list(lines.read_lines(OWN / "heldout.jsonl", Preference)),
+        list(lines.read_lines(OWN / "verdicts.jsonl", Verdict)),
         stage_inputs.metrics(OWN),
     )
 

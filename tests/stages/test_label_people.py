@@ -33,7 +33,7 @@ def folder(tmp_path, monkeypatch):
     words.save_pretrained(rows.model(BASE, 0))
     FILE.parent.mkdir()
     for split in ("dev", "test"):
-        lines.write(rows.PROMPTS / f"{split}.jsonl", [])
+        lines.write_lines(rows.PROMPTS / f"{split}.jsonl", [])
     set_preset()
 
 
@@ -56,9 +56,9 @@ def run(*rows: object) -> tuple[list[Preference], list[Preference], list[BadRow]
 
 
 def read() -> tuple[list[Preference], list[Preference], list[BadRow], dict]:
-    train, heldout = (list(lines.read(OUTPUT / f"{side}.jsonl", Preference))
+    train, heldout = (list(lines.read_lines(OUTPUT / f"{side}.jsonl", Preference))
                       for side in ("train", "heldout"))  # fmt: skip
-    quarantine = list(lines.read(OUTPUT / "quarantine.jsonl", BadRow))
+    quarantine = list(lines.read_lines(OUTPUT / "quarantine.jsonl", BadRow))
     return train, heldout, quarantine, stage_inputs.metrics(OUTPUT)
 
 
@@ -66,7 +66,7 @@ def test_what_policies_are_tested_on_is_left_out_and_counted():
     prompt = {"task": "chat", "prompt": "", "prompt_ids": [], "answer": None}
     shown = {"dev": "3?", "test": "Human: 7?\n\nAssistant: 7\n\nHuman: And?"}
     for split, question in shown.items():
-        lines.write(
+        lines.write_lines(
             rows.PROMPTS / f"{split}.jsonl", [Prompt(id=split, question=question, **prompt)]
         )
     train, heldout, _, metrics = run(*pairs(20))

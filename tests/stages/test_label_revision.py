@@ -87,13 +87,13 @@ def run(**changes):
 
 def test_every_file_holds_what_the_metrics_count():
     metrics = run()
-    triples = list(lines.read(OWN / "triples.jsonl", Revision))
+    triples = list(lines.read_lines(OWN / "triples.jsonl", Revision))
     assert len(triples) == 2 * (5 * 2 + 3 * 2)
     assert metrics["train"]["answers"] == 10
     assert metrics["heldout"]["answers"] == 6
     last = {(row.id, row.index): row for row in triples if row.round == 2}
     for side in ("train", "heldout"):
-        pairs = list(lines.read(OWN / f"{side}.jsonl", Preference))
+        pairs = list(lines.read_lines(OWN / f"{side}.jsonl", Preference))
         assert len(pairs) == metrics[side]["pairs"] > 0
         for pair in pairs:
             index = int(pair.rejected.removeprefix("#### "))
@@ -102,7 +102,7 @@ def test_every_file_holds_what_the_metrics_count():
             assert pair.chosen_ids == last[pair.id, index].revision_ids
             assert pair.chosen_ids[-1] == TOKENS.eos_token_id
             assert pair.source == "constitution"
-    demonstrations = list(lines.read(OWN / "demonstrations.jsonl", Demonstration))
+    demonstrations = list(lines.read_lines(OWN / "demonstrations.jsonl", Demonstration))
     assert demonstrations
     assert all(row.id.startswith("train") for row in demonstrations)
     assert all(row.task == "solve" and row.prompt_ids[0] == 5 for row in demonstrations)

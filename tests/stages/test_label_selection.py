@@ -23,7 +23,7 @@ def test_demonstrations_are_right_completions_and_the_metrics_count_them():
         label_selection.main(*WORDS)
         written.append((OWN / "demonstrations.jsonl").read_bytes())
     assert written[0] == written[1]
-    rows = list(lines.read(OWN / "demonstrations.jsonl", Demonstration))
+    rows = list(lines.read_lines(OWN / "demonstrations.jsonl", Demonstration))
     assert [row.id for row in rows] == ["a", "a", "b"]
     assert {row.completion for row in rows} == {"#### 4"}
     expected = {"problems": 3, "problems_with_any": 2, "kept": 3, "share": 0.25}

@@ -21,8 +21,8 @@ def test_both_files_hold_the_pairs_of_their_problems_and_the_metrics_count_them(
     write_answers("heldout", {"d": "45"})
     label_verifier.main(*WORDS)
     own = OUTPUT / str(SEED)
-    train = list(lines.read(own / "train.jsonl", Preference))
-    heldout = list(lines.read(own / "heldout.jsonl", Preference))
+    train = list(lines.read_lines(own / "train.jsonl", Preference))
+    heldout = list(lines.read_lines(own / "heldout.jsonl", Preference))
     assert [row.id for row in train] == ["a", "a"]
     assert {row.chosen for row in train} == {"#### 4"}
     assert {row.rejected for row in train} == {"#### 5", "#### 7"}
@@ -64,7 +64,7 @@ def test_pairs_to_learn_from_are_made_where_none_can_be_held_out():
     write_answers("heldout", {"d": "5678"})
     label_verifier.main(*WORDS)
     assert stage_inputs.metrics(OUTPUT / str(SEED))["train"]["pairs"] == 1
-    assert not list(lines.read(OUTPUT / str(SEED) / "heldout.jsonl", Preference))
+    assert not list(lines.read_lines(OUTPUT / str(SEED) / "heldout.jsonl", Preference))
 
 
 def test_what_is_no_pool_is_told():

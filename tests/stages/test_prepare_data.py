@@ -78,16 +78,17 @@ def write(content: list[dict[str, Any]]) -> None:
 
 def prompts() -> dict[str, list[Prompt]]:
     return {
-        split: list(lines.read(DATA / "prompts" / f"{split}.jsonl", Prompt)) for split in SPLITS
+        split: list(lines.read_lines(DATA / "prompts" / f"{split}.jsonl", Prompt))
+        for split in SPLITS
     }
 
 
 def demonstrations() -> list[Demonstration]:
-    return list(lines.read(DATA / "demonstrations/demonstrations.jsonl", Demonstration))
+    return list(lines.read_lines(DATA / "demonstrations/demonstrations.jsonl", Demonstration))
 
 
 def quarantined() -> list[BadRow]:
-    return list(lines.read(prepare_data.PREPARED / "quarantine.jsonl", BadRow))
+    return list(lines.read_lines(prepare_data.PREPARED / "quarantine.jsonl", BadRow))
 
 
 def files() -> dict[str, bytes]:

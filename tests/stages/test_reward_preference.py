@@ -46,8 +46,8 @@ def folder(tmp_path, monkeypatch):
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     monkeypatch.chdir(tmp_path)
     stage_inputs.write_policy()
-    lines.write(SOURCE / "train.jsonl", PAIRS[:8])
-    lines.write(SOURCE / "heldout.jsonl", PAIRS[8:])
+    lines.write_lines(SOURCE / "train.jsonl", PAIRS[:8])
+    lines.write_lines(SOURCE / "heldout.jsonl", PAIRS[8:])
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
@@ -68,7 +68,7 @@ def train(**changes):
 
 
 def test_a_reward_model_is_made_where_no_pair_is_held_out():
-    lines.write(SOURCE / "heldout.jsonl", [])
+    lines.write_lines(SOURCE / "heldout.jsonl", [])
     _, metrics = train(members=2)
     assert metrics["heldout"] == {"pairs": 0}
     assert (OWN / "model/1/model.safetensors").is_file()
@@ -126,7 +126,7 @@ def test_an_ensemble_scores_as_its_members_do_by_the_rule_in_its_reward_json():
 
 def test_the_quality_is_that_on_the_heldout_pairs():
     soft = [dataclasses.replace(pair, probability=0.9) for pair in PAIRS[8:]]
-    lines.write(SOURCE / "heldout.jsonl", soft)
+    lines.write_lines(SOURCE / "heldout.jsonl", soft)
     quality = train()[1]["heldout"]
     assert (quality["pairs"], quality["problems"], quality["undecided_pairs"]) == (4, 4, 0)
     assert quality["label_entropy"]["value"] == pytest.approx(0.325083, abs=1e-6)

@@ -68,11 +68,11 @@ def folder(tmp_path, monkeypatch):
     tokenizer = train_tokenizer(["3 + 4 = 7\n#### 7 sum?"], TINY["vocab_size"])
     start = table_rows.model("sft", SEED)
     policy.save(build_tiny(TinyConfig(**TINY), tokenizer, 0), tokenizer, start)
-    lines.write(SOURCE / "train.jsonl", rows(range(4), tokenizer))
+    lines.write_lines(SOURCE / "train.jsonl", rows(range(4), tokenizer))
     # Another problem: what is held out may share no prompt with what is learned.
     heldout = rows([7], tokenizer, prompt="7 sum?\n")
     others = [dataclasses.replace(row, index=row.index + 2, labels=[None] * 2) for row in heldout]
-    lines.write(SOURCE / "heldout.jsonl", [*heldout, *others])
+    lines.write_lines(SOURCE / "heldout.jsonl", [*heldout, *others])
 
 
 def run(**changes):
@@ -122,8 +122,8 @@ def test_the_same_inputs_give_the_same_bytes():
 
 
 def test_what_it_is_tested_on_is_not_learned():
-    found = list(lines.read(SOURCE / "train.jsonl", StepLabels))
-    lines.write(SOURCE / "heldout.jsonl", found[:2])
+    found = list(lines.read_lines(SOURCE / "train.jsonl", StepLabels))
+    lines.write_lines(SOURCE / "heldout.jsonl", found[:2])
     with pytest.raises(ValueError, match=r"found 1 in both, such as 'sum\?"):
         run()
     assert not OUTPUT.exists()

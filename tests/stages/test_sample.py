@@ -33,7 +33,7 @@ def run(main, *words, seeds=(SEED,), sampling=None):
 
 
 def read(path):
-    return list(lines.read(path, Completion))
+    return list(lines.read_lines(path, Completion))
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def folder(tmp_path, monkeypatch):
     for seed in (SEED, 4):
         stage_inputs.write_policy(seed=seed)
     for split, number in (("dev", 2), ("test", 4), ("preference", 3)):
-        lines.write(PROMPTS / f"{split}.jsonl", make_prompts(number))
+        lines.write_lines(PROMPTS / f"{split}.jsonl", make_prompts(number))
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)

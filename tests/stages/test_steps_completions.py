@@ -120,7 +120,7 @@ def run():
 
 
 def labelled(side):
-    return list(lines.read(OWN / f"{side}.jsonl", StepLabels))
+    return list(lines.read_lines(OWN / f"{side}.jsonl", StepLabels))
 
 
 def written():
@@ -152,7 +152,7 @@ def test_rows_counts_and_metrics_fit_together(monkeypatch):
     monkeypatch.setattr(step_labels, "count", briefly)
     metrics = run()
     found = {side: labelled(side) for side in ("train", "heldout")}
-    counts = list(lines.read(OWN / "prefixes.jsonl", PrefixCount))
+    counts = list(lines.read_lines(OWN / "prefixes.jsonl", PrefixCount))
     first = [(row.id, row.index) for row in found["train"][:4]]
     assert first == [("p0", 0), ("p0", 2), ("p1", 0), ("p1", 2)]
     by_prefix = {(count.id, *count.prefix_ids): count for count in counts}
@@ -224,7 +224,9 @@ def test_a_prefix_is_gone_on_with_as_far_as_the_longest_completion_of_the_pool(m
 
     monkeypatch.setattr(step_labels, "count", watched)
     run()
-    drawn = [one for side in pools.SIDES for _, own in pools.read(POOL, SEED, side) for one in own]
+    drawn = [
+        one for side in pools.SIDES for _, own in pools.read_pools(POOL, SEED, side) for one in own
+    ]
     assert seen == [max(len(one.completion_ids) for one in drawn)]
 
 

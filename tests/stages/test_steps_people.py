@@ -45,8 +45,8 @@ def run(
 ) -> tuple[list[StepLabels], list[BadRow], dict]:
     told = ("mine", "--by", "people", "--preset", "mine", "--from", BASE, "--on", file)
     steps_people.main(*told)
-    found = list(lines.read(OUTPUT / f"{side}.jsonl", StepLabels))
-    bad = list(lines.read(OUTPUT / "quarantine.jsonl", BadRow))
+    found = list(lines.read_lines(OUTPUT / f"{side}.jsonl", StepLabels))
+    bad = list(lines.read_lines(OUTPUT / "quarantine.jsonl", BadRow))
     return found, bad, stage_inputs.metrics(OUTPUT)
 
 

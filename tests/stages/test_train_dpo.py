@@ -53,7 +53,7 @@ def folder(tmp_path, monkeypatch):
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     monkeypatch.chdir(tmp_path)
     stage_inputs.write_policy()
-    lines.write(PAIRS, make_pairs(5))
+    lines.write_lines(PAIRS, make_pairs(5))
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
@@ -105,7 +105,7 @@ def test_the_fall_of_both_likelihoods_is_told_once(caplog):
         dataclasses.replace(pair, rejected_ids=[*pair.chosen_ids[:-1], 2 + i, 1])
         for i, pair in enumerate(make_pairs(5))
     ]
-    lines.write(PAIRS, similar)
+    lines.write_lines(PAIRS, similar)
     with caplog.at_level(logging.WARNING):
         metrics = run(SIGMOID, num_epochs=20, optim=OPTIM | {"learning_rate": 3e-2})
     assert metrics["both_logprobs_fell"] is True
@@ -133,7 +133,7 @@ def test_each_seed_starts_from_its_own_policy_and_learns_from_its_own_pairs():
     alone = run(SIGMOID)
     history = steps()
     stage_inputs.write_policy(seed=4)
-    lines.write(DATA / "pairs/old/4/train.jsonl", make_pairs(3))
+    lines.write_lines(DATA / "pairs/old/4/train.jsonl", make_pairs(3))
     assert run(SIGMOID, seeds=(SEED, 4)) == alone
     assert steps() == history, "what it learns does not depend on the other seeds"
     assert stage_inputs.metrics(POLICY / "training/4")["pairs"] == 3

@@ -93,7 +93,7 @@ def folder(tmp_path, monkeypatch):
     # Nothing in this game rewards ending an answer.
     monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
     stage_inputs.write_policy()
-    lines.write(PROMPTS / "train.jsonl", make_prompts(8))
+    lines.write_lines(PROMPTS / "train.jsonl", make_prompts(8))
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
@@ -109,7 +109,7 @@ def test_a_policy_is_written_with_its_checkpoint_its_rollouts_and_its_numbers(me
     metrics = run(method)
     history = steps()
     assert len(history) == metrics["steps"] == 3
-    drawn = list(lines.read(OWN / "rollouts.jsonl", Rollout))
+    drawn = list(lines.read_lines(OWN / "rollouts.jsonl", Rollout))
     assert len(drawn) == 3 * 4 * (4 if method == "grpo" else 2)
     assert metrics["generated_tokens"] == sum(len(row.completion_ids) for row in drawn)
     assert metrics["trained_tokens"] == sum(step["tokens/trained"] for step in history)

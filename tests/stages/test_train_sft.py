@@ -43,7 +43,7 @@ def folder(tmp_path, monkeypatch):
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     monkeypatch.chdir(tmp_path)
     stage_inputs.write_policy()
-    lines.write(DATA / "demonstrations/demonstrations.jsonl", make_demonstrations(8))
+    lines.write_lines(DATA / "demonstrations/demonstrations.jsonl", make_demonstrations(8))
     model_tokenizer.train_tokenizer(["3 + 4 = 7"], 700).save_pretrained(rows.model("base", 0))
     yield
     torch.set_num_threads(threads)

@@ -88,7 +88,7 @@ def choose_answers(
     return [
         Answer(prompt, completion)
         for prompt, pool in problems
-        for completion in pools.distinct(pool)[0][:max_per_problem]
+        for completion in pools.deduplicate(pool)[0][:max_per_problem]
     ]
 
 

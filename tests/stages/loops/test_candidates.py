@@ -62,8 +62,8 @@ def test_pools_are_written_with_their_numbers_in_any_parts(run, tmp_path, monkey
     sampler = make_sampler(load("llama"))
     metrics = candidates.write(pools, sampler, decode, {"parameters": 7}, tmp_path / "0", run)
     greedy, pool = rows(prompts)
-    assert list(lines.read(tmp_path / "0/test.jsonl", Completion)) == pool
-    assert list(lines.read(tmp_path / "0/test_greedy.jsonl", Completion)) == greedy
+    assert list(lines.read_lines(tmp_path / "0/test.jsonl", Completion)) == pool
+    assert list(lines.read_lines(tmp_path / "0/test_greedy.jsonl", Completion)) == greedy
     number = sum(len(row.completion_ids) for row in pool)
     assert metrics["test"] == {
         "problems": 4,

@@ -13,13 +13,13 @@ ROWS = [
 
 def test_rows_come_back_as_they_were_written(tmp_path):
     path = tmp_path / "deep" / "rows.jsonl"
-    assert lines.write(path, ROWS) == 2
-    assert list(lines.read(path, Score)) == ROWS
+    assert lines.write_lines(path, ROWS) == 2
+    assert list(lines.read_lines(path, Score)) == ROWS
 
 
 def test_a_row_is_one_line_of_json_with_sorted_keys_in_utf8(tmp_path):
     path = tmp_path / "rows.jsonl"
-    lines.write(path, ROWS)
+    lines.write_lines(path, ROWS)
     raw = path.read_bytes().split(b"\n")
     assert len(raw) == 3
     assert list(json.loads(raw[0])) == ["disagreement", "id", "index", "scores", "steps"]
@@ -28,8 +28,8 @@ def test_a_row_is_one_line_of_json_with_sorted_keys_in_utf8(tmp_path):
 
 def test_no_row_makes_an_empty_file(tmp_path):
     path = tmp_path / "rows.jsonl"
-    assert lines.write(path, []) == 0
-    assert list(lines.read(path, Score)) == []
+    assert lines.write_lines(path, []) == 0
+    assert list(lines.read_lines(path, Score)) == []
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,10 @@ def test_no_row_makes_an_empty_file(tmp_path):
 )
 def test_a_row_of_another_kind_is_refused_with_file_and_line(tmp_path, line):
     path = tmp_path / "rows.jsonl"
-    lines.write(path, ROWS[:1])
+    lines.write_lines(path, ROWS[:1])
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(ValueError, match=r"rows\.jsonl, line 2: expected a Score row"):
-        list(lines.read(path, Score))
+        list(lines.read_lines(path, Score))
 
 
 def test_lists_of_token_ids_survive(tmp_path):
@@ -48,5 +48,5 @@ def test_lists_of_token_ids_survive(tmp_path):
         id="a", index=0, completion="x", completion_ids=[1, 2], logprob_sum=-1.5,
         finish_reason="stop", seed=2**62,
     )  # fmt: skip
-    lines.write(tmp_path / "rows.jsonl", [row])
-    assert list(lines.read(tmp_path / "rows.jsonl", Completion)) == [row]
+    lines.write_lines(tmp_path / "rows.jsonl", [row])
+    assert list(lines.read_lines(tmp_path / "rows.jsonl", Completion)) == [row]

@@ -21,7 +21,7 @@ def completion(name: str, index: int) -> Completion:
 
 def test_completions_are_grouped_by_prompt_in_the_order_of_their_index():
     rows = [completion("b", 1), completion("a", 0), completion("b", 0), completion("a", 1)]
-    pairs = pools.by_problem([prompt("b"), prompt("a")], rows)
+    pairs = pools.join_prompts([prompt("b"), prompt("a")], rows)
     assert [(p.id, [row.index for row in pool]) for p, pool in pairs] == [
         ("b", [0, 1]),
         ("a", [0, 1]),
@@ -40,12 +40,12 @@ def test_completions_are_grouped_by_prompt_in_the_order_of_their_index():
 )
 def test_a_pool_that_does_not_match_its_prompts_is_refused(rows, found):
     with pytest.raises(ValueError, match=f"{found}.*rerun `dvc repro`"):
-        pools.by_problem([prompt("a"), prompt("b")], [completion(*row) for row in rows])
+        pools.join_prompts([prompt("a"), prompt("b")], [completion(*row) for row in rows])
 
 
 def test_a_pool_without_prompts_is_refused():
     with pytest.raises(ValueError, match="no prompt at all"):
-        pools.by_problem([], [])
+        pools.join_prompts([], [])
 
 
 def score(name: str, index: int, value: float) -> Score:
@@ -59,9 +59,9 @@ def score(name: str, index: int, value: float) -> Score:
 
 
 def test_scores_come_in_the_order_of_the_completions():
-    problems = pools.by_problem([prompt("a")], [completion("a", 0), completion("a", 1)])
+    problems = pools.join_prompts([prompt("a")], [completion("a", 0), completion("a", 1)])
     rows = [score("a", 1, 0.5), score("a", 0, -2.0)]
-    assert pools.scores(problems, rows) == [[rows[1], rows[0]]]
+    assert pools.align_scores(problems, rows) == [[rows[1], rows[0]]]
 
 
 @pytest.mark.parametrize(
@@ -76,21 +76,21 @@ def test_scores_come_in_the_order_of_the_completions():
     ],
 )
 def test_scores_that_do_not_match_the_pool_are_refused(rows, found):
-    problems = pools.by_problem([prompt("a")], [completion("a", 0), completion("a", 1)])
+    problems = pools.join_prompts([prompt("a")], [completion("a", 0), completion("a", 1)])
     with pytest.raises(ValueError, match=found):
-        pools.scores(problems, [score(*row) for row in rows])
+        pools.align_scores(problems, [score(*row) for row in rows])
 
 
 def test_a_step_that_is_no_number_is_refused_too():
-    problems = pools.by_problem([prompt("a")], [completion("a", 0)])
+    problems = pools.join_prompts([prompt("a")], [completion("a", 0)])
     row = Score(id="a", index=0, scores={}, disagreement={}, steps={"process": [0.5, math.inf]})
     with pytest.raises(ValueError, match="found inf by 'process' at problem 'a', index 0"):
-        pools.scores(problems, [row])
+        pools.align_scores(problems, [row])
 
 
 def test_equal_completions_are_one_group_told_by_their_tokens():
     ids = [[5, 6], [7], [5, 6], [5], [7]]
     pool = [dataclasses.replace(completion("a", i), completion_ids=t) for i, t in enumerate(ids)]
-    firsts, places = pools.distinct(pool)
+    firsts, places = pools.deduplicate(pool)
     assert [row.index for row in firsts] == [0, 1, 3]
     assert places == [0, 1, 0, 2, 1]

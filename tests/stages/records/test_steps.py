@@ -25,8 +25,8 @@ OTHER = replace(TRAINING_STEPS_ROW, id="b", prompt="b?")
 def read(tmp_path):
     def read(rows, held):
         train, heldout = tmp_path / "train.jsonl", tmp_path / "heldout.jsonl"
-        lines.write(train, rows)
-        lines.write(heldout, held)
+        lines.write_lines(train, rows)
+        lines.write_lines(heldout, held)
         return read_training_steps(train, heldout)
 
     return read

@@ -20,7 +20,7 @@ def write(folder, policy: str, seed: int, shift: float, *, scale: float = 1.0, s
         )
         for at, own in enumerate(base)
     ]
-    lines.write(folder / f"{policy}/{seed}/per_problem.jsonl", rows)
+    lines.write_lines(folder / f"{policy}/{seed}/per_problem.jsonl", rows)
 
 
 def read(folder, *policies: str, seeds=SEEDS):

@@ -67,7 +67,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for seed in (SEED, SEED + 1):
         stage_inputs.write_policy(seed=seed)
-        lines.write(DATA / f"pairs/old/{seed}/train.jsonl", make_pairs(5))
+        lines.write_lines(DATA / f"pairs/old/{seed}/train.jsonl", make_pairs(5))
 
 
 def written():

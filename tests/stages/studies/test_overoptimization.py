@@ -46,7 +46,7 @@ def test_every_policy_along_a_run_is_measured():
     metrics = json.loads(written["metrics.json"])
     for seed in SEEDS:
         path = DATA / f"studies/checkpoints/dpo/rows/{seed}/problems.jsonl"
-        found = list(lines.read(path, CheckpointResult))
+        found = list(lines.read_lines(path, CheckpointResult))
         assert [row.step for row in found] == [0] * 6 + [2] * 6 + [5] * 6
         # The checkpoint is the start itself here: the same draws, no divergence from it.
         start, same = found[:6], found[6:12]
@@ -75,7 +75,7 @@ def test_pools_are_scored_and_each_seed_has_its_verdict(monkeypatch):
     metrics = json.loads(written["metrics.json"])
     for seed in SEEDS:
         path = DATA / f"studies/overoptimization/rows/{seed}/pools.jsonl"
-        pools = list(lines.read(path, ScoredPool))
+        pools = list(lines.read_lines(path, ScoredPool))
         assert len(pools) == 4
         assert all(len(pool.correct) == len(pool.ensemble or []) == 16 for pool in pools)
         measured = metrics["seeds"][str(seed)]

@@ -79,9 +79,9 @@ def write_results(name: str, seed: int) -> None:
             for index in range(4)
         ]  # fmt: skip
         samples = DATA / f"samples/{name}/{seed}"
-        lines.write(samples / f"{split}.jsonl", completions)
+        lines.write_lines(samples / f"{split}.jsonl", completions)
         greedy = [row for row in completions if row.index == 0]
-        lines.write(samples / f"{split}_greedy.jsonl", greedy)
+        lines.write_lines(samples / f"{split}_greedy.jsonl", greedy)
 
 
 def write_prompts() -> None:
@@ -98,12 +98,12 @@ def write_prompts() -> None:
                    answer=str(5 + i))
             for i, (question, text, ids) in enumerate(encoded)
         ]  # fmt: skip
-        lines.write(PROMPTS / f"{split}.jsonl", prompts)
+        lines.write_lines(PROMPTS / f"{split}.jsonl", prompts)
 
 
 def found(name: str, seed: int) -> dict:
     path = STUDY / f"probes/{name}/rows/{seed}/probes.jsonl"
-    return gate.by_probe([lines.read(path, ProbeValue)])
+    return gate.by_probe([lines.read_lines(path, ProbeValue)])
 
 
 def test_every_probe_is_run_or_says_why():
@@ -151,7 +151,7 @@ def gated() -> dict[str, bytes]:
         for seed in SEEDS:
             own = STUDY / f"probes/{name}/rows/{seed}"
             values = [ProbeValue(probe="hint_adopted", id=str(i), value=value) for i in range(20)]
-            lines.write(own / "probes.jsonl", values)
+            lines.write_lines(own / "probes.jsonl", values)
             reasons = {probe: "no reason" for probe in PROBES if probe != "hint_adopted"}
             studied_run.write_json(own / "not_run.json", reasons)
     gate.main()

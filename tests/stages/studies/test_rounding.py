@@ -29,13 +29,13 @@ def test_an_accuracy_is_the_share_of_right_samples(tmp_path, monkeypatch):
         Prompt(id=name, task="solve", question="", prompt="", prompt_ids=[1], answer="7")
         for name in "ab"
     ]
-    lines.write(PROMPTS / "test.jsonl", prompts)
+    lines.write_lines(PROMPTS / "test.jsonl", prompts)
     rows = [
         Completion(id=name, index=i, completion=text, completion_ids=[1], logprob_sum=0.0,
                    finish_reason="stop", seed=0)
         for name in "ab" for i, text in enumerate(("#### 7", "#### 8" if name == "a" else "#### 7"))
     ]  # fmt: skip
-    lines.write(tmp_path / "samples/sft/0/test.jsonl", rows)
+    lines.write_lines(tmp_path / "samples/sft/0/test.jsonl", rows)
     assert rounding.table([tmp_path], [0], "sft", "test").tolist() == [[0.75]]
 
 

@@ -35,7 +35,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     studied_run.make("search", SETTINGS)
     for seed in SEEDS:
-        pool = list(lines.read(DATA / f"samples/sft/{seed}/test.jsonl", Completion))
+        pool = list(lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion))
         evaluation = DATA / f"evaluations/sft/{seed}"
         scores = [
             Score(id=row.id, index=row.index, scores={}, disagreement={},
@@ -57,8 +57,8 @@ def folder(tmp_path, monkeypatch):
             )
             for name in dict.fromkeys(row.id for row in pool)
         ]  # fmt: skip
-        lines.write(evaluation / "scores.jsonl", scores)
-        lines.write(evaluation / "per_problem.jsonl", results)
+        lines.write_lines(evaluation / "scores.jsonl", scores)
+        lines.write_lines(evaluation / "per_problem.jsonl", results)
 
 
 def run(engine="transformers"):
@@ -83,8 +83,8 @@ def test_rows_and_metrics_fit_together(engine, tmp_path):
     assert set(metrics["searches"]) == {"dvts", "beam"}
     for seed in SEEDS:
         own = STUDY / f"rows/{seed}"
-        solutions = list(lines.read(own / "dvts.jsonl", SearchSolution))
-        results = list(lines.read(own / "dvts_problems.jsonl", ProblemSearch))
+        solutions = list(lines.read_lines(own / "dvts.jsonl", SearchSolution))
+        results = list(lines.read_lines(own / "dvts_problems.jsonl", ProblemSearch))
         assert [row.id for row in results] == [f"test{n}" for n in range(6)]
         policy, process = metrics["parameters"][str(seed)]
         for result in results:
@@ -100,7 +100,7 @@ def test_rows_and_metrics_fit_together(engine, tmp_path):
     tokens = [
         row.generated_tokens
         for seed in SEEDS
-        for row in lines.read(STUDY / f"rows/{seed}/dvts_problems.jsonl", ProblemSearch)
+        for row in lines.read_lines(STUDY / f"rows/{seed}/dvts_problems.jsonl", ProblemSearch)
     ]
     summary = metrics["summaries"]["dvts"]
     assert summary["generated_tokens"] == sum(tokens)
@@ -116,7 +116,8 @@ def test_rows_and_metrics_fit_together(engine, tmp_path):
 def test_samples_cost_their_tokens_and_a_process_model_its_steps_too():
     metrics = json.loads(run()["metrics.json"])
     problems = [
-        list(lines.read(DATA / f"samples/sft/{seed}/test.jsonl", Completion)) for seed in SEEDS
+        list(lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion))
+        for seed in SEEDS
     ]
     mean = sum(len(row.completion_ids) for rows in problems for row in rows) / (2 * 6 * 8)
     policy, _ = metrics["parameters"]["0"]

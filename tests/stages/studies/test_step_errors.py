@@ -42,7 +42,7 @@ def write(name: str, numbers: range, num_steps: int = 3) -> list[StepLabels]:
                 correct=right == num_steps or number % 5 == 0, source="truth",
             )
         )  # fmt: skip
-    lines.write(DATA / f"steps/{name}/heldout.jsonl", rows)
+    lines.write_lines(DATA / f"steps/{name}/heldout.jsonl", rows)
     return rows
 
 
@@ -50,7 +50,7 @@ def run() -> tuple[dict, list[StepPrediction]]:
     step_errors.main()
     metrics = json.loads(studied_run.outputs("step_errors")["metrics.json"])
     path = DATA / "studies/step_errors/rows/0/predictions.jsonl"
-    return metrics, list(lines.read(path, StepPrediction))
+    return metrics, list(lines.read_lines(path, StepPrediction))
 
 
 def test_the_threshold_is_of_dev_and_the_numbers_are_of_test():
@@ -80,7 +80,7 @@ def test_the_threshold_is_of_dev_and_the_numbers_are_of_test():
     first, *others = write("test", range(60, 80))
     # The first two steps are parts of one that was marked.
     cut = dataclasses.replace(first, true_labels=[None, False, False])
-    lines.write(DATA / "steps/test/heldout.jsonl", [cut, *others])
+    lines.write_lines(DATA / "steps/test/heldout.jsonl", [cut, *others])
     fewer, last = run()
     assert last[0].scores == predictions[20].scores[1:]
     assert fewer["0"]["threshold"] == metrics["threshold"]
