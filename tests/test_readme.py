@@ -1,4 +1,4 @@
-"""What README tells a newcomer to write is right as it stands there."""
+"""The rows, presets, reward and recipe that README shows work as they stand there."""
 
 import re
 import shutil
@@ -20,8 +20,7 @@ def blocks(language: str) -> list[str]:
 
 
 def yaml_blocks() -> list[dict[str, Any]]:
-    """Those without a preset that inherits, which is a line of stages/presets.yaml."""
-    return [YAML(typ="safe").load(block) for block in blocks("yaml") if "<<:" not in block]
+    return [YAML(typ="safe").load(block) for block in blocks("yaml")]
 
 
 def own_reward() -> tuple[Path, str]:
@@ -30,16 +29,18 @@ def own_reward() -> tuple[Path, str]:
     return Path(path.removeprefix("# ")), code
 
 
-def test_its_own_reward_rewards():
+def test_the_reward_function_rewards():
     namespace: dict[str, Any] = {}
     exec(compile(own_reward()[1], "README.md", "exec"), namespace)
-    asked = {"id": "1", "task": "solve", "question": "1 + 1?", "prompt": "1 + 1?\n", "answer": "2"}
-    prompt = Prompt(prompt_ids=[1], **asked)
+    problem = {"id": "1", "task": "solve", "question": "1 + 1?", "prompt": "1 + 1?\n"}
+    prompt = Prompt(prompt_ids=[1], answer="2", **problem)
     texts = "#### 2", "1 + 1 = 2\n#### 2", ""
     assert [namespace["reward"](prompt, text) for text in texts] == [1, 0.5, 1]
 
 
-def test_its_rows_preset_and_recipe_can_be_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_rows_presets_and_recipe_pass_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     modules = configs.entry_points(ROOT / "dvc.yaml", ROOT / "stages")
     monkeypatch.setattr(configs, "entry_points", lambda: modules)
     for name in ("dvc.yaml", "stages/presets.yaml", "stages/recipes", "stages/rewards/own"):
@@ -56,17 +57,20 @@ def test_its_rows_preset_and_recipe_can_be_planned(tmp_path: Path, monkeypatch: 
     for block in rows:
         for table, added in block.items():
             content[table] |= added
-    (preset,) = [block for block in blocks("yaml") if "<<:" in block]
+    presets = re.findall(r"^```yaml\n((?:grpo_.*\n)+)```", README, re.MULTILINE)
+    assert len(presets) == 1
     with Path("stages/presets.yaml").open("a", encoding="utf-8") as file:
-        file.write(preset)
-    content["policies"]["own"] = content["policies"]["grpo"] | {"preset": preset.split(":")[0]}
+        file.write(presets[0])
+    for preset in YAML(typ="safe").load(presets[0]):
+        content["policies"][preset] = content["policies"]["grpo"] | {"preset": preset}
     with Path("params.yaml").open("w", encoding="utf-8") as file:
         YAML(typ="safe").dump(content, file)
 
-    (recipes,) = [block["vars"] for block in yaml_blocks() if "vars" in block]
+    (switch,) = re.findall(r"`(vars: .*)`", README)
+    recipes = YAML(typ="safe").load(switch)["vars"]
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
     text = Path("dvc.yaml").read_text(encoding="utf-8")
-    Path("dvc.yaml").write_text(re.sub(r"(?m)^vars: .*$", f"vars: {recipes}", text))
+    Path("dvc.yaml").write_text(re.sub(r"(?m)^vars: .*$", switch, text))
     paths, problems = plan.switched_on()
     assert paths[1:] == [Path(recipe) for recipe in recipes]
     assert problems + plan.check(paths)[1] == []
