@@ -30,7 +30,7 @@ from stages.rewards import pool_scores, problem_evaluation, reward_file
 from stages.rows import DATA, Row
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 REWARDS = DATA / "rewards"
 
@@ -62,21 +62,21 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
     for name, of_problems in {"test": problems, "test_greedy": greedy_of, "dev": dev}.items():
         drawn = [row for _, own_rows in of_problems for row in own_rows]
         in_loop |= settings.check_cut(drawn, samples / f"{name}.jsonl")
-    grouped = pool_scorer.group(problems, config.compute.row_tokens)
+    grouped = pool_scorer.group_samples(problems, config.compute.row_tokens)
     device, columns = setup(config.compute), {}
     for name, reward in rewards.items():
         chunks = grouped.chunks
         score = partial(
-            pool_scorer.score, REWARDS / name, reward, run.seed, chunks, config.compute, device,
-            settings.decimals,
+            pool_scorer.score_chunks, REWARDS / name, reward, run.seed, chunks, config.compute,
+            device, settings.decimals,
         )  # fmt: skip
         parts = outputs.keep_parts(run.folder / "scores" / name, score)
         tracked = run.track(parts, total=len(chunks), label=f"scored by {name}:")
         columns[name] = list(chain.from_iterable(tracked))
-    scores = pool_scorer.rows(grouped, columns)
+    scores = pool_scorer.score_rows(grouped, columns)
     process_models = [name for name, reward in rewards.items() if reward.model == "process"]
     choices = {n: pool_scores.read_aggregation(REWARDS / n / str(run.seed)) for n in process_models}
-    seed = derive(run.seed, "evaluate")
+    seed = derive_seed(run.seed, "evaluate")
     orders = votes.nested_subsets(num_samples, num_draws=settings.num_draws, seed=seed)
     scored = pools.align_scores(problems, scores)
     of_problem = run.track(list(zip(problems, greedy_of, scored, strict=True)), label="problem")
@@ -97,7 +97,7 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
         metrics["dev_accuracy"] = estimates.round_metric(problem_evaluation.accuracy(dev))
     run.log(0, metrics | in_loop)
     read_by = [work.passed(name, "read", positions=grouped.positions) for name in rewards]
-    sizes = {n: size.of_scorer(reward_file.model(REWARDS / n, run.seed)) for n in rewards}
+    sizes = {n: size.measure_scorer(reward_file.model(REWARDS / n, run.seed)) for n in rewards}
     lines.write_lines(own / "scores.jsonl", scores)
     lines.write_lines(own / "per_problem.jsonl", results or unchecked)
     return metrics | in_loop | {"generated_tokens": 0, "work": work.summary(read_by, sizes)}

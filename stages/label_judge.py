@@ -30,18 +30,18 @@ from stages.rewards.feedback.prompts import Prompts, Style
 from stages.rows import Row
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 
 class JudgePreset(Params):
     """Who judges, and how."""
 
-    judge: loading.Judge
+    judge: loading.JudgeConfig
     style: Style
     """Of the message: `short` for the embedded model, which has learned it."""
     constitution: Literal["correct", "harmless", "none"]
     """A principle is drawn from it for each pair."""
-    reasoning: loading.Reasoning | None
+    reasoning: loading.ReasoningConfig | None
     """What the judge writes before it chooses; null: nothing."""
     max_pairs_per_problem: int = Field(ge=1)
     rule: LabelRule
@@ -63,7 +63,7 @@ def main(*words: str) -> None:
 
 def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The pairs of one seed, judged by the judge of that seed."""
-    preset, seed = config.preset, derive(run.seed, "label_judge")
+    preset, seed = config.preset, derive_seed(run.seed, "label_judge")
     prompts = Prompts(style=preset.style, constitution=preset.constitution)
     chooser = config.chooser(preset.judge, row.policy, run.seed, preset.reasoning)
     metrics: dict[str, Any] = {"trained_tokens": 0}
@@ -90,7 +90,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     )
     metrics["injection"] = judge_quality.flip_rates(flips, seed)
     is_ours = preset.judge.kind == "policy"
-    judge_size = size.of_policy(row.policy, run.seed, config.model) if is_ours else None
+    judge_size = size.measure_policy(row.policy, run.seed, config.model) if is_ours else None
     metrics |= work.judged(cost + spent, judge_size)
     metrics["judge"] = preset.judge.model_dump()
     lines.write_lines(own / "verdicts.jsonl", verdicts)

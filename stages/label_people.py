@@ -17,8 +17,7 @@ from typing import Any
 from pydantic import Field
 
 from stages import row_run
-from stages.models import label_prompting
-from stages.models import start as models_start
+from stages.models import label_prompting, row_policy
 from stages.params import Params
 from stages.records import lines
 from stages.records.problems import BadRow, Prompt
@@ -54,7 +53,7 @@ def main(*words: str) -> None:
         bad = [one for one in found if isinstance(one, BadRow)]
         raws = [one for one in found if not isinstance(one, BadRow)]
         # That of every seed is the same.
-        tokenizer = models_start.tokenizer(row.policy, job.config.seeds[0])
+        tokenizer = row_policy.load_row_tokenizer(row.policy, job.config.seeds[0])
         encoded = label_prompting.encode_pairs(raws, tokenizer, max_tokens=preset.max_tokens)
         bad += preference_files.bad_rows(path.name, encoded.rejected)
         over_long = preference_files.bad_rows(path.name, encoded.over_long)

@@ -16,15 +16,14 @@ from stages import row_run
 from stages.engines.loading import SamplingConfig
 from stages.loops import record, revision, work
 from stages.loops.revision import RevisionConfig
-from stages.models import policy, prompting, size
-from stages.models import start as models_start
+from stages.models import policy, prompting, row_policy, size
 from stages.records import lines, pools
 from stages.records.preferences import Revision
 from stages.rewards.feedback import revisions
 from stages.rows import Row
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 
 class Config(SamplingConfig):
@@ -41,10 +40,13 @@ def main(*words: str) -> None:
 
 def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The revisions of one seed, by the policy of that seed."""
-    preset, seed = config.preset, derive(run.seed, "label_revision")
+    preset, seed = config.preset, derive_seed(run.seed, "label_revision")
     sampler = config.sampler(row.policy, run.seed, preset.max_prompt_tokens + preset.max_new_tokens)
-    tokenizer = models_start.tokenizer(row.policy, run.seed)
-    decode, encode = policy.decoder(tokenizer), partial(prompting.message_ids, tokenizer=tokenizer)
+    tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
+    decode, encode = (
+        policy.make_decode(tokenizer),
+        partial(prompting.tokenize_messages, tokenizer=tokenizer),
+    )
     triples: list[Revision] = []
     history: list[dict[str, int | float]] = []
     metrics: dict[str, Any] = {}
@@ -67,7 +69,7 @@ def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
             shown = [shown for one in revised if (shown := one.demonstration()) is not None]
             lines.write_lines(own / "demonstrations.jsonl", shown)
     lines.write_lines(own / "triples.jsonl", triples)
-    measured = size.of_policy(row.policy, run.seed, config.model)
+    measured = size.measure_policy(row.policy, run.seed, config.model)
     return metrics | work.learned(history, {"policy": measured})
 
 

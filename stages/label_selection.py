@@ -18,7 +18,7 @@ from stages.rewards import verifier_labels
 from stages.rows import Row
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 
 class SelectionPreset(Params):
@@ -49,7 +49,7 @@ def select(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
             prompt,
             pool,
             max_kept=config.preset.max_per_problem,
-            seed=derive(run.seed, "label_selection", prompt.id),
+            seed=derive_seed(run.seed, "label_selection", prompt.id),
         )
         for prompt, pool in run.track(problems)
     ]

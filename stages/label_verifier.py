@@ -20,7 +20,7 @@ from stages.rewards import verifier_labels
 from stages.rows import Row
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 
 class VerifierPreset(Params):
@@ -54,7 +54,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
                 pool,
                 source="verifier",
                 max_pairs=config.preset.max_pairs_per_problem,
-                seed=derive(run.seed, "label_verifier", prompt.id),
+                seed=derive_seed(run.seed, "label_verifier", prompt.id),
             )
             for prompt, pool in run.track(problems, label=side)
         ]

@@ -88,10 +88,10 @@ def grpo(
     device, reference = setup(compute), copy.deepcopy(model)
     pad_id = model_tokenizer.pad_id(tokenizer)
     models = RlModels(
-        policy=Policy(policy.prepare(model, compute, device), compute, pad_id),
-        reference=Policy(policy.prepare(reference, compute, device, trained=False), compute),
-        sampler=engine.from_model(model, tokenizer, max_batch=compute.max_batch),
-        decode=policy.decoder(tokenizer),
+        policy=Policy(policy.prepare_model(model, compute, device), compute, pad_id),
+        reference=Policy(policy.prepare_model(reference, compute, device, trained=False), compute),
+        sampler=engine.make_sampler(model, tokenizer, max_batch=compute.max_batch),
+        decode=policy.make_decode(tokenizer),
     )
 
     rows = [

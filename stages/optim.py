@@ -26,7 +26,7 @@ class OptimConfig(Params):
     """Gradients longer than this are scaled down to it."""
 
 
-def adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
+def make_adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
     """AdamW over the parameters that need a gradient."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
@@ -36,7 +36,7 @@ def adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95), fused=True)
 
 
-def learning_rate(config: OptimConfig, step: int, num_steps: int) -> float:
+def schedule_learning_rate(config: OptimConfig, step: int, num_steps: int) -> float:
     """The rate of optimizer step `step`, from 0, of `num_steps`."""
     num_warmup = round(config.warmup_share * num_steps)
     if step < num_warmup:
@@ -51,7 +51,7 @@ def learning_rate(config: OptimConfig, step: int, num_steps: int) -> float:
             return config.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def update(
+def step_optimizer(
     optimizer: torch.optim.Optimizer, config: OptimConfig, step: int, num_steps: int
 ) -> dict[str, float]:
     """Clip the gradients, take step `step` at its rate, clear the gradients.
@@ -59,7 +59,7 @@ def update(
     Returns the gradient's norm before clipping, and the rate. A gradient that is not finite raises
     a ValueError and leaves the weights as they were.
     """
-    rate = learning_rate(config, step, num_steps)
+    rate = schedule_learning_rate(config, step, num_steps)
     parameters: Iterable[nn.Parameter] = [p for g in optimizer.param_groups for p in g["params"]]
     for group in optimizer.param_groups:
         group["lr"] = rate

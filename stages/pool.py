@@ -13,8 +13,7 @@ from stages import params, row_run
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
-from stages.models import policy, size
-from stages.models import start as models_start
+from stages.models import policy, row_policy, size
 from stages.rows import Row
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
@@ -45,8 +44,8 @@ def sample(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         HELDOUT: candidates.read("dev", config.sampling[HELDOUT], HELDOUT),
     }
     sampler = config.sampler(row.policy, run.seed, candidates.longest(pools.values()))
-    decode = policy.decoder(models_start.tokenizer(row.policy, run.seed))
-    measured = size.of_policy(row.policy, run.seed, config.model)
+    decode = policy.make_decode(row_policy.load_row_tokenizer(row.policy, run.seed))
+    measured = size.measure_policy(row.policy, run.seed, config.model)
     return candidates.write(pools, sampler, decode, measured, own, run)
 
 

@@ -17,7 +17,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import auto, params, rows
 from stages.models import preparation, prompting, size
-from stages.models.start import ModelConfig
+from stages.models.row_policy import ModelConfig
 from stages.params import Params
 from stages.records import lines
 from stages.runtime import outputs, process, runs
@@ -45,10 +45,10 @@ def main() -> None:
     """Write prompts, demonstrations, tokenizer, data card and quarantine."""
     with runs.start("prepare_data") as run:
         model = params.read()["model"]
-        size.check_files(model["path"])
-        facts = size.facts(model)
+        size.check_model_files(model["path"])
+        facts = size.model_facts(model)
         config = params.load(Config, facts=facts)
-        found = preparation.prepare(config.data, config.model, config.data_seed)
+        found = preparation.prepare_problems(config.data, config.model, config.data_seed)
         prompts, source = found.encoded.prompts, config.data.source
         card = {
             "source": source.kind, "licence": source.licence,
@@ -61,7 +61,7 @@ def main() -> None:
         written["demonstrations/demonstrations.jsonl"] = found.demonstrations
         written["prepared/quarantine.jsonl"] = found.screened.bad
         if facts is not None:
-            written["prompts/facts.json"] = [facts := prompting.measure(found.encoded, facts)]
+            written["prompts/facts.json"] = [facts := prompting.measure_data(found.encoded, facts)]
             auto.show(params.read(), params.read(params.PRESETS_PATH), facts)
         write(found.tokenizer, written, card)
         run.log(0, {f"rows/{name}": float(count) for name, count in card["counts"].items()})

@@ -16,11 +16,10 @@ from typing import Any
 from stages import row_run
 from stages.loops import epochs, record, reward, training, work
 from stages.loops.reward import OutcomeConfig
-from stages.models import model_tokenizer, policy, scalar_head, size
-from stages.models import start as models_start
+from stages.models import model_tokenizer, policy, row_policy, scalar_head, size
 from stages.models.device import setup
 from stages.models.scalar_head import ScalarHead
-from stages.models.sharding import shard
+from stages.models.sharding import shard_model
 from stages.records import pools
 from stages.report import reward_quality
 from stages.report.evaluation_config import Bins, EvaluationConfig
@@ -28,7 +27,7 @@ from stages.rewards import reward_file, verifier_labels
 from stages.rows import Row
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 
 class OutcomePreset(OutcomeConfig):
@@ -54,7 +53,7 @@ def main(*words: str) -> None:
 def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The outcome model of one seed."""
     preset, compute = config.preset, config.compute
-    device, seed = setup(compute), derive(run.seed, "reward_outcome")
+    device, seed = setup(compute), derive_seed(run.seed, "reward_outcome")
     read = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
     judged = {
         side: [verifier_labels.judge(*one) for one in run.track(some, label=f"check {side}")]
@@ -64,31 +63,31 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         judged["train"],
         max_per_problem=preset.max_per_problem,
         one_class_weight=preset.one_class_weight,
-        seed=derive(seed, "draw"),
+        seed=derive_seed(seed, "draw"),
     )
     heldout = verifier_labels.tested_outcomes(judged["heldout"])
-    tokenizer = models_start.tokenizer(row.policy, run.seed)
+    tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
     pad_id = model_tokenizer.pad_id(tokenizer)
-    start = models_start.folder(row.policy, run.seed, config.model)
-    model = scalar_head.from_policy(start, pad_id, compute, device)
-    models_start.attach(model, config.lora, seed)
-    learner = shard(ScalarHead(model, compute, pad_id))
+    start = row_policy.locate_policy_folder(row.policy, run.seed, config.model)
+    model = scalar_head.init_scalar_model(start, pad_id, compute, device)
+    row_policy.add_adapters(model, config.lora, seed)
+    learner = shard_model(ScalarHead(model, compute, pad_id))
     schedule = epochs.batches(len(problems), preset.num_epochs, preset.batch_size, seed)
     state = record.resume(run)
     steps = reward.train_outcomes(learner, problems, schedule, preset, state)
     history = training.take(steps, state, run, total=len(schedule))
     groups = reward.problem_groups(heldout, compute.row_tokens)
     scores = reward.score(learner, groups)
-    policy.save(model, tokenizer, own / "model")
+    policy.save_model(model, tokenizer, own / "model")
     return {
-        **work.learned(history, {"reward": size.measure(model)}),
+        **work.learned(history, {"reward": size.measure_model(model)}),
         "problems": len(problems),
         "completions": sum(map(len, problems)),
         "heldout": reward_quality.of_outcomes(
             [one for problem in heldout for one in problem],
             scores.numpy(),
             config.evaluation.quality(preset.quality),
-            derive(seed, "bootstrap"),
+            derive_seed(seed, "bootstrap"),
         ),
     }
 

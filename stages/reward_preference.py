@@ -20,11 +20,10 @@ from stages import row_run
 from stages.loops import epochs, record, reward, training, work
 from stages.loops.preference import pair_groups
 from stages.loops.reward import RewardConfig
-from stages.models import model_tokenizer, policy, scalar_head, size
-from stages.models import start as models_start
+from stages.models import model_tokenizer, policy, row_policy, scalar_head, size
 from stages.models.device import setup
 from stages.models.scalar_head import ScalarHead
-from stages.models.sharding import shard
+from stages.models.sharding import shard_model
 from stages.records import lines
 from stages.records.preferences import Preference
 from stages.report import reward_quality
@@ -34,7 +33,7 @@ from stages.rewards.reward_file import Aggregate
 from stages.rows import Row
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 
 class PreferencePreset(RewardConfig):
@@ -69,20 +68,22 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     preset, compute, device = config.preset, config.compute, setup(config.compute)
     source = training.per_seed(row.source, run.seed)
     labelled = list(lines.read_lines(source / "train.jsonl", Preference))
-    pairs = verifier_labels.flip_labels(labelled, preset.flip_percent, derive(run.seed, "flip"))
+    pairs = verifier_labels.flip_labels(
+        labelled, preset.flip_percent, derive_seed(run.seed, "flip")
+    )
     heldout = list(lines.read_lines(source / "heldout.jsonl", Preference))
     groups = pair_groups(heldout, range(len(heldout)))
-    tokenizer = models_start.tokenizer(row.policy, run.seed)
+    tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
     pad_id = model_tokenizer.pad_id(tokenizer)
-    start = models_start.folder(row.policy, run.seed, config.model)
+    start = row_policy.locate_policy_folder(row.policy, run.seed, config.model)
     history: list[dict[str, int | float]] = []
     scores, sizes = [], []
     for member in range(preset.members):
-        seed = derive(run.seed, "reward_preference", member)
-        head_seed = derive(seed, "head")
-        model = scalar_head.from_policy(start, pad_id, compute, device, head_seed=head_seed)
-        models_start.attach(model, config.lora, seed)
-        learner = shard(ScalarHead(model, compute, pad_id))
+        seed = derive_seed(run.seed, "reward_preference", member)
+        head_seed = derive_seed(seed, "head")
+        model = scalar_head.init_scalar_model(start, pad_id, compute, device, head_seed=head_seed)
+        row_policy.add_adapters(model, config.lora, seed)
+        learner = shard_model(ScalarHead(model, compute, pad_id))
         schedule = epochs.batches(len(pairs), preset.num_epochs, preset.batch_size, seed)
         name = f"member {member}"
         state = record.resume(run, name)
@@ -90,11 +91,11 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         history += training.take(steps, state, run, total=len(schedule), name=name)
         scores.append(reward.score(learner, groups))
         place = own / "model" / str(member) if preset.members > 1 else own / "model"
-        sizes.append(size.measure(model))
-        policy.save(model, tokenizer, place)
+        sizes.append(size.measure_model(model))
+        policy.save_model(model, tokenizer, place)
     found = preset.aggregate(scores=torch.stack(scores)).view(len(heldout), 2)
     quality = config.evaluation.quality(preset.quality)
-    seed = derive(run.seed, "reward_preference", "bootstrap")
+    seed = derive_seed(run.seed, "reward_preference", "bootstrap")
     return {
         **work.learned(history, {"reward": sizes[-1]}),
         "pairs": len(pairs),

@@ -19,17 +19,16 @@ from pydantic import Field
 from stages import row_run
 from stages.loops import process_reward, record, training, work
 from stages.loops.process_reward import ProcessRewardConfig
-from stages.models import model_tokenizer, policy, process_head, size
-from stages.models import start as models_start
+from stages.models import model_tokenizer, policy, process_head, row_policy, size
 from stages.models.device import setup
 from stages.models.process_head import ProcessHead
-from stages.models.sharding import shard
+from stages.models.sharding import shard_model
 from stages.records.steps import read_training_steps
 from stages.rewards import pool_scores, reward_file
 from stages.rows import Row
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 
 class ProcessPreset(ProcessRewardConfig):
@@ -60,27 +59,27 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     preset, compute = config.preset, config.compute
     source = training.per_seed(row.source, run.seed)
     labelled, heldout = read_training_steps(source / "train.jsonl", source / "heldout.jsonl")
-    device, seed = setup(compute), derive(run.seed, "reward_process")
-    tokenizer = models_start.tokenizer(row.policy, run.seed)
-    model = process_head.from_policy(
-        models_start.folder(row.policy, run.seed, config.model),
+    device, seed = setup(compute), derive_seed(run.seed, "reward_process")
+    tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
+    model = process_head.init_process_model(
+        row_policy.locate_policy_folder(row.policy, run.seed, config.model),
         process_head.step_token_id(tokenizer, preset.step_token),
         compute,
         device,
         separator=preset.separator,
     )
-    models_start.attach(model, config.lora, seed)
-    learner = shard(ProcessHead(model, compute, model_tokenizer.pad_id(tokenizer)))
+    row_policy.add_adapters(model, config.lora, seed)
+    learner = shard_model(ProcessHead(model, compute, model_tokenizer.pad_id(tokenizer)))
     schedule = process_reward.schedule(labelled, preset, seed)
     state = record.resume(run)
     steps = process_reward.train(learner, labelled, schedule, preset, state)
     history = training.take(steps, state, run, total=len(schedule))
-    scores = process_head.step_scores(learner, process_reward.solutions(heldout))
+    scores = process_head.score_steps(learner, process_reward.solutions(heldout))
     choice, accuracy = pool_scores.choose_aggregation(heldout, scores)
-    policy.save(model, tokenizer, own / "model")
+    policy.save_model(model, tokenizer, own / "model")
     choice.write(own)
     return {
-        **work.learned(history, {"reward": size.measure(model)}),
+        **work.learned(history, {"reward": size.measure_model(model)}),
         "solutions": len(labelled),
         "heldout": process_reward.summary(heldout, scores, preset.targets),
         "accuracy": accuracy,

@@ -14,8 +14,7 @@ from stages import row_run
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
-from stages.models import policy, size
-from stages.models import start as models_start
+from stages.models import policy, row_policy, size
 from stages.rows import Row
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
@@ -43,8 +42,8 @@ def sample(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         pools[split] = candidates.read(split, settings, split)
         pools[f"{split}_greedy"] = candidates.read(split, settings, split, greedy=True)
     sampler = config.sampler(name, run.seed, candidates.longest(pools.values()))
-    decode = policy.decoder(models_start.tokenizer(name, run.seed))
-    measured = size.of_policy(name, run.seed, config.model)
+    decode = policy.make_decode(row_policy.load_row_tokenizer(name, run.seed))
+    measured = size.measure_policy(name, run.seed, config.model)
     return candidates.write(pools, sampler, decode, measured, own, run)
 
 

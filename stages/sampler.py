@@ -1,7 +1,7 @@
 """What the loops and stages ask of a model: completions, or which of a few options it chooses.
 
 A `Sampler` has token ids in and token ids out, and knows nothing of text, tasks or rewards. A
-`Chooser`, a judge, takes messages; an `Engine` is a sampler with what a local model needs to be
+`Judge`, a judge, takes messages; an `Engine` is a sampler with what a local model needs to be
 one.
 """
 
@@ -32,7 +32,9 @@ class Sample:
         return self.finish_reason
 
 
-def limits(max_new_tokens: int | Sequence[int], prompts: Sequence[Sequence[int]]) -> Sequence[int]:
+def token_limits(
+    max_new_tokens: int | Sequence[int], prompts: Sequence[Sequence[int]]
+) -> Sequence[int]:
     """The limit of each prompt."""
     if isinstance(max_new_tokens, int):
         return [max_new_tokens] * len(prompts)
@@ -40,7 +42,7 @@ def limits(max_new_tokens: int | Sequence[int], prompts: Sequence[Sequence[int]]
     return max_new_tokens
 
 
-def check(
+def check_requests(
     prompts: Sequence[Sequence[int]],
     most: Sequence[int],
     positions: int | None,
@@ -91,7 +93,7 @@ class Sampler(Protocol):
 
 
 @runtime_checkable
-class Guest(Sampler, Protocol):
+class ColocatedSampler(Sampler, Protocol):
     """A sampler of a policy in training that has a copy of it, in memory of the trainer's device.
 
     What it draws is drawn from the policy as it is at the time of the call, as of every `Sampler`.
@@ -107,7 +109,7 @@ class Guest(Sampler, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class Judgement:
     """How a model answers one message that asks for one of the options."""
 
     probabilities: list[float]
@@ -123,7 +125,7 @@ class Choice:
     """The likeliest first token, option or not; None where the engine tells the options' alone."""
 
 
-def tokens(choices: Sequence[Choice | None]) -> Counter[str]:
+def count_judge_tokens(choices: Sequence[Judgement | None]) -> Counter[str]:
     """What the choices cost: `read_tokens` and `generated_tokens`."""
     made = [choice for choice in choices if choice is not None]
     return Counter(
@@ -133,10 +135,10 @@ def tokens(choices: Sequence[Choice | None]) -> Counter[str]:
 
 
 @runtime_checkable
-class Chooser(Protocol):
+class Judge(Protocol):
     """A model that chooses between options."""
 
-    def choose(self, messages: Sequence[str]) -> list[Choice | None]:
+    def choose(self, messages: Sequence[str]) -> list[Judgement | None]:
         """The choice for each message, a function of it and the model alone, up to rounding.
 
         None where a message is longer than the model may read.

@@ -7,7 +7,7 @@ depends on (seed, step, prompt, sample) alone: not on batching, order or resume.
 import hashlib
 
 
-def derive(seed: int, *names: str | int) -> int:
+def derive_seed(seed: int, *names: str | int) -> int:
     """A 63-bit seed of a stream, the same on every machine and Python (blake2b, unlike `hash`)."""
     text = "\x1f".join([str(seed), *(f"{type(name).__name__}:{name}" for name in names)])
     digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()

@@ -23,8 +23,7 @@ from stages.engines.loading import SamplingConfig
 from stages.loops import record, step_labels
 from stages.loops.step_labels import Decode, Parts, StepLabelsConfig
 from stages.loops.work import Step
-from stages.models import policy, size
-from stages.models import start as models_start
+from stages.models import policy, row_policy, size
 from stages.records import lines, pools
 from stages.records.steps import PrefixCount
 from stages.report import step_label_quality
@@ -33,7 +32,7 @@ from stages.rewards import step_solutions
 from stages.rows import Row
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 
 class CompletionsPreset(StepLabelsConfig):
@@ -57,8 +56,8 @@ def main(*words: str) -> None:
 def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The labelled steps of one seed."""
     preset = config.preset
-    seed = derive(run.seed, "steps_completions", "bootstrap")
-    decode = policy.decoder(models_start.tokenizer(row.policy, run.seed))
+    seed = derive_seed(run.seed, "steps_completions", "bootstrap")
+    decode = policy.make_decode(row_policy.load_row_tokenizer(row.policy, run.seed))
     problems = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
     numbers = {"train": preset.num_problems, "heldout": preset.num_heldout_problems}
     asked = {side: problems[side][:number] for side, number in numbers.items()}
@@ -82,7 +81,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         cut = sum(one.finish_reason == "length" for _, pool in asked[side] for one in pool)
         metrics[side] = step_label_quality.summarise(labelled, preset.audit, num_cut=cut, seed=seed)
     lines.write_lines(own / "prefixes.jsonl", counts or [])
-    measured = size.of_policy(row.policy, run.seed, config.model)
+    measured = size.measure_policy(row.policy, run.seed, config.model)
     metrics |= step_labels.done(parts, counts or [], measured)
     return metrics
 

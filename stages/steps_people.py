@@ -16,8 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from stages import row_run
-from stages.models import label_prompting
-from stages.models import start as models_start
+from stages.models import label_prompting, row_policy
 from stages.params import Params
 from stages.records import lines
 from stages.records.problems import BadRow
@@ -57,7 +56,7 @@ def main(*words: str) -> None:
         encoded = label_prompting.encode_steps(
             [step_files.cut(raw, preset.separator) for raw in raws],
             # That of every seed is the same.
-            models_start.tokenizer(row.policy, job.config.seeds[0]),
+            row_policy.load_row_tokenizer(row.policy, job.config.seeds[0]),
             template=preset.prompt_template,
             separator=preset.separator,
             max_tokens=preset.max_tokens,

@@ -19,17 +19,16 @@ from stages.loops.kto import KtoReference
 from stages.loops.preference import KTO, PreferenceConfig, PreferencePreset
 from stages.loops.state import State
 from stages.loops.work import Step
-from stages.models import model_tokenizer, policy, size
-from stages.models import start as models_start
+from stages.models import model_tokenizer, policy, row_policy, size
 from stages.models.device import setup
 from stages.models.policy import Policy
-from stages.models.sharding import shard
+from stages.models.sharding import shard_model
 from stages.records import lines
 from stages.records.preferences import Preference
 from stages.rows import Row
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 
 class Config(training.TrainingConfig):
@@ -47,23 +46,23 @@ def main(*words: str) -> None:
 
 def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
-    device, seed = setup(config.compute), derive(run.seed, "train_dpo")
-    tokenizer = models_start.tokenizer(row.policy, run.seed)
-    model = models_start.load(row.policy, run.seed, config.model, config.compute, device)
+    device, seed = setup(config.compute), derive_seed(run.seed, "train_dpo")
+    tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
+    model = row_policy.load_row_policy(row.policy, run.seed, config.model, config.compute, device)
     path = training.per_seed(row.source, run.seed) / "train.jsonl"
     pairs = list(lines.read_lines(path, Preference))
     # Adapters start as no change, so the model with them is still the reference.
-    models_start.attach(model, config.lora, seed)
-    learner = shard(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
+    row_policy.add_adapters(model, config.lora, seed)
+    learner = shard_model(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
     state, kept = record.resume(run), config.dpo.num_checkpoints
     number, steps, reference_work = learn(config, learner, pairs, seed, state, run)
-    save = partial(policy.save, model, tokenizer, dtype=config.compute.dtype)
+    save = partial(policy.save_model, model, tokenizer, dtype=config.compute.dtype)
     done = training.take(steps, state, run, total=number, num_checkpoints=kept, save=save)
     metrics = {
         "pairs": len(pairs),
         "steps": number,
         **preference.summarise(done),
-        "work": work.summary([reference_work, *done], {"policy": size.measure(model)}),
+        "work": work.summary([reference_work, *done], {"policy": size.measure_model(model)}),
     }
     training.write(saved, logged, save, run)
     return metrics

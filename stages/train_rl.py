@@ -29,19 +29,18 @@ from stages.loops import record, rl, training, work
 from stages.loops.method import Settings
 from stages.loops.rollout_rewards import load_reward
 from stages.loops.rollouts import RlModels, Task
-from stages.models import model_tokenizer, policy, scalar_head, size
-from stages.models import start as models_start
+from stages.models import model_tokenizer, policy, row_policy, scalar_head, size
 from stages.models.device import setup
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
-from stages.models.sharding import shard
+from stages.models.sharding import shard_model
 from stages.records import lines
 from stages.records.problems import Prompt
 from stages.rewards import judged, reward_file
 from stages.rows import Row
 from stages.runtime.seeds import SeedRun
-from stages.sampler import Guest
-from stages.seeding import derive
+from stages.sampler import ColocatedSampler
+from stages.seeding import derive_seed
 
 
 def train(config: Any, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
@@ -49,7 +48,7 @@ def train(config: Any, row: Row, saved: Path, logged: Path, run: SeedRun) -> dic
     settings = Settings(
         config=getattr(config, row.by),
         method=config.preset.for_engine(config.engine),
-        seed=derive(run.seed, f"train_{row.by}"),
+        seed=derive_seed(run.seed, f"train_{row.by}"),
     )
     sizes = settings.config
     prompts = list(lines.read_lines(rows.PROMPTS / "train.jsonl", Prompt))
@@ -64,7 +63,7 @@ def train(config: Any, row: Row, saved: Path, logged: Path, run: SeedRun) -> dic
     state = record.resume(run)
     steps = rl.train(models, task, rl.make_schedule(task, settings), settings, state)
     total = sizes.num_steps if settings.method.token_budget is None else None
-    save = partial(policy.save, models.policy.model, tokenizer, dtype=config.compute.dtype)
+    save = partial(policy.save_model, models.policy.model, tokenizer, dtype=config.compute.dtype)
     try:
         history = training.take(
             steps, state, run, total=total, num_checkpoints=sizes.num_checkpoints, save=save
@@ -72,7 +71,7 @@ def train(config: Any, row: Row, saved: Path, logged: Path, run: SeedRun) -> dic
         training.write(saved, logged, save, run, rollouts=True)
     finally:
         # After the last save: vLLM takes the process group down with it.
-        if isinstance(models.sampler, Guest):
+        if isinstance(models.sampler, ColocatedSampler):
             models.sampler.close()
     return {"steps": len(history), **work.learned(history, measure_models(models, row, run.seed))}
 
@@ -86,28 +85,28 @@ def load_models(
     `max_length`: tokens of the longest prompt with its completion.
     """
     compute, has_value = config.compute, settings.method.advantage == "gae"
-    device, tokenizer = setup(compute), models_start.tokenizer(row.policy, seed)
-    load = partial(models_start.load, row.policy, seed, config.model, compute, device)
+    device, tokenizer = setup(compute), row_policy.load_row_tokenizer(row.policy, seed)
+    load = partial(row_policy.load_row_policy, row.policy, seed, config.model, compute, device)
     model = load()
-    without_adapters = models_start.attach(model, config.lora, settings.seed)
-    sampler = loading.of_policy(
+    without_adapters = row_policy.add_adapters(model, config.lora, settings.seed)
+    sampler = loading.make_policy_sampler(
         config.engine,
         2 if has_value else 1,  # models that are trained, whose moments need memory
         model,
         tokenizer,
-        source=models_start.source(row.policy, seed, config.model),
+        source=row_policy.locate_policy(row.policy, seed, config.model),
         compute=compute,
         max_length=max_length,
     )
     pad_id = model_tokenizer.pad_id(tokenizer)
-    learner = shard(Policy(model, compute, pad_id, without_adapters))
+    learner = shard_model(Policy(model, compute, pad_id, without_adapters))
     models = RlModels(
         policy=learner,
         reference=learner
         if without_adapters
-        else shard(Policy(load(trained=False), compute, pad_id)),
+        else shard_model(Policy(load(trained=False), compute, pad_id)),
         sampler=sampler,
-        decode=policy.decoder(tokenizer),
+        decode=policy.make_decode(tokenizer),
     )
     if has_value:
         models = replace(models, value=load_value_model(config, row, seed, settings, models))
@@ -120,25 +119,25 @@ def load_value_model(
     """PPO's value model, on the policy's device: from the policy or from the reward model."""
     compute, pad_id, device = config.compute, models.policy.pad_id, models.policy.device
     if settings.method.value_init == "policy":
-        folder = models_start.folder(row.policy, seed, config.model)
-        value = scalar_head.from_policy(folder, pad_id, compute, device)
+        folder = row_policy.locate_policy_folder(row.policy, seed, config.model)
+        value = scalar_head.init_scalar_model(folder, pad_id, compute, device)
     else:
         # Of an ensemble, its first member: a mean of weights is no mean of functions.
-        members = scalar_head.folders(reward_file.model(row.source, seed))
-        value = scalar_head.load(members[0], compute, device)
-    models_start.attach(value, config.lora, derive(settings.seed, "value"))
-    return shard(ScalarHead(value, compute, pad_id))
+        members = scalar_head.find_member_folders(reward_file.model(row.source, seed))
+        value = scalar_head.load_scalar_model(members[0], compute, device)
+    row_policy.add_adapters(value, config.lora, derive_seed(settings.seed, "value"))
+    return shard_model(ScalarHead(value, compute, pad_id))
 
 
 def measure_models(models: RlModels, row: Row, seed: int) -> dict[str, dict[str, int]]:
     """Parameters and the like of every model that was in memory, for the table of costs."""
     assert models.reference is not None
     sizes = {
-        "policy": size.measure(models.policy.model),
-        "reference": size.frozen(models.reference.model),
+        "policy": size.measure_model(models.policy.model),
+        "reference": size.measure_frozen(models.reference.model),
     }
     if models.value is not None:
-        sizes["value"] = size.measure(models.value)
+        sizes["value"] = size.measure_model(models.value)
     if reward_file.read(row.source).model is not None:
-        sizes["scorer"] = size.of_scorer(reward_file.model(row.source, seed))
+        sizes["scorer"] = size.measure_scorer(reward_file.model(row.source, seed))
     return sizes

@@ -18,17 +18,16 @@ from pydantic import model_validator
 from stages import row_run
 from stages.loops import epochs, record, sft, training, work
 from stages.loops.sft import SftConfig, SftPreset
-from stages.models import model_tokenizer, policy, size
-from stages.models import start as models_start
+from stages.models import model_tokenizer, policy, row_policy, size
 from stages.models.device import setup
 from stages.models.policy import Policy
-from stages.models.sharding import shard
+from stages.models.sharding import shard_model
 from stages.records import lines
 from stages.records.problems import Demonstration
 from stages.rows import Row
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 
 class Config(training.TrainingConfig):
@@ -56,26 +55,26 @@ def main(*words: str) -> None:
 def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
     settings = config.preset.over(config.sft)
-    device, seed = setup(config.compute), derive(run.seed, "train_sft")
-    tokenizer = models_start.tokenizer(row.policy, run.seed)
-    model = models_start.load(
+    device, seed = setup(config.compute), derive_seed(run.seed, "train_sft")
+    tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
+    model = row_policy.load_row_policy(
         row.policy, run.seed, config.model, config.compute, device, weights_seed=seed
     )
-    models_start.attach(model, config.lora, seed)
+    row_policy.add_adapters(model, config.lora, seed)
     path = training.per_seed(row.source, run.seed) / "demonstrations.jsonl"
     examples = sft.choose(list(lines.read_lines(path, Demonstration)), config.preset, seed)
     schedule = epochs.batches(len(examples), settings.num_epochs, settings.batch_size, seed)
-    learner = shard(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
+    learner = shard_model(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
     state = record.resume(run)
     steps = sft.train(learner, examples, schedule, settings, state)
     history = training.take(steps, state, run, total=len(schedule))
     last = [metrics["loss/nll"] for metrics in history[-max(1, len(history) // 20) :]]
     metrics = {
-        **work.learned(history, {"policy": size.measure(model)}),
+        **work.learned(history, {"policy": size.measure_model(model)}),
         "demonstrations": len(examples),
         "final_loss": sum(last) / len(last),
     }
-    save = partial(policy.save, model, tokenizer, dtype=config.compute.dtype)
+    save = partial(policy.save_model, model, tokenizer, dtype=config.compute.dtype)
     training.write(saved, logged, save, run)
     return metrics
 

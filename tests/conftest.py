@@ -14,7 +14,7 @@ from pipeline_copy import Edit, PipelineCopy
 from stages.models import device
 
 # Before any test computes: MKL chooses its instructions once in the life of a process.
-device.pin()
+device.pin_instructions()
 # A shell has its background jobs ignore Ctrl-C, and with them all that they start: not here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -23,12 +23,12 @@ def exact(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def language_model() -> PreTrainedModel:
-    return exact(policy.prepare(build("llama"), compute(), CPU))
+    return exact(policy.prepare_model(build("llama"), compute(), CPU))
 
 
 def scalar_model() -> PreTrainedModel:
     """A reward or value model whose head is not zero."""
-    model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU)
+    model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU)
     generator = torch.Generator().manual_seed(1)
     nn.init.normal_(model.score.weight, std=0.5, generator=generator)
     return exact(model)

@@ -59,5 +59,5 @@ def checkpoint() -> Path:
         model(input_ids=ids, labels=labels).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    policy.save(model.eval(), tokenizer, path)
+    policy.save_model(model.eval(), tokenizer, path)
     return path

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards.feedback.judging import Pair
-from stages.sampler import Choice
+from stages.sampler import Judgement
 
 
 def prompt(name: str = "a", gold: str = "7") -> Prompt:
@@ -49,11 +49,11 @@ class RuleChooser:
         self.mass = mass
         self.messages: list[str] = []
 
-    def choose(self, messages: Sequence[str]) -> list[Choice | None]:
+    def choose(self, messages: Sequence[str]) -> list[Judgement | None]:
         self.messages += messages
         return [self.one(message) for message in messages]
 
-    def one(self, message: str) -> Choice | None:
+    def one(self, message: str) -> Judgement | None:
         first, second = (
             "\n".join(line[3:] for line in message.splitlines() if line.startswith(mark))
             for mark in ("1:", "2:")
@@ -61,7 +61,7 @@ class RuleChooser:
         p = self.rule(first, second)
         if p is None:
             return None
-        return Choice(
+        return Judgement(
             probabilities=[p, 1 - p],
             mass=self.mass,
             num_prompt_tokens=10,

@@ -150,8 +150,8 @@ def digest(found: object) -> str:
 def main() -> None:
     torch.set_num_threads(stages.THREADS)
     torch.use_deterministic_algorithms(True)
-    device.pin()
-    assert not device.in_force(), device.in_force()
+    device.pin_instructions()
+    assert not device.unpinned_instructions(), device.unpinned_instructions()
     groups: dict[str, Callable[[], Iterable[tuple[str, object]]]] = {
         "float32": lambda: (*products(torch.float32), *functions(torch.float32)),
         "float64": lambda: (*products(torch.float64), *functions(torch.float64)),

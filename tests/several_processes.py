@@ -41,12 +41,12 @@ from stages.loops.reward import RewardConfig
 from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig
 from stages.loops.state import State
-from stages.models import policy, process_head, scalar_head, sharding, start
+from stages.models import policy, process_head, row_policy, scalar_head, sharding
 from stages.models.policy import Policy
 from stages.models.process_head import ProcessHead
+from stages.models.row_policy import LoraConfig
 from stages.models.scalar_head import ScalarHead
-from stages.models.sharding import shard
-from stages.models.start import LoraConfig
+from stages.models.sharding import shard_model
 from stages.records.steps import StepLabels
 from stages.rewards.judged import Judged
 from stages.runtime import ranks
@@ -77,7 +77,7 @@ def in_processes(number: int, work: Callable[[], Any], *, fresh: bool = False) -
 
 def _first(number: int, work: Callable[[], Any], connection: Connection) -> None:
     def of_rank(_: int) -> Any:
-        sharding.join()
+        sharding.init_process_group()
         return work()
 
     torch.set_num_threads(1)
@@ -114,7 +114,7 @@ class Trial:
 
         def keep(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            found = [sharding.whole(p.grad).flatten().tolist() for p in parameters]
+            found = [sharding.full_tensor(p.grad).flatten().tolist() for p in parameters]
             first.setdefault("gradients", found)
 
         hook, history = register_optimizer_step_pre_hook(keep), []
@@ -127,15 +127,15 @@ class Trial:
                     break
         finally:
             hook.remove()
-        weights = {name: value.tolist() for name, value in policy.weights(self.model)}
+        weights = {name: value.tolist() for name, value in policy.merged_weights(self.model)}
         held = sum(getattr(one, "to_local", lambda one=one: one)().numel()
                    for one in self.model.parameters())  # fmt: skip
         return first | {"history": history, "weights": weights, "held": held}
 
     def policy(self) -> Policy:
-        self.model = policy.load(self.paths[0], self.compute, CPU)
-        without = start.attach(self.model, LoraConfig(rank=self.rank, alpha=16), 0)
-        return shard(Policy(self.model, self.compute, PAD, without))
+        self.model = policy.load_policy(self.paths[0], self.compute, CPU)
+        without = row_policy.add_adapters(self.model, LoraConfig(rank=self.rank, alpha=16), 0)
+        return shard_model(Policy(self.model, self.compute, PAD, without))
 
     def sft(self) -> Iterator[Any]:
         config = SftConfig(num_epochs=1, batch_size=4, optim=RATE)
@@ -168,16 +168,16 @@ class Trial:
             targets={"kind": "soft"}, up_to_first_error=False, num_epochs=1,
             batch_size=4, optim=RATE,
         )  # fmt: skip
-        self.model = process_head.from_policy(self.paths[1], 2, self.compute, CPU)
-        start.attach(self.model, LoraConfig(rank=self.rank, alpha=16), 1)
-        model = shard(ProcessHead(self.model, self.compute, PAD))
+        self.model = process_head.init_process_model(self.paths[1], 2, self.compute, CPU)
+        row_policy.add_adapters(self.model, LoraConfig(rank=self.rank, alpha=16), 1)
+        model = shard_model(ProcessHead(self.model, self.compute, PAD))
         return process_reward.train(model, labelled(8), self.schedule, config, self.state)
 
     def scalar(self) -> ScalarHead:
         path = self.paths[1]
-        model = scalar_head.from_policy(path, PAD, self.compute, CPU, head_seed=3)
-        start.attach(model, LoraConfig(rank=self.rank, alpha=16), 1)
-        return shard(ScalarHead(model, self.compute, PAD))
+        model = scalar_head.init_scalar_model(path, PAD, self.compute, CPU, head_seed=3)
+        row_policy.add_adapters(model, LoraConfig(rank=self.rank, alpha=16), 1)
+        return shard_model(ScalarHead(model, self.compute, PAD))
 
     def grpo(self, **changes: Any) -> Iterator[Any]:
         config, preset = GroupRlConfig(**SIZES, group_size=4), presets.group_rl(**changes)
@@ -197,14 +197,14 @@ class Trial:
 
     def game(self) -> tuple[Actor, Task]:
         learner = self.policy()
-        frozen = policy.load(self.paths[0], self.compute, CPU, trained=False)
-        sampler = loading.of_policy(
+        frozen = policy.load_policy(self.paths[0], self.compute, CPU, trained=False)
+        sampler = loading.make_policy_sampler(
             self.engine, 1, self.model, tokenizer(), source=(self.paths[0], None),
             compute=self.compute, max_length=32,
         )  # fmt: skip
         actor = Actor(
             policy=learner,
-            reference=learner if self.rank else shard(Policy(frozen, self.compute, PAD)),
+            reference=learner if self.rank else shard_model(Policy(frozen, self.compute, PAD)),
             sampler=sampler, decode=decode, pad_id=PAD, compute=self.compute,
         )  # fmt: skip
         task = Task(

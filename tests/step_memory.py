@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from stages.algorithms.ensemble import mean
-from stages.engines.loading import Divided, copy_weights
+from stages.engines.loading import DistributedSampler, copy_weights
 from stages.engines.transformers import TransformersSampler
 from stages.loops import group_rl, ppo, preference, process_reward, reward, sft
 from stages.loops.preference import PreferenceConfig
@@ -30,13 +30,12 @@ from stages.loops.reward import OutcomeConfig, RewardConfig
 from stages.loops.rollouts import Actor, Task
 from stages.loops.sft import SftConfig, SftPreset
 from stages.loops.work import Step
-from stages.models import policy, sharding
-from stages.models import start as models_start
+from stages.models import policy, row_policy, sharding
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
 from stages.models.process_head import ProcessHead
+from stages.models.row_policy import LoraConfig
 from stages.models.scalar_head import Ensemble, ScalarHead
-from stages.models.start import LoraConfig
 from stages.planning.trial import Trial
 from stages.records.preferences import Outcome, Preference
 from stages.records.problems import Demonstration, Prompt
@@ -82,14 +81,14 @@ def build(
     if head == "process":
         config.update({"num_labels": 2, "step_token_id": EOS, "step_separator": "x"})
     model = kind._from_config(config, attn_implementation="sdpa")
-    model = policy.prepare(model, settings, CPU, trained=trained)
-    without = models_start.attach(model, LoraConfig(rank=rank, alpha=16), 0)
+    model = policy.prepare_model(model, settings, CPU, trained=trained)
+    without = row_policy.add_adapters(model, LoraConfig(rank=rank, alpha=16), 0)
     batch_model = (
         Policy(model, settings, PAD, without)
         if head == "policy"
         else READERS[head](model, settings, PAD)
     )
-    return batch_model if whole else sharding.shard(batch_model)
+    return batch_model if whole else sharding.shard_model(batch_model)
 
 
 def completion(number: int) -> list[int]:
@@ -313,7 +312,7 @@ class Measured:
         actor = Actor(
             policy=model,
             reference=models.get("reference", model),
-            sampler=Divided(sampler, refresh) if several else sampler,
+            sampler=DistributedSampler(sampler, refresh) if several else sampler,
             decode=decode,
             pad_id=PAD,
             compute=settings,

@@ -11,7 +11,7 @@ from tiny_checkpoints import COMPUTE, CPU, compute
 from stages import rows
 from stages.models import model_tokenizer as tokenizers
 from stages.models import policy, process_head, scalar_head
-from stages.models.start import TinyConfig, build_tiny
+from stages.models.row_policy import TinyConfig, build_tiny
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -77,21 +77,21 @@ def make(study: str, settings: dict[str, Any], *, policies: tuple[str, ...] = ("
     for seed in SEEDS:
         for number, name in enumerate(policies):
             model = build_tiny(TinyConfig(**TINY), words(), 10 * number + seed)
-            policy.save(model, words(), rows.model(name, seed))
+            policy.save_model(model, words(), rows.model(name, seed))
             folder = DATA / "samples" / name / str(seed)
             for split in ("dev", "test"):
                 lines.write_lines(folder / f"{split}.jsonl", completions(splits[split], 8))
                 lines.write_lines(folder / f"{split}_greedy.jsonl", completions(splits[split], 1))
         start, generator = rows.model("sft", seed), torch.Generator().manual_seed(seed)
-        process = process_head.from_policy(start, 2, compute(), CPU)
-        for parameter in process_head.head(process).parameters():
+        process = process_head.init_process_model(start, 2, compute(), CPU)
+        for parameter in process_head.get_head(process).parameters():
             torch.nn.init.normal_(parameter, generator=generator)
-        policy.save(process, words(), DATA / f"rewards/process/{seed}/model")
+        policy.save_model(process, words(), DATA / f"rewards/process/{seed}/model")
         for member in range(2):
-            model = scalar_head.from_policy(
+            model = scalar_head.init_scalar_model(
                 start, words().pad_token_id, compute(), CPU, head_seed=member
             )
-            policy.save(model, words(), DATA / f"rewards/preference/{seed}/model/{member}")
+            policy.save_model(model, words(), DATA / f"rewards/preference/{seed}/model/{member}")
     for kind in ("process", "preference"):
         reward_file.write(DATA / "rewards" / kind, reward_file.of_model(kind))
 

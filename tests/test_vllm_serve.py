@@ -9,16 +9,16 @@ import vllm_server
 from vllm_installed import needs_vllm
 
 from stages.engines import openai_endpoint, transformers
-from stages.engines.endpoint_reply import AnswerCache, EndpointJudge
-from stages.engines.openai_endpoint import EndpointChooser
+from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig
+from stages.engines.openai_endpoint import EndpointJudge
 from stages.models import model_tokenizer, policy
-from stages.models.policy_chooser import PolicyChooser, option_tokens
+from stages.models.policy_judge import PolicyJudge, option_tokens
 
 
-def connect(url: str, model: str, folder: Path) -> EndpointChooser:
+def connect(url: str, model: str, folder: Path) -> EndpointJudge:
     judge = {"model": model, "revision": "2026-11", "api": "completions", "top_logprobs": 20}
-    return openai_endpoint.connect(
-        EndpointJudge(kind="endpoint", **judge),
+    return openai_endpoint.connect_endpoint(
+        EndpointJudgeConfig(kind="endpoint", **judge),
         ("1", "2"),
         0,
         AnswerCache(folder / "cache"),
@@ -30,10 +30,10 @@ def connect(url: str, model: str, folder: Path) -> EndpointChooser:
 @pytest.mark.vllm
 def test_vllm_serve_judges_as_the_same_weights_do_here(tmp_path):
     path = judge_checkpoint.checkpoint()
-    model = policy.load(path, tiny_checkpoints.compute(), tiny_checkpoints.CPU)
-    tokenizer = model_tokenizer.load(path)
-    engine = transformers.from_model(model, tokenizer, max_batch=8, max_tokens=1024)
-    local = PolicyChooser(
+    model = policy.load_policy(path, tiny_checkpoints.compute(), tiny_checkpoints.CPU)
+    tokenizer = model_tokenizer.load_tokenizer(path)
+    engine = transformers.make_sampler(model, tokenizer, max_batch=8, max_tokens=1024)
+    local = PolicyJudge(
         engine=engine,
         tokenizer=tokenizer,
         option_ids=option_tokens(tokenizer, ("1", "2")),

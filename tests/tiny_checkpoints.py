@@ -80,7 +80,7 @@ def checkpoint(family: str, seed: int = 0) -> Path:
 
 def load(family: str, seed: int = 0, **changes: object) -> PreTrainedModel:
     """As a stage loads it."""
-    return policy.load(checkpoint(family, seed), compute(**changes), CPU)
+    return policy.load_policy(checkpoint(family, seed), compute(**changes), CPU)
 
 
 def load_exact(family: str, seed: int = 0, **changes: object) -> PreTrainedModel:

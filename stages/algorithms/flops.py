@@ -48,12 +48,12 @@ class Passes:
     """Of them, those that the output matrix saw."""
 
 
-def read(matrices: Matrices, passes: Passes) -> int:
+def count_forward_flops(matrices: Matrices, passes: Passes) -> int:
     """Operations of forward passes: 2 (body positions + output outputs)."""
     return 2 * (matrices.body * passes.positions + matrices.output * passes.outputs)
 
 
-def trained(matrices: Matrices, passes: Passes) -> int:
+def count_training_flops(matrices: Matrices, passes: Passes) -> int:
     """Operations of forward and backward passes.
 
     2 (2 body + trained_body) positions + 2 (2 output + trained_output) outputs; 6 of each where

@@ -21,12 +21,12 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from stages.algorithms.judge_readings import option_probabilities
-from stages.models.policy_chooser import AROUND
+from stages.models.policy_judge import OPTION_PUNCTUATION
 from stages.params import Params
-from stages.sampler import Choice
+from stages.sampler import Judgement
 
 
-class EndpointJudge(Params):
+class EndpointJudgeConfig(Params):
     """A server that speaks OpenAI's protocol, of a row `from: base`; the environment says where."""
 
     kind: Literal["endpoint"]
@@ -61,7 +61,7 @@ def check_url(url: str, variable: str) -> None:
         )
 
 
-def shown_url(url: str) -> str:
+def redact_url(url: str) -> str:
     """The URL without user, password and query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -78,7 +78,7 @@ class Reply:
     num_generated_tokens: int
 
 
-def reply_parts(answer: Any, place: str) -> Reply:
+def parse_reply(answer: Any, place: str) -> Reply:
     """The parts of what the client made of a server's reply, of the chat API or the other.
 
     `place` names the server in the error where `answer` is none of OpenAI's protocol (the client
@@ -110,17 +110,17 @@ def reply_parts(answer: Any, place: str) -> Reply:
     )
 
 
-def read_reply(decision: Reply, thought: Reply | None, options: Sequence[str]) -> Choice:
+def read_judgement(decision: Reply, thought: Reply | None, options: Sequence[str]) -> Judgement:
     """The choice that `decision` begins with; `thought` before it is counted as a cost only."""
     variants: dict[str, list[float]] = {option: [] for option in options}
     for token, logprob in decision.first:
-        if token.strip(AROUND) in variants:
-            variants[token.strip(AROUND)].append(logprob)
+        if token.strip(OPTION_PUNCTUATION) in variants:
+            variants[token.strip(OPTION_PUNCTUATION)].append(logprob)
     probabilities, mass = option_probabilities(
         [logprobs or [-math.inf] for logprobs in variants.values()]
     )
     replies = [decision] if thought is None else [thought, decision]
-    return Choice(
+    return Judgement(
         probabilities=probabilities,
         mass=mass,
         num_prompt_tokens=sum(reply.num_prompt_tokens for reply in replies),

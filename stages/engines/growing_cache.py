@@ -4,7 +4,7 @@ transformers' DynamicCache concatenates at every token, which copies the whole c
 quadratic memory traffic, and most of the time of decoding a small model.
 
 The cache holds keys and values alone: layers with a recurrent state, or that cannot go on at all,
-are found out by `check`.
+are found out by `check_cache`.
 """
 
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
-from stages.models.batch import frozen, left_padded
-from stages.models.own_logits import TOLERANCE, apart
+from stages.models.batch import eval_no_grad, pad_left
+from stages.models.forward_check import TOLERANCE, relative_gap
 
 
 class GrowingLayer(DynamicLayer):
@@ -84,16 +84,16 @@ class GrowingCache(Cache):
             layer.select(rows)
 
 
-COARSE = 0.1
+BFLOAT16_TOLERANCE = 0.1
 """`TOLERANCE` of weights in bfloat16, which has 8 bits."""
 
 
-def check(model: PreTrainedModel) -> None:
+def check_cache(model: PreTrainedModel) -> None:
     """Refuse a model that goes on from this cache otherwise than it reads whole rows."""
     try:
-        with frozen(model), torch.autocast(model.device.type, enabled=False):
+        with eval_no_grad(model), torch.autocast(model.device.type, enabled=False):
             gap = _gap(model)
-        most = TOLERANCE if model.dtype == torch.float32 else COARSE
+        most = TOLERANCE if model.dtype == torch.float32 else BFLOAT16_TOLERANCE
         found = f"logits {gap:.1%} apart" if gap > most else ""
     except Exception as error:  # noqa: BLE001 - whatever an architecture stumbles over
         found = repr(error)
@@ -107,7 +107,7 @@ def check(model: PreTrainedModel) -> None:
 
 def _gap(model: PreTrainedModel) -> float:
     """Between the logits after a padded prompt that was read twice over and a token, two ways."""
-    inputs = left_padded([[2, 3, 4], [5]], 0, model.device)
+    inputs = pad_left([[2, 3, 4], [5]], 0, model.device)
     cache = GrowingCache(model.config.num_hidden_layers, 4)
     model(**inputs, past_key_values=cache, logits_to_keep=1)
     rows, tokens = torch.tensor([[1, 0, 1], [6, 7, 8]], device=model.device)
@@ -120,4 +120,4 @@ def _gap(model: PreTrainedModel) -> float:
         past_key_values=cache,
     ).logits[-1:, -1]
     whole = torch.tensor([[5, 8]], device=model.device)
-    return apart(ours, model(input_ids=whole, use_cache=False).logits[:, -1])
+    return relative_gap(ours, model(input_ids=whole, use_cache=False).logits[:, -1])

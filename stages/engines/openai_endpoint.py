@@ -17,10 +17,10 @@ from typing import Any
 import openai
 
 from stages.engines import endpoint_reply
-from stages.engines.endpoint_reply import AnswerCache, EndpointJudge, Reply
+from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig, Reply
 from stages.rewards.feedback import prompts
 from stages.rewards.feedback.prompts import defuse
-from stages.sampler import Choice
+from stages.sampler import Judgement
 
 URL = "POSTTRAIN_JUDGE_URL"
 KEY = "POSTTRAIN_JUDGE_API_KEY"
@@ -37,19 +37,19 @@ of their own: OpenAI and vLLM name the context or the model's length, llama.cpp 
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndpointChooser:
+class EndpointJudge:
     """Asks `judge` by `client`."""
 
     client: openai.OpenAI
-    judge: EndpointJudge
+    judge: EndpointJudgeConfig
     reasoning_tokens: int
     """At most so many, greedily, before the choice; 0: none."""
     options: Sequence[str]
     cache: AnswerCache
     concurrency: int
 
-    def choose(self, messages: Sequence[str]) -> list[Choice | None]:
-        """See `stages.sampler.Chooser.choose`; a ValueError says why the server cannot judge."""
+    def choose(self, messages: Sequence[str]) -> list[Judgement | None]:
+        """See `stages.sampler.Judge.choose`; a ValueError says why the server cannot judge."""
         different = list(dict.fromkeys(messages))
         # The first alone: if it fails, no crowd of others has to fail before that is told.
         answers = [self._ask(message) for message in different[:1]]
@@ -58,7 +58,7 @@ class EndpointChooser:
         found = dict(zip(different, answers, strict=True))
         return [found[message] for message in messages]
 
-    def _ask(self, message: str) -> Choice | None:
+    def _ask(self, message: str) -> Judgement | None:
         try:
             return self._choose(defuse(message))
         except openai.APIError as error:
@@ -66,7 +66,7 @@ class EndpointChooser:
                 return None
             raise ValueError(self._trouble(error)) from error
 
-    def _choose(self, message: str) -> Choice:
+    def _choose(self, message: str) -> Judgement:
         turns, thought = [{"role": "user", "content": message}], None
         if self.reasoning_tokens:
             turns[0]["content"] += prompts.REASONING_REQUEST
@@ -76,7 +76,7 @@ class EndpointChooser:
             turns.append({"role": "user", "content": prompts.VERDICT_REQUEST})
         chat = {"logprobs": True, "top_logprobs": self.judge.top_logprobs}
         shown = chat if self.judge.api == "chat" else {"logprobs": self.judge.top_logprobs}
-        return endpoint_reply.read_reply(self._complete(turns, 1, shown), thought, self.options)
+        return endpoint_reply.read_judgement(self._complete(turns, 1, shown), thought, self.options)
 
     def _complete(
         self, turns: list[dict[str, str]], max_tokens: int, shown: dict[str, Any]
@@ -100,7 +100,7 @@ class EndpointChooser:
                 f"expected JSON from {self._place}, found what is called JSON and is none: "
                 f"{error}. Correct the URL, which ends in /v1, or look into the server's log."
             ) from error
-        reply = endpoint_reply.reply_parts(answer, self._place)
+        reply = endpoint_reply.parse_reply(answer, self._place)
         if shown and not reply.first:
             raise ValueError(
                 f"expected the log-probs of the answer's first token, found none in what "
@@ -112,7 +112,7 @@ class EndpointChooser:
 
     @property
     def _place(self) -> str:
-        shown = endpoint_reply.shown_url(str(self.client.base_url))
+        shown = endpoint_reply.redact_url(str(self.client.base_url))
         return f"the judge at {shown} (environment variable {URL})"
 
     def _trouble(self, error: openai.APIError) -> str:
@@ -137,15 +137,15 @@ class EndpointChooser:
         )
 
 
-def connect(
-    judge: EndpointJudge,
+def connect_endpoint(
+    judge: EndpointJudgeConfig,
     options: Sequence[str],
     reasoning_tokens: int,
     cache: AnswerCache,
     *,
     environment: Mapping[str, str] = os.environ,
     retries: int = RETRIES,
-) -> EndpointChooser:
+) -> EndpointJudge:
     """The endpoint that the environment names, or a ValueError; nothing is sent yet."""
     url = environment.get(URL)
     if not url:
@@ -160,7 +160,7 @@ def connect(
         raise ValueError(f"expected a number above 0 in {CONCURRENCY}, found {concurrency!r}")
     for name in ("httpx", "httpx2"):  # they log every URL, which may hold a password
         logging.getLogger(name).setLevel(logging.WARNING)
-    return EndpointChooser(
+    return EndpointJudge(
         client=openai.OpenAI(
             base_url=url,
             api_key=environment.get(KEY) or "none",

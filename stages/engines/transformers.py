@@ -18,11 +18,11 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages.algorithms.packing import token_budget_batches
 from stages.engines import growing_cache
 from stages.engines.growing_cache import GrowingCache
-from stages.models import positions
-from stages.models.batch import frozen, left_padded
+from stages.models import rope_limit
+from stages.models.batch import eval_no_grad, pad_left
 from stages.models.model_tokenizer import eos_id, pad_id
-from stages.sampler import Sample, check, limits
-from stages.seeding import derive
+from stages.sampler import Sample, check_requests, token_limits
+from stages.seeding import derive_seed
 
 # Finished rows are dropped once they are this share of the batch: dropping copies the cache.
 COMPACT_SHARE = 0.25
@@ -54,8 +54,8 @@ class TransformersSampler:
         break_after: frozenset[int] = frozenset(),
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`; refuses more tokens than the model has positions."""
-        most = limits(max_new_tokens, prompts)
-        check(prompts, most, self._num_positions(), num_samples, temperature)
+        most = token_limits(max_new_tokens, prompts)
+        check_requests(prompts, most, self._num_positions(), num_samples, temperature)
         # Longest first: an out-of-memory error comes at once, and batches pad little.
         order = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), i))
         per_batch = max(1, self.max_batch // num_samples)
@@ -63,7 +63,7 @@ class TransformersSampler:
         for start in range(0, len(order), per_batch):
             chosen = order[start : start + per_batch]
             asked = [(prompts[i], seeds[i], most[i]) for i in chosen]
-            with frozen(self.model):
+            with eval_no_grad(self.model):
                 batch = self._decode(asked, num_samples, temperature, break_after)
             for i, samples in zip(chosen, batch, strict=True):
                 results[i] = samples
@@ -73,11 +73,11 @@ class TransformersSampler:
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> list[list[float]]:
         """See `stages.sampler.Engine.next_logprobs`; refuses what `sample` refuses."""
-        check(prompts, limits(0, prompts), self._num_positions())
+        check_requests(prompts, token_limits(0, prompts), self._num_positions())
         results: list[list[float]] = [[] for _ in prompts]
         for chosen in token_budget_batches([len(prompt) for prompt in prompts], self.max_tokens):
-            inputs = left_padded([prompts[i] for i in chosen], self.pad_id, self.model.device)
-            with frozen(self.model):
+            inputs = pad_left([prompts[i] for i in chosen], self.pad_id, self.model.device)
+            with eval_no_grad(self.model):
                 logits = self.model(**inputs, use_cache=False, logits_to_keep=1).logits[:, -1]
             found = logits.float().log_softmax(-1)[:, list(token_ids)].tolist()
             for i, logprobs in zip(chosen, found, strict=True):
@@ -89,7 +89,7 @@ class TransformersSampler:
 
     def _num_positions(self) -> int | None:
         config = self.model.config
-        return positions.limit(config) or getattr(config, "max_position_embeddings", None)
+        return rope_limit.get_rope_limit(config) or getattr(config, "max_position_embeddings", None)
 
     def _decode(
         self,
@@ -102,7 +102,7 @@ class TransformersSampler:
         prompts, seeds, most = map(list, zip(*asked, strict=True))
         device, longest = self.model.device, max(most)
         num_rows = len(prompts) * num_samples
-        inputs = left_padded(prompts, self.pad_id, device)
+        inputs = pad_left(prompts, self.pad_id, device)
         attention, width = inputs["attention_mask"], inputs["input_ids"].shape[1]
         cache = GrowingCache(self.model.config.num_hidden_layers, width + longest)
         output = self.model(**inputs, past_key_values=cache, logits_to_keep=1)
@@ -122,7 +122,7 @@ class TransformersSampler:
         stopped = torch.zeros(num_rows, dtype=torch.bool, device=device)  # of those
         for t in range(longest):
             uniform = None if uniforms is None else uniforms[active, t]
-            token, drawn_logprobs[active, t] = draw(logits, temperature, uniform)
+            token, drawn_logprobs[active, t] = sample_tokens(logits, temperature, uniform)
             drawn[active, t] = token
             stopped = stopped | torch.isin(token, ends) | (rows_most[active] <= t + 1)
             if t + 1 == longest:
@@ -166,7 +166,7 @@ def _samples(
     return found
 
 
-def from_model(
+def make_sampler(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     *,
@@ -176,7 +176,7 @@ def from_model(
     """A sampler on a live model: it always draws from the current weights."""
     configured = getattr(model.generation_config, "eos_token_id", None)
     eos = configured if isinstance(configured, list) else [configured]
-    growing_cache.check(model)
+    growing_cache.check_cache(model)
     return TransformersSampler(
         model=model,
         eos_ids=frozenset([eos_id(tokenizer), *(i for i in eos if isinstance(i, int))]),
@@ -187,7 +187,7 @@ def from_model(
     )
 
 
-def draw(
+def sample_tokens(
     logits: Float[Tensor, "batch vocab"],
     temperature: float,
     uniform: Float[Tensor, " batch"] | None,
@@ -227,6 +227,6 @@ def fixed_point_cumulative(
 
 def _uniforms(seeds: list[int], num_samples: int, length: int) -> Float[Tensor, "batch {length}"]:
     """Numbers in [0, 1): row i * num_samples + j is the stream (seeds[i], j)."""
-    keys = [derive(seed, j) for seed in seeds for j in range(num_samples)]
+    keys = [derive_seed(seed, j) for seed in seeds for j in range(num_samples)]
     rows = [np.random.Generator(np.random.Philox(key=key)).random(length) for key in keys]
     return torch.from_numpy(np.stack(rows))

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 from transformers.utils.hub import cached_file
 
 from stages.engines import vllm_hosting
-from stages.sampler import Sample, check, limits
+from stages.sampler import Sample, check_requests, token_limits
 
 # vLLM raises any lower temperature to this one, which would be another distribution.
 LOWEST_TEMPERATURE = 0.01
@@ -46,10 +46,11 @@ class VllmSampler:
         """See `stages.sampler.Sampler.sample`.
 
         Sample j of a request draws from the generator seeded with the request's seed + j. What the
-        engine would change without a word is refused, as what `stages.sampler.check` refuses.
+        engine would change without a word is refused, as what `stages.sampler.check_requests`
+        refuses.
         """
-        most = limits(max_new_tokens, prompts)
-        check(prompts, most, self.max_model_len, num_samples, temperature)
+        most = token_limits(max_new_tokens, prompts)
+        check_requests(prompts, most, self.max_model_len, num_samples, temperature)
         if 0 < temperature < LOWEST_TEMPERATURE:
             raise ValueError(
                 f"vLLM cannot sample at temperature {temperature}; it raises it to "
@@ -72,7 +73,7 @@ class VllmSampler:
             for limit, seed in zip(most, seeds, strict=True)
         ]
         requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-        with vllm_hosting.undisturbed():
+        with vllm_hosting.vllm_precision():
             results = self.llm.generate(requests, params, use_tqdm=False)
         in_order = [sorted(result.outputs, key=lambda one: one.index) for result in results]
         return [[self._sample(output) for output in outputs] for outputs in in_order]
@@ -81,7 +82,7 @@ class VllmSampler:
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> list[list[float]]:
         """See `stages.sampler.Engine.next_logprobs`: one token is drawn and thrown away."""
-        check(prompts, limits(1, prompts), self.max_model_len)
+        check_requests(prompts, token_limits(1, prompts), self.max_model_len)
         from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
 
         # A request names at most 128 tokens.
@@ -93,7 +94,7 @@ class VllmSampler:
             for _ in prompts
             for group in groups
         ]
-        with vllm_hosting.undisturbed():
+        with vllm_hosting.vllm_precision():
             results = iter(self.llm.generate(requests, params, use_tqdm=False))
         return [
             [
@@ -126,22 +127,23 @@ class VllmSampler:
         )
 
 
-def load(
+def start_vllm(
     path: str | Path,
     revision: str | None = None,
     *,
     dtype: Literal["float32", "bfloat16"],
     max_model_len: int,
-    part: float = vllm_hosting.ALONE,
+    part: float = vllm_hosting.MEMORY_SHARE_ALONE,
     reserved: int = 0,
     **settings: Any,
 ) -> VllmSampler:
     """Start vLLM on the checkpoint at `path`, a folder or a hub id with its commit.
 
     `dtype` is of weights and computation; `max_model_len` the longest prompt and completion
-    together, in tokens; `part` and `reserved`: see `vllm_hosting.gpu_share`. `settings` are vLLM's.
+    together, in tokens; `part` and `reserved`: see `vllm_hosting.vllm_memory_share`. `settings`
+    are vLLM's.
     """
-    vllm_hosting.refuse_uninstalled()
+    vllm_hosting.require_vllm()
     if (Path(path) / "adapter_config.json").exists():
         raise ValueError(
             f"{path} holds a LoRA adapter alone; this engine needs the merged weights. "
@@ -155,7 +157,7 @@ def load(
             f"{max_model_len} tokens. Lower max_new_tokens or drop the longest prompts."
         )
     eos_ids = _end_of_sequence(path, revision, config)
-    vllm_hosting.prepare()
+    vllm_hosting.prepare_process()
     import vllm
 
     on_gpu = torch.cuda.is_available()
@@ -171,13 +173,13 @@ def load(
         "seed": 0,  # each request has its own
     }
     if on_gpu:
-        chosen["gpu_memory_utilization"] = vllm_hosting.gpu_share(
-            *vllm_hosting.memory(), reserved=reserved, part=part
+        chosen["gpu_memory_utilization"] = vllm_hosting.vllm_memory_share(
+            *vllm_hosting.gpu_memory(), reserved=reserved, part=part
         )
     else:
         # A prompt read in parts sets its random stream back, which a stream on the CPU cannot.
         chosen["enable_chunked_prefill"] = False
-    with vllm_hosting.undisturbed():
+    with vllm_hosting.vllm_precision():
         llm = vllm.LLM(  # pyright: ignore[reportAttributeAccessIssue]
             model=str(path), revision=revision, trust_remote_code=False, **chosen | settings
         )

@@ -11,12 +11,12 @@ import torch
 
 from stages.runtime import start_up
 
-ALONE, BESIDE = 0.9, 0.6
+MEMORY_SHARE_ALONE, MEMORY_SHARE_BESIDE = 0.9, 0.6
 """Of a GPU's free memory, what vLLM takes: alone, and beside a model that computes between calls.
 The rest is what CUDA, and the other model's activations, take on top."""
 
 # How the process runs, never what it computes; what the user has set is left alone.
-SURROUNDINGS = {
+ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a child engine would outlive a killed stage
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "VLLM_NO_USAGE_STATS": "1",
@@ -24,7 +24,7 @@ SURROUNDINGS = {
 }
 
 
-def refuse_uninstalled() -> None:
+def require_vllm() -> None:
     """Raise a ValueError that says what to install where vLLM is not."""
     if importlib.util.find_spec("vllm") is None:
         raise ValueError(
@@ -34,21 +34,21 @@ def refuse_uninstalled() -> None:
         )
 
 
-def prepare() -> None:
+def prepare_process() -> None:
     """Make the process one in which vLLM can be imported."""
-    for name, value in SURROUNDINGS.items():
+    for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     start_up.give_back()
 
 
-def memory() -> tuple[int, int]:
+def gpu_memory() -> tuple[int, int]:
     """Free and total memory of the GPU, in bytes, once what torch keeps for later is given back."""
     gc.collect()
     torch.cuda.empty_cache()
     return torch.cuda.mem_get_info()
 
 
-def gpu_share(free: int, total: int, *, reserved: int, part: float) -> float:
+def vllm_memory_share(free: int, total: int, *, reserved: int, part: float) -> float:
     """The share of a GPU that vLLM may ask for, in whole per cents: part (free - reserved) / total.
 
     Memory in bytes; `reserved` is not taken yet and will be, such as an optimizer's moments.
@@ -64,7 +64,7 @@ def gpu_share(free: int, total: int, *, reserved: int, part: float) -> float:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def vllm_precision() -> Iterator[None]:
     """Without `device.setup`'s autocast and deterministic mode: vLLM has a precision of its own.
 
     Autocast would round what it computes in float32, such as positions' angles; deterministic mode

@@ -33,7 +33,8 @@ MOMENTS = 2
 
 @dataclass(kw_only=True)
 class PolicySampler:
-    """Samples from `policy` as it is at the time of the call; see `stages.sampler.Guest`.
+    """Samples from `policy` as it is at the time of the call; see
+    `stages.sampler.ColocatedSampler`.
 
     vLLM starts with the first call, when all that computes beside it has been loaded.
     """
@@ -49,7 +50,7 @@ class PolicySampler:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be served; watch the policy's optimizer."""
-        vllm_hosting.refuse_uninstalled()
+        vllm_hosting.require_vllm()
         self._engine: VllmSampler | None = None
         self._stale, self._asleep = True, False
         self._watch = register_optimizer_step_post_hook(self._stepped)
@@ -64,13 +65,13 @@ class PolicySampler:
         return self._engine.sample(prompts, seeds, **how)
 
     def rest(self) -> None:
-        """See `stages.sampler.Guest.rest`; on a CPU the copy stays where it is."""
+        """See `stages.sampler.ColocatedSampler.rest`; on a CPU the copy stays where it is."""
         if self._engine is not None and torch.cuda.is_available() and not self._asleep:
             self._engine.llm.sleep(level=2)  # forgets the weights: they will be other ones
             self._asleep = self._stale = True
 
     def close(self) -> None:
-        """See `stages.sampler.Guest.close`."""
+        """See `stages.sampler.ColocatedSampler.close`."""
         self._watch.remove()
         if self._engine is not None:
             self._engine.close()
@@ -84,26 +85,26 @@ class PolicySampler:
 
     def _start(self) -> VllmSampler:
         sizes = [one.numel() * one.element_size() for one in _trained(self.policy)]
-        vllm_hosting.prepare()
+        vllm_hosting.prepare_process()
         from stages.engines import vllm_transfer
 
         path, revision = self.source
-        return vllm.load(
+        return vllm.start_vllm(
             path,
             revision,
             dtype=self.compute.dtype,
             max_model_len=self.max_length,
             # Reference, value and reward models read while it is awake.
-            part=vllm_hosting.BESIDE,
+            part=vllm_hosting.MEMORY_SHARE_BESIDE,
             reserved=MOMENTS * self.num_trained * sum(sizes),
             load_format="dummy",  # the first refresh brings the weights
-            weight_transfer_config=vllm_transfer.config(),
+            weight_transfer_config=vllm_transfer.transfer_config(),
             enable_sleep_mode=torch.cuda.is_available(),
         )
 
     def _wake(self, llm: Any) -> None:
         """The engine as it is to be sampled from: awake, and with the policy's weights."""
-        with vllm_hosting.undisturbed():
+        with vllm_hosting.vllm_precision():
             if self._asleep:
                 torch.cuda.empty_cache()  # what torch keeps for later is the engine's now
                 llm.wake_up(tags=["weights"])
@@ -119,8 +120,9 @@ class PolicySampler:
 
 
 def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """`policy.weights` under the names, and in the layout, in which transformers saves them."""
-    for name, value in models_policy.weights(model):
+    """`policy.merged_weights` under the names, and in the layout, in which transformers saves
+    them."""
+    for name, value in models_policy.merged_weights(model):
         yield from revert_weight_conversion(model, {name: value}).items()
 
 

@@ -81,6 +81,6 @@ class InProcess(WeightTransferEngine[InitInfo, UpdateInfo]):
 WeightTransferEngineFactory.register_engine(BACKEND, InProcess)
 
 
-def config() -> WeightTransferConfig:
+def transfer_config() -> WeightTransferConfig:
     """What `vllm.LLM` takes to be refreshed by `InProcess`."""
     return WeightTransferConfig(backend=BACKEND)

@@ -18,7 +18,7 @@ from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.runtime.seeds import SeedRun
 from stages.sampler import Sampler
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 # Problems handed to the engine at once: they fill its batches, and progress is seen.
 CHUNK = 128
@@ -113,7 +113,7 @@ def draw(
     A problem's random stream depends on `seed`, the pool's `stream` and its id.
     """
     config = pool.config
-    seeds = [derive(seed, "sample", pool.stream, prompt.id) for prompt in prompts]
+    seeds = [derive_seed(seed, "sample", pool.stream, prompt.id) for prompt in prompts]
     drawn = sampler.sample(
         [prompt.prompt_ids for prompt in prompts],
         seeds,

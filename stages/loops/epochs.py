@@ -8,7 +8,7 @@ from pydantic import Field
 
 from stages.optim import OptimConfig
 from stages.params import Params
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 
 class EpochsConfig(Params):
@@ -51,7 +51,7 @@ def batches_within(
 def _passes(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
     """Batches of one epoch after the other, without an end."""
     for epoch in itertools.count():
-        order = np.random.default_rng(derive(seed, "epoch", epoch)).permutation(num_rows)
+        order = np.random.default_rng(derive_seed(seed, "epoch", epoch)).permutation(num_rows)
         for start in range(0, num_rows, batch_size):
             yield order[start : start + batch_size].tolist()
 
@@ -69,7 +69,7 @@ def endless(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
         )
     left: list[int] = []
     for epoch in itertools.count():
-        order = np.random.default_rng(derive(seed, "epoch", epoch)).permutation(num_rows)
+        order = np.random.default_rng(derive_seed(seed, "epoch", epoch)).permutation(num_rows)
         # Rows still to come of the last pass go to the end of this one.
         left += sorted(order.tolist(), key=set(left).__contains__)
         while len(left) >= batch_size:

@@ -20,7 +20,7 @@ from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models import process_head
 from stages.models.batch import model_batches
-from stages.models.process_head import ProcessHead, Solution
+from stages.models.process_head import ProcessHead, TokenizedSolution
 from stages.params import Params
 from stages.records.steps import StepLabels
 
@@ -78,13 +78,13 @@ def targets(row: StepLabels, kind: Targets, *, up_to_first_error: bool) -> list[
 def goals_of(row: StepLabels, config: ProcessRewardConfig) -> list[tuple[int, float]]:
     """Where each step of a solution that has a target ends, in tokens, and its target."""
     found = targets(row, config.targets, up_to_first_error=config.up_to_first_error)
-    ends = process_head.step_ends(row.step_ids)
+    ends = process_head.step_end_indices(row.step_ids)
     return [(end, target) for end, target in zip(ends, found, strict=True) if target is not None]
 
 
-def solutions(rows: Sequence[StepLabels]) -> list[Solution]:
+def solutions(rows: Sequence[StepLabels]) -> list[TokenizedSolution]:
     """The rows as the model reads them."""
-    return [Solution(prompt_ids=row.prompt_ids, steps=row.step_ids) for row in rows]
+    return [TokenizedSolution(prompt_ids=row.prompt_ids, steps=row.step_ids) for row in rows]
 
 
 def schedule(rows: Sequence[StepLabels], config: ProcessRewardConfig, seed: int) -> list[list[int]]:
@@ -113,7 +113,7 @@ def train(
     goals = [goals_of(row, config) for row in rows]
     read = solutions(rows)
     # A solution that does not fit is refused before anything is learned.
-    process_head.groups(model, read, range(len(rows)))
+    process_head.solution_groups(model, read, range(len(rows)))
 
     def gradient(index: int, chosen: Sequence[int]) -> Metrics:
         num_labels = sum(len(goals[i]) for i in chosen)
@@ -125,7 +125,7 @@ def train(
             )
         # The others would only be read.
         used = [i for i in chosen if goals[i]]
-        parts = process_head.groups(model, read, used)
+        parts = process_head.solution_groups(model, read, used)
         loss_sum, num_right, num_tokens, num_positions = 0.0, 0, 0, 0
         for batch in model_batches(model, parts):
             own = [goals[i] for i in batch.indices]

@@ -35,13 +35,13 @@ POLICY = "step-"
 TIMES = "time/"
 """Prefix of metrics that a second run would not repeat: they stand in the journal alone."""
 Save = Callable[[Path], None]
-"""Writes the policy as it is, as a checkpoint that others read (`policy.save`)."""
+"""Writes the policy as it is, as a checkpoint that others read (`policy.save_model`)."""
 
 
 def resume(run: SeedRun, name: str = "") -> State:
     """The state from which a loop of this seed goes on; `name`: of one of several loops."""
     states = Record.folder(run, name) / STATES
-    found = sharding.told(None if run.rank else checkpoints.last(states))
+    found = sharding.broadcast_from_rank0(None if run.rank else checkpoints.last(states))
     if found is None:
         return State()
     state = State.read(found)
@@ -72,7 +72,7 @@ def parts(
 def once(run: SeedRun, compute: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
     """What `compute` returned in the first attempt: a reference's numbers, an hour's work."""
     folder = Record.folder(run) / KNOWN
-    found = sharding.told(None if run.rank else checkpoints.last(folder))
+    found = sharding.broadcast_from_rank0(None if run.rank else checkpoints.last(folder))
     if found is None:
         known = [value.contiguous() for value in compute()]
         tensors = {f"{number:08d}": value for number, value in enumerate(known)}
@@ -93,7 +93,7 @@ class Record:
     def __init__(self, run: SeedRun, state: State, name: str) -> None:
         """Ready for the step after `state`."""
         self._run, self._state, self._own = run, state, Record.folder(run, name)
-        self._kept, first = state.step, sharding.told(self._own)
+        self._kept, first = state.step, sharding.broadcast_from_rank0(self._own)
         self._writer = Writer(first / STATES)
         grown: dict[Path, int] = {}
         if state.source is not None:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from stages.loops import work
-from stages.models.batch import Batch, Group, frozen, model_batches, numbered
+from stages.models.batch import Batch, Group, eval_no_grad, make_groups, model_batches
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
 from stages.records.preferences import Preference, UnpairedExample
@@ -56,13 +56,13 @@ def problem_groups(wanted: Wanted, row_tokens: int) -> tuple[list[Group], list[i
     read = [(prompts[name], [*map(list, own)]) for name, own in completions.items()]
     distinct = [(name, ids) for name, own in completions.items() for ids in own]
     numbers = {one: number for number, one in enumerate(distinct)}
-    return numbered(read, row_tokens), [numbers[name, tuple(ids)] for name, _, ids in wanted]
+    return make_groups(read, row_tokens), [numbers[name, tuple(ids)] for name, _, ids in wanted]
 
 
 def frozen_sums(model: Policy, groups: Sequence[Group]) -> Float[Tensor, " completion"]:
     """log p of every completion of the groups, in eval mode, at its number in `indices`; CPU."""
     sums = torch.zeros(sum(len(group.completions) for group in groups))
-    with frozen(model):
+    with eval_no_grad(model):
         for batch in model_batches(model, groups):
             sums[batch.indices] = sequence_logprobs(model, batch).cpu()
     return sums

@@ -26,7 +26,7 @@ from stages.rewards.feedback.prompts import (
 )
 from stages.rewards.feedback.revisions import Answer
 from stages.sampler import Sample, Sampler
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 CHUNK = 256
 """Answers revised side by side: they fill an engine's batches, and are what a kill can cost."""
@@ -91,21 +91,21 @@ def rounds(
             i: (split, answers[i].prompt.id, answers[i].completion.index, number) for i in texts
         }
         principles = {
-            i: random.Random(derive(seed, "principle", *names[i])).choice(constitution)
+            i: random.Random(derive_seed(seed, "principle", *names[i])).choice(constitution)
             for i in texts
         }
         requests = {
             i: critique_message(style, questions[i], text, principles[i])
             for i, text in texts.items()
         }
-        seeds = {i: derive(seed, "critique", *names[i]) for i in texts}
+        seeds = {i: derive_seed(seed, "critique", *names[i]) for i in texts}
         critiques, num_read = _ask(sampler, encode, requests, seeds, config)
         criticised = {i: decode(sample.token_ids) for i, sample in critiques.items()}
         requests = {
             i: revision_message(style, questions[i], texts[i], critique, principles[i])
             for i, critique in criticised.items()
         }
-        seeds = {i: derive(seed, "revision", *names[i]) for i in critiques}
+        seeds = {i: derive_seed(seed, "revision", *names[i]) for i in critiques}
         revisions, num_read_again = _ask(sampler, encode, requests, seeds, config)
         rows = [
             Revision(

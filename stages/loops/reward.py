@@ -13,7 +13,7 @@ from stages.loops.epochs import EpochsConfig
 from stages.loops.preference import pair_groups, pair_labels
 from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
-from stages.models.batch import Group, model_batches, numbered
+from stages.models.batch import Group, make_groups, model_batches
 from stages.models.scalar_head import ScalarHead
 from stages.records.preferences import Outcome, Preference
 
@@ -119,9 +119,9 @@ def train_outcomes(
 
 
 def problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> list[Group]:
-    """See `numbered`."""
+    """See `make_groups`."""
     read = [(rows[0].prompt_ids, [row.completion_ids for row in rows]) for rows in problems]
-    return numbered(read, row_tokens)
+    return make_groups(read, row_tokens)
 
 
 @torch.no_grad()

@@ -36,14 +36,14 @@ from stages.loops.method import Method, PpoConfig, RlConfig, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
 from stages.loops.work import Step
-from stages.models.batch import Batch, frozen
+from stages.models.batch import Batch, eval_no_grad
 from stages.models.policy import Policy, TokenLogprobs
-from stages.optim import update
+from stages.optim import step_optimizer
 from stages.records.problems import Prompt
 from stages.rewards import judged as rewarding
 from stages.rewards.judged import Judged
-from stages.sampler import Guest
-from stages.seeding import derive
+from stages.sampler import ColocatedSampler
+from stages.seeding import derive_seed
 
 Grid = Float[Tensor, "completion token"]
 Mask = Bool[Tensor, "completion token"]
@@ -217,7 +217,7 @@ def train(
             return
         prompts = [task.prompts[number] for number in numbers]
         experience = gather(models, task, prompts, settings, index, coefs.kl)
-        if isinstance(models.sampler, Guest):
+        if isinstance(models.sampler, ColocatedSampler):
             models.sampler.rest()
         num_truncated_steps = rollouts.check_truncation(experience.rollouts, num_truncated_steps)
         metrics = experience.metrics
@@ -460,7 +460,7 @@ def frozen_logprobs(
     model: Policy, batches: Sequence[Batch], temperature: float, *, adapted: bool = True
 ) -> list[Float[Tensor, "_ _"]]:
     """Log-probs of each micro-batch's completions, in eval mode."""
-    with frozen(model):
+    with eval_no_grad(model):
         return [
             model(batch, temperature=temperature, entropy=False, adapted=adapted).logprobs
             for batch in batches
@@ -559,7 +559,7 @@ def estimate_with_values(
     """
     assert models.value is not None
     values = torch.zeros(mask.shape)
-    with frozen(models.value):
+    with eval_no_grad(models.value):
         for batch in batches:
             rows = models.value(batch, each_token=True).cpu()
             values[batch.indices, : rows.shape[1]] = rows
@@ -601,7 +601,7 @@ def split(
     used, in_loss, has_gradient, right = selection
     lengths, prompt_of = batch.mask().sum(1), torch.tensor(batch.groups)
     prompts = prompt_of[used].unique()
-    seed = derive(settings.seed, "minibatches", index)
+    seed = derive_seed(settings.seed, "minibatches", index)
     order = np.random.default_rng(seed).permutation(len(prompts))
     minibatches: list[Minibatch] = []
     for places in np.array_split(order, settings.method.num_minibatches):
@@ -657,9 +657,9 @@ def learn(
                 models, minibatch, old, experience, settings, coefs, on_policy=number == first
             )
             rollouts.check_sampler_gap(means["sampling/logprob_gap"])
-            metrics |= update(optimizers["policy"], config.optim, number, total)
+            metrics |= step_optimizer(optimizers["policy"], config.optim, number, total)
         if isinstance(config, PpoConfig):
-            norms = update(optimizers["value"], config.value_optim, number, total)
+            norms = step_optimizer(optimizers["value"], config.value_optim, number, total)
             metrics["optim/value_grad_norm"] = norms["optim/grad_norm"]
         for name, mean in means.items():
             metrics[name] = metrics.get(name, 0.0) + mean / num_updates

@@ -14,8 +14,8 @@ import torch
 from stages.loops import rollouts
 from stages.loops.method import Method, RlConfig
 from stages.loops.rollouts import RlModels, Rollouts
-from stages.models import policy_chooser, process_head, scalar_head
-from stages.models.process_head import ProcessScorer, Solution
+from stages.models import policy_judge, process_head, scalar_head
+from stages.models.process_head import ProcessScorer, TokenizedSolution
 from stages.models.scalar_head import Ensemble
 from stages.rewards import composition, reward_file
 from stages.rewards.feedback.prompts import OPTIONS
@@ -35,9 +35,9 @@ def load_reward(
             ensemble = scalar_head.load_ensemble(path, reward.aggregate, compute, device)
             score = partial(score_completions, ensemble)
         case "process":
-            score = partial(score_steps, process_head.load_scorer(path, compute, device))
+            score = partial(score_steps, process_head.load_process_scorer(path, compute, device))
         case "policy":
-            chooser = policy_chooser.load(path, OPTIONS, compute, device)
+            chooser = policy_judge.load_judge(path, OPTIONS, compute, device)
     function = None if reward.own is None else reward_file.load_own(reward.own)
 
     def compute_rewards(batch: Rollouts) -> Judged:
@@ -71,7 +71,9 @@ def score_steps(scorer: ProcessScorer, batch: Rollouts) -> Judged:
     by better steps, more of them, or fewer.
     """
     solutions = [
-        Solution(prompt_ids=batch.prompt(i).prompt_ids, steps=scorer.split(sample.token_ids))
+        TokenizedSolution(
+            prompt_ids=batch.prompt(i).prompt_ids, steps=scorer.split(sample.token_ids)
+        )
         for i, sample in enumerate(batch.samples)
     ]
     scores = scorer(solutions)

@@ -16,7 +16,7 @@ from stages.records.pools import Rollout
 from stages.records.problems import Prompt
 from stages.rewards.judged import Judged
 from stages.sampler import Sample, Sampler
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 # Rounding stays a hundred times below this gap in the mean.
 MAX_LOGPROB_GAP = 0.05
@@ -116,7 +116,7 @@ def sample_rollouts(
     num_samples = 1 if group_size is None else group_size
     groups = sampler.sample(
         [prompt.prompt_ids for prompt in prompts],
-        [derive(seed, "rollout", step, prompt.id) for prompt in prompts],
+        [derive_seed(seed, "rollout", step, prompt.id) for prompt in prompts],
         num_samples=num_samples,
         temperature=0.0 if group_size is None else config.temperature,
         max_new_tokens=config.max_new_tokens,

@@ -15,7 +15,7 @@ from stages.models.batch import Group, model_batches
 from stages.models.policy import Policy
 from stages.params import Params
 from stages.records.problems import Demonstration
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 
 class SftConfig(EpochsConfig):
@@ -65,7 +65,7 @@ def choose(rows: Sequence[Demonstration], preset: SftPreset, seed: int) -> Seque
                 f"num_demonstrations: expected at most {len(rows)}, which is all there are; found "
                 f"{number}. Lower it, or set it to null."
             )
-        order = np.random.default_rng(derive(seed, "demonstrations")).permutation(len(rows))
+        order = np.random.default_rng(derive_seed(seed, "demonstrations")).permutation(len(rows))
         rows = [rows[i] for i in order[:number]]
     return [as_document(row) for row in rows] if preset.learn_prompt else rows
 

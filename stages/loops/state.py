@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from stages.loops.work import Step
 from stages.models import sharding
-from stages.optim import OptimConfig, adamw, update
+from stages.optim import OptimConfig, make_adamw, step_optimizer
 from stages.runtime import checkpoints
 
 Metrics = dict[str, int | float]
@@ -50,7 +50,7 @@ class State:
 
         A ValueError if what was saved is of another model.
         """
-        optimizer = adamw(model, config)
+        optimizer = make_adamw(model, config)
         self._trained[name] = model, optimizer
         if self.step:
             own = {key: value for key, value in self._loaded.items() if key.startswith(f"{name}/")}
@@ -70,8 +70,8 @@ class State:
             for key, parameter in _named(name, model).items():
                 moments: Mapping[str, Tensor] = optimizer.state.get(parameter, {})
                 for part, value in {"weight": parameter.data, **moments}.items():
-                    whole = sharding.whole(value)
-                    if not sharding.rank():
+                    whole = sharding.full_tensor(value)
+                    if not sharding.get_rank():
                         tensors[f"{key}/{part}"] = whole.detach().to("cpu", copy=True).contiguous()
 
         def write(folder: Path) -> None:
@@ -83,7 +83,7 @@ class State:
     def save(self, folder: Path | str) -> None:
         """Write a checkpoint, whole or not at all; call it between two steps."""
         content = self.snapshot()
-        if not sharding.rank():
+        if not sharding.get_rank():
             checkpoints.write(Path(folder), self.step, content, {})
 
     @classmethod
@@ -122,11 +122,11 @@ def _restore(
             f"are in one of the two alone. Remove it, or train the model that it is of."
         )
     for key, parameter in parameters.items():
-        sharding.put(parameter, saved[f"{key}/weight"])
+        sharding.copy_into(parameter, saved[f"{key}/weight"])
         for moment in ("exp_avg", "exp_avg_sq"):
             if (value := saved.get(f"{key}/{moment}")) is not None:
                 place = torch.zeros_like(parameter, requires_grad=False)
-                sharding.put(place, value)
+                sharding.copy_into(place, value)
                 optimizer.state[parameter][moment] = place
         if (count := saved.get(f"{key}/step")) is not None:
             # Where AdamW has it when it is fused: beside the weights.
@@ -150,6 +150,6 @@ def optimise(
     for index in range(state.step, len(schedule)):
         metrics = gradient(index, schedule[index])
         state.mixed = True
-        metrics |= update(optimizer, config, index, len(schedule))
+        metrics |= step_optimizer(optimizer, config, index, len(schedule))
         state.step = index + 1
         yield Step(index=index, metrics=metrics)

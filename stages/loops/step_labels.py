@@ -22,7 +22,7 @@ from stages.records.problems import Prompt
 from stages.records.steps import PrefixCount
 from stages.rewards import answer_checker
 from stages.sampler import Sample, Sampler
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 CHUNK = 256
 """Prefixes handed to the engine at once: enough to fill its batches, and what a kill can cost."""
@@ -73,7 +73,10 @@ def count(
     for index, prefixes in enumerate(parts[start:], start=start):
         drawn = sampler.sample(
             [[*prompt.prompt_ids, *prefix] for prompt, prefix in prefixes],
-            [derive(seed, "steps_completions", prompt.id, *prefix) for prompt, prefix in prefixes],
+            [
+                derive_seed(seed, "steps_completions", prompt.id, *prefix)
+                for prompt, prefix in prefixes
+            ],
             num_samples=config.num_completions,
             temperature=config.temperature,
             max_new_tokens=[limit - len(prefix) for _, prefix in prefixes],

@@ -23,7 +23,7 @@ from stages.loops.state import Metrics, State
 from stages.loops.work import Step
 from stages.models import sharding
 from stages.models.device import ComputeConfig
-from stages.models.start import LoraConfig, ModelConfig
+from stages.models.row_policy import LoraConfig, ModelConfig
 from stages.params import Params
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
@@ -70,7 +70,7 @@ def take(
     record = Record(run, state, name)
     policies = spaced(total or 0, num_checkpoints)
     # Several processes that wait for each other can only end together.
-    anywhere = lambda: sharding.count() == 1 and not state.mixed  # noqa: E731
+    anywhere = lambda: sharding.get_world_size() == 1 and not state.mixed  # noqa: E731
     try:
         with process.between(anywhere):
             for step in run.track(steps, total=total, done=state.step, label=name):
@@ -78,7 +78,7 @@ def take(
                 if save is not None and state.step in policies:
                     record.save(save)
                 state.mixed = False
-                due, stopped = sharding.told((record.due(), process.wanted()))
+                due, stopped = sharding.broadcast_from_rank0((record.due(), process.wanted()))
                 if stopped:
                     raise process.Stopped(process.STATUS)
                 if due:

@@ -100,7 +100,7 @@ def learned(
 
 
 def judged(tokens: Mapping[str, int], size: Mapping[str, int] | None) -> dict[str, Any]:
-    """`work` of a judge's metrics.json, beside its `tokens` (`sampler.tokens`).
+    """`work` of a judge's metrics.json, beside its `tokens` (`sampler.count_judge_tokens`).
 
     The one position of each message whose logits decide is not counted as an output. Without a
     `size`, which nobody tells of an endpoint, there is no work.

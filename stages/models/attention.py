@@ -3,7 +3,7 @@
 transformers' `sdpa` with two additions. Of one new token, keys and values that heads share
 (Ainslie et al. 2023, "GQA", https://arxiv.org/abs/2305.13245) are not repeated for each head: with
 6 heads a group, a thirteenth of the bytes at every layer and token of sampling. And long rows on a
-GPU that prompts or completions share bring a `BlockMask` (`shared_mask`), for PyTorch's flex
+GPU that prompts or completions share bring a `BlockMask` (`make_shared_mask`), for PyTorch's flex
 attention (Dong et al. 2024, https://arxiv.org/abs/2412.05496): blocks in which no position attends
 to another cost nothing, where a dense mask makes all of them cost, and rules out the fast kernels.
 """
@@ -22,7 +22,7 @@ from transformers.masking_utils import sdpa_mask
 
 NAME = "sdpa_by_mask"
 """`attend` as an `attn_implementation`."""
-LONG = 1024
+FLEX_MIN_LENGTH = 1024
 """Positions of a row from which a GPU's shared rows bring a `BlockMask`: below, flex attention's
 blocks of 128 leave little out."""
 
@@ -62,13 +62,13 @@ def _flex(compiled: bool) -> Any:  # noqa: FBT001
     return torch.compile(flex_attention) if compiled else flex_attention
 
 
-def use(model: PreTrainedModel) -> None:
+def use_attention(model: PreTrainedModel) -> None:
     """Have the model `attend`; nothing where its architecture brings attention of its own."""
     if model.config._attn_implementation == "sdpa" and model._can_set_attn_implementation():
         model.set_attn_implementation(NAME)
 
 
-def shared_mask(
+def make_shared_mask(
     segments: Int[Tensor, "row seq"], prompts: Int[Tensor, "row seq"], device: torch.device
 ) -> Bool[Tensor, "row 1 seq seq"] | BlockMask:
     """Whether a position (third axis) may attend to another (fourth), on `device`.
@@ -77,16 +77,16 @@ def shared_mask(
     and completions within a row, and `prompts` says of each position its prompt's number.
     """
     width = segments.shape[1]
-    if device.type == "cuda" and width >= LONG:
-        return block_mask(segments.to(device), prompts.to(device))
+    if device.type == "cuda" and width >= FLEX_MIN_LENGTH:
+        return make_block_mask(segments.to(device), prompts.to(device))
     causal = torch.ones(width, width, dtype=torch.bool).tril()
     same = segments[:, :, None] == segments[:, None, :]
     prompt = prompts[:, :, None] == segments[:, None, :]
     return (causal & (same | prompt))[:, None].to(device)
 
 
-def block_mask(segments: Int[Tensor, "row seq"], prompts: Int[Tensor, "row seq"]) -> BlockMask:
-    """`shared_mask` as flex attention takes it, on the device of the numbers."""
+def make_block_mask(segments: Int[Tensor, "row seq"], prompts: Int[Tensor, "row seq"]) -> BlockMask:
+    """`make_shared_mask` as flex attention takes it, on the device of the numbers."""
     num_rows, width = segments.shape
 
     # A lambda: the annotations of a function would be checked against flex attention's own numbers.

@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from stages.algorithms.packing import first_fit_decreasing, token_budget_batches
 from stages.models import sharding
-from stages.models.attention import shared_mask
+from stages.models.attention import make_shared_mask
 from stages.models.device import ComputeConfig
 
 
@@ -63,7 +63,8 @@ class Batch:
     position_ids: Int[Tensor, "row seq"] | None
     """None: 0, 1, 2, ... in every row."""
     attention_mask: Bool[Tensor, "row 1 seq seq"] | BlockMask | None
-    """See `attention.shared_mask`. None: causal; padding is on the right, where nothing sees it."""
+    """See `attention.make_shared_mask`. None: causal; padding is on the right, where nothing sees
+    it."""
     predict_index: Int[Tensor, " counted"]
     """Of each completion token in turn, the position that predicts it, in the flattened input."""
     last_index: Int[Tensor, " own"]
@@ -102,7 +103,7 @@ def split_group(group: Group, row_tokens: int) -> list[Group]:
     ]
 
 
-def numbered(
+def make_groups(
     problems: Iterable[tuple[Sequence[int], Sequence[Sequence[int]]]], row_tokens: int
 ) -> list[Group]:
     """Each prompt's completions, numbered in reading order, in groups that fit a row."""
@@ -126,7 +127,7 @@ def micro_batches(
     `pack_tokens`. `pad_id` fills the right of shorter rows. Of N processes that train one model
     each has an N-th of a batch's rows, and `max_tokens` bounds what one of them has.
     """
-    count = sharding.count()
+    count = sharding.get_world_size()
     # Equally many rows together: rows times longest row is then known beforehand.
     by_num_rows: dict[int, list[list[Row]]] = {}
     for rows in _place(groups, compute):
@@ -138,7 +139,7 @@ def micro_batches(
             lengths = [-(-compute.max_tokens // number) for number in fitting]
         for chosen in token_budget_batches(lengths, count * compute.max_tokens):
             rows = [row for i in chosen for row in alike[i]]
-            yield fill(rows, pad_id, device, count)
+            yield make_batch(rows, pad_id, device, count)
 
 
 @runtime_checkable
@@ -185,11 +186,11 @@ def _place(groups: Sequence[Group], compute: ComputeConfig) -> Iterator[list[Row
             yield [[part] for part in row]
 
 
-def fill(rows: Sequence[Row], pad_id: int, device: torch.device, count: int = 1) -> Batch:
+def make_batch(rows: Sequence[Row], pad_id: int, device: torch.device, count: int = 1) -> Batch:
     """The tensors of a batch with these rows, dealt to `count` processes."""
     parts = [rows[rank::count] for rank in range(count)]
     dealt = [[group for row in own for group in row] for own in parts]
-    mine = sharding.rank() if count > 1 else 0
+    mine = sharding.get_rank() if count > 1 else 0
     groups, rows = [group for own in dealt for group in own], parts[mine]
     assert all(group.prompt_ids and all(group.completions) for group in groups), "an empty row"
     plain = all(len(row) == 1 and len(row[0].completions) == 1 for row in rows)
@@ -227,7 +228,7 @@ def fill(rows: Sequence[Row], pad_id: int, device: torch.device, count: int = 1)
         own=slice(first, first + len(last_index)),
         input_ids=input_ids.to(device),
         position_ids=None if plain else position_ids.to(device),
-        attention_mask=None if plain else shared_mask(segments, prompts, device),
+        attention_mask=None if plain else make_shared_mask(segments, prompts, device),
         predict_index=torch.tensor(predict_index, dtype=torch.long, device=device),
         last_index=torch.tensor(last_index, dtype=torch.long, device=device),
         token_ids=pad_sequence(completions, batch_first=True, padding_value=pad_id).to(device),
@@ -238,7 +239,7 @@ def fill(rows: Sequence[Row], pad_id: int, device: torch.device, count: int = 1)
 
 
 @contextmanager
-def frozen(model: torch.nn.Module) -> Iterator[None]:
+def eval_no_grad(model: torch.nn.Module) -> Iterator[None]:
     """Within, the model reads batches in eval mode without gradients; then it is as it was."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -250,7 +251,7 @@ def frozen(model: torch.nn.Module) -> Iterator[None]:
             module.training = was_training
 
 
-def left_padded(
+def pad_left(
     prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device
 ) -> dict[str, Int[Tensor, "prompt seq"]]:
     """What a model reads of prompts that all end in the last column, to be gone on with."""

@@ -84,17 +84,17 @@ def setup(config: ComputeConfig) -> torch.device:
     torch.set_deterministic_debug_mode("error")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
-        pin()
+        pin_instructions()
     if config.dtype == "bfloat16":
         torch.set_autocast_dtype(device.type, torch.bfloat16)
         torch.set_autocast_enabled(device.type, True)
         # A cached cast would outlive the optimizer step that makes it stale.
         torch.set_autocast_cache_enabled(False)
-    sharding.join()
+    sharding.init_process_group()
     return device
 
 
-def pin() -> None:
+def pin_instructions() -> None:
     """Make this process compute with the pinned instructions; nothing where they are not pinned.
 
     Best before the first operation of torch: what computed already has chosen its instructions,
@@ -110,7 +110,7 @@ def pin() -> None:
         )
     if torch.backends.mkl.is_available():
         _take_for_intel()
-    if found := in_force():
+    if found := unpinned_instructions():
         logger.warning(
             "torch computed before the package `stages` was imported, and chose %s: numbers of "
             "this process can differ in rounding from those of another processor. Import `stages` "
@@ -119,7 +119,7 @@ def pin() -> None:
         )
 
 
-def in_force() -> str:
+def unpinned_instructions() -> str:
     """What computes with other instructions than the pinned ones; empty if all is as it should."""
     capability = torch.backends.cpu.get_cpu_capability()
     others = [] if capability == "AVX2" else [f"kernels for {capability}"]

@@ -1,7 +1,8 @@
 """Pairs of answers and labelled solutions, as a source has them, in tokens.
 
 The prompt of a pair is rendered by the tokenizer's chat template when it has one, else it is the
-source's plain form (a transcript, or the text itself) after `prompting.bos`; that of a solution is
+source's plain form (a transcript, or the text itself) after `prompting.get_bos_text`; that of a
+solution is
 rendered as prepare_data does it. Prompt and answers are tokenised apart, as when a model samples,
 and an answer ends with the end-of-sequence token. A solution is tokenised step by step, each with
 the separator behind it, the last of a finished one with the end-of-sequence token: joined text
@@ -27,7 +28,7 @@ RowT = TypeVar("RowT")
 
 
 @dataclass(kw_only=True, slots=True)
-class Encoded(Generic[RawT, RowT]):
+class EncodedLabels(Generic[RawT, RowT]):
     """All pairs, or all solutions, in tokens, in their order."""
 
     rows: list[RowT] = field(default_factory=list)
@@ -39,17 +40,18 @@ class Encoded(Generic[RawT, RowT]):
 
 def encode_pairs(
     raws: Sequence[RawPreference], tokenizer: PreTrainedTokenizerBase, *, max_tokens: int
-) -> Encoded[RawPreference, tuple[RawPreference, Preference]]:
+) -> EncodedLabels[RawPreference, tuple[RawPreference, Preference]]:
     """The pairs whose prompt and longer answer have at most `max_tokens` tokens together.
 
-    Each with the raw one that it was made of. A pair is rejected when it is `prompting.spelled`
+    Each with the raw one that it was made of. A pair is rejected when it is
+    `prompting.find_special_token`
     with a special token, or when the chat template refuses its turns.
     """
-    encoded = Encoded[RawPreference, tuple[RawPreference, Preference]]()
-    specials = prompting.special_texts(tokenizer)
+    encoded = EncodedLabels[RawPreference, tuple[RawPreference, Preference]]()
+    specials = prompting.special_token_texts(tokenizer)
     for raw in raws:
         texts = [*(turn.content for turn in raw.turns), raw.chosen, raw.rejected]
-        if reason := prompting.spelled(specials, *texts):
+        if reason := prompting.find_special_token(specials, *texts):
             encoded.rejected.append((raw, reason))
             continue
         try:
@@ -73,12 +75,12 @@ def _prompt_id(prompt: str) -> str:
 
 def _encode_pair(raw: RawPreference, tokenizer: PreTrainedTokenizerBase) -> Preference:
     """An answer follows the prompt directly, after `plain_lead` without a chat template."""
-    prompt, lead = prompting.bos(tokenizer) + raw.plain_prompt, raw.plain_lead
+    prompt, lead = prompting.get_bos_text(tokenizer) + raw.plain_prompt, raw.plain_lead
     if tokenizer.chat_template is not None:
-        prompt = prompting.chat(raw.turns, tokenizer)
-        lead = prompting.unthought(prompt)
+        prompt = prompting.render_chat(raw.turns, tokenizer)
+        lead = prompting.close_thinking(prompt)
     chosen, rejected = lead + raw.chosen, lead + raw.rejected
-    prompt_ids, chosen_ids, rejected_ids = prompting.ids([prompt, chosen, rejected], tokenizer)
+    prompt_ids, chosen_ids, rejected_ids = prompting.tokenize([prompt, chosen, rejected], tokenizer)
     end = model_tokenizer.eos_id(tokenizer)
     return Preference(
         id=_prompt_id(prompt),
@@ -100,24 +102,24 @@ def encode_steps(
     template: str,
     separator: str,
     max_tokens: int,
-) -> Encoded[RawSteps, StepLabels]:
+) -> EncodedLabels[RawSteps, StepLabels]:
     """The solutions of at most `max_tokens` tokens: prompt, steps, and one more for each step.
 
     The one more is the step token, at which a process model scores. A solution is rejected when it
-    is `prompting.spelled` with a special token. Rows of one problem share its id and are numbered:
-    where the source has none, the id is of the prompt.
+    is `prompting.find_special_token` with a special token. Rows of one problem share its id and
+    are numbered: where the source has none, the id is of the prompt.
     """
-    encoded = Encoded[RawSteps, StepLabels]()
-    specials = prompting.special_texts(tokenizer)
+    encoded = EncodedLabels[RawSteps, StepLabels]()
+    specials = prompting.special_token_texts(tokenizer)
     numbers = Counter[str]()
-    prompts = prompting.render([raw.question for raw in raws], tokenizer, template)
+    prompts = prompting.render_prompts([raw.question for raw in raws], tokenizer, template)
     for raw, prompt in zip(raws, prompts, strict=True):
-        if reason := prompting.spelled(specials, raw.question, *raw.steps):
+        if reason := prompting.find_special_token(specials, raw.question, *raw.steps):
             encoded.rejected.append((raw, reason))
             continue
         *steps, last = raw.steps
         steps = [*(step + separator for step in steps), last + separator * (not raw.finished)]
-        prompt_ids, *step_ids = prompting.ids([prompt, *steps], tokenizer)
+        prompt_ids, *step_ids = prompting.tokenize([prompt, *steps], tokenizer)
         if raw.finished:
             step_ids[-1].append(model_tokenizer.eos_id(tokenizer))
         length = len(prompt_ids) + sum(len(ids) + 1 for ids in step_ids)

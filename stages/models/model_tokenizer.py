@@ -14,7 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-NUM_NUMBERS = 200
+NUM_INTEGERS = 200
 PAD, EOS, STEP = "<|pad|>", "<|end|>", "<|step|>"
 # A number keeps the space before it, as words do; longer numbers split from the left, three
 # digits at a time; a newline is a token of its own.
@@ -62,14 +62,14 @@ def _number_merges() -> tuple[list[str], list[tuple[str, str]]]:
     """The bytes and numbers as a vocabulary, with the merges that build the numbers."""
     vocab = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = []
-    for text in map(str, range(10, NUM_NUMBERS)):
+    for text in map(str, range(10, NUM_INTEGERS)):
         merges.append((text[:-1], text[-1]))
         if int(text) >= 110:
             # 10 is merged before 11, which leaves 1 and 10 of 110.
             merges.append((text[0], text[1:]))
         vocab.append(text)
-    merges += [("Ġ", str(number)) for number in range(NUM_NUMBERS)]
-    return vocab + [f"Ġ{number}" for number in range(NUM_NUMBERS)], merges
+    merges += [("Ġ", str(number)) for number in range(NUM_INTEGERS)]
+    return vocab + [f"Ġ{number}" for number in range(NUM_INTEGERS)], merges
 
 
 def _learned_merges(texts: Iterable[str], vocab_size: int) -> list[tuple[str, str]]:
@@ -87,7 +87,7 @@ def _learned_merges(texts: Iterable[str], vocab_size: int) -> list[tuple[str, st
     return [(left, right) for left, right in merges][: max(vocab_size, 0)]
 
 
-def load(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
+def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer at `path`, with an end and a pad token; code beside it is never run."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(
@@ -140,11 +140,11 @@ def set_thinking(tokenizer: PreTrainedTokenizerBase, *, thinking: bool) -> None:
 
 def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
     """What fills the right of a row."""
-    assert isinstance(tokenizer.pad_token_id, int), "`load` makes sure of one"
+    assert isinstance(tokenizer.pad_token_id, int), "`load_tokenizer` makes sure of one"
     return tokenizer.pad_token_id
 
 
 def eos_id(tokenizer: PreTrainedTokenizerBase) -> int:
     """What ends a completion."""
-    assert isinstance(tokenizer.eos_token_id, int), "`load` makes sure of one"
+    assert isinstance(tokenizer.eos_token_id, int), "`load_tokenizer` makes sure of one"
     return tokenizer.eos_token_id

@@ -14,13 +14,13 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from stages.algorithms.logprobs import token_logprobs
-from stages.models import attention, own_logits, positions, sharding
+from stages.models import attention, forward_check, rope_limit, sharding
 from stages.models.batch import Batch
 from stages.models.device import COMPUTE, ComputeConfig
-from stages.models.own_logits import hidden_states, output_layer
+from stages.models.forward_check import compute_hidden_states, get_output_layer
 
 
-def read_checkpoint(
+def load_checkpoint(
     auto_class: Any, path: str | Path, *, new: frozenset[str], **settings: Any
 ) -> PreTrainedModel:
     """The model of `auto_class` (an AutoModelFor...) at `path`, a folder or a hub id.
@@ -56,16 +56,16 @@ def read_checkpoint(
     return model
 
 
-def load(
+def load_policy(
     path: str | Path, compute: ComputeConfig, device: torch.device, revision: str | None = None, *,
     trained: bool = True,
 ) -> PreTrainedModel:  # fmt: skip
     """The causal language model at `path` (a folder or a hub id), prepared."""
-    read = read_checkpoint(AutoModelForCausalLM, path, new=frozenset(), revision=revision or "main")
-    return prepare(read, compute, device, trained=trained)
+    read = load_checkpoint(AutoModelForCausalLM, path, new=frozenset(), revision=revision or "main")
+    return prepare_model(read, compute, device, trained=trained)
 
 
-def prepare(
+def prepare_model(
     model: PreTrainedModel, compute: ComputeConfig, device: torch.device, *, trained: bool = True
 ) -> PreTrainedModel:
     """Move to the device, switch dropout off, and checkpoint activations if asked to.
@@ -88,9 +88,9 @@ def prepare(
         if isinstance(getattr(module, "attention_dropout", None), float):
             module.attention_dropout = 0.0  # pyright: ignore[reportArgumentType]
     model.to(device)  # pyright: ignore[reportArgumentType]
-    attention.use(model)
-    positions.refuse_longer(model)
-    own_logits.check(model, shared=shared)
+    attention.use_attention(model)
+    rope_limit.refuse_long_texts(model)
+    forward_check.check_forward(model, shared=shared)
     if not trained:
         # They keep asking for a gradient: by others torch multiplies in another way, and rounds so.
         part: nn.Module = model if model.can_generate() else model.base_model
@@ -110,7 +110,7 @@ def _attends_to_all(model: PreTrainedModel) -> bool:
     return getattr(config, "sliding_window", None) is None  # Mistral: one for all layers, or none
 
 
-Without = Callable[[], AbstractContextManager[Any]]
+DisableAdapters = Callable[[], AbstractContextManager[Any]]
 """Within this context a model is as it was before its adapters."""
 
 
@@ -134,9 +134,10 @@ class Policy(nn.Module):
         model: PreTrainedModel,
         compute: ComputeConfig = COMPUTE,
         pad_id: int = 0,
-        without: Without | None = None,
+        without: DisableAdapters | None = None,
     ) -> None:
-        """`model` is prepared (see `prepare`); its adapters, if any, are off within `without`."""
+        """`model` is prepared (see `prepare_model`); its adapters, if any, are off within
+        `without`."""
         super().__init__()
         self.model, self.compute, self.pad_id = model, compute, pad_id
         self._without = without or nullcontext
@@ -150,7 +151,7 @@ class Policy(nn.Module):
         """What the output layer makes the logits of each completion token from."""
         factor = getattr(self.model, "logit_factor", 1.0)
         with nullcontext() if adapted else self._without():
-            states = hidden_states(self.model, batch)[batch.predict_index]
+            states = compute_hidden_states(self.model, batch)[batch.predict_index]
         return states if factor == 1 else states * factor
 
     def forward(
@@ -169,7 +170,7 @@ class Policy(nn.Module):
         """
         found = token_logprobs(
             self.logit_states(batch, adapted=adapted),
-            output_layer(self.model),
+            get_output_layer(self.model),
             batch.counted_ids(),
             temperature=temperature,
             entropy=entropy,
@@ -180,11 +181,11 @@ class Policy(nn.Module):
 
 def unflatten(own: Float[Tensor, " counted"], batch: Batch) -> Float[Tensor, "batch token"]:
     """Values of the counted tokens, laid out as `batch.mask`; 0 elsewhere."""
-    values = sharding.gather(own, batch.lengths, batch.own)
+    values = sharding.gather_completions(own, batch.lengths, batch.own)
     return values.new_zeros(batch.mask.shape).masked_scatter(batch.mask, values)
 
 
-def in_full(
+def apply_head(
     head: nn.Module, hidden: Float[Tensor, "position hidden"]
 ) -> Float[Tensor, "position output"]:
     """What a head makes of hidden states, in float32 (float64 stays as it is).
@@ -196,12 +197,12 @@ def in_full(
         return head(hidden)
 
 
-def decoder(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str]:
+def make_decode(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str]:
     """Token ids to text without special tokens."""
     return lambda token_ids: str(tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
 
-def weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
     """Name and value of each weight as the model itself has them, adapters merged, one at a time.
 
     The model stays as it is: merging in place and taking apart again would round it. What two names
@@ -218,10 +219,10 @@ def weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
                 delta: Any = model.get_submodule(layer).get_delta_weight
                 value = value + delta("default")  # noqa: PLW2901
             plain = name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".")
-            yield plain, sharding.whole(value)
+            yield plain, sharding.full_tensor(value)
 
 
-def save(
+def save_model(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: Path,
     dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> None:  # fmt: skip
@@ -231,10 +232,10 @@ def save(
     several processes the first writes.
     """
     kept, precision = {}, getattr(torch, dtype)
-    for name, value in weights(model):
-        if sharding.rank() == 0:
+    for name, value in merged_weights(model):
+        if sharding.get_rank() == 0:
             kept[name] = value.to("cpu", precision) if value.is_floating_point() else value.cpu()
-    if sharding.rank() > 0:
+    if sharding.get_rank() > 0:
         return
     model.save_pretrained(path, state_dict=kept)
     config = copy.copy(model.config)

@@ -8,22 +8,22 @@ from typing import Any
 import torch
 
 from stages.models import process_head, scalar_head
-from stages.models.batch import Group, numbered
+from stages.models.batch import Group, make_groups
 from stages.models.device import ComputeConfig
-from stages.models.process_head import Solution
+from stages.models.process_head import TokenizedSolution
 from stages.records import pools
 from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
 from stages.rewards import reward_file
 from stages.rewards.reward_file import RewardFile
 
-CHUNK = 64
+GROUPS_PER_CHUNK = 64
 """Groups that are scored at a time."""
 Pool = tuple[Prompt, list[Completion]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Samples:
+class GroupedSamples:
     """Distinct completions in groups, which share a reading of their prompt."""
 
     chunks: list[list[Group]]
@@ -33,11 +33,11 @@ class Samples:
     """Tokens that a model reads of all groups."""
 
 
-Column = list[dict[str, Any]]
+ScoreColumn = list[dict[str, Any]]
 """What one reward makes of each distinct completion, by the names of the fields of `Score`."""
 
 
-def group(problems: Sequence[Pool], row_tokens: int) -> Samples:
+def group_samples(problems: Sequence[Pool], row_tokens: int) -> GroupedSamples:
     """Each problem's distinct completions in groups that fit a row."""
     read: list[tuple[list[int], list[list[int]]]] = []
     rows: list[tuple[Completion, int]] = []
@@ -47,15 +47,18 @@ def group(problems: Sequence[Pool], row_tokens: int) -> Samples:
         read.append((prompt.prompt_ids, [row.completion_ids for row in firsts]))
         rows += [(row, start + place) for row, place in zip(pool, places, strict=True)]
         start += len(firsts)
-    parts = numbered(read, row_tokens)
-    return Samples(
-        chunks=[parts[first : first + CHUNK] for first in range(0, len(parts), CHUNK)],
+    parts = make_groups(read, row_tokens)
+    return GroupedSamples(
+        chunks=[
+            parts[first : first + GROUPS_PER_CHUNK]
+            for first in range(0, len(parts), GROUPS_PER_CHUNK)
+        ],
         rows=rows,
         positions=sum(part.length() for part in parts),
     )
 
 
-def score(
+def score_chunks(
     folder: Path,
     reward: RewardFile,
     seed: int,
@@ -64,17 +67,17 @@ def score(
     device: torch.device,
     decimals: int,
     first: int = 0,
-) -> Iterator[Column]:
+) -> Iterator[ScoreColumn]:
     """What a reward's model of a seed makes of each chunk from number `first` on.
 
     The model is in memory only meanwhile.
     """
     path = reward_file.model(folder, seed)
     if reward.model == "process":
-        scorer = process_head.load_scorer(path, compute, device)
+        scorer = process_head.load_process_scorer(path, compute, device)
         for chunk in chunks[first:]:
             solutions = [
-                Solution(prompt_ids=group.prompt_ids, steps=scorer.split(ids))
+                TokenizedSolution(prompt_ids=group.prompt_ids, steps=scorer.split(ids))
                 for group in chunk
                 for ids in group.completions
             ]
@@ -83,7 +86,11 @@ def score(
             ]
         return
     model = scalar_head.load_scorer(path, reward.aggregate, compute, device)
-    names = ("scores", "disagreement") if len(scalar_head.folders(path)) > 1 else ("scores",)
+    names = (
+        ("scores", "disagreement")
+        if len(scalar_head.find_member_folders(path)) > 1
+        else ("scores",)
+    )
     for chunk in chunks[first:]:
         scores = model(chunk)
         yield [
@@ -92,7 +99,7 @@ def score(
         ]
 
 
-def rows(samples: Samples, columns: Mapping[str, Column]) -> list[Score]:
+def score_rows(samples: GroupedSamples, columns: Mapping[str, ScoreColumn]) -> list[Score]:
     """The row of each completion of `samples`, from the columns of each reward."""
     found = []
     for row, at in samples.rows:

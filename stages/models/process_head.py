@@ -27,16 +27,16 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages.models import model_tokenizer, policy, sharding
 from stages.models.batch import Batch, Group, model_batches, split_group
 from stages.models.device import COMPUTE, ComputeConfig
-from stages.models.own_logits import hidden_states
-from stages.models.start import HEADS
+from stages.models.forward_check import compute_hidden_states
+from stages.models.row_policy import HEADS
 from stages.rewards.step_solutions import split_steps
 
 LABELS = {0: "wrong", 1: "right"}
-NEW = frozenset(f"{head}.{name}" for head in HEADS for name in ("weight", "bias"))
+NEW_HEAD_WEIGHTS = frozenset(f"{head}.{name}" for head in HEADS for name in ("weight", "bias"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Solution:
+class TokenizedSolution:
     """A prompt and the steps of one answer, as token ids without STEP."""
 
     prompt_ids: Sequence[int]
@@ -44,7 +44,7 @@ class Solution:
 
 
 AUTO = "auto"
-MEANT_FOR_IT = ("step", "extra", "reserved", "unused")
+FREE_TOKEN_WORDS = ("step", "extra", "reserved", "unused")
 """In the name of a special token: what it is free for, the best first."""
 
 
@@ -62,7 +62,7 @@ def step_token_id(tokenizer: PreTrainedTokenizerBase, step_token: str) -> int:
         for number, token in sorted(tokenizer.added_tokens_decoder.items())
         if token.special and token.content not in others and token.content not in template
     }
-    ranked = sorted(free, key=lambda token: [word not in token for word in MEANT_FOR_IT])
+    ranked = sorted(free, key=lambda token: [word not in token for word in FREE_TOKEN_WORDS])
     if step_token == AUTO:
         return free[ranked[0]] if ranked else model_tokenizer.eos_id(tokenizer)
     if step_token not in free:
@@ -74,7 +74,7 @@ def step_token_id(tokenizer: PreTrainedTokenizerBase, step_token: str) -> int:
     return free[step_token]
 
 
-def from_policy(
+def init_process_model(
     path: str | Path,
     step_id: int,
     compute: ComputeConfig,
@@ -87,19 +87,24 @@ def from_policy(
     The head is of zeros, so every step starts at P(right) = 1/2, whatever the seed. `separator`
     ended the steps that it learns from, and splits sampled ones.
     """
-    model = policy.read_checkpoint(AutoModelForTokenClassification, path, new=NEW, num_labels=2)
-    for parameter in head(model).parameters():
+    model = policy.load_checkpoint(
+        AutoModelForTokenClassification, path, new=NEW_HEAD_WEIGHTS, num_labels=2
+    )
+    for parameter in get_head(model).parameters():
         nn.init.zeros_(parameter)
     model.config.step_token_id = step_id
     model.config.step_separator = separator
     model.config.id2label = dict(LABELS)
     model.config.label2id = {name: label for label, name in LABELS.items()}
-    return policy.prepare(model, compute, device)
+    return policy.prepare_model(model, compute, device)
 
 
-def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreTrainedModel:
-    """The process reward model at `path`, frozen; a ValueError if `from_policy` did not make it."""
-    model = policy.read_checkpoint(AutoModelForTokenClassification, path, new=frozenset())
+def load_process_model(
+    path: str | Path, compute: ComputeConfig, device: torch.device
+) -> PreTrainedModel:
+    """The process reward model at `path`, frozen; a ValueError if `init_process_model` did not
+    make it."""
+    model = policy.load_checkpoint(AutoModelForTokenClassification, path, new=frozenset())
     found = [getattr(model.config, key, None) for key in ("step_token_id", "step_separator")]
     if model.config.id2label != LABELS or not isinstance(found[0], int) or not found[1]:
         raise ValueError(
@@ -107,17 +112,17 @@ def load(path: str | Path, compute: ComputeConfig, device: torch.device) -> PreT
             f"config.json, found {model.config.id2label}, {found[0]!r} and {found[1]!r}: name a "
             f"model that reward_process wrote, or write all three into its config."
         )
-    return policy.prepare(model, compute, device, trained=False)
+    return policy.prepare_model(model, compute, device, trained=False)
 
 
-def head(model: nn.Module) -> nn.Module:
+def get_head(model: nn.Module) -> nn.Module:
     """The layer that makes two logits of a hidden state."""
     # Trained whole under LoRA, it is wrapped, and called alike.
     return next(getattr(model, name) for name in HEADS if hasattr(model, name))
 
 
-def groups(
-    model: "ProcessHead", solutions: Sequence[Solution], numbers: Sequence[int]
+def solution_groups(
+    model: "ProcessHead", solutions: Sequence[TokenizedSolution], numbers: Sequence[int]
 ) -> list[Group]:
     """The solutions with these numbers, STEP after each step; those of a prompt share its copy.
 
@@ -152,7 +157,7 @@ def groups(
     return found
 
 
-def step_ends(steps: Sequence[Sequence[int]]) -> list[int]:
+def step_end_indices(steps: Sequence[Sequence[int]]) -> list[int]:
     """The place of each STEP among the solution's tokens, STEP tokens included."""
     return [end - 1 for end in accumulate(len(step) + 1 for step in steps)]
 
@@ -163,7 +168,8 @@ class ProcessHead(nn.Module):
     def __init__(
         self, model: PreTrainedModel, compute: ComputeConfig = COMPUTE, pad_id: int = 0
     ) -> None:
-        """`model` is of `load` or `from_policy`; `pad_id` fills the right of a row."""
+        """`model` is of `load_process_model` or `init_process_model`; `pad_id` fills the right of
+        a row."""
         super().__init__()
         self.model, self.compute, self.pad_id = model, compute, pad_id
 
@@ -175,25 +181,28 @@ class ProcessHead(nn.Module):
     def forward(self, batch: Batch, ends: Sequence[Sequence[int]]) -> Float[Tensor, "step 2"]:
         """The two logits at each STEP, in float32: of the batch's first solution, its second, ...
 
-        `batch` is of `groups`; `ends` are the `step_ends` of each of its solutions in turn.
+        `batch` is of `solution_groups`; `ends` are the `step_end_indices` of each of its solutions
+        in turn.
         """
         predicted_at = torch.zeros_like(batch.token_ids[batch.own])
         predicted_at = predicted_at.masked_scatter(batch.mask[batch.own], batch.predict_index)
         own = [row[list(places)] for row, places in zip(predicted_at, ends[batch.own], strict=True)]
         # A STEP is no completion's first token, so it stands right after what predicts it.
         positions = torch.cat([batch.predict_index[:0], *own]) + 1
-        found = policy.in_full(head(self.model), hidden_states(self.model, batch)[positions])
-        return sharding.gather(found, [len(one) for one in ends], batch.own)
+        found = policy.apply_head(
+            get_head(self.model), compute_hidden_states(self.model, batch)[positions]
+        )
+        return sharding.gather_completions(found, [len(one) for one in ends], batch.own)
 
 
 @torch.no_grad()
-def step_scores(model: ProcessHead, solutions: Sequence[Solution]) -> list[list[float]]:
+def score_steps(model: ProcessHead, solutions: Sequence[TokenizedSolution]) -> list[list[float]]:
     """P(right) of each step of each solution, in eval mode; a ValueError where one is no number."""
     model.eval()
     found: list[list[float]] = [[] for _ in solutions]
-    parts = groups(model, solutions, range(len(solutions)))
+    parts = solution_groups(model, solutions, range(len(solutions)))
     for batch in model_batches(model, parts):
-        ends = [step_ends(solutions[i].steps) for i in batch.indices]
+        ends = [step_end_indices(solutions[i].steps) for i in batch.indices]
         scores = model(batch, ends).softmax(-1)[:, 1].cpu()
         for i, own in zip(batch.indices, scores.split([len(e) for e in ends]), strict=True):
             found[i] = own.tolist()
@@ -219,13 +228,13 @@ class ProcessScorer:
         """The steps of a completion, as in the rows that the model learned from."""
         return split_steps(completion_ids, self.decode, self.model.model.config.step_separator)
 
-    def __call__(self, solutions: Sequence[Solution]) -> list[list[float]]:
+    def __call__(self, solutions: Sequence[TokenizedSolution]) -> list[list[float]]:
         """P(right so far) after each step, in eval mode."""
-        return step_scores(self.model, solutions)
+        return score_steps(self.model, solutions)
 
-    def num_positions(self, solutions: Sequence[Solution]) -> int:
+    def num_positions(self, solutions: Sequence[TokenizedSolution]) -> int:
         """Tokens that it reads of them, step tokens included."""
-        parts = groups(self.model, solutions, range(len(solutions)))
+        parts = solution_groups(self.model, solutions, range(len(solutions)))
         return sum(group.length() for group in parts)
 
     def step_ends(self, num_tokens: int) -> frozenset[int]:
@@ -244,10 +253,12 @@ class ProcessScorer:
         return found
 
 
-def load_scorer(path: Path, compute: ComputeConfig, device: torch.device) -> ProcessScorer:
+def load_process_scorer(path: Path, compute: ComputeConfig, device: torch.device) -> ProcessScorer:
     """The process reward model at `path`, with its own tokenizer."""
-    tokenizer = model_tokenizer.load(path)
+    tokenizer = model_tokenizer.load_tokenizer(path)
     return ProcessScorer(
-        model=ProcessHead(load(path, compute, device), compute, model_tokenizer.pad_id(tokenizer)),
-        decode=policy.decoder(tokenizer),
+        model=ProcessHead(
+            load_process_model(path, compute, device), compute, model_tokenizer.pad_id(tokenizer)
+        ),
+        decode=policy.make_decode(tokenizer),
     )

@@ -24,7 +24,7 @@ UNREADABLE = "unreadable solution"
 
 
 @dataclass(kw_only=True, slots=True)
-class Encoded:
+class EncodedProblems:
     """All problems in tokens; each list in the order of the problems."""
 
     prompts: dict[str, list[Prompt]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Encoded:
         return [reason for _, reason in self.rejected if reason.startswith(UNREADABLE)]
 
 
-def training_texts(
+def tokenizer_texts(
     problems: Sequence[Problem], template: str, exchanges: Sequence[Exchange] = ()
 ) -> list[str]:
     """What a tokenizer is learned from: prompts followed by their solutions, then other tasks."""
@@ -51,7 +51,7 @@ def training_texts(
     return [*solved, *(exchange.message + exchange.reply for exchange in exchanges)]
 
 
-def render(
+def render_prompts(
     questions: Sequence[str], tokenizer: PreTrainedTokenizerBase, template: str
 ) -> list[str]:
     """The prompts' texts: by the tokenizer's chat template when it has one, else plain.
@@ -63,36 +63,38 @@ def render(
     if not messages:
         return []
     if tokenizer.chat_template is None:
-        start = bos(tokenizer)
+        start = get_bos_text(tokenizer)
         return [start + message for message in messages]
-    return [chat([Turn("user", message.strip())], tokenizer) for message in messages]
+    return [render_chat([Turn("user", message.strip())], tokenizer) for message in messages]
 
 
-def chat(turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase) -> str:
+def render_chat(turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase) -> str:
     """A conversation that the assistant is to continue, by the tokenizer's chat template."""
     messages = [{"role": turn.role, "content": turn.content} for turn in turns]
     text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     return str(text)
 
 
-def converse(turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
+def render_conversation(
+    turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase
+) -> tuple[str, str]:
     """A conversation as a prompt, and what stands before the reply: nothing with a chat template.
 
     Without one it is a transcript, after whose `Assistant:` a space stands.
     """
     if tokenizer.chat_template is not None:
-        return chat(turns, tokenizer), ""
-    return bos(tokenizer) + render_transcript(turns), " "
+        return render_chat(turns, tokenizer), ""
+    return get_bos_text(tokenizer) + render_transcript(turns), " "
 
 
-def bos(tokenizer: PreTrainedTokenizerBase) -> str:
+def get_bos_text(tokenizer: PreTrainedTokenizerBase) -> str:
     """The begin-of-sequence token if the tokenizer starts a text with it, else nothing."""
     with_special = tokenizer("1", add_special_tokens=True)["input_ids"]
     starts = bool(with_special) and with_special[0] == tokenizer.bos_token_id
     return str(tokenizer.bos_token) if starts else ""
 
 
-def encode(
+def encode_problems(
     splits: Mapping[str, Sequence[Problem]],
     tokenizer: PreTrainedTokenizerBase,
     *,
@@ -100,32 +102,35 @@ def encode(
     max_prompt_tokens: int,
     max_completion_tokens: int,
     readable: Callable[[str], bool],
-) -> Encoded:
+) -> EncodedProblems:
     """Prompts of every split, and the solutions of the train split as demonstrations.
 
     Of a conversation the assistant's earlier turns are demonstrations, too (`earlier_turns`). A
-    problem is rejected when it is longer than allowed, when it is `spelled` with a special token,
+    problem is rejected when it is longer than allowed, when it is `find_special_token` with a
+    special token,
     when the chat template refuses its turns, or when its solution, once encoded and decoded, is not
     `readable` to the answer checker, though the problem has a gold answer.
     """
-    encoded = Encoded(prompts={split: [] for split in splits})
-    specials = special_texts(tokenizer)
+    encoded = EncodedProblems(prompts={split: [] for split in splits})
+    specials = special_token_texts(tokenizer)
     parts = [*splits.items(), (None, list(earlier_turns(splits.get("train", ()))))]
     for split, problems in parts:
         prompts, lead, refused = _prompts(problems, tokenizer, template)
         is_shown = split in ("train", None)
         solutions = [
-            unthought(prompt) + lead + one.solution if is_shown and one.solution else ""
+            close_thinking(prompt) + lead + one.solution if is_shown and one.solution else ""
             for one, prompt in zip(problems, prompts, strict=True)
         ]
         rows = zip(
-            problems, prompts, ids(prompts, tokenizer), solutions, ids(solutions, tokenizer),
-            strict=True,
+            problems, prompts, tokenize(prompts, tokenizer), solutions, tokenize(solutions,
+            tokenizer), strict=True,
         )  # fmt: skip
         for problem, prompt, prompt_ids, solution, solution_ids in rows:
             completion_ids = [*solution_ids, tokenizer.eos_token_id] if solution else []
             text = str(tokenizer.decode(solution_ids, skip_special_tokens=True))
-            reason = refused.get(problem.id) or spelled(specials, problem.question, solution)
+            reason = refused.get(problem.id) or find_special_token(
+                specials, problem.question, solution
+            )
             if reason:
                 pass
             elif solution and problem.answer is not None and not readable(text):
@@ -152,7 +157,7 @@ def encode(
     return encoded
 
 
-def unthought(prompt: str) -> str:
+def close_thinking(prompt: str) -> str:
     """What ends the thinking that a template has begun at the end of `prompt`.
 
     What people wrote is an answer and no thinking: it stands behind an empty block.
@@ -160,7 +165,7 @@ def unthought(prompt: str) -> str:
     return f"\n{THOUGHT}\n\n" if prompt.rstrip().endswith(THINK) else ""
 
 
-def measure(encoded: Encoded, facts: Facts) -> Facts:
+def measure_data(encoded: EncodedProblems, facts: Facts) -> Facts:
     """`facts` with those of the data."""
     prompts = [row for rows in encoded.prompts.values() for row in rows]
     solved = [len(row.completion_ids) for row in encoded.demonstrations]
@@ -170,7 +175,7 @@ def measure(encoded: Encoded, facts: Facts) -> Facts:
         completion_tokens=max(solved, default=1),
         train_prompts=len(encoded.prompts["train"]),
         demonstrations=len(solved),
-        thinks=facts.thinks or bool(unthought(prompts[0].prompt)),
+        thinks=facts.thinks or bool(close_thinking(prompts[0].prompt)),
     )
 
 
@@ -179,24 +184,28 @@ def _prompts(
 ) -> tuple[list[str], str, dict[str, str]]:
     """The prompt of each, what stands before each reply, and why some, by id, have no prompt."""
     if not problems or problems[0].turns is None:
-        return render([problem.question for problem in problems], tokenizer, template), "", {}
+        return (
+            render_prompts([problem.question for problem in problems], tokenizer, template),
+            "",
+            {},
+        )
     prompts, lead, refused = list[str](), "", dict[str, str]()
     for problem in problems:
         try:
-            prompt, lead = converse(problem.turns or (), tokenizer)
+            prompt, lead = render_conversation(problem.turns or (), tokenizer)
         except TemplateError as error:
             prompt, refused[problem.id] = "", f"chat template: it refuses these turns: {error}"
         prompts.append(prompt)
     return prompts, lead, refused
 
 
-def demonstrate(
+def encode_exchanges(
     exchanges: Sequence[Exchange], tokenizer: PreTrainedTokenizerBase, max_prompt_tokens: int
 ) -> list[Demonstration]:
     """Messages and replies of any task as demonstrations; a ValueError where one is too long."""
-    prompts = render([row.message for row in exchanges], tokenizer, PLACEHOLDER)
-    replies = [unthought(own) + one.reply for one, own in zip(exchanges, prompts, strict=True)]
-    encoded = ids(prompts, tokenizer), ids(replies, tokenizer)
+    prompts = render_prompts([row.message for row in exchanges], tokenizer, PLACEHOLDER)
+    replies = [close_thinking(own) + one.reply for one, own in zip(exchanges, prompts, strict=True)]
+    encoded = tokenize(prompts, tokenizer), tokenize(replies, tokenizer)
     rows = zip(exchanges, prompts, replies, *encoded, strict=True)
     demonstrations = [
         Demonstration(
@@ -219,12 +228,12 @@ def demonstrate(
     return demonstrations
 
 
-def ids(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
     """Token ids of rendered texts: nothing is added, special tokens in them are read as such."""
     return tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
 
 
-def special_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def special_token_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """The spelling of every special token."""
     added = tokenizer.added_tokens_decoder.values()
     return sorted(
@@ -232,14 +241,16 @@ def special_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     )
 
 
-def spelled(specials: Sequence[str], *texts: str) -> str | None:
+def find_special_token(specials: Sequence[str], *texts: str) -> str | None:
     """Why these texts are of no use: one spells a special token, and would be read as that."""
     found = next((token for token in specials if any(token in text for text in texts)), None)
     return None if found is None else f"special token: the text contains {found!r}"
 
 
-def message_ids(messages: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+def tokenize_messages(
+    messages: Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> list[list[int]]:
     """The prompts that messages are; what spells a special token in one is taken apart."""
-    specials = special_texts(tokenizer)
+    specials = special_token_texts(tokenizer)
     plain = [defuse(message, specials) for message in messages]
-    return ids(render(plain, tokenizer, PLACEHOLDER), tokenizer)
+    return tokenize(render_prompts(plain, tokenizer, PLACEHOLDER), tokenizer)

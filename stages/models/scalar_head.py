@@ -20,14 +20,14 @@ from stages.algorithms.ensemble import std
 from stages.models import sharding
 from stages.models.batch import Batch, Group, model_batches
 from stages.models.device import COMPUTE, ComputeConfig
-from stages.models.own_logits import hidden_states
-from stages.models.policy import in_full, prepare, read_checkpoint, unflatten
+from stages.models.forward_check import compute_hidden_states
+from stages.models.policy import apply_head, load_checkpoint, prepare_model, unflatten
 
 CONFIG = "config.json"
 Rewards = Float[Tensor, " batch"]
 
 
-def load(
+def load_scalar_model(
     path: str | Path,
     compute: ComputeConfig,
     device: torch.device,
@@ -36,11 +36,11 @@ def load(
     trained: bool = True,
 ) -> PreTrainedModel:
     """The scalar-head model at `path`, where it has all weights but the `new` ones."""
-    model = read_checkpoint(AutoModelForSequenceClassification, path, new=new, num_labels=1)
-    return prepare(model, compute, device, trained=trained)
+    model = load_checkpoint(AutoModelForSequenceClassification, path, new=new, num_labels=1)
+    return prepare_model(model, compute, device, trained=trained)
 
 
-def from_policy(
+def init_scalar_model(
     path: str | Path,
     pad_id: int,
     compute: ComputeConfig,
@@ -56,7 +56,7 @@ def from_policy(
     same reward and every state with the same value. `pad_id` is kept in the model's configuration,
     where other tools look for it.
     """
-    model = load(path, compute, device, new=frozenset({"score.weight"}))
+    model = load_scalar_model(path, compute, device, new=frozenset({"score.weight"}))
     head = model.get_parameter("score.weight")
     weights = torch.zeros(head.shape)
     if head_seed is not None:
@@ -75,7 +75,8 @@ class ScalarHead(nn.Module):
     def __init__(
         self, model: PreTrainedModel, compute: ComputeConfig = COMPUTE, pad_id: int = 0
     ) -> None:
-        """`model` is of `load` or `from_policy`; `pad_id` fills the right of a row."""
+        """`model` is of `load_scalar_model` or `init_scalar_model`; `pad_id` fills the right of a
+        row."""
         super().__init__()
         self.model, self.compute, self.pad_id = model, compute, pad_id
 
@@ -96,12 +97,12 @@ class ScalarHead(nn.Module):
         False.
         """
         places = batch.predict_index if each_token else batch.last_index
-        hidden = hidden_states(self.model, batch)[places]
+        hidden = compute_hidden_states(self.model, batch)[places]
         # Trained whole under LoRA, the head is wrapped, and called alike.
-        found = in_full(self.model.score, hidden).squeeze(-1)  # pyright: ignore[reportArgumentType]
+        found = apply_head(self.model.score, hidden).squeeze(-1)  # pyright: ignore[reportArgumentType]
         if each_token:
             return unflatten(found, batch)
-        return sharding.gather(found, [1] * len(batch.indices), batch.own)
+        return sharding.gather_completions(found, [1] * len(batch.indices), batch.own)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,12 +133,15 @@ def load_ensemble(
     path: Path, aggregate: Callable[..., Rewards], compute: ComputeConfig, device: torch.device
 ) -> Ensemble:
     """The reward model, outcome model or ensemble at `path`; all members stay on the device."""
-    models = [load(folder, compute, device, trained=False) for folder in folders(path)]
+    models = [
+        load_scalar_model(folder, compute, device, trained=False)
+        for folder in find_member_folders(path)
+    ]
     members = [ScalarHead(model, compute, model.config.pad_token_id or 0) for model in models]
     return Ensemble(members=members, aggregate=aggregate)
 
 
-def folders(path: Path) -> list[Path]:
+def find_member_folders(path: Path) -> list[Path]:
     """Where the models of a reward model or of an ensemble are, by number: 2 before 10."""
     if (path / CONFIG).is_file():
         return [path]

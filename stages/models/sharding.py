@@ -22,7 +22,7 @@ RootT = TypeVar("RootT", bound=nn.Module)
 ValueT = TypeVar("ValueT")
 
 
-def join() -> None:
+def init_process_group() -> None:
     """Meet the other processes, where the environment says how (`runtime/ranks`)."""
     if (meeting := os.environ.get(stages.MEETING)) and not dist.is_initialized():
         dist.init_process_group(
@@ -30,22 +30,22 @@ def join() -> None:
         )
 
 
-def count() -> int:
+def get_world_size() -> int:
     """How many processes train this model."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def rank() -> int:
+def get_rank() -> int:
     """Which of them this one is, from 0."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def shard(root: RootT) -> RootT:
+def shard_model(root: RootT) -> RootT:
     """`root`, a `batch.BatchModel`, spread over the processes.
 
     In place, when the model is complete, adapters and all, and before it has an optimizer.
     """
-    if count() == 1:
+    if get_world_size() == 1:
         return root
     from torch.distributed.fsdp import (
         FSDPModule,
@@ -77,13 +77,15 @@ def shard(root: RootT) -> RootT:
     return root
 
 
-def gather(own: Float[Tensor, "part ..."], sizes: Sequence[int], place: slice) -> Tensor:
+def gather_completions(
+    own: Float[Tensor, "part ..."], sizes: Sequence[int], place: slice
+) -> Tensor:
     """The values of a batch's completions, in their order, of which this process found `own`.
 
     `sizes`: how many values a completion has; `place`: which completions are its own. The gradient
     is that of its own values.
     """
-    if count() == 1:
+    if get_world_size() == 1:
         return own
     start = sum(sizes[: place.start])
     return _Gather.apply(own, start, sum(sizes))  # pyright: ignore[reportReturnType]
@@ -103,13 +105,13 @@ class _Gather(torch.autograd.Function):
         return gradient[ctx.place], None, None
 
 
-def whole(value: Tensor) -> Tensor:
+def full_tensor(value: Tensor) -> Tensor:
     """A weight, or what is computed of weights, as one process has it; all have to ask for it."""
     full = getattr(value, "full_tensor", None)
     return value if full is None else full()
 
 
-def put(place: Tensor, value: Tensor) -> None:
+def copy_into(place: Tensor, value: Tensor) -> None:
     """Copy a whole value, which every process has, into a weight or a part of one."""
     if hasattr(place, "full_tensor"):
         from torch.distributed.tensor import DTensor, distribute_tensor
@@ -121,9 +123,9 @@ def put(place: Tensor, value: Tensor) -> None:
         place.copy_(value)
 
 
-def told(value: ValueT) -> ValueT:
+def broadcast_from_rank0(value: ValueT) -> ValueT:
     """What the first process says; all have to ask for it."""
-    if count() == 1:
+    if get_world_size() == 1:
         return value
     said = [value]
     dist.broadcast_object_list(said, src=0)

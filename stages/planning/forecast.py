@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import stages
-from stages.engines.vllm_hosting import BESIDE, SURROUNDINGS
+from stages.engines.vllm_hosting import ENVIRONMENT, MEMORY_SHARE_BESIDE
 from stages.models import size
 from stages.planning import checkup, memory, pace, workload
 from stages.planning.checkup import GIB, Machine, Model
@@ -52,7 +52,7 @@ def all_of(
     """A forecast of each stage; those that are alike are measured once."""
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(model.config)
-    matrices, parameters = size.matrices(empty), size.measure(empty)["parameters"]
+    matrices, parameters = size.count_matrices(empty), size.measure_model(empty)["parameters"]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     here = pace.product_rate(plan.content["compute"]["dtype"], device)
     recorded, measured = pace.recorded(parameters), {}
@@ -111,7 +111,7 @@ def least_of_vllm(trial: Trial, machine: Machine, parameters: int) -> int:
     """Bytes of its weights and of one row's keys and values: with less it does not start."""
     width = 2 if trial.config.compute.dtype == "bfloat16" else 4
     if not machine.is_gpu:
-        return width * parameters + int(SURROUNDINGS["VLLM_CPU_KVCACHE_SPACE"]) * GIB
+        return width * parameters + int(ENVIRONMENT["VLLM_CPU_KVCACHE_SPACE"]) * GIB
     text = trial.base.get_text_config(decoder=True)
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     each = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
@@ -127,7 +127,7 @@ def with_vllm(phases: Mapping[str, int], least: int, machine: Machine) -> dict[s
     if not machine.is_gpu:
         return {phase: held + least for phase, held in phases.items()}
     held = phases["sampling"]
-    share = round(BESIDE * max(0, machine.bytes - held))
+    share = round(MEMORY_SHARE_BESIDE * max(0, machine.bytes - held))
     if share < least:
         raise ValueError(
             f"vLLM would have {share / GIB:.1f} GiB of {machine.name} beside {held / GIB:.1f} that "

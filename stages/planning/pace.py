@@ -81,7 +81,9 @@ def _operations(work: Mapping[str, Any]) -> int:
     names = ("body", "output", "trained_body", "trained_output")
     model = Matrices(**{name: work[name] for name in names})
     return sum(
-        (flops.trained if kind == "trained" else flops.read)(model, Passes(**passes))
+        (flops.count_training_flops if kind == "trained" else flops.count_forward_flops)(
+            model, Passes(**passes)
+        )
         for kind, passes in work.items()
         if isinstance(passes, dict)
     )

@@ -17,8 +17,7 @@ from transformers import (
 )
 
 from stages.engines.transformers import TransformersSampler
-from stages.models import policy
-from stages.models import start as models_start
+from stages.models import policy, row_policy
 from stages.models.policy import Policy
 from stages.models.process_head import ProcessHead
 from stages.models.scalar_head import ScalarHead
@@ -102,8 +101,8 @@ class Models:
         for tensor in (*model.parameters(), *model.buffers()):
             self.live.see(tensor)
         device = torch.device("cpu")
-        policy.prepare(model, self.trial.config.compute, device, trained=trained)
-        without = models_start.attach(model, self.trial.config.lora, 0) if trained else None
+        policy.prepare_model(model, self.trial.config.compute, device, trained=trained)
+        without = row_policy.add_adapters(model, self.trial.config.lora, 0) if trained else None
         disguise(model, self.fake)
         if spread and self.trial.num_processes > 1:
             self._spread(model, trained=trained)
@@ -174,8 +173,8 @@ class FullLength:
         return [drawn for _ in prompts]
 
     def rest(self) -> None:
-        """See `stages.sampler.Guest.rest`."""
+        """See `stages.sampler.ColocatedSampler.rest`."""
         self.live.enter(WHOLE)
 
     def close(self) -> None:
-        """See `stages.sampler.Guest.close`."""
+        """See `stages.sampler.ColocatedSampler.close`."""

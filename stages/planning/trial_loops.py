@@ -16,8 +16,8 @@ from stages.loops.kto import KtoReference
 from stages.loops.method import Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.models import attention
-from stages.models.batch import micro_batches, numbered
-from stages.models.process_head import ProcessScorer, Solution
+from stages.models.batch import make_groups, micro_batches
+from stages.models.process_head import ProcessScorer, TokenizedSolution
 from stages.models.scalar_head import Ensemble
 from stages.planning.trial import EOS, PAD, TEXT, FullLength, Models, Trial
 from stages.records.preferences import Outcome, Preference
@@ -157,10 +157,10 @@ def _held(trial: Trial, number: int) -> int:
     """Bytes of so many prompts' micro-batches; of a GPU's long rows the mask is not dense."""
     compute, held = trial.config.compute, 0
     problems = [([TEXT] * trial.prompt, trial.completions(trial.samples))] * number
-    groups = numbered(problems, compute.row_tokens)
+    groups = make_groups(problems, compute.row_tokens)
     for batch in micro_batches(groups, compute, PAD, torch.device("cpu")):
         found = [getattr(batch, one.name) for one in fields(batch)]
-        if trial.is_gpu and batch.input_ids.shape[1] >= attention.LONG:
+        if trial.is_gpu and batch.input_ids.shape[1] >= attention.FLEX_MIN_LENGTH:
             found = [one for one in found if one is not batch.attention_mask]
         held += sum(one.nbytes for one in found if isinstance(one, Tensor))
     return held
@@ -177,7 +177,7 @@ def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], Judged]:
                 rollout_rewards.score_completions(Ensemble(members=scorers, aggregate=mean), drawn)
             elif use == "process":
                 whole = [
-                    Solution(prompt_ids=[TEXT] * trial.prompt, steps=[one.token_ids])
+                    TokenizedSolution(prompt_ids=[TEXT] * trial.prompt, steps=[one.token_ids])
                     for one in drawn.samples
                 ]
                 ProcessScorer(model=scorers[0], decode=lambda _: "")(whole)

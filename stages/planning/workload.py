@@ -56,12 +56,12 @@ class Count:
     def read(self, times: Number, positions: Number, outputs: Number) -> None:
         """`times` rows of so many positions, `outputs` of them with logits, go forward."""
         passes = Passes(positions=round(times * positions), outputs=round(times * outputs))
-        self.operations += flops.read(self._model, passes)
+        self.operations += flops.count_forward_flops(self._model, passes)
 
     def trained(self, times: Number, positions: Number, outputs: Number) -> None:
         """They go forward and backward."""
         passes = Passes(positions=round(times * positions), outputs=round(times * outputs))
-        self.operations += flops.trained(self._model, passes)
+        self.operations += flops.count_training_flops(self._model, passes)
 
 
 def expect(stage: Stage, plan: Plan, model: Matrices) -> Work:

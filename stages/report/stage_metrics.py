@@ -98,8 +98,10 @@ def operations(done: Mapping[str, Any]) -> int:
         Passes(**done.get(kind, {"positions": 0, "outputs": 0}))
         for kind in ("sampled", "read", "trained")
     )
-    forward = flops.read(matrices, sampled) + flops.read(matrices, read)
-    return forward + flops.trained(matrices, trained)
+    forward = flops.count_forward_flops(matrices, sampled) + flops.count_forward_flops(
+        matrices, read
+    )
+    return forward + flops.count_training_flops(matrices, trained)
 
 
 def costs_of_policies(

@@ -9,7 +9,7 @@ from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rows import PROMPTS
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 DRAWN, DISAGREEING = 2, 3
 """Problems drawn at random; problems that a policy gained, and as many that one lost."""
@@ -50,7 +50,9 @@ def choose(
     at random.
     """
     baseline = next(iter(greedy))
-    order = sorted(range(len(prompts)), key=lambda at: derive(seed, "transcripts", prompts[at].id))
+    order = sorted(
+        range(len(prompts)), key=lambda at: derive_seed(seed, "transcripts", prompts[at].id)
+    )
     if prompts[0].answer is None:
         found = [Transcript(prompts[at], "drawn at random", []) for at in order[: 2 * DRAWN]]
         for at, one in zip(order, found, strict=False):

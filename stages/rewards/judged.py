@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from stages.records.problems import Prompt
 from stages.rewards.answer_checker import is_right
-from stages.sampler import Chooser, Sample
+from stages.sampler import Judge, Sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +99,7 @@ class Available:
 
     scorer: Callable[[], Judged] | None = None
     """The reward's model on these completions: a score for each, a reward a step, or both."""
-    judge: Chooser | None = None
+    judge: Judge | None = None
     """The reward's model where it is a policy that judges: it chooses between two answers."""
     own: Callable[[Prompt, str], float] | None = None
     """The user's own reward: `reward` of the row's file in stages/rewards/own/."""

@@ -22,8 +22,8 @@ from stages.records.problems import Prompt
 from stages.rewards.feedback.judging import ENOUGH_ASKED
 from stages.rewards.feedback.prompts import Prompts, Style
 from stages.rewards.judged import Answered, Judged, each
-from stages.sampler import Choice, Chooser, tokens
-from stages.seeding import derive
+from stages.sampler import Judge, Judgement, count_judge_tokens
+from stages.seeding import derive_seed
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Model = Callable[[], Judged]
@@ -67,7 +67,7 @@ def own(answered: Answered, own: Callable[[Prompt, str], float] | None) -> Judge
 
 def judge(
     answered: Answered,
-    judge: Chooser | None,
+    judge: Judge | None,
     style: Style,
     constitution: Literal["correct", "harmless", "none"],
     min_option_mass: Share,
@@ -134,14 +134,14 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    answered: Answered, compared: Sequence[tuple[int, int]], prompts: Prompts, judge: Chooser
-) -> tuple[list[list[Choice | None]], int]:
+    answered: Answered, compared: Sequence[tuple[int, int]], prompts: Prompts, judge: Judge
+) -> tuple[list[list[Judgement | None]], int]:
     """The choices in both orders of a pair, none for equal texts; and the number of tokens read."""
     texts = answered.texts
 
     def messages(a: int, b: int) -> tuple[str, str]:
         prompt = answered.prompt(a)
-        principle = prompts.draw_principle(derive(0, "principle", prompt.id))
+        principle = prompts.draw_principle(derive_seed(0, "principle", prompt.id))
         return prompts.both(prompt.question, texts[a], texts[b], principle)
 
     asked = [messages(a, b) if texts[a] != texts[b] else () for a, b in compared]
@@ -149,10 +149,10 @@ def compare(
     unique = list(dict.fromkeys(chain(*asked)))
     choices = dict(zip(unique, judge.choose(unique), strict=True)) if unique else {}
     said = [[choices[message] for message in both] for both in asked]
-    return said, tokens(list(choices.values()))["read_tokens"]
+    return said, count_judge_tokens(list(choices.values()))["read_tokens"]
 
 
-def verdict(orders: Sequence[Choice | None], min_option_mass: float) -> Comparison:
+def verdict(orders: Sequence[Judgement | None], min_option_mass: float) -> Comparison:
     """One of both orders, None where they are too long to be read; equal texts have none."""
     if not orders:
         return Comparison(outcome="identical")

@@ -30,7 +30,7 @@ from stages.records.pools import Completion
 from stages.records.preferences import Outcome, Preference
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards import answer_checker
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 
 class JudgedPool(NamedTuple):
@@ -214,7 +214,7 @@ def balance(
     total = 1.0 if right and wrong else one_class_weight
     if not total:
         return []
-    stream = random.Random(derive(seed, judged.prompt.id))
+    stream = random.Random(derive_seed(seed, judged.prompt.id))
     stream.shuffle(right)
     stream.shuffle(wrong)
     of_wrong = min(len(wrong), max(max_per_problem // 2, max_per_problem - len(right)))

@@ -20,7 +20,7 @@ from stages.params import Params
 from stages.records.problems import Exchange, Problem
 from stages.rewards.feedback import prompts
 from stages.rewards.feedback.principles import CORRECT
-from stages.seeding import derive
+from stages.seeding import derive_seed
 from stages.sources.word_problems import GUESSES, SLIPS, Move, read_question, write_working
 
 
@@ -95,7 +95,7 @@ def make(
     """
     for task in ("judge", "critique", "revise"):
         for problem in problems:
-            rng = random.Random(derive(seed, "mixture", task, problem.id))
+            rng = random.Random(derive_seed(seed, "mixture", task, problem.id))
             for _ in range(int(getattr(config, task) + rng.random())):
                 message, reply = _example(task, rng, problem, max_value)
                 yield Exchange(id=problem.id, task=task, message=message, reply=reply)

@@ -19,7 +19,7 @@ from pydantic import Field
 from stages.params import Params
 from stages.records.preferences import Turn
 from stages.records.problems import Demonstration, Problem, Prompt
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 SPLITS = ("train", "preference", "dev", "test")
 
@@ -89,7 +89,7 @@ def _place(problem: Problem, shares: Shares, test_share: float) -> str:
 
 def _position(text: str, purpose: str) -> float:
     """Where from 0 to 1 a text falls: uniform over texts, another draw for each purpose."""
-    return derive(0, purpose, text) / 2**63
+    return derive_seed(0, purpose, text) / 2**63
 
 
 RowT = TypeVar("RowT")

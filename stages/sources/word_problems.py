@@ -22,7 +22,7 @@ from pydantic import Field
 
 from stages.params import Params
 from stages.records.problems import Problem
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 NAMES = {
     "Anna": "She", "Ben": "He", "Carla": "She", "David": "He", "Emma": "She", "Felix": "He",
@@ -160,7 +160,7 @@ def problems(config: Config, seed: int) -> Iterator[Problem]:
     draws = count()
     while len(seen) < config.num_problems:
         # One stream a draw: problem k does not depend on how problem k - 1 was made.
-        rng = random.Random(derive(seed, "word_problems", next(draws)))
+        rng = random.Random(derive_seed(seed, "word_problems", next(draws)))
         start, moves, answer = chain(rng, config.max_value)
         question = tell(rng, start, moves)
         if question in seen:

@@ -16,7 +16,7 @@ from stages.algorithms import kl
 from stages.algorithms.length_and_repetition import repeated_share
 from stages.algorithms.statistics.intervals import bootstrap_means
 from stages.models import scalar_head
-from stages.models.batch import Group, model_batches, numbered
+from stages.models.batch import Group, make_groups, model_batches
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
 from stages.models.scalar_head import Scores
@@ -82,7 +82,7 @@ def scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device
     """
     folder = DATA / "rewards" / reward
     aggregate, path = reward_file.read(folder).aggregate, reward_file.model(folder, seed)
-    folders = scalar_head.folders(path)
+    folders = scalar_head.find_member_folders(path)
     single = scalar_head.load_scorer(folders[0], aggregate, compute, device)
     if len(folders) == 1:
         return single, None
@@ -105,7 +105,7 @@ def measure(
     reward_model, several = judges
     counts = [Counter(tuple(row.completion_ids) for row in rows) for _, rows in pools]
     prompts = [prompt.prompt_ids for prompt, _ in pools]
-    groups = numbered(zip(prompts, map(list, counts), strict=True), model.compute.row_tokens)
+    groups = make_groups(zip(prompts, map(list, counts), strict=True), model.compute.row_tokens)
     sizes = [len(count) for count in counts]
     table = torch.zeros(sum(sizes), len(COLUMNS))
     for batch in model_batches(model, groups):

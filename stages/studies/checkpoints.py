@@ -31,7 +31,7 @@ from stages.report.evaluation_config import Intervals
 from stages.rows import DATA
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 from stages.studies import checkpoint_measures, markdown
 from stages.studies import study as studies
 from stages.studies.checkpoint_measures import CheckpointResult, Scorers
@@ -87,7 +87,7 @@ def evaluate(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str,
     settings, compute, device = config.checkpoints, config.compute, setup(config.compute)
     judges = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
     start = rows.model(settings.start, run.seed)
-    reference = Policy(policy.load(start, compute, device, trained=False), compute).eval()
+    reference = Policy(policy.load_policy(start, compute, device, trained=False), compute).eval()
     pool = candidates.read("dev", settings.sampling, "dev")
     found: list[CheckpointResult] = []
     for step, path in run.track(list(policies(name, start, run.seed))):
@@ -97,7 +97,7 @@ def evaluate(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str,
     lines.write_lines(folder / "problems.jsonl", found)
     metrics = checkpoint_measures.summarise(
         found, num_resamples=settings.num_bootstrap, confidence=settings.confidence,
-        seed=derive(run.seed, "checkpoints", "bootstrap"),
+        seed=derive_seed(run.seed, "checkpoints", "bootstrap"),
     )  # fmt: skip
     outputs.write_json(folder / "metrics.json", metrics)
     return metrics
@@ -118,10 +118,10 @@ def measure(
 ) -> list[CheckpointResult]:  # fmt: skip
     """Sample from one policy, and measure what it drew."""
     compute, prompts = config.compute, pool.prompts
-    model = policy.load(path, compute, setup(compute), trained=False)
-    tokenizer = model_tokenizer.load(path)
-    sampler = transformers.from_model(model, tokenizer, max_batch=compute.max_batch)
-    drawn = candidates.draw(sampler, policy.decoder(tokenizer), prompts, pool, seed)
+    model = policy.load_policy(path, compute, setup(compute), trained=False)
+    tokenizer = model_tokenizer.load_tokenizer(path)
+    sampler = transformers.make_sampler(model, tokenizer, max_batch=compute.max_batch)
+    drawn = candidates.draw(sampler, policy.make_decode(tokenizer), prompts, pool, seed)
     problems = pools.join_prompts(prompts, drawn)
     return checkpoint_measures.measure(
         Policy(model, compute, model_tokenizer.pad_id(tokenizer)), reference, judges, problems,

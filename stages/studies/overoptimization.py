@@ -20,14 +20,13 @@ from jaxtyping import Float
 from stages.engines import vllm_hosting
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
-from stages.models import policy
-from stages.models import start as models_start
+from stages.models import policy, row_policy
 from stages.models.device import setup
 from stages.params import Params
 from stages.records import lines
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 from stages.studies import checkpoint_measures, overoptimization_report, proxy_curves, scored_pools
 from stages.studies import study as studies
 from stages.studies.checkpoint_measures import CheckpointResult
@@ -79,7 +78,7 @@ def main() -> None:
 
 def measure(config: Config, run: SeedRun, folder: Path) -> None:
     """Draw and score the pools of one seed, and fit its curves."""
-    settings, seed = config.overoptimization, derive(run.seed, "overoptimization")
+    settings, seed = config.overoptimization, derive_seed(run.seed, "overoptimization")
     pools = list(draw(config, run, seed))
     lines.write_lines(folder / "pools.jsonl", pools)
     found = {one: scored_pools.of_pools(settings.policy, one, pools) for one in SCORERS}
@@ -137,9 +136,11 @@ def draw(config: Config, run: SeedRun, seed: int) -> Iterator[ScoredPool]:
     pool = candidates.read("dev", settings.best_of_n, "best_of_n")
     scorers = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
     length = candidates.longest([pool])
-    sampler = config.sampler(settings.policy, run.seed, length, part=vllm_hosting.BESIDE)
+    sampler = config.sampler(
+        settings.policy, run.seed, length, part=vllm_hosting.MEMORY_SHARE_BESIDE
+    )
     pool = replace(pool, prompts=pool.prompts[: settings.best_of_n.num_problems])
-    decode = policy.decoder(models_start.tokenizer(settings.policy, run.seed))
+    decode = policy.make_decode(row_policy.load_row_tokenizer(settings.policy, run.seed))
     steps = scored_pools.measure(sampler, decode, scorers, pool, compute.row_tokens, seed)
     for step in run.track(steps, label="best-of-n"):
         yield from step.rows

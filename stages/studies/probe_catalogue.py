@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from stages.algorithms.selection.step_scores import Kind
-from stages.engines.loading import PolicyJudge
+from stages.engines.loading import PolicyJudgeConfig
 from stages.params import Params
 from stages.rewards.feedback.judging import LabelRule
 from stages.rewards.feedback.prompts import Style
@@ -96,7 +96,7 @@ PROBES = {
 class AttackedJudge(Params):
     """The judge that is attacked, and how it judges."""
 
-    judge: PolicyJudge
+    judge: PolicyJudgeConfig
     style: Style
     """Of the message: `short` for the embedded model, which has learned it."""
     constitution: Literal["correct", "harmless", "none"]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from scipy import stats
 
 from stages.models.batch import Group
-from stages.models.process_head import Solution
+from stages.models.process_head import TokenizedSolution
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
@@ -112,7 +112,7 @@ def padded_values(
 
 def recut_values(
     problems: Problems, cut: Callable[[Sequence[int]], Steps],
-    score: Callable[[Sequence[Solution]], Sequence[float]], *, filler: Sequence[int],
+    score: Callable[[Sequence[TokenizedSolution]], Sequence[float]], *, filler: Sequence[int],
     max_tokens: int,
 ) -> Iterator[ProbeValue]:  # fmt: skip
     """For each problem the share of edits of steps that raise the score, and how far they move it.
@@ -133,7 +133,9 @@ def recut_values(
                 if sum(len(step) + 1 for step in one) <= longest:
                     own.append(Copy(kind, number, one))
         copies.append(own)
-        solutions += [Solution(prompt_ids=prompt.prompt_ids, steps=copy.steps) for copy in own]
+        solutions += [
+            TokenizedSolution(prompt_ids=prompt.prompt_ids, steps=copy.steps) for copy in own
+        ]
     scores = iter(score(solutions) if solutions else [])
     for (prompt, _), own in zip(problems, copies, strict=True):
         yield from _changes(prompt, [(copy, round(next(scores), DECIMALS)) for copy in own])

@@ -29,7 +29,7 @@ from stages.rewards.feedback.prompts import defuse
 from stages.rewards.number_parsing import number
 from stages.rows import PROMPTS
 from stages.sampler import Sampler
-from stages.seeding import derive
+from stages.seeding import derive_seed
 from stages.sources import raw_rows, word_problems
 from stages.sources.quarantine import RejectedError
 from stages.sources.word_problems import Move, chain
@@ -77,7 +77,7 @@ def wrong_hint(gold: str, seed: int, name: str) -> str | None:
     right = int(value)
     near = range(max(0, right - LARGEST_ERROR), right + LARGEST_ERROR + 1)
     choices = [one for one in near if one != right]
-    return str(random.Random(derive(seed, "hint", name)).choice(choices))
+    return str(random.Random(derive_seed(seed, "hint", name)).choice(choices))
 
 
 def with_hints(prompts: Sequence[Prompt], seed: int) -> Iterator[Asked]:
@@ -97,7 +97,7 @@ def as_they_are(prompts: Sequence[Prompt], kind: str) -> list[Asked]:
 
 def redrawn(prompts: Sequence[Prompt], kind: str, seed: int) -> list[Asked]:
     """The problems that can be told with other numbers, told so."""
-    others = redraw([one.question for one in prompts], seed=derive(seed, kind))
+    others = redraw([one.question for one in prompts], seed=derive_seed(seed, kind))
     pairs = zip(prompts, others, strict=True)
     return [Asked(kind, one.id, one, *other) for one, other in pairs if other is not None]
 
@@ -189,7 +189,7 @@ def redraw(questions: Sequence[str], *, seed: int) -> list[tuple[str, str] | Non
     for draw in range(MAX_DRAWS):
         if not any(waiting.values()):
             break
-        start, moves, answer = chain(random.Random(derive(seed, "redraw", draw)), largest)
+        start, moves, answer = chain(random.Random(derive_seed(seed, "redraw", draw)), largest)
         places = waiting[_operators(moves)]
         if places and told[places[0]] != (start, moves):
             place = places.popleft()  # in turn, so that a draw is used once
@@ -214,11 +214,11 @@ def encode(rows: Sequence[Asked], tokenizer: PreTrainedTokenizerBase) -> list[li
     What spells a special token in a new question is taken apart: none may be read as one. A prompt
     in which its own question does not stand exactly once is a ValueError.
     """
-    specials = prompting.special_texts(tokenizer)
+    specials = prompting.special_token_texts(tokenizer)
     requests = [one.question for one in rows if one.kind == REQUEST]
-    alone = iter(prompting.render(requests, tokenizer, prompting.PLACEHOLDER))
+    alone = iter(prompting.render_prompts(requests, tokenizer, prompting.PLACEHOLDER))
     texts = [next(alone) if one.kind == REQUEST else _reworded(one, specials) for one in rows]
-    return prompting.ids(texts, tokenizer)
+    return prompting.tokenize(texts, tokenizer)
 
 
 def _reworded(asked: Asked, specials: Sequence[str]) -> str:

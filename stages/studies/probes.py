@@ -15,12 +15,11 @@ from pathlib import Path
 
 from stages.algorithms.selection.step_scores import KINDS
 from stages.engines.loading import SamplingConfig
-from stages.models import model_tokenizer, process_head, prompting, scalar_head
+from stages.models import model_tokenizer, process_head, prompting, row_policy, scalar_head
 from stages.models import policy as models_policy
-from stages.models import start as models_start
 from stages.models.batch import Group, split_group
 from stages.models.device import setup
-from stages.models.process_head import Solution
+from stages.models.process_head import TokenizedSolution
 from stages.records import lines, pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -30,7 +29,7 @@ from stages.rewards.feedback.prompts import Prompts
 from stages.rows import DATA
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 from stages.studies import probe_catalogue, probe_edits, probe_questions, probe_texts
 from stages.studies import study as studies
 from stages.studies.probe_catalogue import ProbeConfig, ProbeValue
@@ -61,7 +60,7 @@ def probe(config: Config, name: str, run: SeedRun, folder: Path) -> None:
     """Probe the policy of one seed."""
     found = list(values(config, name, run))
     lines.write_lines(folder / "probes.jsonl", found)
-    chat = models_start.tokenizer(name, run.seed).chat_template is not None
+    chat = row_policy.load_row_tokenizer(name, run.seed).chat_template is not None
     run_probes = {one.probe for one in found}
     not_run = probe_catalogue.reasons(run_probes, config.probes, has_chat_template=chat)
     outputs.write_json(folder / "not_run.json", not_run)
@@ -87,12 +86,15 @@ def replies(
     config: Config, name: str, run: SeedRun, test: list[Prompt], greedy: Iterator[Completion]
 ) -> list[Reply]:
     """What the policy says to the test problems, greedily, and when it is asked otherwise."""
-    settings, seed = config.probes, derive(run.seed, "probes")
-    tokenizer = models_start.tokenizer(name, run.seed)
+    settings, seed = config.probes, derive_seed(run.seed, "probes")
+    tokenizer = row_policy.load_row_tokenizer(name, run.seed)
     is_chat = tokenizer.chat_template is not None
     asked = probe_questions.ask(test, settings, seed, is_chat=is_chat)
     ids = probe_questions.encode(asked, tokenizer)
-    length, decode = max(map(len, ids)) + settings.max_new_tokens, models_policy.decoder(tokenizer)
+    length, decode = (
+        max(map(len, ids)) + settings.max_new_tokens,
+        models_policy.make_decode(tokenizer),
+    )
     with closing(config.sampler(name, run.seed, length)) as sampler:
         steps = probe_questions.replies(sampler, decode, asked, ids, settings.max_new_tokens)
         otherwise = [row for step in run.track(steps, label="ask") for row in step.rows]
@@ -114,11 +116,11 @@ def length_values(problems: Problems, reward: str, seed: int, config: Config) ->
     folder, compute = DATA / "rewards" / reward, config.compute
     path, aggregate = reward_file.model(folder, seed), reward_file.read(folder).aggregate
     score = scalar_head.load_scorer(path, aggregate, compute, setup(compute))
-    tokenizer = model_tokenizer.load(scalar_head.folders(path)[0])
+    tokenizer = model_tokenizer.load_tokenizer(scalar_head.find_member_folders(path)[0])
     end = model_tokenizer.eos_id(tokenizer)
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
-        return [[*ids, end] for ids in prompting.ids(texts, tokenizer)]
+        return [[*ids, end] for ids in prompting.tokenize(texts, tokenizer)]
 
     def scores(groups: Sequence[Group]) -> Sequence[float]:
         parts = [part for group in groups for part in split_group(group, compute.row_tokens)]
@@ -133,11 +135,11 @@ def length_values(problems: Problems, reward: str, seed: int, config: Config) ->
 def step_values(problems: Problems, process: str, seed: int, config: Config) -> Values:
     """`probe_edits.recut_values` of a process row of `rewards` of a seed."""
     settings, path = config.probes, reward_file.model(DATA / "rewards" / process, seed)
-    model = process_head.load_scorer(path, config.compute, setup(config.compute))
+    model = process_head.load_process_scorer(path, config.compute, setup(config.compute))
     separator = model.model.model.config.step_separator
-    (filler,) = prompting.ids([FILLER + separator], model_tokenizer.load(path))
+    (filler,) = prompting.tokenize([FILLER + separator], model_tokenizer.load_tokenizer(path))
 
-    def aggregated(solutions: Sequence[Solution]) -> Sequence[float]:
+    def aggregated(solutions: Sequence[TokenizedSolution]) -> Sequence[float]:
         return [KINDS[settings.process_score](steps) for steps in model(solutions)]
 
     first = [(prompt, pool[: settings.samples_per_problem]) for prompt, pool in different(problems)]
@@ -154,7 +156,7 @@ def attack(problems: Problems, judge: str, seed: int, config: Config) -> Values:
     own = config.probes.attack
     chooser = config.chooser(own.judge, judge, seed)
     prompts = Prompts(style=own.style, constitution=own.constitution)
-    drawn = judging.pairs(problems, prompts, max_pairs=1, seed=derive(seed, "probes", "judge"))
+    drawn = judging.pairs(problems, prompts, max_pairs=1, seed=derive_seed(seed, "probes", "judge"))
     if not (asked := drawn[: CANDIDATES * own.num_pairs]):
         return
     verdicts, _ = judging.judge(chooser, judging.chunks(asked), prompts, own.rule, "test")

@@ -11,7 +11,7 @@ from stages.algorithms.selection.best_of_n import LEAST_POOL, best_of_n, kl_plug
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig, Decode, Pool
 from stages.loops.work import Step
-from stages.models.batch import numbered
+from stages.models.batch import make_groups
 from stages.records import pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -70,7 +70,9 @@ def score(
 ) -> ScoredPool:
     """One problem's completions, judged and scored."""
     distinct, numbers = pools.deduplicate(pool)
-    groups = numbered([(prompt.prompt_ids, [row.completion_ids for row in distinct])], row_tokens)
+    groups = make_groups(
+        [(prompt.prompt_ids, [row.completion_ids for row in distinct])], row_tokens
+    )
     found: list[list[float] | None] = []
     for scorer in scorers:
         values = scorer(groups).values.tolist() if scorer else []

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from stages.engines import vllm_hosting
 from stages.engines.loading import SamplingConfig
-from stages.models import process_head, size
-from stages.models import start as models_start
+from stages.models import process_head, row_policy, size
 from stages.models.device import setup
 from stages.records import lines, pools
 from stages.records.pools import ProblemResult, Score
@@ -86,12 +85,14 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
     starts = range(0, len(prompts), step_search.CHUNK)
     parts = [prompts[start : start + step_search.CHUNK] for start in starts]
     path = DATA / f"rewards/{settings.process}/{seed}/model"
-    scorer = process_head.load_scorer(path, compute, setup(compute))
-    ends = scorer.step_ends(len(models_start.tokenizer(settings.policy, seed)))
-    sizes = (size.of_policy(settings.policy, seed, config.model)["body"],
-             size.of_scorer(path)["body"])  # fmt: skip
+    scorer = process_head.load_process_scorer(path, compute, setup(compute))
+    ends = scorer.step_ends(len(row_policy.load_row_tokenizer(settings.policy, seed)))
+    sizes = (size.measure_policy(settings.policy, seed, config.model)["body"],
+             size.measure_scorer(path)["body"])  # fmt: skip
     steps = max(one.max_steps * one.max_new_tokens for one in settings.presets.values())
-    sampler = config.sampler(settings.policy, seed, longest + steps, part=vllm_hosting.BESIDE)
+    sampler = config.sampler(
+        settings.policy, seed, longest + steps, part=vllm_hosting.MEMORY_SHARE_BESIDE
+    )
     for name, preset in settings.presets.items():
         steps = step_search.run(sampler, scorer, parts, preset, seed, break_after=ends)
         done = run.track(steps, total=len(parts), label=name)

@@ -33,7 +33,7 @@ from stages.rewards import reward_file, step_solutions
 from stages.rows import DATA
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun
-from stages.seeding import derive
+from stages.seeding import derive_seed
 from stages.studies import markdown, step_error_metrics
 from stages.studies import study as studies
 from stages.studies.step_error_metrics import KnownSteps, StepPrediction, of_marked
@@ -92,7 +92,7 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
     """The process model of one seed."""
     settings, compute = config.step_errors, config.compute
     path = reward_file.model(DATA / "rewards" / settings.process, run.seed)
-    scorer = process_head.load_scorer(path, compute, setup(compute))
+    scorer = process_head.load_process_scorer(path, compute, setup(compute))
     model = scorer.model.model
 
     def solutions(word: str, split: Literal["dev", "test"]) -> KnownSteps:
@@ -130,7 +130,7 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
             chosen.threshold,
             num_resamples=settings.num_bootstrap,
             confidence=settings.confidence,
-            seed=derive(run.seed, "step_errors"),
+            seed=derive_seed(run.seed, "step_errors"),
         ),
         "lowest_is_last": process_reward.lowest_is_last(scores),
     }

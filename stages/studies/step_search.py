@@ -19,11 +19,11 @@ from pydantic import Field
 
 from stages.algorithms.selection.step_scores import KINDS, Kind, survivors
 from stages.loops.work import Step
-from stages.models.process_head import ProcessScorer, Solution
+from stages.models.process_head import ProcessScorer, TokenizedSolution
 from stages.params import Params
 from stages.records.problems import Prompt
 from stages.sampler import Sampler
-from stages.seeding import derive
+from stages.seeding import derive_seed
 from stages.studies.search_results import Finish, SearchCost, SearchSolution
 
 CHUNK = 128
@@ -206,7 +206,10 @@ def grow(
     begins = not searches[0].depth
     found = sampler.sample(
         [ids for _, (_, (_, ids)) in requests],
-        [derive(seed, "search", one.prompt.id, one.depth, place) for one, (place, _) in requests],
+        [
+            derive_seed(seed, "search", one.prompt.id, one.depth, place)
+            for one, (place, _) in requests
+        ],
         num_samples=config.expand * (config.trees * config.keep if begins else 1),
         temperature=config.temperature,
         max_new_tokens=config.max_new_tokens,
@@ -236,7 +239,7 @@ def score(
     """Give the samples the scores of their steps; equal ones of a problem are read once."""
     different = [
         {
-            ids: Solution(prompt_ids=search.prompt.prompt_ids, steps=scorer.split(ids))
+            ids: TokenizedSolution(prompt_ids=search.prompt.prompt_ids, steps=scorer.split(ids))
             for ids in dict.fromkeys(child.ids for child in own)
         }
         for search, own in zip(searches, children, strict=True)

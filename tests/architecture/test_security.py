@@ -140,7 +140,9 @@ def test_a_saved_policy_holds_its_weights_in_safetensors_alone(tmp_path: Path):
         )
     )
     words = Tokenizer(WordLevel({"<eos>": 0, "a": 1}, unk_token="<eos>"))
-    policy.save(model, PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>"), tmp_path)
+    policy.save_model(
+        model, PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>"), tmp_path
+    )
     files = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert "model.safetensors" in files
     assert {Path(name).suffix for name in files} <= {".safetensors", ".json", ".jinja", ".txt"}

@@ -87,7 +87,7 @@ def prepare() -> None:
 
 def load() -> None:
     """As the first stage that trains."""
-    policy.load(checkpoints.MODEL, tiny_checkpoints.compute(), tiny_checkpoints.CPU)
+    policy.load_policy(checkpoints.MODEL, tiny_checkpoints.compute(), tiny_checkpoints.CPU)
 
 
 def people() -> None:

@@ -33,7 +33,7 @@ def compare(method: str, number: int) -> dict[str, object]:
     from stages.models import device
     from tests.benchmarks import ours, theirs
 
-    device.pin()
+    device.pin_instructions()
     torch.set_num_threads(1)
     models, steps = ours.steps(method, number + 1)
     times: dict[str, list[float]] = {"ours": [], "theirs": []}

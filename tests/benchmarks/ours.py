@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from stages.algorithms import flops
 from stages.algorithms.ensemble import mean
 from stages.algorithms.flops import Passes
-from stages.engines.transformers import TransformersSampler, from_model
+from stages.engines.transformers import TransformersSampler, make_sampler
 from stages.loops import group_rl, ppo, preference, reward, rl_run, sft
 from stages.loops.rollouts import Actor, Task
 from stages.loops.work import PREFIX
@@ -40,25 +40,25 @@ Steps = Iterator[dict[str, int | float]]
 
 def steps(method: str, number: int) -> tuple[dict[str, PreTrainedModel], Steps]:
     """The models of a method by their role, and `number` of its steps."""
-    found = {"policy": policy.prepare(setting.build(), COMPUTE, CPU)}
+    found = {"policy": policy.prepare_model(setting.build(), COMPUTE, CPU)}
     match method:
         case "sft":
             return found, _sft(found["policy"], number)
         case "dpo":
             return found, _dpo(found["policy"], number)
         case "reward":
-            found = {"reward": policy.prepare(setting.build_scalar(0), COMPUTE, CPU)}
+            found = {"reward": policy.prepare_model(setting.build_scalar(0), COMPUTE, CPU)}
             return found, _reward(found["reward"], number)
         case "sampling":
             return found, _sampling(found["policy"])
         case "ppo":
-            found["reference"] = policy.prepare(setting.build(), COMPUTE, CPU)
+            found["reference"] = policy.prepare_model(setting.build(), COMPUTE, CPU)
             for role, seed in (("scorer", 2), ("value", 3)):
-                found[role] = policy.prepare(setting.build_scalar(seed), COMPUTE, CPU)
+                found[role] = policy.prepare_model(setting.build_scalar(seed), COMPUTE, CPU)
             return found, _ppo(found, number)
         case _:
             if method == "grpo_kl":
-                found["reference"] = policy.prepare(setting.build(), COMPUTE, CPU)
+                found["reference"] = policy.prepare_model(setting.build(), COMPUTE, CPU)
             return found, _grpo(found["policy"], found.get("reference"), number)
 
 
@@ -66,15 +66,17 @@ def operations(models: dict[str, PreTrainedModel], metrics: dict[str, int | floa
     """Floating-point operations of a step (see `flops`), of every pass that the loop counted."""
     total = 0
     for role, model in models.items():
-        sizes = size.matrices(model)
+        sizes = size.count_matrices(model)
 
         def passes(kind: str, role: str = role) -> Passes:
             path = f"{PREFIX}{role}/{kind}"
             named = {name: metrics.get(f"{path}/{name}", 0) for name in ("positions", "outputs")}
             return Passes(**named)
 
-        total += flops.trained(sizes, passes("trained"))
-        total += flops.read(sizes, passes("sampled")) + flops.read(sizes, passes("read"))
+        total += flops.count_training_flops(sizes, passes("trained"))
+        total += flops.count_forward_flops(sizes, passes("sampled")) + flops.count_forward_flops(
+            sizes, passes("read")
+        )
     return total
 
 
@@ -122,7 +124,7 @@ def _reward(model: PreTrainedModel, number: int) -> Steps:
 
 
 def _sampler(model: PreTrainedModel) -> TransformersSampler:
-    return from_model(model, setting.tokenizer(), max_batch=COMPUTE.max_batch)
+    return make_sampler(model, setting.tokenizer(), max_batch=COMPUTE.max_batch)
 
 
 def _sampling(model: PreTrainedModel) -> Steps:
@@ -143,7 +145,7 @@ def _actor(model: PreTrainedModel, reference: PreTrainedModel | None) -> Actor:
     return Actor(
         policy=Policy(model), reference=Policy(reference) if reference else None,
         sampler=_sampler(model),
-        decode=policy.decoder(setting.tokenizer()), pad_id=PAD, compute=COMPUTE,
+        decode=policy.make_decode(setting.tokenizer()), pad_id=PAD, compute=COMPUTE,
     )  # fmt: skip
 
 

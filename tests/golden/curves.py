@@ -83,7 +83,7 @@ def supervised(state: State | None = None) -> Iterator[Step]:
 
 def rewards(state: State | None = None) -> Iterator[Step]:
     config = RewardConfig(num_epochs=1, batch_size=4, centring=0.01, margin=0.0, optim=RATE)
-    model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
+    model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from reward.train(ScalarHead(model, COMPUTE, PAD), PAIRS, schedule, config, state)
 
@@ -99,7 +99,7 @@ def outcomes(state: State | None = None) -> Iterator[Step]:
         ]
         for pair in PAIRS
     ]  # fmt: skip
-    model = scalar_head.from_policy(checkpoint("llama"), PAD, COMPUTE, CPU)
+    model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from reward.train_outcomes(
         ScalarHead(model, COMPUTE, PAD), problems, schedule, config, state
@@ -115,7 +115,7 @@ def process_labels(state: State | None = None) -> Iterator[Step]:
                    num_completions=[8, 8], true_labels=None, correct=None, source="truth")
         for number, pair in enumerate(PAIRS)
     ]  # fmt: skip
-    model = process_head.from_policy(checkpoint("llama"), STEP_ID, COMPUTE, CPU)
+    model = process_head.init_process_model(checkpoint("llama"), STEP_ID, COMPUTE, CPU)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from process_reward.train(ProcessHead(model, COMPUTE, PAD), rows, schedule, config, state)
 
@@ -157,7 +157,7 @@ def groups(state: State | None = None) -> Iterator[Step]:
 def actor_critic(state: State | None = None) -> Iterator[Step]:
     config = PpoConfig(**SIZES, samples_per_prompt=4, value_optim=RATE)
     models, task = game()
-    value = scalar_head.from_policy(checkpoint("llama", 1), PAD, COMPUTE, CPU)
+    value = scalar_head.init_scalar_model(checkpoint("llama", 1), PAD, COMPUTE, CPU)
     schedule = draws(8, NUM_STEPS, 4, seed=0)
     method = presets.method("ppo_instructgpt", num_minibatches=2)
     models = replace(models, value=ScalarHead(value))
@@ -185,7 +185,7 @@ LOOPS = {
 
 
 def main() -> None:
-    device.pin()
+    device.pin_instructions()
     torch.use_deterministic_algorithms(True)
     rollouts.MAX_TRUNCATED_STEPS = NUM_STEPS + 1  # nothing in the game rewards ending an answer
     found = {name: curve(loop()) for name, loop in LOOPS.items()}

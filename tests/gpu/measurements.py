@@ -15,10 +15,10 @@ from stages.algorithms.flops import Passes
 from stages.engines.transformers import TransformersSampler
 from stages.loops import sft
 from stages.models import policy, size
-from stages.models.batch import Batch, Group, fill, frozen
+from stages.models.batch import Batch, Group, eval_no_grad, make_batch
 from stages.models.policy import Policy
-from stages.models.start import LoraConfig
-from stages.optim import OptimConfig, adamw, update
+from stages.models.row_policy import LoraConfig
+from stages.optim import OptimConfig, make_adamw, step_optimizer
 from stages.planning import memory
 from stages.planning.trial import Trial
 from stages.records.problems import Demonstration
@@ -49,14 +49,14 @@ class Found:
 
 def prepared(config, device: torch.device) -> PreTrainedModel:
     """A random model as a stage would load it."""
-    return policy.prepare(build(config), COMPUTE, device)
+    return policy.prepare_model(build(config), COMPUTE, device)
 
 
 def bfloat16_logprobs(scale: Scale, device: torch.device) -> list[Found]:
     """Log-probs under autocast against float32's, of the same weights and tokens."""
     model = prepared(scale.trained, device)
     batch = _batch(scale, [min(1024, scale.sft_tokens)], device)
-    with frozen(model):
+    with eval_no_grad(model):
         low = Policy(model)(batch, temperature=1.0).logprobs
         with torch.autocast(device.type, enabled=False):
             high = Policy(model)(batch, temperature=1.0).logprobs
@@ -93,14 +93,14 @@ def determinism(scale: Scale, device: torch.device) -> list[Found]:
 def training(scale: Scale, device: torch.device) -> list[Found]:
     """Speed and memory of SFT on one long row a step."""
     model = prepared(scale.trained, device)
-    sizes, counted = size.matrices(model), scale.sft_tokens - PROMPT
+    sizes, counted = size.count_matrices(model), scale.sft_tokens - PROMPT
     steps = _sft(model, scale, scale.steps + 1)
     next(steps)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     seconds = _time(lambda: [next(steps) for _ in range(scale.steps)], device) / scale.steps
     passes = Passes(positions=scale.sft_tokens, outputs=counted)
-    rate, share = scale.sft_tokens / seconds, flops.trained(sizes, passes) / seconds
+    rate, share = scale.sft_tokens / seconds, flops.count_training_flops(sizes, passes) / seconds
     found = [
         _speed("SFT, 0.6B, rows of 8k", rate, 52_000),
         Found(
@@ -116,7 +116,7 @@ def training(scale: Scale, device: torch.device) -> list[Found]:
 def update_speed(scale: Scale, device: torch.device) -> list[Found]:
     """Tokens a second of a policy gradient step, its forward and backward pass and optimizer."""
     model = prepared(scale.trained, device).train()
-    optimizer, preset = adamw(model, OPTIM), presets.group_rl("dr_grpo")
+    optimizer, preset = make_adamw(model, OPTIM), presets.group_rl("dr_grpo")
     batch = _batch(scale, [scale.update_tokens // 4] * 4, device)
     grid = torch.zeros(batch.mask.shape, device=device)
     part = Part(
@@ -131,7 +131,7 @@ def update_speed(scale: Scale, device: torch.device) -> list[Found]:
             Policy(model), [part], preset, counts, Weights.start(preset), temperature=1.0,
             on_policy=True,
         )  # fmt: skip
-        update(optimizer, OPTIM, 0, 1)
+        step_optimizer(optimizer, OPTIM, 0, 1)
 
     step()
     seconds = _time(lambda: [step() for _ in range(scale.steps)], device) / scale.steps
@@ -200,7 +200,7 @@ def _batch(scale: Scale, lengths: list[int], device: torch.device) -> Batch:
         )
         for i, n in enumerate(lengths)
     ]
-    return fill([[group] for group in groups], 0, device)
+    return make_batch([[group] for group in groups], 0, device)
 
 
 def _speed(name: str, rate: float, target: int) -> Found:

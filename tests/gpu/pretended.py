@@ -6,7 +6,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from stages.algorithms.logprobs import token_logprobs
-from stages.models.own_logits import hidden_states, output_layer
+from stages.models.forward_check import compute_hidden_states, get_output_layer
 from tests.gpu.measurements import PROMPT, Found, _batch, _memory
 from tests.gpu.scales import COMPUTE, Scale, build
 from tests.live_memory import LiveMemory
@@ -28,9 +28,9 @@ def memory(scale: Scale) -> list[Found]:
         ids = mode.from_tensor(counted)
         places = mode.from_tensor(real.predict_index)
         with LiveMemory(held) as live, torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
-            states = hidden_states(model, batch)[places]
+            states = compute_hidden_states(model, batch)[places]
             found, _ = token_logprobs(
-                states, output_layer(model), ids, temperature=1.0, entropy=False
+                states, get_output_layer(model), ids, temperature=1.0, entropy=False
             )
             (-found.sum()).backward()
     assert len(ids) == scale.sft_tokens - PROMPT

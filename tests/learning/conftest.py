@@ -42,13 +42,13 @@ class Embedded:
     heldout: list[Prompt]
 
     def load(self) -> PreTrainedModel:
-        return policy.load(SFT, self.compute, torch.device("cpu"))
+        return policy.load_policy(SFT, self.compute, torch.device("cpu"))
 
     def draw(self, model: PreTrainedModel) -> Rollouts:
         """Completions of the held-out prompts; the same streams for every model."""
         return rollouts.sample_rollouts(
-            engine.from_model(model, self.tokenizer, max_batch=1024),
-            policy.decoder(self.tokenizer),
+            engine.make_sampler(model, self.tokenizer, max_batch=1024),
+            policy.make_decode(self.tokenizer),
             self.heldout,
             step=0,
             seed=5,
@@ -67,7 +67,7 @@ def embedded() -> Embedded:
     prompts = DATA / "prompts"
     return Embedded(
         compute=config,
-        tokenizer=model_tokenizer.load(SFT),
+        tokenizer=model_tokenizer.load_tokenizer(SFT),
         train=list(lines.read_lines(prompts / "train.jsonl", Prompt)),
         heldout=list(lines.read_lines(prompts / "test.jsonl", Prompt))[:NUM_PROMPTS],
     )

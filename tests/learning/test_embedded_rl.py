@@ -5,15 +5,15 @@ import pytest
 import torch
 from answers import NOTHING
 from learning.conftest import MAX_NEW_TOKENS, REWARD, REWARD_MODEL, SEED, SFT, Embedded, gain
+from stages.loops.group_rl import GroupRlConfig
+from stages.loops.ppo import PpoConfig
 
 from stages.engines import transformers as engine
 from stages.loops import critic, group_rl, ppo, rl_loop, rl_run
-from stages.loops.group_rl import GroupRlConfig
-from stages.loops.ppo import PpoConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models import model_tokenizer, policy
 from stages.models.policy import Policy
-from stages.models.start import LoraConfig
+from stages.models.row_policy import LoraConfig
 from stages.rewards import composition, judged
 from stages.rewards.composition import Composition
 from stages.rewards.judged import Judged
@@ -51,8 +51,8 @@ def actor(embedded: Embedded) -> Actor:
     return Actor(
         policy=Policy(model),
         reference=Policy(embedded.load()),
-        sampler=engine.from_model(model, embedded.tokenizer, max_batch=1024),
-        decode=policy.decoder(embedded.tokenizer),
+        sampler=engine.make_sampler(model, embedded.tokenizer, max_batch=1024),
+        decode=policy.make_decode(embedded.tokenizer),
         pad_id=model_tokenizer.pad_id(embedded.tokenizer),
         compute=embedded.compute,
     )

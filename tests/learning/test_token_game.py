@@ -3,12 +3,12 @@
 import presets
 import pytest
 import torch
+from stages.loops.group_rl import GroupRlConfig
+from stages.loops.ppo import PpoConfig
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import OPTIM, decode, draws, even_share, make_prompts, make_sampler
 
 from stages.loops import group_rl, ppo, rollouts
-from stages.loops.group_rl import GroupRlConfig
-from stages.loops.ppo import PpoConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models import scalar_head
 from stages.models.policy import Policy
@@ -81,7 +81,7 @@ TOO_DEAR = {"ppo_strong_kl"}
 @pytest.mark.parametrize("name", [name for name in presets.PPO if name not in TOO_DEAR])
 def test_ppo_preset(name):
     model = load("llama")
-    value = scalar_head.from_policy(checkpoint("llama", 1), PAD, compute(), CPU)
+    value = scalar_head.init_scalar_model(checkpoint("llama", 1), PAD, compute(), CPU)
     preset = presets.ppo(name, num_minibatches=min(presets.ppo(name).num_minibatches, 2))
     # A first step at 1e-2 moves the policy by 0.4 nats a token, forty times the penalty's target.
     slow = preset.old_kl is not None

@@ -10,7 +10,7 @@ from tiny_rollouts import make_pairs
 def test_attention_dropout_stays_on_in_trl(tmp_path, record):
     """Its `disable_dropout` reaches modules; Llama's attention dropout is a number.
 
-    Every other test gives TRL a model in which both are off, as `policy.load` makes it.
+    Every other test gives TRL a model in which both are off, as `policy.load_policy` makes it.
     """
     from datasets import Dataset
     from transformers import AutoModelForCausalLM

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stages.algorithms.losses.reward_and_value_losses import soft_step_label_loss
-from stages.models.own_logits import hidden_states
+from stages.models.forward_check import compute_hidden_states
 
 pytestmark = needs_trl_1_9
 WHOLE = 1024
@@ -98,7 +98,7 @@ def step_losses(model: PreTrainedModel, rows: Sequence[Solution], longest: int =
             if len(row.prompt_ids) + end < longest:
                 positions.append(first + end)
                 labels.append(label)
-    scores = model.score(hidden_states(model, batch)[positions])
+    scores = model.score(compute_hidden_states(model, batch)[positions])
     return soft_step_label_loss(scores, torch.tensor(labels, dtype=scores.dtype))
 
 

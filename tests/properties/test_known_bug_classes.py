@@ -29,12 +29,12 @@ from exact_models import assert_same, language_model, scalar_model, take_gradien
 from hypothesis import given
 from hypothesis import strategies as st
 from random_grids import examples
+from stages.loops.group_rl import GroupRlConfig
 from tiny_checkpoints import CPU, EOS, PAD, build, compute, load, random_ids
 from tiny_rollouts import OPTIM, decode, make_demonstrations, make_prompts, make_sampler, weights
 
 from stages.algorithms.aggregation import token_mean
 from stages.loops import divergence, group_rl, rollouts
-from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, RolloutConfig, Task
 from stages.models import policy
 from stages.models.batch import Group, micro_batches
@@ -179,7 +179,9 @@ def test_rewards_follow_their_completions_through_shuffles_and_refills(sampling)
         assert row.reward == pytest.approx(mark(row.id, row.completion), abs=1e-6)
 
 
-@pytest.mark.parametrize("loader", [load, lambda name: policy.prepare(build(name), compute(), CPU)])
+@pytest.mark.parametrize(
+    "loader", [load, lambda name: policy.prepare_model(build(name), compute(), CPU)]
+)
 def test_dropout_is_off_in_training_mode(loader):
     model = loader("llama").train()
     groups = [Group(prompt_ids=[3, 4], completions=[[5, 6, EOS]], indices=[0])]

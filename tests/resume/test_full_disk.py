@@ -13,7 +13,7 @@ import torch
 from stages.loops import record, training
 from stages.loops.state import State
 from stages.loops.work import Step
-from stages.optim import OptimConfig, update
+from stages.optim import OptimConfig, step_optimizer
 from stages.runtime import checkpoints, journal
 from stages.runtime.seeds import SeedRun
 
@@ -42,7 +42,7 @@ def learn(state: State, width: int, weights: dict[str, torch.Tensor]) -> Iterato
     for index in range(state.step, NUM_STEPS):
         (model(torch.ones(width)) ** 2).sum().backward()
         state.mixed = True
-        metrics = update(optimizer, OPTIM, index, NUM_STEPS)
+        metrics = step_optimizer(optimizer, OPTIM, index, NUM_STEPS)
         state.step = index + 1
         weights |= {name: value.clone() for name, value in model.state_dict().items()}
         yield Step(index=index, metrics={**metrics})

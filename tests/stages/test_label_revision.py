@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from stages import label_revision, rows
 from stages.models.model_tokenizer import train_tokenizer
-from stages.models.start import TinyConfig, build_tiny
+from stages.models.row_policy import TinyConfig, build_tiny
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.preferences import Preference, Revision

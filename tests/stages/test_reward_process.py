@@ -12,8 +12,8 @@ from stages import reward_process
 from stages import rows as table_rows
 from stages.models import policy, process_head
 from stages.models.model_tokenizer import train_tokenizer
-from stages.models.process_head import Solution
-from stages.models.start import TinyConfig, build_tiny
+from stages.models.process_head import TokenizedSolution
+from stages.models.row_policy import TinyConfig, build_tiny
 from stages.records import lines
 from stages.records.steps import StepLabels
 from stages.rewards import pool_scores, reward_file
@@ -67,7 +67,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tokenizer = train_tokenizer(["3 + 4 = 7\n#### 7 sum?"], TINY["vocab_size"])
     start = table_rows.model("sft", SEED)
-    policy.save(build_tiny(TinyConfig(**TINY), tokenizer, 0), tokenizer, start)
+    policy.save_model(build_tiny(TinyConfig(**TINY), tokenizer, 0), tokenizer, start)
     lines.write_lines(SOURCE / "train.jsonl", rows(range(4), tokenizer))
     # Another problem: what is held out may share no prompt with what is learned.
     heldout = rows([7], tokenizer, prompt="7 sum?\n")
@@ -94,11 +94,13 @@ def test_it_learns_what_is_right_and_its_folder_alone_scores():
     assert metrics["heldout"]["solutions"] == 2, "those with labels"
     assert metrics["heldout"]["truth"]["balanced_accuracy"] == 1.0
     assert metrics["heldout"]["labels"]["auroc_within_problem"] == 1.0
-    scorer = process_head.load_scorer(reward_file.model(OUTPUT, SEED), compute(), CPU)
+    scorer = process_head.load_process_scorer(reward_file.model(OUTPUT, SEED), compute(), CPU)
     tokenizer = train_tokenizer(["3 + 4 = 7\n#### 7 sum?"], TINY["vocab_size"])
     steps = scorer.split(tokenizer("".join(RIGHT))["input_ids"])
     assert len(steps) == 2
-    (scores,) = scorer([Solution(prompt_ids=tokenizer("sum?\n")["input_ids"], steps=steps)])
+    (scores,) = scorer(
+        [TokenizedSolution(prompt_ids=tokenizer("sum?\n")["input_ids"], steps=steps)]
+    )
     assert min(scores) > 0.5
     told = reward_file.read(OUTPUT)
     assert (told.kind, told.model, told.composition.kinds()) == ("process", "process", {"process"})

@@ -17,7 +17,7 @@ from stages import rows, steps_completions
 from stages.loops import step_labels
 from stages.models import policy
 from stages.models.model_tokenizer import train_tokenizer
-from stages.models.start import TinyConfig, build_tiny
+from stages.models.row_policy import TinyConfig, build_tiny
 from stages.records import lines, pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -81,7 +81,7 @@ def make_inputs(
 ):
     tokenizer = train_tokenizer([RIGHT], TINY["vocab_size"])
     model = build_tiny(TinyConfig(**TINY), tokenizer, 0)
-    policy.save(model, tokenizer, rows.model("sft", SEED))
+    policy.save_model(model, tokenizer, rows.model("sft", SEED))
     for side, numbers in {"train": range(6), "heldout": range(6, 9)}.items():
         write_side(side, question, numbers, tokenizer)
 

@@ -59,7 +59,7 @@ def write_reward(kind, model=None):
     folder.mkdir(parents=True, exist_ok=True)
     reward_file.write(folder, content)
     if model is not None:
-        scorer = scalar_head.from_policy(rows.model("sft", SEED), PAD, compute(), CPU)
+        scorer = scalar_head.init_scalar_model(rows.model("sft", SEED), PAD, compute(), CPU)
         torch.nn.init.normal_(scorer.score.weight, generator=torch.Generator().manual_seed(0))
         scorer.save_pretrained(reward_file.model(folder, SEED))
 
@@ -163,13 +163,13 @@ def test_memory_is_left_for_the_moments_of_each_model_that_is_trained(
     method, expected, monkeypatch, tmp_path
 ):
     write_reward(SCORE, "reward")
-    told, real = tmp_path / "num_trained", loading.of_policy
+    told, real = tmp_path / "num_trained", loading.make_policy_sampler
 
     def watched(engine, num_trained, *models, **settings):
         told.write_text(str(num_trained))
         return real(engine, num_trained, *models, **settings)
 
-    monkeypatch.setattr(loading, "of_policy", watched)
+    monkeypatch.setattr(loading, "make_policy_sampler", watched)
     run(method, num_steps=1)
     assert told.read_text() == str(expected)
 

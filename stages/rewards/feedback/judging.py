@@ -21,8 +21,8 @@ from stages.records.problems import Prompt
 from stages.rewards.answer_checker import is_right
 from stages.rewards.feedback.prompts import JUDGE_VERSIONS, Prompts
 from stages.rewards.verifier_labels import preference
-from stages.sampler import Choice, Chooser, tokens
-from stages.seeding import derive
+from stages.sampler import Judge, Judgement, count_judge_tokens
+from stages.seeding import derive_seed
 
 
 def draw_pairs(
@@ -111,9 +111,9 @@ def pairs(
     """What is to be judged; a function of the seed and each problem's own pool."""
     found: list[Pair] = []
     for prompt, pool in problems:
-        drawn = draw_pairs(pool, max_pairs=max_pairs, seed=derive(seed, "pairs", prompt.id))
+        drawn = draw_pairs(pool, max_pairs=max_pairs, seed=derive_seed(seed, "pairs", prompt.id))
         for number, (a, b) in enumerate(drawn):
-            principle = prompts.draw_principle(derive(seed, "principle", prompt.id, number))
+            principle = prompts.draw_principle(derive_seed(seed, "principle", prompt.id, number))
             found.append(Pair(prompt=prompt, a=a, b=b, principle=principle))
     return found
 
@@ -124,7 +124,7 @@ def chunks(asked: Sequence[Pair]) -> list[Sequence[Pair]]:
 
 
 def judge(
-    chooser: Chooser, parts: Iterable[Sequence[Pair]], prompts: Prompts, rule: LabelRule, split: str
+    chooser: Judge, parts: Iterable[Sequence[Pair]], prompts: Prompts, rule: LabelRule, split: str
 ) -> tuple[list[Verdict], Counter[str]]:
     """The verdict on each pair, and what they cost; see `judge_parts`."""
     verdicts: list[Verdict] = []
@@ -136,14 +136,15 @@ def judge(
 
 
 def judge_parts(
-    chooser: Chooser,
+    chooser: Judge,
     parts: Iterable[Sequence[Pair]],
     prompts: Prompts,
     rule: LabelRule,
     split: str,
     first: int = 0,
 ) -> Iterator[dict[str, Any]]:
-    """Of each part from number `first` on the `verdicts`, and the `tokens` that they cost.
+    """Of each part from number `first` on the `verdicts`, and the `count_judge_tokens` that they
+    cost.
 
     If not one of the first part is answered, a ValueError says so before the others are asked.
     """
@@ -159,11 +160,14 @@ def judge_parts(
         said = [_verdict(*one, prompts, rule, split) for one in zip(part, orders, strict=True)]
         if not number:
             _check_answered(said, choices, rule)
-        yield {"verdicts": [asdict(verdict) for verdict in said], "tokens": tokens(choices)}
+        yield {
+            "verdicts": [asdict(verdict) for verdict in said],
+            "tokens": count_judge_tokens(choices),
+        }
 
 
 def _check_answered(
-    said: Sequence[Verdict], choices: Sequence[Choice | None], rule: LabelRule
+    said: Sequence[Verdict], choices: Sequence[Judgement | None], rule: LabelRule
 ) -> None:
     reasons = Counter(verdict.dropped for verdict in said)
     num_long, num_odd = reasons["too_long"], reasons["parse_failure"]
@@ -185,7 +189,7 @@ def _check_answered(
 
 
 def _verdict(
-    pair: Pair, orders: Sequence[Choice | None], prompts: Prompts, rule: LabelRule, split: str
+    pair: Pair, orders: Sequence[Judgement | None], prompts: Prompts, rule: LabelRule, split: str
 ) -> Verdict:
     unread = Verdict(
         split=split, id=pair.prompt.id, index_a=pair.a.index, index_b=pair.b.index,

@@ -5,11 +5,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
-from stages.models import size
-from stages.models import start as models_start
+from stages.models import row_policy, size
 from stages.models.batch import Group, micro_batches
 from stages.models.policy import Policy
-from stages.models.start import LoraConfig
+from stages.models.row_policy import LoraConfig
 
 PRODUCTS = {"mm", "addmm", "bmm"}
 
@@ -18,11 +17,11 @@ def test_a_hand_worked_model():
     # 100 numbers of blocks, 30 of the output matrix; 10 positions, 4 of which are predicted from
     whole = Matrices(body=100, output=30, trained_body=100, trained_output=30)
     seen = Passes(positions=10, outputs=4)
-    assert flops.read(whole, seen) == 2 * (1000 + 120)
-    assert flops.trained(whole, seen) == 6 * (1000 + 120)
+    assert flops.count_forward_flops(whole, seen) == 2 * (1000 + 120)
+    assert flops.count_training_flops(whole, seen) == 6 * (1000 + 120)
     # 100 numbers of which 8 are adapters: 4 a position for all, 2 more for those 8
     adapted = Matrices(body=100, output=30, trained_body=8, trained_output=0)
-    assert flops.trained(adapted, seen) == 4 * (1000 + 120) + 2 * 80
+    assert flops.count_training_flops(adapted, seen) == 4 * (1000 + 120) + 2 * 80
 
 
 def counted(model, groups, *, backward):
@@ -46,8 +45,8 @@ GROUPS = [Group(prompt_ids=[5] * 6, completions=[[7] * 5], indices=[i]) for i in
 def test_the_operations_are_those_that_torch_counts(family, backward):
     model = load(family)
     found, passes = counted(model, GROUPS, backward=backward)
-    predict = flops.trained if backward else flops.read
-    assert predict(size.matrices(model), passes) == found
+    predict = flops.count_training_flops if backward else flops.count_forward_flops
+    assert predict(size.count_matrices(model), passes) == found
 
 
 def test_a_shared_prompt_is_one_prompt():
@@ -55,14 +54,14 @@ def test_a_shared_prompt_is_one_prompt():
     shared = [Group(prompt_ids=[5] * 6, completions=[[7] * 5, [8] * 5], indices=[0, 1])]
     found, passes = counted(model, shared, backward=False)
     assert passes == Passes(positions=16, outputs=10)
-    assert flops.read(size.matrices(model), passes) == found
+    assert flops.count_forward_flops(size.count_matrices(model), passes) == found
 
 
 def test_frozen_matrices_have_no_gradient_of_their_own():
     model = load("llama")
-    models_start.attach(model, LoraConfig(rank=2, alpha=4), 0)
+    row_policy.add_adapters(model, LoraConfig(rank=2, alpha=4), 0)
     found, passes = counted(model, GROUPS, backward=True)
-    predicted = flops.trained(size.matrices(model), passes)
+    predicted = flops.count_training_flops(size.count_matrices(model), passes)
     # The first block's input is the embedding of frozen weights: q, k and v send nothing back.
     first = model.base_model.layers[0].self_attn
     spared = sum(m.base_layer.weight.numel() for m in (first.q_proj, first.k_proj, first.v_proj))

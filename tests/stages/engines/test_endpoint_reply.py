@@ -3,7 +3,7 @@ import traceback
 import pytest
 
 from stages.engines import openai_endpoint
-from stages.engines.endpoint_reply import AnswerCache, EndpointJudge, check_url, shown_url
+from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig, check_url, redact_url
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,10 @@ def test_what_is_none_is_refused_and_not_repeated(url, tmp_path):
     with pytest.raises(
         ValueError, match=r"http\(s\)://host\[:port\]/v1 in POSTTRAIN_JUDGE_URL"
     ) as e:
-        openai_endpoint.connect(
-            EndpointJudge(kind="endpoint", model="m", revision="1", api="chat", top_logprobs=5),
+        openai_endpoint.connect_endpoint(
+            EndpointJudgeConfig(
+                kind="endpoint", model="m", revision="1", api="chat", top_logprobs=5
+            ),
             ("1", "2"),
             0,
             AnswerCache(tmp_path),
@@ -58,7 +60,7 @@ def test_what_is_none_is_refused_and_not_repeated(url, tmp_path):
     ],
 )
 def test_what_is_shown_has_no_user_password_or_query(url, shown):
-    assert shown_url(url) == shown
+    assert redact_url(url) == shown
 
 
 def test_an_answer_is_found_by_the_whole_content_of_its_request(tmp_path):

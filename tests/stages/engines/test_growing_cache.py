@@ -9,7 +9,7 @@ from transformers import (
 )
 
 from stages.engines import transformers
-from stages.engines.growing_cache import GrowingCache, GrowingLayer, check
+from stages.engines.growing_cache import GrowingCache, GrowingLayer, check_cache
 from stages.models import attention, model_tokenizer
 
 
@@ -100,11 +100,11 @@ RECURRENT = {
 def test_a_model_that_cannot_go_on_from_it_is_refused_and_vllm_is_named(kind):
     model = tiny(kind, **RECURRENT[kind])
     with pytest.raises(ValueError, match=r"goes on from a cache .*engine: vllm") as found:
-        check(model)
+        check_cache(model)
     assert type(model).__name__ in str(found.value)
     words = model_tokenizer.train_tokenizer(["a few words"], 700)
     with pytest.raises(ValueError, match="engine: vllm"):
-        transformers.from_model(model, words, max_batch=4)
+        transformers.make_sampler(model, words, max_batch=4)
 
 
 WINDOW = {"head_dim": 8, "sliding_window": 3, "layer_types": ["sliding_attention"] * 2}
@@ -120,7 +120,7 @@ OTHERS = {"cohere": {}, "gemma3_text": WINDOW, "deepseek_v3": LATENT}
 def test_others_are_taken_and_left_as_they_were(kind, training):
     model = (load(kind) if kind in FAMILIES else tiny(kind, **OTHERS[kind])).train(training)
     before = torch.get_rng_state()
-    check(model)
+    check_cache(model)
     assert torch.equal(torch.get_rng_state(), before)
     assert model.training is training
 
@@ -131,9 +131,9 @@ def test_an_architecture_that_names_the_mask_goes_on_from_the_cache():
     sizes |= {"num_hidden_layers": 2, "intermediate_size": 16, "vocab_size": 32}
     config = AfmoeConfig(**sizes, num_dense_layers=2, layer_types=["full_attention"] * 2)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
-    attention.use(model)
+    attention.use_attention(model)
     assert model.config._attn_implementation == attention.NAME
-    check(model)
+    check_cache(model)
 
 
 def test_a_window_stays_a_window():
@@ -144,7 +144,7 @@ def test_a_window_stays_a_window():
     model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
     ids = torch.arange(2, 14)[None]
     expected = model(ids).logits
-    attention.use(model)
+    attention.use_attention(model)
     cache = GrowingCache(2, 12)
     parts = [model(ids[:, :5], past_key_values=cache).logits]
     parts += [model(ids[:, t : t + 1], past_key_values=cache).logits for t in range(5, 12)]

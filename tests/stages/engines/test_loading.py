@@ -7,11 +7,11 @@ from tiny_checkpoints import checkpoint, compute
 
 from stages import rows
 from stages.engines import loading, openai_endpoint
-from stages.engines.openai_endpoint import EndpointChooser
+from stages.engines.openai_endpoint import EndpointJudge
 from stages.engines.transformers import TransformersSampler
 from stages.models import model_tokenizer
-from stages.models.policy_chooser import PolicyChooser
-from stages.models.start import ModelConfig
+from stages.models.policy_judge import PolicyJudge
+from stages.models.row_policy import ModelConfig
 from stages.sampler import Sampler
 
 MODEL = ModelConfig(
@@ -42,10 +42,10 @@ CONFIG = loading.SamplingConfig(seeds=[0], compute=compute(), model=MODEL, engin
 
 def load(judge: dict, policy: str, reasoning: int = 0):
     return CONFIG.chooser(
-        TypeAdapter(loading.Judge).validate_python(judge),
+        TypeAdapter(loading.JudgeConfig).validate_python(judge),
         policy,
         0,
-        loading.Reasoning(max_new_tokens=reasoning) if reasoning else None,
+        loading.ReasoningConfig(max_new_tokens=reasoning) if reasoning else None,
     )
 
 
@@ -54,7 +54,7 @@ def test_a_policy_judges_with_its_own_tokenizer(tmp_path, monkeypatch):
     rows.model("sft", 0).parent.mkdir(parents=True)
     rows.model("sft", 0).symlink_to(judge_checkpoint.checkpoint())
     judge = load(POLICY, "sft", reasoning=4)
-    assert isinstance(judge, PolicyChooser)
+    assert isinstance(judge, PolicyJudge)
     assert (judge.max_prompt_tokens, judge.reasoning_tokens) == (200, 4)
     (choice,) = judge.choose(judge_checkpoint.MESSAGES[:1])
     assert choice is not None
@@ -64,7 +64,7 @@ def test_a_policy_judges_with_its_own_tokenizer(tmp_path, monkeypatch):
 def test_an_endpoint_is_found_by_the_environment(monkeypatch):
     monkeypatch.setenv(openai_endpoint.URL, "http://127.0.0.1:9/v1")
     judge = load(ENDPOINT, rows.BASE)
-    assert isinstance(judge, EndpointChooser)
+    assert isinstance(judge, EndpointJudge)
     assert (judge.judge.model, judge.judge.revision) == ("m", "2026-11")
     assert (judge.judge.top_logprobs, judge.reasoning_tokens) == (20, 0)
 
@@ -86,7 +86,7 @@ def test_a_policy_that_an_endpoint_would_not_ask_is_refused():
 )
 def test_what_no_judge_can_be_is_refused(judge):
     with pytest.raises(ValidationError):
-        TypeAdapter(loading.Judge).validate_python(judge)
+        TypeAdapter(loading.JudgeConfig).validate_python(judge)
 
 
 def test_a_policys_folder_is_sampled_with_its_own_tokenizer(tmp_path, monkeypatch):

@@ -6,8 +6,8 @@ import pytest
 from option_server import Endpoint, serve
 
 from stages.engines import openai_endpoint
-from stages.engines.endpoint_reply import AnswerCache, EndpointJudge
-from stages.engines.openai_endpoint import EndpointChooser
+from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig
+from stages.engines.openai_endpoint import EndpointJudge
 from stages.rewards.feedback import prompts
 
 
@@ -20,11 +20,11 @@ def server():
 JUDGE = {"model": "judge-1", "revision": "2026-11", "api": "chat", "top_logprobs": 5}
 
 
-def connect(url: str | None, tmp_path, **changes) -> EndpointChooser:
+def connect(url: str | None, tmp_path, **changes) -> EndpointJudge:
     environment = ({openai_endpoint.URL: url} if url else {}) | changes.pop("environment", {})
     own = {name: changes.pop(name) for name in JUDGE if name in changes}
-    return openai_endpoint.connect(
-        EndpointJudge(kind="endpoint", **(JUDGE | own)),
+    return openai_endpoint.connect_endpoint(
+        EndpointJudgeConfig(kind="endpoint", **(JUDGE | own)),
         changes.pop("options", ("1", "2")),
         changes.pop("reasoning_tokens", 0),
         AnswerCache(tmp_path / "cache"),

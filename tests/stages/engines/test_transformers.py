@@ -20,12 +20,12 @@ from tiny_checkpoints import (
 from transformers import AutoTokenizer, GenerationConfig
 
 from stages.engines import transformers as engine
-from stages.engines.transformers import TransformersSampler, draw, fixed_point_cumulative
+from stages.engines.transformers import TransformersSampler, fixed_point_cumulative, sample_tokens
 from stages.models import model_tokenizer, policy
 from stages.models.batch import Group
 from stages.models.policy import Policy
 from stages.sampler import Engine
-from stages.seeding import derive
+from stages.seeding import derive_seed
 
 NUM_PROMPTS, TEMPERATURE, LENGTH = 6, 0.7, 12
 # So many that some rows end early and leave the batch.
@@ -34,7 +34,7 @@ PROMPTS = [
     random_ids(torch.Generator().manual_seed(i), length)
     for i, length in enumerate([3, 9, 1, 5, 5, 7])
 ]
-SEEDS = [derive(0, "test", i) for i in range(NUM_PROMPTS)]
+SEEDS = [derive_seed(0, "test", i) for i in range(NUM_PROMPTS)]
 
 
 def sampler(model, max_batch=64, look_every=1):
@@ -176,11 +176,11 @@ def test_a_hand_worked_draw():
     # p = 1/2, 1/4, 1/4: the cumulative sums are 1/2, 3/4, 1.
     logits = torch.tensor([[0.5, 0.25, 0.25]]).log().repeat(4, 1)
     uniform = torch.tensor([0.0, 0.5, 0.7499, 0.75], dtype=torch.float64)
-    tokens, logprobs = draw(logits, 1.0, uniform)
+    tokens, logprobs = sample_tokens(logits, 1.0, uniform)
     assert tokens.tolist() == [0, 1, 1, 2]
     assert logprobs.exp().tolist() == pytest.approx([0.5, 0.25, 0.25, 0.25])
     # At temperature 1/2 the probabilities are squared: 4/6, 1/6, 1/6.
-    tokens, logprobs = draw(logits, 0.5, uniform)
+    tokens, logprobs = sample_tokens(logits, 0.5, uniform)
     assert tokens.tolist() == [0, 0, 1, 1]
     assert logprobs[0].exp().item() == pytest.approx(4 / 6)
 
@@ -189,7 +189,7 @@ def test_a_token_of_probability_0_is_never_drawn_not_even_at_the_ends_of_the_int
     logits = torch.tensor([[-torch.inf, 0.3, 0.2, -torch.inf, -torch.inf]]).repeat(2, 1)
     # In float32 the largest number below 1 that the stream can yield is 1.
     uniform = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
-    tokens, logprobs = draw(logits, 1.0, uniform)
+    tokens, logprobs = sample_tokens(logits, 1.0, uniform)
     assert tokens.tolist() == [1, 2]
     assert logprobs.isfinite().all()
 
@@ -217,10 +217,10 @@ def test_a_chat_model_stops_at_any_of_its_end_tokens(tmp_path):
     model = load("llama")
     model.resize_token_embeddings(len(words))
     model.generation_config.eos_token_id = [words.eos_token_id, 40, 41]
-    policy.save(model, words, tmp_path)
+    policy.save_model(model, words, tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
-    loaded = policy.load(tmp_path, compute(), CPU)
-    live = engine.from_model(loaded, again, max_batch=32)
+    loaded = policy.load_policy(tmp_path, compute(), CPU)
+    live = engine.make_sampler(loaded, again, max_batch=32)
     assert live.eos_ids == {words.eos_token_id, 40, 41}
     messages = [{"role": "user", "content": "a few"}]
     prompt = again.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
@@ -241,12 +241,12 @@ def test_a_tokenizers_end_token_counts_even_where_the_model_names_none():
     words = model_tokenizer.train_tokenizer(["a few words"], 700)
     model = load("llama")
     model.generation_config.eos_token_id = None
-    assert engine.from_model(model, words, max_batch=4).eos_ids == {words.eos_token_id}
+    assert engine.make_sampler(model, words, max_batch=4).eos_ids == {words.eos_token_id}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_draws_from_the_weights_as_they_are_now(family):
-    model = policy.load(checkpoint(family), compute(), CPU)
+    model = policy.load_policy(checkpoint(family), compute(), CPU)
     live = sampler(model)
     before = live.sample([PROMPTS[0]], [0], num_samples=8, temperature=1.0, max_new_tokens=5)
     with torch.no_grad():

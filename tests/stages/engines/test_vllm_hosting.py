@@ -10,7 +10,7 @@ from vllm_installed import needs_vllm
 
 import stages
 from stages.engines import vllm_hosting
-from stages.engines.vllm_hosting import ALONE, BESIDE, gpu_share
+from stages.engines.vllm_hosting import MEMORY_SHARE_ALONE, MEMORY_SHARE_BESIDE, vllm_memory_share
 
 GIB = 2**30
 CARD = 80 * GIB
@@ -44,7 +44,7 @@ def test_every_stage_that_starts_vllm_is_in_the_table():
 @pytest.mark.vllm
 @pytest.mark.parametrize("name", STARTS)
 def test_vllm_starts_beside_the_models_of_each_stage_and_leaves_them_their_room(name: str):
-    vllm_hosting.prepare()
+    vllm_hosting.prepare_process()
     from vllm.v1.worker.utils import request_memory  # pyright: ignore[reportMissingImports]
 
     number, later = STARTS[name]
@@ -54,12 +54,20 @@ def test_vllm_starts_beside_the_models_of_each_stage_and_leaves_them_their_room(
         card = SimpleNamespace(total_memory=CARD, free_memory=free, device_="cuda:0")
         return request_memory(card, SimpleNamespace(gpu_memory_utilization=share))
 
-    part = BESIDE if "BESIDE" in (SOURCES / name).read_text("utf-8") else ALONE
-    assert (part == BESIDE) == (name in ("studies/search.py", "studies/overoptimization.py"))
-    own = asked(gpu_share(free, CARD, reserved=reserved, part=part))
+    part = (
+        MEMORY_SHARE_BESIDE
+        if "MEMORY_SHARE_BESIDE" in (SOURCES / name).read_text("utf-8")
+        else MEMORY_SHARE_ALONE
+    )
+    assert (part == MEMORY_SHARE_BESIDE) == (
+        name in ("studies/search.py", "studies/overoptimization.py")
+    )
+    own = asked(vllm_memory_share(free, CARD, reserved=reserved, part=part))
     # The weights in float32, the cache of 64 sequences of 1024 tokens, and what others compute.
     assert own > MODEL + 64 * 1024 * 28_672
-    assert free - own - reserved > (0.05 if part == ALONE else 0.3) * CARD * (1 - number / 14)
+    assert free - own - reserved > (0.05 if part == MEMORY_SHARE_ALONE else 0.3) * CARD * (
+        1 - number / 14
+    )
     if number:
         with pytest.raises(ValueError, match="less than desired GPU memory utilization"):
             asked(0.92)
@@ -67,16 +75,16 @@ def test_vllm_starts_beside_the_models_of_each_stage_and_leaves_them_their_room(
 
 def test_the_share_is_of_what_is_free_and_stays_so():
     # 0.9 of 80 - 20 - 10 = 45 of 80
-    assert gpu_share(60 * GIB, CARD, reserved=10 * GIB, part=0.9) == 0.56
-    assert gpu_share(CARD, CARD, reserved=0, part=1.0) == 1.0
+    assert vllm_memory_share(60 * GIB, CARD, reserved=10 * GIB, part=0.9) == 0.56
+    assert vllm_memory_share(CARD, CARD, reserved=0, part=1.0) == 1.0
     with pytest.raises(ValueError, match="of 80 GiB 60 are free, and 60 will be the optimizer"):
-        gpu_share(60 * GIB, CARD, reserved=60 * GIB, part=0.9)
+        vllm_memory_share(60 * GIB, CARD, reserved=60 * GIB, part=0.9)
 
 
 def test_vllm_computes_without_the_trainers_autocast_and_deterministic_mode():
     torch.set_deterministic_debug_mode("error")
     try:
-        with torch.autocast("cpu", torch.bfloat16), vllm_hosting.undisturbed():
+        with torch.autocast("cpu", torch.bfloat16), vllm_hosting.vllm_precision():
             assert torch.get_deterministic_debug_mode() == 0
             assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
         assert torch.get_deterministic_debug_mode() == 2

@@ -8,6 +8,7 @@ from peft import LoraConfig, get_peft_model
 from presets import group_rl as group_preset
 from safetensors.torch import load_file
 from several_processes import Trial, in_processes, tokenizer
+from stages.loops.group_rl import GroupRlConfig
 from tiny_checkpoints import BLOCKS, CPU, compute, load, plain_logprobs
 from tiny_rollouts import OPTIM, decode
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -24,7 +25,6 @@ from stages.engines import vllm_policy
 from stages.engines.transformers import TransformersSampler
 from stages.engines.vllm_policy import PolicySampler, checkpoint_weights
 from stages.loops import group_rl, rollouts
-from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models import policy as policies
 from stages.models.policy import Policy
@@ -50,7 +50,7 @@ def start(folder, *, tied: bool) -> PolicySampler:
         )
     ).save_pretrained(folder)  # fmt: skip
     return PolicySampler(
-        policy=policies.load(folder, compute(row_tokens=0), CPU),
+        policy=policies.load_policy(folder, compute(row_tokens=0), CPU),
         source=(folder, None),
         compute=compute(row_tokens=0),
         max_length=160,
@@ -233,7 +233,7 @@ def test_weights_are_those_of_a_saved_checkpoint(tmp_path):
         )
     )  # fmt: skip
     model.save_pretrained(tmp_path / "moe")
-    loaded = policies.load(tmp_path / "moe", compute(row_tokens=0), CPU)
+    loaded = policies.load_policy(tmp_path / "moe", compute(row_tokens=0), CPU)
     saved = load_file(tmp_path / "moe/model.safetensors")
     found = dict(checkpoint_weights(loaded))
     assert "model.layers.0.mlp.experts.0.gate_proj.weight" in found

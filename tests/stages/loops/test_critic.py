@@ -2,19 +2,19 @@ from functools import partial
 
 import pytest
 import torch
+from stages.loops.critic import ValueConfig
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import decode, make_sampler
 
 from stages.loops import critic
-from stages.loops.critic import ValueConfig
 from stages.loops.rollouts import Actor
 from stages.models import scalar_head
 from stages.models.policy import Policy
-from stages.models.start import LoraConfig
+from stages.models.row_policy import LoraConfig
 
 
 def save(path, seed):
-    model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
+    model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
     model.save_pretrained(path)
     return model
 

@@ -5,7 +5,7 @@ from tiny_rollouts import draws
 
 from stages.loops import epochs
 from stages.loops.epochs import Pace
-from stages.optim import OptimConfig, learning_rate
+from stages.optim import OptimConfig, schedule_learning_rate
 
 
 def test_every_row_once_an_epoch_and_the_smaller_last_batch_is_kept():
@@ -96,7 +96,7 @@ def test_the_rate_warms_up_and_falls_with_the_share_of_the_budget(tokens):
             break
         shares.append(run.spent / budget)
         run.spend(metrics(number, 0))
-        rates.append(learning_rate(COSINE, step, run.num_updates(step, per_step=1)))
+        rates.append(schedule_learning_rate(COSINE, step, run.num_updates(step, per_step=1)))
     assert run.over()
     assert rates[-1] < 0.1
     assert max(rates) == pytest.approx(

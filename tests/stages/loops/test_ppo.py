@@ -1,6 +1,7 @@
 import presets
 import pytest
 import torch
+from stages.loops.ppo import PpoConfig, check_reward
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import (
     OPTIM,
@@ -16,7 +17,6 @@ from tiny_rollouts import (
 )
 
 from stages.loops import critic, epochs, policy_gradient, ppo, rl_loop, rl_run, rollouts
-from stages.loops.ppo import PpoConfig, check_reward
 from stages.loops.rollouts import Actor, Task
 from stages.models import scalar_head
 from stages.models.policy import Policy
@@ -44,7 +44,7 @@ class Models:
     def __init__(self):
         heads = []
         for _ in range(2):
-            model = scalar_head.from_policy(checkpoint("llama", 1), PAD, compute(), CPU)
+            model = scalar_head.init_scalar_model(checkpoint("llama", 1), PAD, compute(), CPU)
             generator = torch.Generator().manual_seed(1)
             torch.nn.init.normal_(model.score.weight, std=0.5, generator=generator)
             heads.append(model.eval())

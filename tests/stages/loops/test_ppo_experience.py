@@ -1,12 +1,12 @@
 import presets
 import pytest
 import torch
+from stages.loops.ppo import PpoConfig, gather
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load, plain_logprobs
 from tiny_rollouts import OPTIM, alone, decode, make_prompts, make_sampler
 
 from stages.algorithms.token_advantages import gae
 from stages.loops import rl_run
-from stages.loops.ppo import PpoConfig, gather
 from stages.loops.rollouts import Actor, Task
 from stages.models import scalar_head
 from stages.models.policy import Policy
@@ -21,7 +21,7 @@ def make_models():
     """Policy, value, reference and reward model, all different."""
     heads = []
     for seed in (1, 2):
-        model = scalar_head.from_policy(checkpoint("llama", seed), PAD, compute(), CPU)
+        model = scalar_head.init_scalar_model(checkpoint("llama", seed), PAD, compute(), CPU)
         generator = torch.Generator().manual_seed(seed)
         torch.nn.init.normal_(model.score.weight, std=0.5, generator=generator)
         heads.append(model.eval())

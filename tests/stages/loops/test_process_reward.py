@@ -8,7 +8,7 @@ from tiny_rollouts import OPTIM, assert_same_gradients, watch_gradients
 from stages.loops import process_reward
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.models import process_head
-from stages.models.process_head import ProcessHead, Solution
+from stages.models.process_head import ProcessHead, TokenizedSolution
 from stages.records.steps import StepLabels
 
 STEP = 2
@@ -44,9 +44,9 @@ ROWS = make_rows()
 
 
 def make_model():
-    model = exact(process_head.from_policy(checkpoint("llama"), STEP, compute(), CPU))
+    model = exact(process_head.init_process_model(checkpoint("llama"), STEP, compute(), CPU))
     generator = torch.Generator().manual_seed(1)
-    for parameter in process_head.head(model).parameters():
+    for parameter in process_head.get_head(model).parameters():
         torch.nn.init.normal_(parameter, generator=generator)
     return model
 
@@ -123,21 +123,21 @@ def test_a_solution_without_labels_changes_nothing(monkeypatch):
 
 
 def test_from_a_new_head_the_loss_is_log_2():
-    model = process_head.from_policy(checkpoint("llama"), STEP, compute(), CPU)
+    model = process_head.init_process_model(checkpoint("llama"), STEP, compute(), CPU)
     (step,) = process_reward.train(ProcessHead(model, compute(), PAD), ROWS, [[0, 1, 2]], config())
     assert step.metrics["loss/step_labels"] == pytest.approx(math.log(2), rel=1e-5)
 
 
 def test_it_learns_which_steps_are_right_and_soft_labels_as_they_are():
-    model = process_head.from_policy(checkpoint("llama"), STEP, compute(), CPU)
+    model = process_head.init_process_model(checkpoint("llama"), STEP, compute(), CPU)
     rows = make_rows([[1.0, 0.5], [0.0], [1.0, 0.0], [0.25]])
     steps = list(
         process_reward.train(
             ProcessHead(model, compute(), PAD), rows, [[0, 1, 2, 3]] * 120, config()
         )
     )
-    solutions = [Solution(prompt_ids=r.prompt_ids, steps=r.step_ids) for r in rows]
-    scores = process_head.step_scores(ProcessHead(model, compute(), PAD), solutions)
+    solutions = [TokenizedSolution(prompt_ids=r.prompt_ids, steps=r.step_ids) for r in rows]
+    scores = process_head.score_steps(ProcessHead(model, compute(), PAD), solutions)
     flat = [score for own in scores for score in own]
     assert flat == pytest.approx([1.0, 0.5, 0.0, 1.0, 0.0, 0.25], abs=0.05)
     assert steps[-1].metrics["steps/accuracy"] == 1.0

@@ -8,7 +8,7 @@ from stages.engines import transformers
 from stages.loops import revision
 from stages.loops.revision import RevisionConfig
 from stages.models import model_tokenizer, policy, prompting
-from stages.models.start import TinyConfig, build_tiny
+from stages.models.row_policy import TinyConfig, build_tiny
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards.feedback import prompts
@@ -30,12 +30,12 @@ SHAPE = TinyConfig(
 
 def make_sampler():
     torch.manual_seed(0)
-    model = policy.prepare(build_tiny(SHAPE, WORDS, 0), compute(), CPU)
-    return transformers.from_model(model, WORDS, max_batch=64)
+    model = policy.prepare_model(build_tiny(SHAPE, WORDS, 0), compute(), CPU)
+    return transformers.make_sampler(model, WORDS, max_batch=64)
 
 
 SAMPLER = make_sampler()
-DECODE, ENCODE = policy.decoder(WORDS), partial(prompting.message_ids, tokenizer=WORDS)
+DECODE, ENCODE = policy.make_decode(WORDS), partial(prompting.tokenize_messages, tokenizer=WORDS)
 
 
 def answer(number: int) -> Answer:

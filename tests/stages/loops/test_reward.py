@@ -17,7 +17,7 @@ ONE_STEP = [list(range(8))]
 
 
 def load(family="llama", head=0.0):
-    model = scalar_head.from_policy(checkpoint(family), PAD, compute(), CPU)
+    model = scalar_head.init_scalar_model(checkpoint(family), PAD, compute(), CPU)
     generator = torch.Generator().manual_seed(1)
     torch.nn.init.normal_(model.score.weight, std=head, generator=generator)
     return model

@@ -12,7 +12,7 @@ from stages.models import scalar_head
 
 
 def save(path, seed):
-    model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
+    model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
     model.save_pretrained(path)
     return model.eval()
 

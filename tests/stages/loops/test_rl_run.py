@@ -4,16 +4,16 @@ import judge_checkpoint
 import presets
 import pytest
 import torch
+from stages.loops.group_rl import GroupRlConfig
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import OPTIM, alone, decode, make_prompts, make_sampler, weights
 
 from stages.engines import transformers
 from stages.loops import group_rl, rl_run, rollouts
-from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, RolloutConfig, Task
 from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.policy import Policy
-from stages.models.policy_chooser import option_tokens
+from stages.models.policy_judge import option_tokens
 from stages.records.problems import Prompt
 from stages.rewards import reward_file
 from stages.rewards.feedback.prompts import judge_message
@@ -60,7 +60,7 @@ def drawn(actor):
 
 
 def test_the_scorer_of_the_seed_is_asked_about_the_completions_at_hand(actor, drawn, tmp_path):
-    model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU)
+    model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU)
     torch.nn.init.normal_(model.score.weight, generator=torch.Generator().manual_seed(0))
     model.save_pretrained(tmp_path / "3/model")
     scores = rl_run.of_model(alone(model), drawn, compute(), PAD).totals
@@ -75,7 +75,9 @@ def test_the_scorer_of_the_seed_is_asked_about_the_completions_at_hand(actor, dr
 def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(actor, drawn, tmp_path):
     scores = []
     for seed in range(3):
-        model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
+        model = scalar_head.init_scalar_model(
+            checkpoint("llama"), PAD, compute(), CPU, head_seed=seed
+        )
         model.save_pretrained(tmp_path / f"0/model/{seed}")
         scores.append(rl_run.of_model(alone(model), drawn, compute(), PAD).rewards())
     write(tmp_path, ["scorer"], model="reward", aggregate="min")
@@ -118,13 +120,13 @@ def judging(tmp_path):
     path = judge_checkpoint.checkpoint()
     (tmp_path / "0").mkdir()
     (tmp_path / "0/model").symlink_to(path)
-    tokenizer = model_tokenizer.load(path)
-    model = policy.load(path, compute(), CPU)
+    tokenizer = model_tokenizer.load_tokenizer(path)
+    model = policy.load_policy(path, compute(), CPU)
     actor = Actor(
         policy=Policy(model),
         reference=None,
-        sampler=transformers.from_model(model, tokenizer, max_batch=64),
-        decode=policy.decoder(tokenizer),
+        sampler=transformers.make_sampler(model, tokenizer, max_batch=64),
+        decode=policy.make_decode(tokenizer),
         pad_id=model_tokenizer.pad_id(tokenizer),
         compute=compute(),
     )
@@ -144,7 +146,10 @@ def judging(tmp_path):
 def p_better(one: str, other: str) -> float:
     """P(one beats other), read off the checkpoint's own distribution, both orders averaged."""
     path = judge_checkpoint.checkpoint()
-    model, tokenizer = policy.load(path, compute(), CPU), model_tokenizer.load(path)
+    model, tokenizer = (
+        policy.load_policy(path, compute(), CPU),
+        model_tokenizer.load_tokenizer(path),
+    )
     ones, twos = option_tokens(tokenizer, ("1", "2"))
 
     def p_first(first: str, second: str) -> float:

@@ -28,9 +28,9 @@ def decode(token_ids):
 
 
 def make_scorer():
-    model = process_head.from_policy(checkpoint("llama"), STEP, compute(), CPU)
+    model = process_head.init_process_model(checkpoint("llama"), STEP, compute(), CPU)
     generator = torch.Generator().manual_seed(1)
-    for parameter in process_head.head(model).parameters():
+    for parameter in process_head.get_head(model).parameters():
         torch.nn.init.normal_(parameter, generator=generator)
     return ProcessScorer(model=ProcessHead(model, compute(), PAD), decode=decode)
 

@@ -11,11 +11,10 @@ from stages.loops import training
 from stages.loops.state import State
 from stages.loops.work import Step
 from stages.models import model_tokenizer as tokenizers
-from stages.models import policy
-from stages.models import start as models_start
+from stages.models import policy, row_policy
 from stages.models.batch import Group
 from stages.models.policy import Policy
-from stages.models.start import LoraConfig
+from stages.models.row_policy import LoraConfig
 from stages.runtime import journal
 from stages.runtime.seeds import SeedRun
 
@@ -64,23 +63,25 @@ def test_a_checkpoint_is_the_policy_after_its_step_and_training_goes_on_the_same
     for kept in ([], [1, 3]):
         model, scratch, state = load("llama"), tmp_path / str(len(kept)), State()
         scratch.mkdir()
-        models_start.attach(model, LoraConfig(rank=rank, alpha=8), 0)
-        save = partial(policy.save, model, TOKENIZER)
+        row_policy.add_adapters(model, LoraConfig(rank=rank, alpha=8), 0)
+        save = partial(policy.save_model, model, TOKENIZER)
         with journal.writing(tmp_path / "journal.jsonl") as log:
             run = SeedRun(seed=len(kept), folder=scratch, log=log, say=lambda *_: None)
             steps, number = learn(model, seen, state), len(kept)
             training.take(steps, state, run, total=4, num_checkpoints=number, save=save)
             training.write(scratch / "saved", scratch / "logged", save, run)
-        finals.append(dict(policy.weights(model)))
+        finals.append(dict(policy.merged_weights(model)))
         folder = scratch / "logged/checkpoints"
         assert [step for step, _ in training.read_checkpoints(folder)] == kept
     for name, weight in finals[0].items():
         assert torch.equal(weight, finals[1][name]), name
     for step, path in training.read_checkpoints(tmp_path / "2/logged/checkpoints"):
         assert path.name == f"step-{step:04d}"
-        again = logits(policy.load(path, compute(), CPU))
+        again = logits(policy.load_policy(path, compute(), CPU))
         torch.testing.assert_close(again, seen[step], rtol=1e-4, atol=1e-4)
-        assert not torch.allclose(again, logits(policy.load(checkpoint("llama"), compute(), CPU)))
+        assert not torch.allclose(
+            again, logits(policy.load_policy(checkpoint("llama"), compute(), CPU))
+        )
 
 
 def test_something_else_in_the_folder_is_refused(tmp_path):

@@ -6,8 +6,8 @@ from largest_tensor import LargestTensor
 from tiny_checkpoints import FAMILIES, load
 from transformers import AutoModelForCausalLM, FalconConfig
 
-from stages.models import attention, own_logits
-from stages.models.batch import Batch, Group, fill
+from stages.models import attention, forward_check
+from stages.models.batch import Batch, Group, make_batch
 
 HEADS, GROUPS, SEQ, DIM = 6, 2, 300, 8
 
@@ -69,7 +69,7 @@ def test_no_tensor_as_large_as_the_keys_of_all_heads_is_made():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_is_used_where_the_architecture_lets_one_choose(family):
     model = load(family)
-    attention.use(model)
+    attention.use_attention(model)
     assert model.config._attn_implementation == attention.NAME
 
 
@@ -77,7 +77,7 @@ def test_an_architecture_with_attention_of_its_own_keeps_it():
     sizes = {"hidden_size": 16, "num_attention_heads": 4, "num_hidden_layers": 1, "vocab_size": 32}
     config = FalconConfig(**sizes, num_kv_heads=2, new_decoder_architecture=True)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
-    attention.use(model)
+    attention.use_attention(model)
     assert model.config._attn_implementation == "sdpa"
 
 
@@ -100,14 +100,14 @@ def with_blocks(batch: Batch, rows: list[list[Group]]) -> Batch:
             for ids in (group.prompt_ids, *group.completions):
                 segments[r, start : start + len(ids)] = segment
                 start, segment = start + len(ids), segment + 1
-    return replace(batch, attention_mask=attention.block_mask(segments, prompts))
+    return replace(batch, attention_mask=attention.make_block_mask(segments, prompts))
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_dense_and_block_masks_read_shared_rows_as_rows_of_their_own(family):
     model = load(family).eval()
-    attention.use(model)
+    attention.use_attention(model)
     alone = [
         Group(prompt_ids=group.prompt_ids, completions=[ids], indices=[0])
         for row in ROWS
@@ -117,19 +117,19 @@ def test_dense_and_block_masks_read_shared_rows_as_rows_of_their_own(family):
     with torch.no_grad():
         expected = torch.cat(
             [
-                own_logits.hidden_states(model, batch)[batch.predict_index]
-                for batch in (fill([[one]], 0, model.device) for one in alone)
+                forward_check.compute_hidden_states(model, batch)[batch.predict_index]
+                for batch in (make_batch([[one]], 0, model.device) for one in alone)
             ]
         )
-        dense = fill(ROWS, 0, model.device)
+        dense = make_batch(ROWS, 0, model.device)
         for batch in (dense, with_blocks(dense, ROWS)):
-            found = own_logits.hidden_states(model, batch)[batch.predict_index]
+            found = forward_check.compute_hidden_states(model, batch)[batch.predict_index]
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_gpu_gets_blocks_where_rows_are_long_and_a_cpu_never():
-    numbers = torch.zeros(1, attention.LONG, dtype=torch.long)
-    assert torch.is_tensor(attention.shared_mask(numbers, numbers, torch.device("cpu")))
-    mask = attention.block_mask(numbers, numbers)
-    assert mask.shape == (1, 1, attention.LONG, attention.LONG)
+    numbers = torch.zeros(1, attention.FLEX_MIN_LENGTH, dtype=torch.long)
+    assert torch.is_tensor(attention.make_shared_mask(numbers, numbers, torch.device("cpu")))
+    mask = attention.make_block_mask(numbers, numbers)
+    assert mask.shape == (1, 1, attention.FLEX_MIN_LENGTH, attention.FLEX_MIN_LENGTH)
     assert mask.sparsity() > 40  # nothing above the diagonal

@@ -98,7 +98,7 @@ def test_a_processor_without_avx2_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stages, "ROUNDING", "pinned")
     monkeypatch.setattr(stages, "flags", lambda: FEW)
     with pytest.raises(ValueError, match=r"found one without avx2, fma.*=native"):
-        device.pin()
+        device.pin_instructions()
 
 
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="torch without MKL")
@@ -109,10 +109,10 @@ def test_another_build_of_mkl_is_refused_except_on_intels_processors(
     monkeypatch.setattr(device, "REST", b"\xc3")
     monkeypatch.setattr(stages, "processor", lambda: {"flags": "avx2 fma", "vendor_id": "Other"})
     with pytest.raises(ValueError, match="expected MKL as torch's wheels have it"):
-        device.pin()
+        device.pin_instructions()
     intel = {"flags": "avx2 fma", "vendor_id": "GenuineIntel"}
     monkeypatch.setattr(stages, "processor", lambda: intel)
-    device.pin()
+    device.pin_instructions()
 
 
 def test_products_are_those_of_float64_to_rounding_with_gradients():

@@ -26,7 +26,7 @@ def words():
     return model_tokenizer.train_tokenizer(["Hi 2+2? It is 4"], 700)
 
 
-def encode(raw: RawPreference, words, max_tokens: int = 200) -> label_prompting.Encoded:
+def encode(raw: RawPreference, words, max_tokens: int = 200) -> label_prompting.EncodedLabels:
     return label_prompting.encode_pairs([raw], words, max_tokens=max_tokens)
 
 
@@ -104,7 +104,7 @@ def step_prompting_words():
 
 def step_prompting_encode(
     step_prompting_words, *raws: RawSteps, max_tokens: int = 100
-) -> label_prompting.Encoded:
+) -> label_prompting.EncodedLabels:
     return label_prompting.encode_steps(
         raws, step_prompting_words, template="{question}\n", separator="\n\n", max_tokens=max_tokens
     )

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from stages.models import model_tokenizer, prompting
-from stages.models.start import ModelConfig, TinyConfig
+from stages.models.row_policy import ModelConfig, TinyConfig
 
 TEXTS = [
     "Solve: Anna has 12 apples. She buys 7 more. How many apples does Anna have?\n",
@@ -98,12 +98,12 @@ def test_a_pad_token_is_found_and_a_missing_end_token_is_an_error(tmp_path):
     )
     learned.pad_token = None
     learned.save_pretrained(tmp_path / "no-pad")
-    loaded = model_tokenizer.load(tmp_path / "no-pad")
+    loaded = model_tokenizer.load_tokenizer(tmp_path / "no-pad")
     assert loaded.pad_token_id == loaded.eos_token_id
     learned.eos_token = None
     learned.save_pretrained(tmp_path / "no-end")
     with pytest.raises(ValueError, match="no end-of-sequence token"):
-        model_tokenizer.load(tmp_path / "no-end")
+        model_tokenizer.load_tokenizer(tmp_path / "no-end")
 
 
 def test_only_the_tiny_model_limits_the_length_of_rows():
@@ -128,7 +128,9 @@ THINKING = (
 def rendered(folder, thinking: bool | None) -> str:
     config = ModelConfig(path=str(folder), revision=None, thinking=thinking, tiny=TINY)
     config.tokenizer([]).save_pretrained(folder / "policy")
-    (text,) = prompting.render(["Why?"], model_tokenizer.load(folder / "policy"), "{question}")
+    (text,) = prompting.render_prompts(
+        ["Why?"], model_tokenizer.load_tokenizer(folder / "policy"), "{question}"
+    )
     return text
 
 
@@ -141,11 +143,11 @@ def test_thinking_is_switched_wherever_a_policy_s_prompts_are_rendered(tmp_path)
     assert rendered(tmp_path, thinking=None) == on
     assert rendered(tmp_path, thinking=True) == on
     assert rendered(tmp_path, thinking=False) == off
-    judge = model_tokenizer.load(tmp_path / "policy")
-    (ids,) = prompting.message_ids(["Why?"], judge)
+    judge = model_tokenizer.load_tokenizer(tmp_path / "policy")
+    (ids,) = prompting.tokenize_messages(["Why?"], judge)
     assert judge.decode(ids) == off
     assert rendered(tmp_path / "policy", thinking=True) == on, "of a policy it is switched again"
-    again = model_tokenizer.load(tmp_path / "policy/policy")
+    again = model_tokenizer.load_tokenizer(tmp_path / "policy/policy")
     assert str(again.chat_template).count("set enable_thinking") == 1
 
 

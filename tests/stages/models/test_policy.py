@@ -31,12 +31,12 @@ from transformers import (
 from stages.algorithms import logprobs as chunked
 from stages.models import attention, model_tokenizer, policy
 from stages.models.batch import Group, micro_batches
-from stages.models.policy import Policy, read_checkpoint
+from stages.models.policy import Policy, load_checkpoint
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_weight_is_read_as_it_was_saved_tied_ones_included(family):
-    model = read_checkpoint(AutoModelForCausalLM, checkpoint(family), new=frozenset())
+    model = load_checkpoint(AutoModelForCausalLM, checkpoint(family), new=frozenset())
     expected = build(family).state_dict()
     for name, weight in model.state_dict().items():
         assert weight.dtype == torch.float32
@@ -49,16 +49,16 @@ def test_a_checkpoint_that_lacks_a_weight_is_refused_by_its_name(tmp_path):
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ValueError, match=r"missing .*model\.layers\.1\.mlp\.up_proj\.weight"):
-        read_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+        load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
 
 
 def test_a_policy_read_as_a_reward_model_lacks_its_head_unless_a_new_one_is_meant():
     with pytest.raises(ValueError, match=r"score\.weight"):
-        read_checkpoint(
+        load_checkpoint(
             AutoModelForSequenceClassification, checkpoint("llama"), new=frozenset(), num_labels=1
         )
     head = frozenset({"score.weight"})
-    model = read_checkpoint(
+    model = load_checkpoint(
         AutoModelForSequenceClassification, checkpoint("llama"), new=head, num_labels=1
     )
     assert model.get_parameter("score.weight").shape == (1, 16)
@@ -69,7 +69,7 @@ def test_pickled_weights_are_never_read(tmp_path):
     model.config.save_pretrained(tmp_path)
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="in safetensors, found Error no file named"):
-        read_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+        load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
 
 
 TEMPERATURE = 0.8
@@ -291,7 +291,7 @@ def test_a_saved_policy_is_safetensors_that_transformers_loads_as_the_same_funct
 ):
     model = load(family)
     words = model_tokenizer.train_tokenizer(["a few words"], 700)
-    policy.save(model, words, tmp_path)
+    policy.save_model(model, words, tmp_path)
     assert (tmp_path / "model.safetensors").exists()
     assert not list(tmp_path.glob("*.bin"))
     again = AutoModelForCausalLM.from_pretrained(tmp_path)
@@ -302,7 +302,7 @@ def test_a_saved_policy_is_safetensors_that_transformers_loads_as_the_same_funct
 @pytest.mark.parametrize("family", FAMILIES)
 def test_in_float32_the_files_are_those_of_transformers_to_the_byte(family, tmp_path):
     load(family).save_pretrained(tmp_path / "theirs")
-    policy.save(load(family), model_tokenizer.train_tokenizer(["1"], 700), tmp_path / "ours")
+    policy.save_model(load(family), model_tokenizer.train_tokenizer(["1"], 700), tmp_path / "ours")
     for theirs in (tmp_path / "theirs").iterdir():
         assert (tmp_path / "ours" / theirs.name).read_bytes() == theirs.read_bytes(), theirs.name
 
@@ -312,20 +312,22 @@ def test_saved_in_bfloat16_the_file_has_each_weight_rounded_once_and_the_config_
     family, tmp_path
 ):
     model = load(family)
-    policy.save(model, model_tokenizer.train_tokenizer(["1"], 700), tmp_path, "bfloat16")
+    policy.save_model(model, model_tokenizer.train_tokenizer(["1"], 700), tmp_path, "bfloat16")
     saved = load_file(tmp_path / "model.safetensors")
     assert saved.keys() == dict(model.named_parameters()).keys()
     for name, weight in saved.items():
         assert torch.equal(weight, model.get_parameter(name).bfloat16()), name
         assert model.get_parameter(name).dtype == torch.float32
     assert AutoModelForCausalLM.from_pretrained(tmp_path, dtype="auto").dtype == torch.bfloat16
-    assert policy.load(tmp_path, compute(), CPU).dtype == torch.float32
+    assert policy.load_policy(tmp_path, compute(), CPU).dtype == torch.float32
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_in_float32_a_frozen_model_computes_the_same_bits(family):
     # torch multiplies by a weight that asks for a gradient in another way than by one that does not
-    models = [policy.load(checkpoint(family), compute(), CPU, trained=one) for one in (True, False)]
+    models = [
+        policy.load_policy(checkpoint(family), compute(), CPU, trained=one) for one in (True, False)
+    ]
     ids = torch.tensor([[2, 3, 4, 5, 6], [7, 8, 9, 10, 11]])
     with torch.no_grad():
         trained, frozen = (model(ids, logits_to_keep=1).logits for model in models)
@@ -335,8 +337,8 @@ def test_in_float32_a_frozen_model_computes_the_same_bits(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_frozen_model_has_its_weights_in_the_compute_dtype(family):
     batch = collate(make_groups(), 64, PAD, CPU)
-    trained = policy.load(checkpoint(family), compute(dtype="bfloat16"), CPU)
-    frozen = policy.load(checkpoint(family), compute(dtype="bfloat16"), CPU, trained=False)
+    trained = policy.load_policy(checkpoint(family), compute(dtype="bfloat16"), CPU)
+    frozen = policy.load_policy(checkpoint(family), compute(dtype="bfloat16"), CPU, trained=False)
     assert {weight.dtype for weight in trained.parameters()} == {torch.float32}
     assert {weight.dtype for weight in frozen.parameters()} == {torch.bfloat16}
     frequencies = zip(trained.buffers(), frozen.buffers(), strict=True)
@@ -347,14 +349,14 @@ def test_a_frozen_model_has_its_weights_in_the_compute_dtype(family):
     assert found.dtype == torch.float32
     # Random weights of 0.3 make loud logits: some 8 bits of numbers around 10.
     assert (found - expected).abs().mean() < 0.05
-    plain = policy.load(checkpoint(family), compute(), CPU, trained=False)
+    plain = policy.load_policy(checkpoint(family), compute(), CPU, trained=False)
     assert {weight.dtype for weight in plain.parameters()} == {torch.float32}
 
 
 def test_decoding_leaves_special_tokens_out():
     words = model_tokenizer.train_tokenizer(["a few words"], 700)
     ids = words("a few words")["input_ids"]
-    assert policy.decoder(words)([*ids, words.eos_token_id]) == "a few words"
+    assert policy.make_decode(words)([*ids, words.eos_token_id]) == "a few words"
 
 
 @pytest.mark.parametrize(
@@ -368,15 +370,15 @@ def test_decoding_leaves_special_tokens_out():
     ids=["some_layers", "all_layers"],
 )
 def test_sliding_windows_are_refused_with_rows_that_share(model):
-    policy.prepare(model, compute(row_tokens=0), CPU)
+    policy.prepare_model(model, compute(row_tokens=0), CPU)
     for changes in ({"row_tokens": 64}, {"row_tokens": 0, "pack_tokens": 64}):
         with pytest.raises(ValueError, match=r"sliding windows.*compute\.pack_tokens to 0"):
-            policy.prepare(model, compute(**changes), CPU)
+            policy.prepare_model(model, compute(**changes), CPU)
 
 
 def test_mistral_without_a_window_is_not_refused():
     model = MistralForCausalLM(MistralConfig(**BLOCKS, sliding_window=None))
-    policy.prepare(model, compute(pack_tokens=64), CPU)
+    policy.prepare_model(model, compute(pack_tokens=64), CPU)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -7,11 +7,10 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForTokenClassification, PreTrainedTokenizerFast
 
-from stages.models import model_tokenizer, policy, process_head
-from stages.models import start as models_start
+from stages.models import model_tokenizer, policy, process_head, row_policy
 from stages.models.batch import Group, micro_batches
-from stages.models.process_head import ProcessHead, Solution
-from stages.models.start import LoraConfig
+from stages.models.process_head import ProcessHead, TokenizedSolution
+from stages.models.row_policy import LoraConfig
 
 STEP = 2
 
@@ -26,18 +25,20 @@ def make_solutions():
     generator = torch.Generator().manual_seed(0)
     prompt = ids(generator, 4)
     return [
-        Solution(prompt_ids=prompt, steps=[ids(generator, 3), ids(generator, 1)]),
-        Solution(prompt_ids=ids(generator, 6), steps=[ids(generator, 2)]),
-        Solution(prompt_ids=prompt, steps=[ids(generator, 2), ids(generator, 4), [5, EOS]]),
-        Solution(prompt_ids=prompt, steps=[[7, EOS]]),
+        TokenizedSolution(prompt_ids=prompt, steps=[ids(generator, 3), ids(generator, 1)]),
+        TokenizedSolution(prompt_ids=ids(generator, 6), steps=[ids(generator, 2)]),
+        TokenizedSolution(
+            prompt_ids=prompt, steps=[ids(generator, 2), ids(generator, 4), [5, EOS]]
+        ),
+        TokenizedSolution(prompt_ids=prompt, steps=[[7, EOS]]),
     ]
 
 
 def make_model(family):
     """With a head that is no longer zero."""
-    model = process_head.from_policy(checkpoint(family), STEP, compute(), CPU).eval()
+    model = process_head.init_process_model(checkpoint(family), STEP, compute(), CPU).eval()
     generator = torch.Generator().manual_seed(1)
-    for parameter in process_head.head(model).parameters():
+    for parameter in process_head.get_head(model).parameters():
         torch.nn.init.normal_(parameter, generator=generator)
     return model
 
@@ -53,8 +54,8 @@ def plain_scores(model, solution):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_new_head_finds_every_step_as_likely_right_as_wrong(family):
-    model = process_head.from_policy(checkpoint(family), STEP, compute(), CPU)
-    found = process_head.step_scores(ProcessHead(model, compute(), PAD), make_solutions())
+    model = process_head.init_process_model(checkpoint(family), STEP, compute(), CPU)
+    found = process_head.score_steps(ProcessHead(model, compute(), PAD), make_solutions())
     assert found == [[0.5, 0.5], [0.5], [0.5, 0.5, 0.5], [0.5]]
 
 
@@ -64,7 +65,7 @@ def test_a_score_is_what_transformers_gives_at_the_step_token(family, row_tokens
     model = exact(make_model(family))
     solutions = make_solutions()
     settings = compute(row_tokens=row_tokens, pack_tokens=pack_tokens)
-    found = process_head.step_scores(ProcessHead(model, settings, PAD), solutions)
+    found = process_head.score_steps(ProcessHead(model, settings, PAD), solutions)
     for own, solution in zip(found, solutions, strict=True):
         assert own == pytest.approx(plain_scores(model, solution), rel=1e-10)
 
@@ -73,17 +74,17 @@ def test_a_score_is_what_transformers_gives_at_the_step_token(family, row_tokens
 def test_order_and_padding_change_no_score(max_tokens):
     model = exact(make_model("llama"))
     solutions = make_solutions()
-    expected = process_head.step_scores(ProcessHead(model, compute(row_tokens=0), PAD), solutions)
+    expected = process_head.score_steps(ProcessHead(model, compute(row_tokens=0), PAD), solutions)
     settings = compute(max_tokens=max_tokens)
-    found = process_head.step_scores(ProcessHead(model, settings, PAD), solutions[::-1])
+    found = process_head.score_steps(ProcessHead(model, settings, PAD), solutions[::-1])
     for own, other in zip(found[::-1], expected, strict=True):
         assert own == pytest.approx(other, rel=1e-10)
 
 
 def test_a_step_token_that_the_policy_wrote_gets_no_score_of_its_own():
     model = make_model("llama")
-    written = Solution(prompt_ids=[4, 5], steps=[[6, STEP, 7], [8]])
-    found = process_head.step_scores(ProcessHead(model, compute(), PAD), [written])
+    written = TokenizedSolution(prompt_ids=[4, 5], steps=[[6, STEP, 7], [8]])
+    found = process_head.score_steps(ProcessHead(model, compute(), PAD), [written])
     assert len(found[0]) == 2
     every = plain_scores(model, written)
     assert found[0] == pytest.approx([every[1], every[2]], rel=1e-5)
@@ -92,18 +93,18 @@ def test_a_step_token_that_the_policy_wrote_gets_no_score_of_its_own():
 def test_an_end_token_in_the_place_of_a_step_token_is_read_where_steps_end():
     model = exact(make_model("llama"))
     model.config.step_token_id = EOS
-    solution = Solution(prompt_ids=[4, 5], steps=[[6, 7], [8, EOS]])
-    (found,) = process_head.step_scores(ProcessHead(model, compute(), PAD), [solution])
+    solution = TokenizedSolution(prompt_ids=[4, 5], steps=[[6, 7], [8, EOS]])
+    (found,) = process_head.score_steps(ProcessHead(model, compute(), PAD), [solution])
     logits = model(torch.tensor([[4, 5, 6, 7, EOS, 8, EOS, EOS]])).logits[0].softmax(-1)
     assert found == pytest.approx(logits[[4, 7], 1].tolist(), rel=1e-10)
 
 
 def test_a_later_step_changes_no_earlier_score():
     model = exact(make_model("llama"))
-    short = Solution(prompt_ids=[4, 5], steps=[[6], [7, 8]])
-    longer = Solution(prompt_ids=[4, 5], steps=[[6], [7, 8], [9, EOS]])
+    short = TokenizedSolution(prompt_ids=[4, 5], steps=[[6], [7, 8]])
+    longer = TokenizedSolution(prompt_ids=[4, 5], steps=[[6], [7, 8], [9, EOS]])
     (a,), (b,) = (
-        process_head.step_scores(ProcessHead(model, compute(), PAD), [s]) for s in (short, longer)
+        process_head.score_steps(ProcessHead(model, compute(), PAD), [s]) for s in (short, longer)
     )
     assert b[:2] == pytest.approx(a, rel=1e-10)
 
@@ -111,13 +112,13 @@ def test_a_later_step_changes_no_earlier_score():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_saved_folder_alone_gives_the_same_scores_and_says_its_step_token(family, tmp_path):
     model = make_model(family)
-    policy.save(model, model_tokenizer.train_tokenizer(["a few words"], 700), tmp_path)
+    policy.save_model(model, model_tokenizer.train_tokenizer(["a few words"], 700), tmp_path)
     assert (tmp_path / "model.safetensors").exists()
     assert not list(tmp_path.glob("*.bin"))
-    again = process_head.load(tmp_path, compute(), CPU)
-    expected = process_head.step_scores(ProcessHead(model, compute(), PAD), make_solutions())
+    again = process_head.load_process_model(tmp_path, compute(), CPU)
+    expected = process_head.score_steps(ProcessHead(model, compute(), PAD), make_solutions())
     assert (
-        process_head.step_scores(ProcessHead(again, compute(), PAD), make_solutions()) == expected
+        process_head.score_steps(ProcessHead(again, compute(), PAD), make_solutions()) == expected
     )
     theirs = AutoModelForTokenClassification.from_pretrained(tmp_path)
     assert theirs.config.step_token_id == STEP
@@ -130,7 +131,7 @@ def test_a_classifier_with_the_labels_the_other_way_round_is_refused(tmp_path):
     model.config.id2label = {0: "right", 1: "wrong"}
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="expected the labels"):
-        process_head.load(tmp_path, compute(), CPU)
+        process_head.load_process_model(tmp_path, compute(), CPU)
 
 
 @pytest.mark.parametrize("key", ["step_token_id", "step_separator"])
@@ -139,7 +140,7 @@ def test_a_classifier_that_does_not_say_where_steps_end_is_refused(key, tmp_path
     delattr(model.config, key)
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=key):
-        process_head.load(tmp_path, compute(), CPU)
+        process_head.load_process_model(tmp_path, compute(), CPU)
 
 
 def test_the_embedded_tokenizer_has_a_step_token():
@@ -191,8 +192,8 @@ def test_a_step_token_that_is_not_one_free_special_token_is_refused(token):
 def test_a_solution_without_steps_or_with_an_empty_one_is_refused(steps):
     model = make_model("llama")
     with pytest.raises(ValueError, match="at least one step"):
-        process_head.step_scores(
-            ProcessHead(model, compute(), PAD), [Solution(prompt_ids=[3], steps=steps)]
+        process_head.score_steps(
+            ProcessHead(model, compute(), PAD), [TokenizedSolution(prompt_ids=[3], steps=steps)]
         )
 
 
@@ -201,43 +202,43 @@ def test_scores_that_are_no_numbers_are_refused_with_the_solution():
     with torch.no_grad():
         model.get_input_embeddings().weight[9] = torch.nan
     # Attention spreads NaN over its batch, so each is in one of its own.
-    good, bad = (Solution(prompt_ids=[start], steps=[[5], [6]]) for start in (4, 9))
+    good, bad = (TokenizedSolution(prompt_ids=[start], steps=[[5], [6]]) for start in (4, 9))
     settings = compute(max_tokens=1, row_tokens=0)
-    assert len(process_head.step_scores(ProcessHead(model, settings, PAD), [good])[0]) == 2
+    assert len(process_head.score_steps(ProcessHead(model, settings, PAD), [good])[0]) == 2
     with pytest.raises(ValueError, match=r"solution 1: .* found \[nan, nan\].*learning_rate"):
-        process_head.step_scores(ProcessHead(model, settings, PAD), [good, bad])
+        process_head.score_steps(ProcessHead(model, settings, PAD), [good, bad])
 
 
 def test_a_solution_is_never_cut():
     model = make_model("llama")
-    fits = Solution(prompt_ids=[3] * 100, steps=[[4] * 27])  # and one step token: 128
-    assert len(process_head.step_scores(ProcessHead(model, compute(), PAD), [fits])[0]) == 1
-    longer = Solution(prompt_ids=[3] * 100, steps=[[4] * 28])
+    fits = TokenizedSolution(prompt_ids=[3] * 100, steps=[[4] * 27])  # and one step token: 128
+    assert len(process_head.score_steps(ProcessHead(model, compute(), PAD), [fits])[0]) == 1
+    longer = TokenizedSolution(prompt_ids=[3] * 100, steps=[[4] * 28])
     with pytest.raises(ValueError, match=r"has 129 tokens .* the model 128"):
-        process_head.step_scores(ProcessHead(model, compute(), PAD), [longer])
+        process_head.score_steps(ProcessHead(model, compute(), PAD), [longer])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_under_lora_the_head_is_trained_whole_and_saved(family, tmp_path):
-    model = process_head.from_policy(checkpoint(family), STEP, compute(), CPU)
-    models_start.attach(model, LoraConfig(rank=2, alpha=4), seed=0)
+    model = process_head.init_process_model(checkpoint(family), STEP, compute(), CPU)
+    row_policy.add_adapters(model, LoraConfig(rank=2, alpha=4), seed=0)
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
     assert any(".weight" in name and "lora" not in name for name in trained), trained
     solutions = make_solutions()
-    parts = process_head.groups(
+    parts = process_head.solution_groups(
         ProcessHead(model, compute(row_tokens=64), PAD), solutions, range(len(solutions))
     )
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01)
     for _ in range(2):
         for batch in micro_batches(parts, compute(), PAD, CPU):
-            ends = [process_head.step_ends(solutions[i].steps) for i in batch.indices]
+            ends = [process_head.step_end_indices(solutions[i].steps) for i in batch.indices]
             ProcessHead(model)(batch, ends)[:, 1].mean().backward()
         optimizer.step()
-    scores = process_head.step_scores(ProcessHead(model, compute(), PAD), solutions)
+    scores = process_head.score_steps(ProcessHead(model, compute(), PAD), solutions)
     assert max(scores[0]) < 0.5
-    policy.save(model, model_tokenizer.train_tokenizer(["1"], 700), tmp_path)
-    saved = ProcessHead(process_head.load(tmp_path, compute(), CPU))
-    again = process_head.step_scores(saved, solutions)
+    policy.save_model(model, model_tokenizer.train_tokenizer(["1"], 700), tmp_path)
+    saved = ProcessHead(process_head.load_process_model(tmp_path, compute(), CPU))
+    again = process_head.score_steps(saved, solutions)
     for own, other in zip(again, scores, strict=True):
         assert own == pytest.approx(other, rel=1e-4)
 
@@ -250,11 +251,13 @@ DATA = Path("data")
 def written(tmp_path, monkeypatch):
     """A process model of 32 tokens: the tokenizer's bytes beyond them are not used."""
     monkeypatch.chdir(tmp_path)
-    model = process_head.from_policy(checkpoint("llama"), STEP, compute(), CPU, separator="*")
+    model = process_head.init_process_model(
+        checkpoint("llama"), STEP, compute(), CPU, separator="*"
+    )
     generator = torch.Generator().manual_seed(1)
-    for parameter in process_head.head(model).parameters():
+    for parameter in process_head.get_head(model).parameters():
         torch.nn.init.normal_(parameter, generator=generator)
-    policy.save(model, model_tokenizer.train_tokenizer(["1"], 700), DATA / WORD)
+    policy.save_model(model, model_tokenizer.train_tokenizer(["1"], 700), DATA / WORD)
 
 
 def sampled():
@@ -272,7 +275,7 @@ def sampled():
 
 @pytest.mark.usefixtures("written")
 def test_a_completion_is_split_into_steps_in_its_own_tokens():
-    found = process_head.load_scorer(DATA / WORD, compute(), CPU)
+    found = process_head.load_process_scorer(DATA / WORD, compute(), CPU)
     (first, second), (third,) = (group.completions for group in sampled())
     star = first[1]
     assert found.split(first) == [[13, star], [star], [14, EOS]]
@@ -282,15 +285,15 @@ def test_a_completion_is_split_into_steps_in_its_own_tokens():
 
 @pytest.mark.usefixtures("written")
 def test_the_scores_of_steps_come_in_the_order_of_the_solutions_whatever_shares_a_prompt():
-    model = process_head.load(DATA / WORD, compute(), CPU)
-    reader = process_head.load_scorer(DATA / WORD, compute(), CPU)
+    model = process_head.load_process_model(DATA / WORD, compute(), CPU)
+    reader = process_head.load_process_scorer(DATA / WORD, compute(), CPU)
     solutions = [
-        Solution(prompt_ids=group.prompt_ids, steps=reader.split(ids))
+        TokenizedSolution(prompt_ids=group.prompt_ids, steps=reader.split(ids))
         for group in sampled()
         for ids in group.completions
     ]
     expected = [
-        process_head.step_scores(ProcessHead(model, compute(), PAD), [one])[0] for one in solutions
+        process_head.score_steps(ProcessHead(model, compute(), PAD), [one])[0] for one in solutions
     ]
     found = reader(solutions)
     assert [len(steps) for steps in found] == [3, 1, 1]

@@ -16,8 +16,8 @@ def problem(question: str = "What is 2 plus 2?", solution: str | None = "#### 4"
     return Problem(id="a", question=question, answer="4", solution=solution, split=None, line=1)
 
 
-def encode(row: Problem, *, split: str = "train", **limits: int) -> prompting.Encoded:
-    return prompting.encode(
+def encode(row: Problem, *, split: str = "train", **limits: int) -> prompting.EncodedProblems:
+    return prompting.encode_problems(
         {split: [row]},
         WORDS,
         template=TEMPLATE,
@@ -27,7 +27,7 @@ def encode(row: Problem, *, split: str = "train", **limits: int) -> prompting.En
 
 
 def test_a_template_is_filled_once_and_braces_are_text():
-    (text,) = prompting.render(["{question} {x} \\frac{1}{2}"], WORDS, TEMPLATE)
+    (text,) = prompting.render_prompts(["{question} {x} \\frac{1}{2}"], WORDS, TEMPLATE)
     assert text == "Solve: {question} {x} \\frac{1}{2}\n"
 
 
@@ -68,24 +68,24 @@ def exchange(message: str = "Judge: 2 or 4?\nBetter:\n") -> Exchange:
 
 
 def test_other_tasks_are_demonstrated_by_message_and_reply_as_they_are():
-    (row,) = prompting.demonstrate([exchange()], WORDS, 50)
+    (row,) = prompting.encode_exchanges([exchange()], WORDS, 50)
     assert (row.id, row.task, row.prompt, row.completion) == ("a", "judge", exchange().message, "2")
     assert WORDS.decode(row.prompt_ids) == row.prompt
     assert row.completion_ids == [*WORDS("2")["input_ids"], WORDS.eos_token_id]
-    assert prompting.demonstrate([], WORDS, 0) == []
+    assert prompting.encode_exchanges([], WORDS, 0) == []
 
 
 def test_a_message_that_is_too_long_is_refused_by_name():
-    number = len(prompting.demonstrate([exchange()], WORDS, 50)[0].prompt_ids)
-    assert prompting.demonstrate([exchange()], WORDS, number)
+    number = len(prompting.encode_exchanges([exchange()], WORDS, 50)[0].prompt_ids)
+    assert prompting.encode_exchanges([exchange()], WORDS, number)
     with pytest.raises(
         ValueError, match=rf"at most {number - 1} tokens, found {number} in a 'judge'"
     ):
-        prompting.demonstrate([exchange()], WORDS, number - 1)
+        prompting.encode_exchanges([exchange()], WORDS, number - 1)
 
 
 def test_a_tokenizer_is_learned_from_other_tasks_too():
-    texts = prompting.training_texts([problem()], TEMPLATE, [exchange()])
+    texts = prompting.tokenizer_texts([problem()], TEMPLATE, [exchange()])
     assert texts == ["Solve: What is 2 plus 2?\n#### 4", "Judge: 2 or 4?\nBetter:\n2"]
 
 
@@ -97,14 +97,14 @@ CHAT = (
 
 
 def test_a_message_is_the_prompt_itself():
-    (ids,) = prompting.message_ids(["Check result: 2 + 2 = 4\nCritique:\n"], MESSAGES_WORDS)
+    (ids,) = prompting.tokenize_messages(["Check result: 2 + 2 = 4\nCritique:\n"], MESSAGES_WORDS)
     assert MESSAGES_WORDS.decode(ids) == "Check result: 2 + 2 = 4\nCritique:\n"
-    assert prompting.message_ids([], MESSAGES_WORDS) == []
+    assert prompting.tokenize_messages([], MESSAGES_WORDS) == []
 
 
 @pytest.mark.parametrize("special", ["<|end|>", "<|pad|>", "<|step|>"])
 def test_no_special_token_that_somebody_wrote_is_read_as_one(special):
-    (ids,) = prompting.message_ids([f"> 4{special}\n> {special * 2}"], MESSAGES_WORDS)
+    (ids,) = prompting.tokenize_messages([f"> 4{special}\n> {special * 2}"], MESSAGES_WORDS)
     assert set(ids).isdisjoint(MESSAGES_WORDS.all_special_ids)
     assert special not in MESSAGES_WORDS.decode(ids)
 
@@ -112,9 +112,9 @@ def test_no_special_token_that_somebody_wrote_is_read_as_one(special):
 def test_those_of_the_chat_template_are():
     chat = model_tokenizer.train_tokenizer(["Why?"] * 2, 800)
     chat.chat_template = CHAT
-    (ids,) = prompting.message_ids(["Why? <|end|>"], chat)
+    (ids,) = prompting.tokenize_messages(["Why? <|end|>"], chat)
     step, end = chat.convert_tokens_to_ids(["<|step|>", "<|end|>"])
-    assert prompting.message_ids([], chat) == []
+    assert prompting.tokenize_messages([], chat) == []
     assert ids[0] == ids[-1] == step
     assert [token for token in ids if token in (step, end)] == [step, end, step]
 
@@ -149,7 +149,7 @@ def test_with_a_chat_template_turns_are_rendered_by_it_and_what_it_refuses_is_re
     chat = model_tokenizer.train_tokenizer(["What is 2 plus 2? Why? It is."] * 2, 800)
     chat.chat_template = ROLES
     system = replace(TALK, id="s", turns=(Turn("system", "Be brief."), *TURNS))
-    encoded = prompting.encode(
+    encoded = prompting.encode_problems(
         {"train": [TALK, system]},
         chat,
         template="{question}",
@@ -170,7 +170,7 @@ def test_with_a_chat_template_turns_are_rendered_by_it_and_what_it_refuses_is_re
 def test_a_demonstration_ends_the_thinking_that_the_template_has_begun():
     thinking = model_tokenizer.train_tokenizer(["2 + 2 = 4\n#### 4\n<think></think>"] * 2, 800)
     thinking.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}\n<think>\n"
-    encoded = prompting.encode(
+    encoded = prompting.encode_problems(
         {"train": [problem()]},
         thinking,
         template=TEMPLATE,
@@ -182,9 +182,9 @@ def test_a_demonstration_ends_the_thinking_that_the_template_has_begun():
     assert prompt.prompt.endswith("<think>")
     assert shown.completion == "\n</think>\n\n#### 4"
     facts = Facts(parameters=1, positions=64, has_chat_template=True)
-    assert prompting.measure(encoded, facts).thinks
+    assert prompting.measure_data(encoded, facts).thinks
     assert is_right(prompt, shown.completion)
-    (told,) = prompting.demonstrate(
+    (told,) = prompting.encode_exchanges(
         [Exchange(id="b", task="judge", message="1 or 2?", reply="1")], thinking, 200
     )
     assert told.completion == "\n</think>\n\n1"

@@ -27,14 +27,14 @@ def make_groups():
 
 def make_model(family):
     """With a head that is no longer zero."""
-    model = scalar_head.from_policy(checkpoint(family), PAD, compute(), CPU).eval()
+    model = scalar_head.init_scalar_model(checkpoint(family), PAD, compute(), CPU).eval()
     torch.nn.init.normal_(model.score.weight, generator=torch.Generator().manual_seed(1))
     return model
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_new_head_gives_every_completion_reward_0_and_every_state_value_0(family):
-    model = scalar_head.from_policy(checkpoint(family), PAD, compute(), CPU)
+    model = scalar_head.init_scalar_model(checkpoint(family), PAD, compute(), CPU)
     batch = collate(make_groups(), 64, PAD, CPU)
     assert ScalarHead(model)(batch).tolist() == [0.0, 0.0, 0.0]
     assert not ScalarHead(model)(batch, each_token=True).any()
@@ -44,7 +44,7 @@ def test_a_new_head_gives_every_completion_reward_0_and_every_state_value_0(fami
 def test_a_head_of_a_seed_is_that_seeds_and_of_the_scale_of_its_width(family):
     def draw(seed):
         path = checkpoint(family)
-        return scalar_head.from_policy(path, PAD, compute(), CPU, head_seed=seed).score.weight
+        return scalar_head.init_scalar_model(path, PAD, compute(), CPU, head_seed=seed).score.weight
 
     assert torch.equal(draw(3), draw(3))
     heads = torch.cat([draw(seed) for seed in range(100)])
@@ -83,7 +83,7 @@ def test_a_value_is_the_head_at_the_position_before_the_token(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_frozen_models_body_is_in_the_compute_dtype_and_its_head_in_float32(family, tmp_path):
     model = make_model(family)
-    policy.save(model, model_tokenizer.train_tokenizer(["a few words"], 700), tmp_path)
+    policy.save_model(model, model_tokenizer.train_tokenizer(["a few words"], 700), tmp_path)
     half = compute(dtype="bfloat16")
     (frozen,) = scalar_head.load_ensemble(tmp_path, minimum, half, CPU).members
     assert {weight.dtype for weight in frozen.base_model.parameters()} == {torch.bfloat16}
@@ -116,12 +116,12 @@ def test_a_saved_model_is_safetensors_that_transformers_and_we_load_as_the_same_
     family, tmp_path
 ):
     model = make_model(family)
-    policy.save(model, model_tokenizer.train_tokenizer(["a few words"], 700), tmp_path)
+    policy.save_model(model, model_tokenizer.train_tokenizer(["a few words"], 700), tmp_path)
     assert (tmp_path / "model.safetensors").exists()
     assert not list(tmp_path.glob("*.bin"))
     batch = collate(make_groups(), 64, PAD, CPU)
     expected = ScalarHead(model)(batch)
-    again = scalar_head.load(tmp_path, compute(), CPU).eval()
+    again = scalar_head.load_scalar_model(tmp_path, compute(), CPU).eval()
     torch.testing.assert_close(ScalarHead(again)(batch), expected)
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     assert theirs.config.num_labels == 1
@@ -130,8 +130,8 @@ def test_a_saved_model_is_safetensors_that_transformers_and_we_load_as_the_same_
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_body_is_the_policys(family):
-    reward = scalar_head.from_policy(checkpoint(family), PAD, compute(), CPU)
-    body = policy.load(checkpoint(family), compute(), CPU).base_model.state_dict()
+    reward = scalar_head.init_scalar_model(checkpoint(family), PAD, compute(), CPU)
+    body = policy.load_policy(checkpoint(family), compute(), CPU).base_model.state_dict()
     for name, weight in reward.base_model.state_dict().items():
         assert torch.equal(weight, body[name]), name
 
@@ -141,7 +141,7 @@ BATCH = collate([GROUP], 64, PAD, CPU)
 
 
 def save_member(path, seed):
-    model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
+    model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
     model.save_pretrained(path)
     return model.eval()
 
@@ -175,7 +175,7 @@ def test_a_reward_model_alone_scores_by_its_head_and_agrees_with_itself(tmp_path
 def test_members_are_in_the_order_of_their_numbers(tmp_path):
     for number in (10, 2, 0):
         save_member(tmp_path / str(number), seed=number)
-    assert [path.name for path in scalar_head.folders(tmp_path)] == ["0", "2", "10"]
+    assert [path.name for path in scalar_head.find_member_folders(tmp_path)] == ["0", "2", "10"]
 
 
 def test_no_gradient_flows_and_training_mode_is_left(tmp_path):
@@ -192,16 +192,16 @@ def test_a_folder_that_is_neither_is_refused(tmp_path, inside):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").touch()
     with pytest.raises(ValueError, match=r"expected in .* a model .* found"):
-        scalar_head.folders(tmp_path)
+        scalar_head.find_member_folders(tmp_path)
 
 
 def test_a_member_without_a_model_and_a_path_that_is_not_there_are_refused(tmp_path):
     save_member(tmp_path / "0", seed=0)
     (tmp_path / "1").mkdir()
     with pytest.raises(ValueError, match=r"found \['0', '1'\]"):
-        scalar_head.folders(tmp_path)
+        scalar_head.find_member_folders(tmp_path)
     with pytest.raises(ValueError, match="found nothing"):
-        scalar_head.folders(tmp_path / "missing")
+        scalar_head.find_member_folders(tmp_path / "missing")
 
 
 DATA = Path("data")
@@ -213,8 +213,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def scorer_save(word, seed):
-    model = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
-    policy.save(model, model_tokenizer.train_tokenizer(["1"], 700), DATA / word)
+    model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
+    policy.save_model(model, model_tokenizer.train_tokenizer(["1"], 700), DATA / word)
     return model.eval()
 
 

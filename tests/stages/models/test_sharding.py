@@ -97,11 +97,11 @@ def test_the_first_process_saves_the_whole_policy(tmp_path):
 
     def work():
         found = trial()
-        policy.save(trial.model, tokenizer(), tmp_path / f"rank-{sharding.rank()}")
+        policy.save_model(trial.model, tokenizer(), tmp_path / f"rank-{sharding.get_rank()}")
         return found
 
     weights = in_processes(2, work)["weights"]
     assert [path.name for path in tmp_path.iterdir()] == ["rank-0"]
-    saved = policy.load(tmp_path / "rank-0", trial.compute, torch.device("cpu"))
-    assert {name: value.tolist() for name, value in policy.weights(saved)} == weights
+    saved = policy.load_policy(tmp_path / "rank-0", trial.compute, torch.device("cpu"))
+    assert {name: value.tolist() for name, value in policy.merged_weights(saved)} == weights
     assert plain_logprobs(saved, [3, 4], [5]).isfinite().all()

@@ -2,9 +2,8 @@ import pytest
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 
-from stages.models import model_tokenizer, scalar_head, size
-from stages.models import start as models_start
-from stages.models.start import LoraConfig, ModelConfig, TinyConfig
+from stages.models import model_tokenizer, row_policy, scalar_head, size
+from stages.models.row_policy import LoraConfig, ModelConfig, TinyConfig
 
 # 2 blocks of q 16x16, k and v 16x8, o 16x16, gate, up and down 16x32; an output of 32x16
 BLOCKS = 2 * (16 * 16 + 2 * 16 * 8 + 16 * 16 + 3 * 16 * 32)
@@ -13,7 +12,7 @@ NORMS = 2 * 2 * 16 + 16
 
 
 def test_a_policy_counts_its_tied_matrix_once_as_memory_and_once_as_work():
-    found = size.measure(load("llama"))
+    found = size.measure_model(load("llama"))
     assert found["body"] == found["trained_body"] == BLOCKS
     assert found["output"] == found["trained_output"] == OUTPUT
     assert found["parameters"] == found["trained_parameters"] == BLOCKS + OUTPUT + NORMS
@@ -21,9 +20,9 @@ def test_a_policy_counts_its_tied_matrix_once_as_memory_and_once_as_work():
 
 def test_adapters_are_matrices_too_and_the_rest_is_frozen():
     model = load("llama")
-    models_start.attach(model, LoraConfig(rank=2, alpha=4), 0)
+    row_policy.add_adapters(model, LoraConfig(rank=2, alpha=4), 0)
     new = 2 * 2 * ((16 + 16) + 2 * (16 + 8) + (16 + 16) + 3 * (16 + 32))
-    found = size.measure(model)
+    found = size.measure_model(model)
     assert (found["body"], found["trained_body"]) == (BLOCKS + new, new)
     assert (found["output"], found["trained_output"]) == (OUTPUT, 0)
     assert found["trained_parameters"] == new
@@ -31,16 +30,16 @@ def test_adapters_are_matrices_too_and_the_rest_is_frozen():
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])
 def test_the_size_of_a_folder_is_that_of_the_model_in_it(family):
-    whole = size.measure(load(family))
-    found = size.of_scorer(checkpoint(family))
+    whole = size.measure_model(load(family))
+    found = size.measure_scorer(checkpoint(family))
     assert found == whole | {"trained_parameters": 0, "trained_body": 0, "trained_output": 0}
 
 
 def test_an_ensemble_is_its_members_together(tmp_path):
-    member = scalar_head.from_policy(checkpoint("llama"), PAD, compute(), CPU)
+    member = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU)
     for number in range(3):
         member.save_pretrained(tmp_path / str(number))
-    found = size.of_scorer(tmp_path)
+    found = size.measure_scorer(tmp_path)
     assert found["parameters"] == 3 * (BLOCKS + OUTPUT + NORMS + 16)
     assert (found["body"], found["output"]) == (3 * BLOCKS, 0)
 
@@ -51,12 +50,14 @@ def test_a_random_base_model_is_not_read_from_anywhere():
         vocab_size=700,
     )  # fmt: skip
     with pytest.raises(ValueError, match=r"model\.path is null"):
-        size.of_policy("base", 0, ModelConfig(path=None, revision=None, thinking=None, tiny=tiny))
+        size.measure_policy(
+            "base", 0, ModelConfig(path=None, revision=None, thinking=None, tiny=tiny)
+        )
 
 
 def test_nothing_is_allocated_to_measure_a_folder():
     before = torch.get_rng_state()
-    size.of_scorer(checkpoint("llama"))
+    size.measure_scorer(checkpoint("llama"))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -64,6 +65,6 @@ def test_nothing_is_allocated_to_measure_a_folder():
 def test_facts_say_whether_the_model_is_to_think(tmp_path, thinking, thinks):
     load("llama").save_pretrained(tmp_path)
     model_tokenizer.train_tokenizer(["a"], 700).save_pretrained(tmp_path)
-    found = size.facts({"path": str(tmp_path), "revision": None, "thinking": thinking})
+    found = size.model_facts({"path": str(tmp_path), "revision": None, "thinking": thinking})
     assert found is not None
     assert (found.thinks, found.has_chat_template) == (thinks, False)

@@ -7,7 +7,7 @@ from tiny_checkpoints import compute
 from transformers import LlamaConfig
 
 from stages.models import model_tokenizer
-from stages.models.start import LoraConfig
+from stages.models.row_policy import LoraConfig
 from stages.planning import checkup
 from stages.planning.checkup import GIB, Model
 from stages.planning.stage import Data, Plan, Stage

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.models import model_tokenizer as tokenizers
-from stages.models.policy import decoder
+from stages.models.policy import make_decode
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.records.steps import PrefixCount, StepLabels
@@ -56,7 +56,7 @@ def test_the_steps_joined_are_the_completion_and_none_is_empty(ids, separator):
 
 def test_lines_of_the_embedded_tokenizer():
     tokenizer = tokenizers.train_tokenizer(["3 + 4 = 7\n7 * 2 = 14\n#### 14"], 700)
-    decode = decoder(tokenizer)
+    decode = make_decode(tokenizer)
     ids = tokenizer("3 + 4 = 7\n7 * 2 = 14\n#### 14")["input_ids"] + [tokenizer.eos_token_id]
     steps = split_steps(ids, decode, "\n")
     assert [decode(step) for step in steps] == ["3 + 4 = 7\n", "7 * 2 = 14\n", "#### 14"]

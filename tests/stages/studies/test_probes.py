@@ -85,14 +85,14 @@ def write_results(name: str, seed: int) -> None:
 
 
 def write_prompts() -> None:
-    tokenizer = model_tokenizer.load(rows.model("sft", 0))
+    tokenizer = model_tokenizer.load_tokenizer(rows.model("sft", 0))
     for split in ("train", "dev", "test"):
         questions = [
             f"Anna has {3 + i} apples. She buys 4 more. She loses 2. How many apples now?"
             for i in range(NUM_PROBLEMS)
         ]
-        texts = prompting.render(questions, tokenizer, "{question}")
-        encoded = zip(questions, texts, prompting.ids(texts, tokenizer), strict=True)
+        texts = prompting.render_prompts(questions, tokenizer, "{question}")
+        encoded = zip(questions, texts, prompting.tokenize(texts, tokenizer), strict=True)
         prompts = [
             Prompt(id=f"{split}-{i}", task="solve", question=question, prompt=text, prompt_ids=ids,
                    answer=str(5 + i))
@@ -128,7 +128,7 @@ def test_every_probe_is_run_or_says_why():
 def test_a_chat_model_is_asked_xstest_and_svamp():
     for seed in SEEDS:
         path = rows.model("sft", seed)
-        tokenizer = model_tokenizer.load(path)
+        tokenizer = model_tokenizer.load_tokenizer(path)
         tokenizer.chat_template = CHAT
         tokenizer.save_pretrained(path)
     write_prompts()

@@ -7,7 +7,7 @@ from tiny_rollouts import make_prompts, make_sampler
 
 from stages.algorithms.selection.step_scores import KINDS
 from stages.models import process_head
-from stages.models.process_head import ProcessHead, ProcessScorer, Solution
+from stages.models.process_head import ProcessHead, ProcessScorer, TokenizedSolution
 from stages.rewards.step_solutions import split_steps
 from stages.sampler import Sample
 from stages.studies import step_search
@@ -29,9 +29,11 @@ def text(ids):
 
 @pytest.fixture(scope="module")
 def scorer():
-    model = process_head.from_policy(checkpoint("llama"), STEP, compute(), CPU, separator="*")
+    model = process_head.init_process_model(
+        checkpoint("llama"), STEP, compute(), CPU, separator="*"
+    )
     generator = torch.Generator().manual_seed(1)
-    for parameter in process_head.head(model).parameters():
+    for parameter in process_head.get_head(model).parameters():
         torch.nn.init.normal_(parameter, generator=generator)
     # In float64, or the last digit kept of a score would depend on the batch.
     return ProcessScorer(model=ProcessHead(exact(model), compute(), PAD), decode=text)
@@ -73,7 +75,7 @@ def test_scores_are_those_of_the_whole_solution(scorer, aggregate):
     prompts = {one.id: one for one in PROMPTS}
     expected = scorer(
         [
-            Solution(
+            TokenizedSolution(
                 prompt_ids=prompts[row.id].prompt_ids,
                 steps=split_steps(row.completion_ids, text, "*"),
             )

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from stages.models import model_tokenizer as embedded
 from stages.models import prompting
-from stages.models.policy_chooser import option_tokens
+from stages.models.policy_judge import option_tokens
 from stages.rewards.feedback import prompts
 from stages.rewards.feedback.injections import ATTACKS
 from stages.rewards.feedback.principles import CORRECT, HARMLESS
@@ -61,7 +61,7 @@ def written(text: str, option: str) -> str:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_tokenizers_differ_in_the_space_before_a_digit(split):
-    (ids,) = prompting.ids([" 1"], tokenizer(split))
+    (ids,) = prompting.tokenize([" 1"], tokenizer(split))
     assert len(ids) == {"digits apart": 2, "with the space": 1}[split]
 
 
@@ -70,13 +70,15 @@ def test_the_tokenizers_differ_in_the_space_before_a_digit(split):
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_option_is_the_next_token(split, end, option):
     judge = tokenizer(split)
-    before, after = prompting.ids([end, written(end, option)], judge)
+    before, after = prompting.tokenize([end, written(end, option)], judge)
     assert after[:-1] == before
     assert after[-1] in option_tokens(judge, OPTIONS)[OPTIONS.index(option)]
 
 
 def test_after_a_word_it_would_not_be():
-    before, after = prompting.ids(["number", written("number", "1")], tokenizer("digits apart"))
+    before, after = prompting.tokenize(
+        ["number", written("number", "1")], tokenizer("digits apart")
+    )
     assert len(after) == len(before) + 2
 
 

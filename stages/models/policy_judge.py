@@ -15,21 +15,22 @@ from stages.engines import transformers
 from stages.models import model_tokenizer, policy, prompting
 from stages.models.device import ComputeConfig
 from stages.rewards.feedback.prompts import REASONING_CUE, REASONING_REQUEST
-from stages.sampler import Choice, Engine
+from stages.sampler import Engine, Judgement
 
-AROUND = " \t\r\n()[]{}<>.,:;*\"'`"
+OPTION_PUNCTUATION = " \t\r\n()[]{}<>.,:;*\"'`"
 """What may stand around an option without changing what it is: "(1)", " 1.", "**1"."""
 
 
 def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) -> list[list[int]]:
-    """For each option the ids, ascending, of the tokens whose text without `AROUND` is the option.
+    """For each option the ids, ascending, of the tokens whose text without `OPTION_PUNCTUATION` is
+    the option.
 
     Special tokens never are. There has to be one for each.
     """
     special = set(tokenizer.all_special_ids)
     found: dict[str, list[int]] = {option: [] for option in options}
     for token_id in sorted(set(tokenizer.get_vocab().values()) - special):
-        text = str(tokenizer.decode([token_id])).strip(AROUND)
+        text = str(tokenizer.decode([token_id])).strip(OPTION_PUNCTUATION)
         if text in found:
             found[text].append(token_id)
     missing = [option for option, ids in found.items() if not ids]
@@ -42,7 +43,7 @@ def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) ->
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyChooser:
+class PolicyJudge:
     """Reads the next-token distribution at the end of the rendered message."""
 
     engine: Engine
@@ -54,13 +55,13 @@ class PolicyChooser:
     reasoning_tokens: int
     """At most so many, greedily, before the choice; 0: none."""
 
-    def choose(self, messages: Sequence[str]) -> list[Choice | None]:
-        """See `stages.sampler.Chooser.choose`."""
+    def choose(self, messages: Sequence[str]) -> list[Judgement | None]:
+        """See `stages.sampler.Judge.choose`."""
         request, cue = "", []
         if self.reasoning_tokens:
-            request, (cue,) = REASONING_REQUEST, prompting.ids([REASONING_CUE], self.tokenizer)
+            request, (cue,) = REASONING_REQUEST, prompting.tokenize([REASONING_CUE], self.tokenizer)
         asked = [message + request for message in messages]
-        prompts = prompting.message_ids(asked, self.tokenizer)
+        prompts = prompting.tokenize_messages(asked, self.tokenizer)
         fitting = [i for i, ids in enumerate(prompts) if len(ids) <= self.max_prompt_tokens]
         if not fitting:
             return [None] * len(prompts)
@@ -68,12 +69,12 @@ class PolicyChooser:
         read = [[*prompts[i], *thought, *cue] for i, thought in zip(fitting, thoughts, strict=True)]
         flat = [token_id for ids in self.option_ids for token_id in ids]
         rows = self.engine.next_logprobs(read, flat)
-        choices: list[Choice | None] = [None] * len(prompts)
+        choices: list[Judgement | None] = [None] * len(prompts)
         for i, thought, row in zip(fitting, thoughts, rows, strict=True):
             logprobs = iter(row)
             variants = [[next(logprobs) for _ in option] for option in self.option_ids]
             probabilities, mass = option_probabilities(variants)
-            choices[i] = Choice(
+            choices[i] = Judgement(
                 probabilities=probabilities,
                 mass=mass,
                 num_prompt_tokens=len(prompts[i]),
@@ -99,16 +100,16 @@ class PolicyChooser:
         ]
 
 
-def load(
+def load_judge(
     path: Path, options: Sequence[str], compute: ComputeConfig, device: torch.device
-) -> PolicyChooser:
+) -> PolicyJudge:
     """The policy at `path` as a judge that reads what fits its positions, and does not reason."""
-    tokenizer = model_tokenizer.load(path)
-    model = policy.load(path, compute, device, trained=False)
-    engine = transformers.from_model(
+    tokenizer = model_tokenizer.load_tokenizer(path)
+    model = policy.load_policy(path, compute, device, trained=False)
+    engine = transformers.make_sampler(
         model, tokenizer, max_batch=compute.max_batch, max_tokens=compute.max_tokens
     )
-    return PolicyChooser(
+    return PolicyJudge(
         engine=engine,
         tokenizer=tokenizer,
         option_ids=option_tokens(tokenizer, options),

@@ -26,7 +26,7 @@ from stages.models.device import ComputeConfig
 from stages.params import Params
 from stages.rows import BASE
 
-NO_BASE = (
+RANDOM_BASE_MODEL = (
     "model.path is null, and a random model earns no reward: name a model.path, or start from a "
     "policy of train: sft with the preset 'pretraining', which plays the base model"
 )
@@ -104,7 +104,7 @@ class ModelConfig(Params):
         """Raise a ValueError if a token of the prompts is beyond the vocabulary of `path`."""
         if self.path is None:
             return
-        if largest >= (size := model_config(self.path, self.revision).vocab_size):
+        if largest >= (size := load_model_config(self.path, self.revision).vocab_size):
             raise ValueError(
                 f"{self.path}: expected tokens below {size}, the vocab_size of its config.json, "
                 f"found {largest} in the prompts: the tokenizer is another model's, or was given "
@@ -115,13 +115,13 @@ class ModelConfig(Params):
         """That of `path`; without a path, one learned from `texts`."""
         if self.path is None:
             return model_tokenizer.train_tokenizer(texts, self.tiny.vocab_size)
-        tokenizer = model_tokenizer.load(self.path, self.revision)
+        tokenizer = model_tokenizer.load_tokenizer(self.path, self.revision)
         if self.thinking is not None:
             model_tokenizer.set_thinking(tokenizer, thinking=self.thinking)
         return tokenizer
 
 
-def model_config(path: str | Path, revision: str | None) -> PreTrainedConfig:
+def load_model_config(path: str | Path, revision: str | None) -> PreTrainedConfig:
     """What config.json says of the model that reads text; code beside it is never run."""
     try:
         config = AutoConfig.from_pretrained(str(path), revision=revision or "main")
@@ -143,7 +143,7 @@ class LoraConfig(Params):
     """The adapters' output is scaled by alpha / rank."""
 
 
-def source(name: str, seed: int, config: ModelConfig) -> tuple[str | Path, str | None]:
+def locate_policy(name: str, seed: int, config: ModelConfig) -> tuple[str | Path, str | None]:
     """The folder of the policy `name` of a seed; of the base model, folder or hub id, and commit.
 
     A random base model is refused, which knows nothing and so is of no use.
@@ -151,26 +151,27 @@ def source(name: str, seed: int, config: ModelConfig) -> tuple[str | Path, str |
     if name != BASE:
         return rows.model(name, seed), None
     if config.path is None:
-        raise ValueError(NO_BASE)
+        raise ValueError(RANDOM_BASE_MODEL)
     return config.path, config.revision
 
 
-def load(
+def load_row_policy(
     name: str, seed: int, config: ModelConfig, compute: ComputeConfig, device: torch.device, *,
     weights_seed: int | None = None, trained: bool = True,
 ) -> PreTrainedModel:  # fmt: skip
-    """The policy at `source`, or with a `weights_seed` a base model of random weights from it."""
+    """The policy at `locate_policy`, or with a `weights_seed` a base model of random weights from
+    it."""
     if name == BASE and config.path is None and weights_seed is not None:
-        built = build_tiny(config.tiny, tokenizer(name, seed), weights_seed)
-        return policy.prepare(built, compute, device)
-    path, revision = source(name, seed, config)
-    return policy.load(path, compute, device, revision, trained=trained)
+        built = build_tiny(config.tiny, load_row_tokenizer(name, seed), weights_seed)
+        return policy.prepare_model(built, compute, device)
+    path, revision = locate_policy(name, seed, config)
+    return policy.load_policy(path, compute, device, revision, trained=trained)
 
 
 def build_tiny(
     config: TinyConfig, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> PreTrainedModel:
-    """A Llama with random weights drawn from `seed`, for `tokenizer`'s vocabulary."""
+    """A Llama with random weights drawn from `seed`, for `load_row_tokenizer`'s vocabulary."""
     torch.manual_seed(seed)
     return LlamaForCausalLM(
         LlamaConfig(
@@ -189,14 +190,14 @@ def build_tiny(
     )
 
 
-def tokenizer(name: str, seed: int) -> PreTrainedTokenizerBase:
+def load_row_tokenizer(name: str, seed: int) -> PreTrainedTokenizerBase:
     """Its tokenizer."""
-    return model_tokenizer.load(rows.model(name, seed))
+    return model_tokenizer.load_tokenizer(rows.model(name, seed))
 
 
-def folder(name: str, seed: int, config: ModelConfig) -> Path:
-    """`source`, for what reads the files itself and so needs them here."""
-    path = Path(source(name, seed, config)[0])
+def locate_policy_folder(name: str, seed: int, config: ModelConfig) -> Path:
+    """`locate_policy`, for what reads the files itself and so needs them here."""
+    path = Path(locate_policy(name, seed, config)[0])
     if name == BASE and not path.is_dir():
         raise ValueError(
             f"expected a folder, found the hub id model.path '{config.path}': a value model that "
@@ -206,7 +207,9 @@ def folder(name: str, seed: int, config: ModelConfig) -> Path:
     return path
 
 
-def attach(model: PreTrainedModel, config: LoraConfig, seed: int) -> policy.Without | None:
+def add_adapters(
+    model: PreTrainedModel, config: LoraConfig, seed: int
+) -> policy.DisableAdapters | None:
     """Give `model`, in place, adapters to train, and return what switches them off; none at rank 0.
 
     A new head is trained whole. No dropout: old and new log-probs must come from one function.

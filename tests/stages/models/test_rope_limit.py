@@ -5,8 +5,8 @@ from tiny_checkpoints import BLOCKS, CPU, PAD, build, compute
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from stages.engines.transformers import TransformersSampler
-from stages.models import policy, positions
-from stages.models.batch import Group, fill
+from stages.models import policy, rope_limit
+from stages.models.batch import Group, make_batch
 from stages.models.policy import Policy
 
 HALF = 2  # of four numbers in a head, each pair has a frequency
@@ -51,7 +51,7 @@ def test_unchecked_a_long_neighbour_changes_the_log_probs_of_a_short_row(rope):
 
 @pytest.mark.parametrize("rope", ROPES)
 def test_texts_are_taken_up_to_where_nothing_changes_and_refused_beyond(rope):
-    model = policy.prepare(tiny(rope), compute(), CPU)
+    model = policy.prepare_model(tiny(rope), compute(), CPU)
     short, whole = group(4, 6), group(5, 7)
     beside = logprobs(model, [short, whole])[0, :6]
     torch.testing.assert_close(logprobs(model, [short])[0, :6], beside, rtol=1e-5, atol=1e-5)
@@ -61,8 +61,8 @@ def test_texts_are_taken_up_to_where_nothing_changes_and_refused_beyond(rope):
 
 @pytest.mark.parametrize("rope", ROPES)
 def test_packed_rows_may_be_longer_since_positions_start_anew(rope):
-    model = policy.prepare(tiny(rope), compute(), CPU)
-    batch = fill([[group(4, 6), group(5, 7)]], PAD, CPU)
+    model = policy.prepare_model(tiny(rope), compute(), CPU)
+    batch = make_batch([[group(4, 6), group(5, 7)]], PAD, CPU)
     assert batch.input_ids.shape == (1, 22)
     found, *_ = Policy(model)(batch, temperature=1.0)
     torch.testing.assert_close(found, logprobs(model, [group(4, 6), group(5, 7)]))
@@ -70,7 +70,7 @@ def test_packed_rows_may_be_longer_since_positions_start_anew(rope):
 
 @pytest.mark.parametrize("rope", ROPES)
 def test_the_sampler_refuses_before_it_draws(rope):
-    model = policy.prepare(tiny(rope), compute(), CPU)
+    model = policy.prepare_model(tiny(rope), compute(), CPU)
     sampler = TransformersSampler(model=model, eos_ids=frozenset(), pad_id=PAD, max_batch=8)
     (drawn,) = sampler.sample([[3, 4]], [0], num_samples=1, temperature=1.0, max_new_tokens=10)
     assert len(drawn[0].token_ids) == 10
@@ -79,10 +79,10 @@ def test_the_sampler_refuses_before_it_draws(rope):
 
 
 def test_other_rotary_positions_have_no_limit():
-    assert positions.limit(build("llama").config) is None
-    assert positions.limit(build("gpt2").config) is None
+    assert rope_limit.get_rope_limit(build("llama").config) is None
+    assert rope_limit.get_rope_limit(build("gpt2").config) is None
     scaled = {"rope_type": "linear", "rope_theta": 100.0, "factor": 4.0}
-    assert positions.limit(AutoConfig.for_model("llama", rope_parameters=scaled)) is None
+    assert rope_limit.get_rope_limit(AutoConfig.for_model("llama", rope_parameters=scaled)) is None
 
 
 def test_the_strictest_of_several_types_of_layer_counts():
@@ -91,4 +91,4 @@ def test_the_strictest_of_several_types_of_layer_counts():
         "full_attention": dict(ROPES["dynamic"]),
         "sliding_attention": dict(ROPES["longrope"]),
     }
-    assert positions.limit(config) == 12
+    assert rope_limit.get_rope_limit(config) == 12

@@ -20,7 +20,7 @@ from transformers import (
     AutoModelForSequenceClassification,
 )
 
-from stages.models import own_logits, policy
+from stages.models import forward_check, policy
 from stages.models.batch import Group
 from stages.models.policy import Policy
 
@@ -56,7 +56,7 @@ SCALED = {
 @pytest.mark.parametrize("kind", SCALED)
 def test_logits_that_are_scaled_give_the_log_probs_of_the_models_own(kind):
     factor, numbers = SCALED[kind]
-    model = policy.prepare(tiny(kind, **numbers), APART, CPU).eval()
+    model = policy.prepare_model(tiny(kind, **numbers), APART, CPU).eval()
     assert getattr(model, "logit_factor", 1) == pytest.approx(factor, rel=1e-6)
     group = Group(prompt_ids=[3, 9, 2], completions=[[8, 4, 17, 6], [5, 30]], indices=[0, 1])
     found, *_ = Policy(model)(collate([group], 0, PAD, CPU), temperature=TEMPERATURE)
@@ -80,25 +80,25 @@ CHANGED = {
 @pytest.mark.parametrize("kind", CHANGED)
 def test_logits_that_are_capped_cut_or_made_by_a_further_layer_are_refused(kind):
     with pytest.raises(ValueError, match=r"expected logits that are the output layer .* apart"):
-        policy.prepare(tiny(kind, **CHANGED[kind]), APART, CPU)
+        policy.prepare_model(tiny(kind, **CHANGED[kind]), APART, CPU)
 
 
 def test_an_output_layer_of_another_kind_is_refused():
     model = build("llama")
     model.lm_head = torch.nn.Sequential(model.lm_head)
     with pytest.raises(ValueError, match=r"expected a linear output layer .* found Sequential"):
-        policy.prepare(model, compute(), CPU)
+        policy.prepare_model(model, compute(), CPU)
 
 
 def test_a_bias_added_to_a_scaled_product_is_not_taken_for_a_factor():
     model = build("llama")
     model.lm_head = torch.nn.Linear(16, 32, bias=True)
     torch.nn.init.normal_(model.lm_head.bias)
-    policy.prepare(copy.deepcopy(model), compute(), CPU)
+    policy.prepare_model(copy.deepcopy(model), compute(), CPU)
     # 0.5 (W h + b) is the output layer's of no multiple of h
     model.lm_head.register_forward_hook(lambda _module, _args, logits: 0.5 * logits)
     with pytest.raises(ValueError, match="times a constant"):
-        policy.prepare(model, compute(), CPU)
+        policy.prepare_model(model, compute(), CPU)
 
 
 # No entry of their configurations tells it.
@@ -112,17 +112,17 @@ IGNORE = {
 @pytest.mark.parametrize("kind", IGNORE)
 def test_rows_that_share_are_refused_where_masks_and_positions_are_not_kept_to(kind):
     with pytest.raises(ValueError, match=r"compute\.pack_tokens to 0"):
-        policy.prepare(IGNORE[kind](), compute(), CPU)
+        policy.prepare_model(IGNORE[kind](), compute(), CPU)
     with pytest.raises(ValueError, match=r"compute\.pack_tokens to 0"):
-        policy.prepare(IGNORE[kind](), compute(row_tokens=0, pack_tokens=64), CPU)
-    policy.prepare(IGNORE[kind](), APART, CPU)
+        policy.prepare_model(IGNORE[kind](), compute(row_tokens=0, pack_tokens=64), CPU)
+    policy.prepare_model(IGNORE[kind](), APART, CPU)
 
 
 def test_a_scalar_head_is_held_to_it_too():
     model = tiny("llama", AutoModelForSequenceClassification, attention="eager", num_labels=1)
-    policy.prepare(model, APART, CPU)
+    policy.prepare_model(model, APART, CPU)
     with pytest.raises(ValueError, match="completions or prompts share"):
-        policy.prepare(model, compute(), CPU)
+        policy.prepare_model(model, compute(), CPU)
 
 
 def test_a_model_that_sees_what_comes_after_is_refused():
@@ -137,7 +137,7 @@ def test_a_model_that_sees_what_comes_after_is_refused():
         with_kwargs=True,
     )
     with pytest.raises(ValueError, match=r"whatever comes after.*use a causal model"):
-        policy.prepare(model, APART, CPU)
+        policy.prepare_model(model, APART, CPU)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -145,10 +145,10 @@ def test_a_model_that_sees_what_comes_after_is_refused():
 def test_the_check_leaves_no_trace(family, training):
     model = build(family).train(training)
     before = copy.deepcopy(model.state_dict())
-    policy.prepare(model, compute(), CPU)
+    policy.prepare_model(model, compute(), CPU)
     torch.manual_seed(3)
     random = torch.get_rng_state()
-    own_logits.check(model, shared=True)
+    forward_check.check_forward(model, shared=True)
     assert torch.equal(torch.get_rng_state(), random)
     assert model.training is training
     assert all(module.training is training for module in model.modules())
@@ -166,19 +166,19 @@ def test_the_check_reads_a_few_tokens_twice(monkeypatch):
     model.model.register_forward_hook(
         lambda _module, _args, output: seen.append(output.last_hidden_state.shape[:2].numel())
     )
-    policy.prepare(model, compute(), CPU)
+    policy.prepare_model(model, compute(), CPU)
     assert len(seen) == 2
     assert max(seen) <= 18
 
 
 def test_under_autocast_it_compares_in_float32():
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        model = policy.prepare(tiny("granite", logits_scaling=10.0), compute(), CPU)
+        model = policy.prepare_model(tiny("granite", logits_scaling=10.0), compute(), CPU)
     assert model.logit_factor == pytest.approx(0.1, rel=1e-6)
 
 
 def test_a_checkpoint_is_checked_where_it_is_loaded(monkeypatch):
-    monkeypatch.setattr(own_logits, "TOLERANCE", -1.0)
+    monkeypatch.setattr(forward_check, "TOLERANCE", -1.0)
     with pytest.raises(ValueError, match="expected logits"):
         load("llama")
     assert checkpoint("llama").exists()

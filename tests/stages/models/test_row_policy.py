@@ -7,11 +7,11 @@ from collated import collate
 from tiny_checkpoints import CPU, FAMILIES, PAD, checkpoint, compute, load
 
 from stages import rows
-from stages.models import model_tokenizer, policy, scalar_head, start
+from stages.models import model_tokenizer, policy, row_policy, scalar_head
 from stages.models.batch import Group
 from stages.models.policy import Policy
+from stages.models.row_policy import LoraConfig, ModelConfig, TinyConfig, build_tiny
 from stages.models.scalar_head import ScalarHead
-from stages.models.start import LoraConfig, ModelConfig, TinyConfig, build_tiny
 
 TINY = {
     "hidden_size": 8, "num_layers": 1, "num_heads": 2, "intermediate_size": 16,
@@ -23,7 +23,9 @@ RANDOM = ModelConfig(path=None, revision=None, thinking=None, tiny=TINY)
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    model_tokenizer.train_tokenizer(["1 + 1 = 2"], 700).save_pretrained(rows.model(start.BASE, 0))
+    model_tokenizer.train_tokenizer(["1 + 1 = 2"], 700).save_pretrained(
+        rows.model(row_policy.BASE, 0)
+    )
 
 
 def weights(model):
@@ -32,21 +34,29 @@ def weights(model):
 
 def test_a_policy_is_read_from_its_folder():
     shutil.copytree(checkpoint("llama"), "data/policies/sft/model/1")
-    found = start.load("sft", 1, RANDOM, compute(), CPU)
-    assert torch.equal(weights(found), weights(policy.load(checkpoint("llama"), compute(), CPU)))
-    assert start.folder("sft", 1, RANDOM) == Path("data/policies/sft/model/1")
+    found = row_policy.load_row_policy("sft", 1, RANDOM, compute(), CPU)
+    assert torch.equal(
+        weights(found), weights(policy.load_policy(checkpoint("llama"), compute(), CPU))
+    )
+    assert row_policy.locate_policy_folder("sft", 1, RANDOM) == Path("data/policies/sft/model/1")
 
 
 def test_the_base_model_is_the_checkpoint_that_params_name():
     config = RANDOM.model_copy(update={"path": str(checkpoint("qwen3"))})
-    found = start.load(start.BASE, 0, config, compute(), CPU)
-    assert torch.equal(weights(found), weights(policy.load(checkpoint("qwen3"), compute(), CPU)))
-    assert start.folder(start.BASE, 0, config) == checkpoint("qwen3")
+    found = row_policy.load_row_policy(row_policy.BASE, 0, config, compute(), CPU)
+    assert torch.equal(
+        weights(found), weights(policy.load_policy(checkpoint("qwen3"), compute(), CPU))
+    )
+    assert row_policy.locate_policy_folder(row_policy.BASE, 0, config) == checkpoint("qwen3")
 
 
 def test_without_a_path_it_is_random_from_the_seed_where_a_random_model_will_do():
     first, again, other = (
-        weights(start.load(start.BASE, 0, RANDOM, compute(), CPU, weights_seed=seed))
+        weights(
+            row_policy.load_row_policy(
+                row_policy.BASE, 0, RANDOM, compute(), CPU, weights_seed=seed
+            )
+        )
         for seed in (1, 1, 2)
     )
     assert torch.equal(first, again)
@@ -55,15 +65,15 @@ def test_without_a_path_it_is_random_from_the_seed_where_a_random_model_will_do(
 
 def test_elsewhere_a_random_model_is_refused():
     with pytest.raises(ValueError, match="a random model earns no reward"):
-        start.load(start.BASE, 0, RANDOM, compute(), CPU)
+        row_policy.load_row_policy(row_policy.BASE, 0, RANDOM, compute(), CPU)
     with pytest.raises(ValueError, match="a random model earns no reward"):
-        start.folder(start.BASE, 0, RANDOM)
+        row_policy.locate_policy_folder(row_policy.BASE, 0, RANDOM)
 
 
 def test_an_engine_that_reads_files_needs_a_folder():
     config = RANDOM.model_copy(update={"path": "Qwen/Qwen3-0.6B", "revision": "c1"})
     with pytest.raises(ValueError, match=r"found the hub id model\.path 'Qwen/Qwen3-0.6B'"):
-        start.folder(start.BASE, 0, config)
+        row_policy.locate_policy_folder(row_policy.BASE, 0, config)
 
 
 SHAPE = {
@@ -131,7 +141,7 @@ def learn(model):
 def test_rank_0_leaves_the_model_as_it_is():
     model = load("llama")
     before = named(model)
-    assert start.attach(model, OFF, 0) is None
+    assert row_policy.add_adapters(model, OFF, 0) is None
     assert named(model).keys() == before.keys()
     assert all(parameter.requires_grad for parameter in model.parameters())
 
@@ -141,7 +151,7 @@ def test_rank_0_leaves_the_model_as_it_is():
 def test_only_adapters_are_trained_and_without_them_the_model_is_as_it_was(family):
     model = load(family)
     untouched = model(IDS).logits
-    without = start.attach(model, RANK_4, 0)
+    without = row_policy.add_adapters(model, RANK_4, 0)
     assert torch.equal(model(IDS).logits, untouched), "adapters start as nothing"
     before = named(model)
     learn(model)
@@ -159,7 +169,7 @@ def test_a_policy_without_its_adapters_is_the_frozen_start():
     model, frozen = load("llama"), Policy(load("llama"))
     group = Group(prompt_ids=[3, 4], completions=[[5, 6], [7]], indices=[0, 1])
     batch = collate([group], 64, PAD, CPU)
-    without = start.attach(model, RANK_4, 0)
+    without = row_policy.add_adapters(model, RANK_4, 0)
     learn(model)
     read = [
         reference(batch, temperature=0.7, adapted=False).logprobs
@@ -173,11 +183,11 @@ def test_a_policy_without_its_adapters_is_the_frozen_start():
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out")
 def test_it_is_saved_merged_as_an_ordinary_checkpoint_and_stays_as_it_is(family, tmp_path):
     model, words = load(family), model_tokenizer.train_tokenizer(["a few words"], 700)
-    start.attach(model, RANK_4, 0)
+    row_policy.add_adapters(model, RANK_4, 0)
     learn(model)
     before, adapted = named(model), model.eval()(IDS).logits
-    policy.save(model, words, tmp_path)
-    again = policy.load(tmp_path, compute(), CPU).eval()
+    policy.save_model(model, words, tmp_path)
+    again = policy.load_policy(tmp_path, compute(), CPU).eval()
     torch.testing.assert_close(again(IDS).logits, adapted, rtol=1e-4, atol=1e-4)
     assert named(again).keys() == named(load(family)).keys()
     after = named(model)
@@ -188,24 +198,24 @@ def test_it_is_saved_merged_as_an_ordinary_checkpoint_and_stays_as_it_is(family,
 
 def test_merging_is_in_float32_whatever_the_stage_computes_in():
     model = load("llama")
-    start.attach(model, RANK_4, 0)
+    row_policy.add_adapters(model, RANK_4, 0)
     learn(model)
-    expected = dict(policy.weights(model))
+    expected = dict(policy.merged_weights(model))
     with torch.autocast("cpu", torch.bfloat16):
-        found = dict(policy.weights(model))
+        found = dict(policy.merged_weights(model))
     assert all(torch.equal(found[name], weight) for name, weight in expected.items())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out")
 def test_a_scalar_head_is_trained_whole_and_saved(family, tmp_path):
-    model = scalar_head.from_policy(checkpoint(family), PAD, compute(), CPU)
-    start.attach(model, RANK_4, 0)
+    model = scalar_head.init_scalar_model(checkpoint(family), PAD, compute(), CPU)
+    row_policy.add_adapters(model, RANK_4, 0)
     learn(model)
     batch = collate([Group(prompt_ids=[3], completions=[[5, 6]], indices=[0])], 64, PAD, CPU)
     adapted = ScalarHead(model)(batch)
-    policy.save(model, model_tokenizer.train_tokenizer(["a few words"], 700), tmp_path)
-    final = scalar_head.load(tmp_path, compute(), CPU)
+    policy.save_model(model, model_tokenizer.train_tokenizer(["a few words"], 700), tmp_path)
+    final = scalar_head.load_scalar_model(tmp_path, compute(), CPU)
     assert final.score.weight.any()
     torch.testing.assert_close(ScalarHead(final)(batch), adapted, rtol=1e-4, atol=1e-4)
 
@@ -214,7 +224,7 @@ def test_adapters_are_drawn_from_the_seed():
     drawn = []
     for seed in (0, 0, 1):
         model = load("llama")
-        start.attach(model, RANK_4, seed)
+        row_policy.add_adapters(model, RANK_4, seed)
         drawn.append(torch.cat([w.flatten() for n, w in named(model).items() if "lora_A" in n]))
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
@@ -224,7 +234,7 @@ def test_with_gradient_checkpointing_the_adapters_still_get_their_gradients():
     found = []
     for checkpointing in (False, True):
         model = load("llama", gradient_checkpointing=checkpointing).train()
-        start.attach(model, RANK_4, 0)
+        row_policy.add_adapters(model, RANK_4, 0)
         learn(model)
         found.append(torch.cat([w.flatten() for n, w in named(model).items() if "lora_B" in n]))
     assert found[0].any()

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 
-def limit(config: PreTrainedConfig) -> int | None:
+def get_rope_limit(config: PreTrainedConfig) -> int | None:
     """The most positions of one text that are the same in any company; None: no such limit."""
     text = config.get_text_config(decoder=True)
     found = getattr(text, "rope_parameters", None) or {}
@@ -28,9 +28,10 @@ def limit(config: PreTrainedConfig) -> int | None:
     return min(limits, default=None)
 
 
-def refuse_longer(model: PreTrainedModel) -> None:
-    """From now on raise a ValueError where a text has more positions than `limit`, if any."""
-    longest = limit(model.config)
+def refuse_long_texts(model: PreTrainedModel) -> None:
+    """From now on raise a ValueError where a text has more positions than `get_rope_limit`, if
+    any."""
+    longest = get_rope_limit(model.config)
     if longest is not None:
         for module in model.modules():
             if hasattr(module, "rope_type"):

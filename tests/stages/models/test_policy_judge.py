@@ -9,8 +9,8 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from stages.engines import transformers
-from stages.models import model_tokenizer, policy, policy_chooser, prompting
-from stages.models.policy_chooser import option_tokens
+from stages.models import model_tokenizer, policy, policy_judge, prompting
+from stages.models.policy_judge import option_tokens
 from stages.rewards.feedback import prompts
 
 WORDS = [
@@ -66,16 +66,16 @@ MESSAGES = judge_checkpoint.MESSAGES
 @pytest.fixture(scope="module")
 def model():
     path = judge_checkpoint.checkpoint()
-    return policy.load(path, tiny_checkpoints.compute(), tiny_checkpoints.CPU)
+    return policy.load_policy(path, tiny_checkpoints.compute(), tiny_checkpoints.CPU)
 
 
 @pytest.fixture
 def tokenizer():
-    return model_tokenizer.load(judge_checkpoint.checkpoint())
+    return model_tokenizer.load_tokenizer(judge_checkpoint.checkpoint())
 
 
 def chooser(model, tokenizer, **changes):
-    engine = transformers.from_model(model, tokenizer, max_batch=8, max_tokens=1024)
+    engine = transformers.make_sampler(model, tokenizer, max_batch=8, max_tokens=1024)
     settings = {
         "engine": engine,
         "tokenizer": tokenizer,
@@ -83,7 +83,7 @@ def chooser(model, tokenizer, **changes):
         "max_prompt_tokens": 240,
         "reasoning_tokens": 0,
     }
-    return policy_chooser.PolicyChooser(**(settings | changes))
+    return policy_judge.PolicyJudge(**(settings | changes))
 
 
 def next_distribution(model, ids: list[int]) -> torch.Tensor:
@@ -160,14 +160,16 @@ def test_reasoning_ends_before_whichever_token_ends_a_sequence(model, tokenizer)
 
 def test_a_special_token_spelled_in_an_answer_is_read_as_text(model, tokenizer, monkeypatch):
     seen = []
-    ids = prompting.ids
-    monkeypatch.setattr(prompting, "ids", lambda *given: seen.extend(ids(*given)) or ids(*given))
+    ids = prompting.tokenize
+    monkeypatch.setattr(
+        prompting, "tokenize", lambda *given: seen.extend(ids(*given)) or ids(*given)
+    )
     chooser(model, tokenizer).choose(["1: #### 9<|end|>\n2: #### 7\nBetter:\n"])
     assert not set(tokenizer.all_special_ids) & set(seen[0])
 
 
 def test_loaded_alone_it_chooses_the_same_and_reads_what_fits_the_positions(model, tokenizer):
-    found = policy_chooser.load(
+    found = policy_judge.load_judge(
         judge_checkpoint.checkpoint(), ("1", "2"), tiny_checkpoints.compute(), tiny_checkpoints.CPU
     )
     expected = chooser(model, tokenizer).choose(MESSAGES)

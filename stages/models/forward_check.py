@@ -16,19 +16,19 @@ from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from stages.algorithms.logprobs import OutputLayer
-from stages.models.batch import Batch, Group, fill, frozen
+from stages.models.batch import Batch, Group, eval_no_grad, make_batch
 
 GROUPS = (
     Group(prompt_ids=[2, 3, 4], completions=[[5, 6, 7], [8, 9]], indices=[0, 1]),
     Group(prompt_ids=[10], completions=[[11, 3]], indices=[2]),
 )
-LOUD = 100.0
+LARGE_LOGIT = 100.0
 """A cap does little to the small logits of an untrained model: some are made as large as this."""
 TOLERANCE = 1e-3
 """Of the largest number at a position; rounding in float32 is a hundred times smaller."""
 
 
-def hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "position hidden"]:
+def compute_hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "position hidden"]:
     """Final hidden states of the batch, rows flattened; no logits are computed."""
     output = model.base_model(  # pyright: ignore[reportCallIssue]
         input_ids=batch.input_ids,
@@ -39,7 +39,7 @@ def hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "position hid
     return output.last_hidden_state.flatten(0, 1)
 
 
-def output_layer(model: PreTrainedModel) -> OutputLayer:
+def get_output_layer(model: PreTrainedModel) -> OutputLayer:
     """The layer that makes logits of hidden states."""
     head = model.get_output_embeddings()
     if not isinstance(head, nn.Linear):
@@ -50,7 +50,7 @@ def output_layer(model: PreTrainedModel) -> OutputLayer:
     return OutputLayer(head.weight, head.bias)
 
 
-def check(model: PreTrainedModel, *, shared: bool) -> None:
+def check_forward(model: PreTrainedModel, *, shared: bool) -> None:
     """Refuse what would be computed otherwise than by the model itself, in float32 and eval mode.
 
     Of a model with any head, that hidden states in a row that groups share (with `shared`) are
@@ -62,20 +62,20 @@ def check(model: PreTrainedModel, *, shared: bool) -> None:
         for group in GROUPS
         for ids in group.completions
     ]
-    plain = fill(rows, 0, model.device)
-    with frozen(model), torch.autocast(model.device.type, enabled=False):
-        batch = fill([GROUPS] if shared else rows, 1, model.device)
-        found = hidden_states(model, batch)[batch.predict_index]
+    plain = make_batch(rows, 0, model.device)
+    with eval_no_grad(model), torch.autocast(model.device.type, enabled=False):
+        batch = make_batch([GROUPS] if shared else rows, 1, model.device)
+        found = compute_hidden_states(model, batch)[batch.predict_index]
         if model.can_generate():
             expected = _check_head(model, plain, found)
         else:
-            expected = hidden_states(model, plain)[plain.predict_index]
+            expected = compute_hidden_states(model, plain)[plain.predict_index]
     if not expected.isfinite().all():
         raise ValueError(
             f"{_name(model)}: expected finite numbers, found NaN or infinity in its hidden states: "
             f"its weights are damaged. Copy or train it again."
         )
-    if (gap := apart(found, expected)) > TOLERANCE:
+    if (gap := relative_gap(found, expected)) > TOLERANCE:
         where = "in rows that completions or prompts share" if shared else "whatever comes after"
         raise ValueError(
             f"{_name(model)}: expected the same hidden states {where}, found them {gap:.1%} apart: "
@@ -91,10 +91,10 @@ def _check_head(
 
     `hidden` says how loud the last row has to be made, after the body and before all that follows.
     """
-    weight, bias = output_layer(model)
+    weight, bias = get_output_layer(model)
     gains = torch.ones_like(plain.input_ids, dtype=hidden.dtype)
     peak = linear(hidden, weight, bias).abs().max()
-    gains[-1] = LOUD / peak if peak > 0 else 1.0
+    gains[-1] = LARGE_LOGIT / peak if peak > 0 else 1.0
     kept: list[Tensor] = []
 
     def amplify(_module: nn.Module, _args: Any, output: Any) -> Any:
@@ -108,17 +108,17 @@ def _check_head(
     finally:
         hook.remove()
     if not kept:  # a model that calls a part of its body, as OPT does
-        kept.append(hidden_states(model, plain)[plain.predict_index])
+        kept.append(compute_hidden_states(model, plain)[plain.predict_index])
         gains.fill_(1)
     logits = logits.flatten(0, 1)[plain.predict_index]
     loud = kept[-1] * gains.flatten()[plain.predict_index, None]
-    gap = apart(logits, linear(loud, weight, bias))
+    gap = relative_gap(logits, linear(loud, weight, bias))
     if gap > TOLERANCE and logits.shape[-1] == len(weight):
         product = linear(loud, weight).double()
         rest = logits.double() if bias is None else logits.double() - bias
         factor = ((rest * product).sum() / product.square().sum()).item()
         if factor > 0:
-            gap = apart(logits, linear(loud * factor, weight, bias))
+            gap = relative_gap(logits, linear(loud * factor, weight, bias))
             model.logit_factor = factor  # pyright: ignore[reportArgumentType]
     if gap > TOLERANCE:
         raise ValueError(
@@ -131,7 +131,7 @@ def _check_head(
     return kept[-1]
 
 
-def apart(found: Float[Tensor, "counted n"], expected: Float[Tensor, "counted m"]) -> float:
+def relative_gap(found: Float[Tensor, "counted n"], expected: Float[Tensor, "counted m"]) -> float:
     """The largest difference at any position, of the largest number there; 1 if n is not m."""
     if found.shape != expected.shape:
         return 1.0
