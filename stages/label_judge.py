@@ -65,7 +65,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The pairs of one seed, judged by the judge of that seed."""
     preset, seed = config.preset, derive_seed(run.seed, "label_judge")
     prompts = Prompts(style=preset.style, constitution=preset.constitution)
-    chooser = config.chooser(preset.judge, row.policy, run.seed, preset.reasoning)
+    chooser = config.load_judge(preset.judge, row.policy, run.seed, preset.reasoning)
     metrics: dict[str, Any] = {"trained_tokens": 0}
     cost: Counter[str] = Counter()
     verdicts, asked, said = [], [], []

@@ -41,7 +41,9 @@ def main(*words: str) -> None:
 def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The revisions of one seed, by the policy of that seed."""
     preset, seed = config.preset, derive_seed(run.seed, "label_revision")
-    sampler = config.sampler(row.policy, run.seed, preset.max_prompt_tokens + preset.max_new_tokens)
+    sampler = config.load_sampler(
+        row.policy, run.seed, preset.max_prompt_tokens + preset.max_new_tokens
+    )
     tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
     decode, encode = (
         policy.make_decode(tokenizer),

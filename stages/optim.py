@@ -1,4 +1,4 @@
-"""AdamW with gradient clipping, warm-up and decay: one optimizer step, told as a function."""
+"""AdamW with gradient clipping, warm-up and decay: one optimizer step as a function."""
 
 import math
 from collections.abc import Iterable
@@ -12,14 +12,14 @@ from stages.params import Params
 
 
 class OptimConfig(Params):
-    """How the weights move."""
+    """AdamW, its learning rate schedule and gradient clipping."""
 
     learning_rate: float = Field(gt=0)
     """Peak rate of AdamW."""
     warmup_share: float = Field(ge=0, lt=1)
     """Share of the steps over which the rate rises linearly from 0."""
     schedule: Literal["constant", "linear", "cosine"]
-    """What the rate does after the warm-up; linear and cosine end at 0."""
+    """Learning rate after the warm-up; linear and cosine end at 0."""
     weight_decay: float = Field(ge=0)
     """Decoupled decay of matrices; vectors (norms, biases) are not decayed."""
     max_grad_norm: float = Field(gt=0)
@@ -37,7 +37,7 @@ def make_adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
 
 
 def schedule_learning_rate(config: OptimConfig, step: int, num_steps: int) -> float:
-    """The rate of optimizer step `step`, from 0, of `num_steps`."""
+    """Learning rate of optimizer step `step`, from 0, of `num_steps`."""
     num_warmup = round(config.warmup_share * num_steps)
     if step < num_warmup:
         return config.learning_rate * (step + 1) / num_warmup
@@ -63,9 +63,9 @@ def step_optimizer(
     parameters: Iterable[nn.Parameter] = [p for g in optimizer.param_groups for p in g["params"]]
     for group in optimizer.param_groups:
         group["lr"] = rate
-    found: Any = nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
-    # Of a model over several processes (FSDP) the norm is a DTensor, a part of it in each.
-    norm = (found.full_tensor() if hasattr(found, "full_tensor") else found).item()
+    clipped: Any = nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
+    # Of a model that is sharded (FSDP) the norm is a DTensor, a part of it on each rank.
+    norm = (clipped.full_tensor() if hasattr(clipped, "full_tensor") else clipped).item()
     if not math.isfinite(norm):
         raise ValueError(
             f"step {step}: the gradient's norm is {norm}. Lower the learning rate "

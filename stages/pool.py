@@ -43,7 +43,7 @@ def sample(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         # Not the draws of `sample`: what is labelled is not what policies are evaluated on.
         HELDOUT: candidates.read("dev", config.sampling[HELDOUT], HELDOUT),
     }
-    sampler = config.sampler(row.policy, run.seed, candidates.longest(pools.values()))
+    sampler = config.load_sampler(row.policy, run.seed, candidates.longest(pools.values()))
     decode = policy.make_decode(row_policy.load_row_tokenizer(row.policy, run.seed))
     measured = size.measure_policy(row.policy, run.seed, config.model)
     return candidates.write(pools, sampler, decode, measured, own, run)

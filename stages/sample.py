@@ -41,7 +41,7 @@ def sample(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         settings = config.sampling[split]
         pools[split] = candidates.read(split, settings, split)
         pools[f"{split}_greedy"] = candidates.read(split, settings, split, greedy=True)
-    sampler = config.sampler(name, run.seed, candidates.longest(pools.values()))
+    sampler = config.load_sampler(name, run.seed, candidates.longest(pools.values()))
     decode = policy.make_decode(row_policy.load_row_tokenizer(name, run.seed))
     measured = size.measure_policy(name, run.seed, config.model)
     return candidates.write(pools, sampler, decode, measured, own, run)

@@ -93,7 +93,7 @@ def count(
 
     def work(first: int) -> Iterator[Step]:
         length = step_labels.longest(parts, limit)
-        sampler = config.sampler(row.policy, run.seed, length)
+        sampler = config.load_sampler(row.policy, run.seed, length)
         asked = (sampler, decode, parts, config.preset, limit, run.seed)
         return step_labels.count(*asked, start=first)
 

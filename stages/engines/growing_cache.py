@@ -1,10 +1,10 @@
-"""A key/value cache that is never copied: it grows into spare room, and is read as it is.
+"""Key/value cache that is never copied: it grows into spare capacity, and is read as views.
 
 transformers' DynamicCache concatenates at every token, which copies the whole cache each time:
 quadratic memory traffic, and most of the time of decoding a small model.
 
-The cache holds keys and values alone: layers with a recurrent state, or that cannot go on at all,
-are found out by `check_cache`.
+The cache holds keys and values alone: `check_cache` refuses models with other state, such as a
+recurrent one, or without a cache.
 """
 
 import torch
@@ -39,12 +39,14 @@ class GrowingLayer(DynamicLayer):
                 # As attention would cast them, at every token: rotated keys are in float32.
                 self.dtype = torch.get_autocast_dtype(self.device.type)
             self._keys, self._values = (
-                one.new_empty(*one.shape[:2], self.capacity, one.shape[3], dtype=self.dtype)
-                for one in (key_states, value_states)
+                states.new_empty(
+                    *states.shape[:2], self.capacity, states.shape[3], dtype=self.dtype
+                )
+                for states in (key_states, value_states)
             )
             self.is_initialized = True
         end = self.length + key_states.shape[2]
-        assert end <= self.capacity, f"cache of {self.capacity} positions asked to hold {end}"
+        assert end <= self.capacity, f"cache of {self.capacity} positions cannot hold {end}"
         self._keys[:, :, self.length : end] = key_states
         self._values[:, :, self.length : end] = value_states
         self.length = end
@@ -53,8 +55,8 @@ class GrowingLayer(DynamicLayer):
         assert self.values is not None
         return self.keys, self.values
 
-    def select(self, rows: Int[Tensor, " kept"]) -> None:
-        """Keep these rows of the batch, in this order; a row may be named more than once."""
+    def select(self, rows: Int[Tensor, " row"]) -> None:
+        """Select these rows of the batch, in this order; a row may occur more than once."""
         keys, values = self._keys, self._values
         self._keys = keys.new_empty(len(rows), *keys.shape[1:])
         self._values = values.new_empty(len(rows), *values.shape[1:])
@@ -72,52 +74,55 @@ class GrowingLayer(DynamicLayer):
 
 
 class GrowingCache(Cache):
-    """A cache of `num_layers` growing layers."""
+    """Cache of `num_layers` growing layers."""
 
     def __init__(self, num_layers: int, capacity: int) -> None:
         super().__init__(layers=[GrowingLayer(capacity) for _ in range(num_layers)])
 
-    def select(self, rows: Int[Tensor, " kept"]) -> None:
-        """Keep these rows of the batch in every layer."""
+    def select(self, rows: Int[Tensor, " row"]) -> None:
+        """Select these rows of the batch in every layer."""
         for layer in self.layers:
             assert isinstance(layer, GrowingLayer)
             layer.select(rows)
 
 
 BFLOAT16_TOLERANCE = 0.1
-"""`TOLERANCE` of weights in bfloat16, which has 8 bits."""
+"""`TOLERANCE` for weights in bfloat16, which has 8 bits."""
 
 
 def check_cache(model: PreTrainedModel) -> None:
-    """Refuse a model that goes on from this cache otherwise than it reads whole rows."""
+    """Raise a ValueError where logits after this cache differ from those of a whole row."""
     try:
         with eval_no_grad(model), torch.autocast(model.device.type, enabled=False):
-            gap = _gap(model)
-        most = TOLERANCE if model.dtype == torch.float32 else BFLOAT16_TOLERANCE
-        found = f"logits {gap:.1%} apart" if gap > most else ""
+            gap = _cache_gap(model)
+        tolerance = TOLERANCE if model.dtype == torch.float32 else BFLOAT16_TOLERANCE
+        problem = f"logits {gap:.1%} apart" if gap > tolerance else ""
     except Exception as error:  # noqa: BLE001 - whatever an architecture stumbles over
-        found = repr(error)
-    if found:
+        problem = repr(error)
+    if problem:
         raise ValueError(
             f"{type(model).__name__}: expected a model that goes on from a cache of keys and "
-            f"values as it reads whole rows, found {found}. Sample with vLLM (engine: vllm in "
+            f"values as it reads whole rows, found {problem}. Sample with vLLM (engine: vllm in "
             f"params.yaml), or use a model of another architecture, such as Llama or Qwen."
         )
 
 
-def _gap(model: PreTrainedModel) -> float:
-    """Between the logits after a padded prompt that was read twice over and a token, two ways."""
+def _cache_gap(model: PreTrainedModel) -> float:
+    """`relative_gap` of logits of a prompt's next token: after the cache, and of a whole row.
+
+    The prompt is padded, and in the cache its row is selected twice.
+    """
     inputs = pad_left([[2, 3, 4], [5]], 0, model.device)
     cache = GrowingCache(model.config.num_hidden_layers, 4)
     model(**inputs, past_key_values=cache, logits_to_keep=1)
     rows, tokens = torch.tensor([[1, 0, 1], [6, 7, 8]], device=model.device)
     cache.select(rows)
     attention = inputs["attention_mask"][rows]
-    ours = model(
+    cached = model(
         input_ids=tokens[:, None],
         attention_mask=torch.cat([attention, torch.ones_like(attention[:, :1])], dim=1),
         position_ids=attention.sum(1)[:, None],
         past_key_values=cache,
     ).logits[-1:, -1]
     whole = torch.tensor([[5, 8]], device=model.device)
-    return relative_gap(ours, model(input_ids=whole, use_cache=False).logits[:, -1])
+    return relative_gap(cached, model(input_ids=whole, use_cache=False).logits[:, -1])

@@ -1,4 +1,4 @@
-"""The sampler and the judge that params.yaml names, on a policy that a row names."""
+"""Samplers and judges by the names of params.yaml: an engine, and the policy of a row."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig
 from stages.engines.vllm_hosting import MEMORY_SHARE_ALONE
-from stages.models import policy as models_policy
+from stages.models import policy as policies
 from stages.models import prompting, row_policy, sharding
 from stages.models.device import ComputeConfig, setup
 from stages.models.policy_judge import PolicyJudge, option_tokens
@@ -26,7 +26,7 @@ from stages.sampler import ColocatedSampler, Engine, Judge, Sample, Sampler
 
 EngineName = Literal["transformers", "vllm"]
 ANSWER_CACHE = Path(".pipe/judge-cache")
-"""Of endpoints that judge, so that none is asked twice."""
+"""Replies of judges behind endpoints, so that no request is sent twice."""
 
 
 def make_policy_sampler(
@@ -39,114 +39,116 @@ def make_policy_sampler(
     compute: ComputeConfig,
     max_length: int,
 ) -> Sampler:
-    """What samples from a `policy` in training as it is, loaded from the folder or hub id `source`.
+    """Sampler of a `policy` in training, with its weights at the time of each call.
 
-    `num_trained`: models of its size that are trained on one device; `max_length` as of
-    `SamplingConfig.sampler`.
+    `source`: folder, or hub id and commit, that `policy` was loaded from. `num_trained`: models of
+    its size that are trained on one device, whose optimizers will need memory. `max_length` as of
+    `SamplingConfig.load_sampler`.
     """
+    is_distributed = sharding.get_world_size() > 1
     if engine == "vllm":
         from stages.engines.vllm_policy import PolicySampler
 
-        guest = PolicySampler(
+        colocated = PolicySampler(
             policy=policy,
             source=source,
             compute=compute,
             max_length=max_length,
             num_trained=num_trained,
         )
-        return guest if sharding.get_world_size() == 1 else DistributedSampler(guest)
+        return DistributedSampler(colocated) if is_distributed else colocated
     from stages.engines import transformers
 
-    load = partial(transformers.make_sampler, tokenizer=tokenizer, max_batch=compute.max_batch)
-    if sharding.get_world_size() == 1:
-        return load(policy)
-    device, (path, revision) = setup(compute), source
-    copy = models_policy.load_policy(path, compute, device, revision, trained=False)
-    return DistributedSampler(load(copy), refresh=partial(copy_weights, policy, copy))
+    make = partial(transformers.make_sampler, tokenizer=tokenizer, max_batch=compute.max_batch)
+    if not is_distributed:
+        return make(policy)
+    path, revision = source
+    replica = policies.load_policy(path, compute, setup(compute), revision, trained=False)
+    return DistributedSampler(make(replica), refresh=partial(copy_weights, policy, replica))
 
 
-def copy_weights(policy: PreTrainedModel, copy: PreTrainedModel) -> None:
-    """Those of a policy spread over processes into a whole copy, one at a time."""
-    own = copy.state_dict()
+def copy_weights(policy: PreTrainedModel, replica: PreTrainedModel) -> None:
+    """Copy the weights of a policy that is sharded over ranks into an unsharded replica."""
+    targets = replica.state_dict()
     with torch.no_grad():
-        for name, value in models_policy.merged_weights(policy):
-            own[name].copy_(value)
+        for name, value in policies.merged_weights(policy):
+            targets[name].copy_(value)
 
 
 @dataclass(frozen=True, slots=True)
 class DistributedSampler:
-    """Samples in several processes, each for a part of the prompts; all have to call it."""
+    """Sampler that shares the prompts out among the ranks; every rank has to call it."""
 
     engine: Sampler
     refresh: Callable[[], None] | None = None
-    """Brings the engine up to date with the policy; None: it does so itself."""
+    """Copies the policy's weights into the engine; None: the engine does so itself."""
 
     def sample(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **how: Any
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **settings: Any
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`."""
         if self.refresh is not None:
             self.refresh()
-        count, own = (
-            sharding.get_world_size(),
-            slice(sharding.get_rank(), None, sharding.get_world_size()),
-        )
-        parts: list[Any] = [None] * count
-        distributed.all_gather_object(parts, self.engine.sample(prompts[own], seeds[own], **how))
-        return [parts[i % count][i // count] for i in range(len(prompts))]
+        world_size = sharding.get_world_size()
+        share = slice(sharding.get_rank(), None, world_size)
+        parts: list[Any] = [None] * world_size
+        samples = self.engine.sample(prompts[share], seeds[share], **settings)
+        distributed.all_gather_object(parts, samples)
+        return [parts[i % world_size][i // world_size] for i in range(len(prompts))]
 
-    def rest(self) -> None:
-        """See `stages.sampler.ColocatedSampler.rest`; a whole copy stays where it is."""
+    def sleep(self) -> None:
+        """See `stages.sampler.ColocatedSampler.sleep`; a replica keeps its memory."""
         if isinstance(self.engine, ColocatedSampler):
-            self.engine.rest()
+            self.engine.sleep()
 
     def close(self) -> None:
-        """See `stages.sampler.ColocatedSampler.close`; a whole copy goes with whoever holds it
-        last."""
+        """See `stages.sampler.ColocatedSampler.close`; a replica is freed with its last user."""
         if isinstance(self.engine, ColocatedSampler):
             self.engine.close()
 
 
 class PolicyJudgeConfig(Params):
-    """The policy that the row names in `from`."""
+    """Judge: the policy that the row names in `from`."""
 
     kind: Literal["policy"]
     max_prompt_tokens: int = Field(gt=0)
-    """A longer message is not read: its pair is dropped, and counted."""
+    """Longest message, in tokens; a pair with a longer one is dropped, and counted."""
 
 
 JudgeConfig = Annotated[PolicyJudgeConfig | EndpointJudgeConfig, Field(discriminator="kind")]
 
 
 class ReasoningConfig(Params):
-    """What a judge writes before it chooses."""
+    """Reasoning that a judge writes before it chooses."""
 
     max_new_tokens: int = Field(gt=0)
 
 
 class SamplingConfig(Params):
-    """What a stage that asks policies for completions reads of params.yaml."""
+    """Section of params.yaml for stages that sample from policies."""
 
     seeds: list[int]
     compute: ComputeConfig
     model: ModelConfig
     engine: EngineName
 
-    def sampler(
-        self, policy: str, seed: int, max_length: int, part: float = MEMORY_SHARE_ALONE
+    def load_sampler(
+        self, policy: str, seed: int, max_length: int, memory_share: float = MEMORY_SHARE_ALONE
     ) -> Engine:
-        """What samples from a row of `policies` by name, or from the base model.
+        """Sampler of a row of `policies`, or of the base model.
 
-        `max_length` is the longest prompt and completion together, in tokens; `part`, of a GPU's
-        free memory, what vLLM takes. Close it before another model is loaded.
+        `max_length`: tokens of the longest prompt with its completion. `memory_share`: part of a
+        GPU's free memory that vLLM takes. Close it before another model is loaded.
         """
         compute = self.compute
         if self.engine == "vllm":
             from stages.engines import vllm
 
-            source = row_policy.locate_policy(policy, seed, self.model)
             return vllm.start_vllm(
-                *source, dtype=compute.dtype, max_model_len=max_length, part=part
+                *row_policy.locate_policy(policy, seed, self.model),
+                dtype=compute.dtype,
+                max_model_len=max_length,
+                memory_share=memory_share,
             )
         from stages.engines import transformers
 
@@ -159,32 +161,31 @@ class SamplingConfig(Params):
             max_tokens=compute.max_tokens,
         )
 
-    def chooser(
+    def load_judge(
         self,
         judge: PolicyJudgeConfig | EndpointJudgeConfig,
         policy: str,
         seed: int,
         reasoning: ReasoningConfig | None = None,
     ) -> Judge:
-        """The judge that chooses between `OPTIONS`: a policy, as for `sampler`, or an endpoint."""
+        """Judge that chooses between `OPTIONS`: a policy, as for `load_sampler`, or an endpoint."""
         reasoning_tokens = reasoning.max_new_tokens if reasoning is not None else 0
         if isinstance(judge, EndpointJudgeConfig):
             if policy != BASE:
                 raise ValueError(
                     f"expected `from: {BASE}` where the preset's judge is an endpoint, found "
-                    f"`from: {policy}`: that policy would be asked nothing. Change the row, or "
-                    f"take a preset whose judge is of kind policy."
+                    f"`from: {policy}`: that policy would not be used. Change the row, or take a "
+                    f"preset whose judge is of kind policy."
                 )
             from stages.engines import openai_endpoint
 
-            return openai_endpoint.connect_endpoint(
-                judge, OPTIONS, reasoning_tokens, AnswerCache(ANSWER_CACHE)
-            )
+            cache = AnswerCache(ANSWER_CACHE)
+            return openai_endpoint.connect_endpoint(judge, OPTIONS, reasoning_tokens, cache)
         tokenizer = row_policy.load_row_tokenizer(policy, seed)
         cue = prompting.tokenize([REASONING_CUE], tokenizer)[0] if reasoning_tokens else []
         length = judge.max_prompt_tokens + reasoning_tokens + len(cue) + 1
         return PolicyJudge(
-            engine=self.sampler(policy, seed, length),
+            engine=self.load_sampler(policy, seed, length),
             tokenizer=tokenizer,
             option_ids=option_tokens(tokenizer, OPTIONS),
             max_prompt_tokens=judge.max_prompt_tokens,

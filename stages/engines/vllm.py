@@ -1,8 +1,8 @@
-"""The Sampler protocol on vLLM: offline, inside the stage's own process.
+"""Sampler on vLLM, offline, inside the stage's own process.
 
 One request a prompt with `num_samples` samples and its own seed; the samples share the prompt's
-key/value cache, and prompts share theirs where they begin alike. vLLM is imported here and in
-`vllm_transfer` alone, and only when it is chosen.
+key/value cache, and prompts share theirs where they begin with the same tokens. vLLM is imported
+here and in `vllm_transfer` alone, and only when it is chosen.
 """
 
 import gc
@@ -18,18 +18,20 @@ from transformers.utils.hub import cached_file
 from stages.engines import vllm_hosting
 from stages.sampler import Sample, check_requests, token_limits
 
-# vLLM raises any lower temperature to this one, which would be another distribution.
 LOWEST_TEMPERATURE = 0.01
+"""vLLM raises any temperature between 0 and this to it, which would be another distribution."""
+MAX_LOGPROB_TOKENS = 128
+"""Tokens whose log-probs one request can ask for."""
 
 
 @dataclass(kw_only=True)
 class VllmSampler:
-    """Samples from the checkpoint that the engine was started on."""
+    """Sampler of the checkpoint that the engine was started on."""
 
     llm: Any
     """A `vllm.LLM`; not named in the annotation because vLLM need not be installed."""
     eos_ids: frozenset[int]
-    """Any of these ends a completion."""
+    """End-of-sequence tokens: each of them ends a completion."""
     max_model_len: int
     """The longest prompt and completion together, in tokens."""
 
@@ -45,63 +47,51 @@ class VllmSampler:
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`.
 
-        Sample j of a request draws from the generator seeded with the request's seed + j. What the
-        engine would change without a word is refused, as what `stages.sampler.check_requests`
-        refuses.
+        Sample j of a request is drawn by the generator seeded with the request's seed + j. Refuses
+        what `stages.sampler.check_requests` refuses, and temperatures that vLLM would change.
         """
-        most = token_limits(max_new_tokens, prompts)
-        check_requests(prompts, most, self.max_model_len, num_samples, temperature)
+        limits = token_limits(max_new_tokens, prompts)
+        check_requests(prompts, limits, self.max_model_len, num_samples, temperature)
         if 0 < temperature < LOWEST_TEMPERATURE:
             raise ValueError(
                 f"vLLM cannot sample at temperature {temperature}; it raises it to "
                 f"{LOWEST_TEMPERATURE}. Set 0 for greedy decoding, or engine: transformers"
             )
-        # Where vLLM is not installed, pyright takes the name for this file's.
-        from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
-
         params = [
-            SamplingParams(
-                n=num_samples,
-                temperature=temperature,
-                seed=None if temperature == 0 else seed,
-                max_tokens=limit,
+            {
+                "n": num_samples,
+                "temperature": temperature,
+                "seed": None if temperature == 0 else seed,
+                "max_tokens": limit,
                 # The engine has no tokenizer, so it knows no end of sequence but these.
-                stop_token_ids=sorted(self.eos_ids | break_after),
-                logprobs=0,  # of the sampled token alone
-                detokenize=False,
-            )
-            for limit, seed in zip(most, seeds, strict=True)
+                "stop_token_ids": sorted(self.eos_ids | break_after),
+                "logprobs": 0,  # of the sampled token alone
+            }
+            for limit, seed in zip(limits, seeds, strict=True)
         ]
-        requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-        with vllm_hosting.vllm_precision():
-            results = self.llm.generate(requests, params, use_tqdm=False)
-        in_order = [sorted(result.outputs, key=lambda one: one.index) for result in results]
-        return [[self._sample(output) for output in outputs] for outputs in in_order]
+        results = self._generate(prompts, params)
+        outputs = [sorted(result.outputs, key=lambda output: output.index) for result in results]
+        return [[self._sample(output) for output in samples] for samples in outputs]
 
     def next_logprobs(
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
     ) -> list[list[float]]:
         """See `stages.sampler.Engine.next_logprobs`: one token is drawn and thrown away."""
         check_requests(prompts, token_limits(1, prompts), self.max_model_len)
-        from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
-
-        # A request names at most 128 tokens.
-        wanted = list(token_ids)
-        groups = [wanted[start : start + 128] for start in range(0, len(wanted), 128)]
-        requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts for _ in groups]
+        ids = list(token_ids)
+        chunks = [ids[i : i + MAX_LOGPROB_TOKENS] for i in range(0, len(ids), MAX_LOGPROB_TOKENS)]
         params = [
-            SamplingParams(temperature=0.0, max_tokens=1, logprob_token_ids=group, detokenize=False)
+            {"temperature": 0.0, "max_tokens": 1, "logprob_token_ids": chunk}
             for _ in prompts
-            for group in groups
+            for chunk in chunks
         ]
-        with vllm_hosting.vllm_precision():
-            results = iter(self.llm.generate(requests, params, use_tqdm=False))
+        results = iter(self._generate([prompt for prompt in prompts for _ in chunks], params))
         return [
             [
                 first[token].logprob
-                for group in groups
+                for chunk in chunks
                 for first in [next(results).outputs[0].logprobs[0]]
-                for token in group
+                for token in chunk
             ]
             for _ in prompts
         ]
@@ -110,8 +100,20 @@ class VllmSampler:
         """See `stages.sampler.Engine.close`."""
         self.llm.llm_engine.engine_core.shutdown()
         self.llm = None
-        gc.collect()  # the engine's objects hold each other
+        gc.collect()  # the engine's objects refer to each other
         torch.cuda.empty_cache()
+
+    def _generate(
+        self, prompts: Sequence[Sequence[int]], params: Sequence[dict[str, Any]]
+    ) -> list[Any]:
+        """vLLM's outputs for each prompt with its own sampling parameters."""
+        # Where vLLM is not installed, pyright takes the name for this file's.
+        from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
+
+        requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        settings = [SamplingParams(detokenize=False, **values) for values in params]
+        with vllm_hosting.vllm_precision():
+            return self.llm.generate(requests, settings, use_tqdm=False)
 
     def _sample(self, output: Any) -> Sample:
         token_ids = list(output.token_ids)
@@ -121,7 +123,8 @@ class VllmSampler:
         return Sample(
             token_ids=token_ids,
             logprobs=[
-                step[one].logprob for step, one in zip(output.logprobs, token_ids, strict=True)
+                step[token_id].logprob
+                for step, token_id in zip(output.logprobs, token_ids, strict=True)
             ],
             finish_reason=output.finish_reason if at_end else "step",
         )
@@ -133,15 +136,15 @@ def start_vllm(
     *,
     dtype: Literal["float32", "bfloat16"],
     max_model_len: int,
-    part: float = vllm_hosting.MEMORY_SHARE_ALONE,
+    memory_share: float = vllm_hosting.MEMORY_SHARE_ALONE,
     reserved: int = 0,
     **settings: Any,
 ) -> VllmSampler:
     """Start vLLM on the checkpoint at `path`, a folder or a hub id with its commit.
 
-    `dtype` is of weights and computation; `max_model_len` the longest prompt and completion
-    together, in tokens; `part` and `reserved`: see `vllm_hosting.vllm_memory_share`. `settings`
-    are vLLM's.
+    `dtype`: of weights and computation. `max_model_len`: the longest prompt and completion
+    together, in tokens. `memory_share`, `reserved`: `part` and `reserved` of
+    `vllm_hosting.vllm_memory_share`. `settings`: more of `vllm.LLM`'s arguments.
     """
     vllm_hosting.require_vllm()
     if (Path(path) / "adapter_config.json").exists():
@@ -156,12 +159,12 @@ def start_vllm(
             f"{path} has {positions} positions; prompt and completion may take "
             f"{max_model_len} tokens. Lower max_new_tokens or drop the longest prompts."
         )
-    eos_ids = _end_of_sequence(path, revision, config)
+    eos_ids = _end_of_sequence_ids(path, revision, config)
     vllm_hosting.prepare_process()
     import vllm
 
     on_gpu = torch.cuda.is_available()
-    chosen = {
+    arguments = {
         "dtype": dtype,
         "max_model_len": max_model_len,
         "skip_tokenizer_init": True,
@@ -173,38 +176,38 @@ def start_vllm(
         "seed": 0,  # each request has its own
     }
     if on_gpu:
-        chosen["gpu_memory_utilization"] = vllm_hosting.vllm_memory_share(
-            *vllm_hosting.gpu_memory(), reserved=reserved, part=part
+        arguments["gpu_memory_utilization"] = vllm_hosting.vllm_memory_share(
+            *vllm_hosting.gpu_memory(), reserved=reserved, part=memory_share
         )
     else:
         # A prompt read in parts sets its random stream back, which a stream on the CPU cannot.
-        chosen["enable_chunked_prefill"] = False
+        arguments["enable_chunked_prefill"] = False
     with vllm_hosting.vllm_precision():
         llm = vllm.LLM(  # pyright: ignore[reportAttributeAccessIssue]
-            model=str(path), revision=revision, trust_remote_code=False, **chosen | settings
+            model=str(path), revision=revision, trust_remote_code=False, **arguments | settings
         )
     return VllmSampler(llm=llm, eos_ids=eos_ids, max_model_len=max_model_len)
 
 
-def _end_of_sequence(path: str | Path, revision: str | None, config: Any) -> frozenset[int]:
-    def has(name: str) -> bool:
-        found = cached_file(
-            str(path), name, revision=revision, _raise_exceptions_for_missing_entries=False
-        )
-        return found is not None
+def _end_of_sequence_ids(path: str | Path, revision: str | None, config: Any) -> frozenset[int]:
+    """End-of-sequence tokens of the generation configuration, else of `config`; the tokenizer's."""
+
+    def has_file(name: str) -> bool:
+        options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
+        return cached_file(str(path), name, **options) is not None
 
     version, ids = revision or "main", config.eos_token_id
-    if has("generation_config.json"):
+    if has_file("generation_config.json"):
         ids = GenerationConfig.from_pretrained(path, revision=version).eos_token_id
-    named = [*ids] if isinstance(ids, list) else [ids]
-    if has("tokenizer_config.json"):
+    candidates = [*ids] if isinstance(ids, list) else [ids]
+    if has_file("tokenizer_config.json"):
         # What SFT teaches to end with is the tokenizer's token, whatever the configuration says.
-        named.append(AutoTokenizer.from_pretrained(path, revision=version).eos_token_id)
-    found = frozenset(one for one in named if isinstance(one, int))
-    if not found:
+        candidates.append(AutoTokenizer.from_pretrained(path, revision=version).eos_token_id)
+    eos_ids = frozenset(token_id for token_id in candidates if isinstance(token_id, int))
+    if not eos_ids:
         raise ValueError(
             f"{path} names no end-of-sequence token: expected one in its "
             f"tokenizer, generation_config.json or config.json. Set it, or every completion "
             f"runs to the limit."
         )
-    return found
+    return eos_ids

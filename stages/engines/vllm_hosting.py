@@ -1,4 +1,4 @@
-"""vLLM as a guest of a stage's process: its environment, its share of the GPU, its precision."""
+"""vLLM inside a stage's process: its environment variables, its part of the GPU, its precision."""
 
 import gc
 import importlib.util
@@ -12,10 +12,10 @@ import torch
 from stages.runtime import start_up
 
 MEMORY_SHARE_ALONE, MEMORY_SHARE_BESIDE = 0.9, 0.6
-"""Of a GPU's free memory, what vLLM takes: alone, and beside a model that computes between calls.
-The rest is what CUDA, and the other model's activations, take on top."""
+"""Parts of a GPU's free memory that vLLM takes: alone, and beside a model that computes between
+calls. CUDA and the other model's activations need what remains."""
 
-# How the process runs, never what it computes; what the user has set is left alone.
+# How the process runs, never what it computes; variables that the user has set stay.
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a child engine would outlive a killed stage
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
@@ -25,7 +25,7 @@ ENVIRONMENT = {
 
 
 def require_vllm() -> None:
-    """Raise a ValueError that says what to install where vLLM is not."""
+    """Raise a ValueError that says what to install where vLLM is missing."""
     if importlib.util.find_spec("vllm") is None:
         raise ValueError(
             "params.yaml says engine: vllm, and vLLM is not installed here. On a machine with a "
@@ -35,23 +35,23 @@ def require_vllm() -> None:
 
 
 def prepare_process() -> None:
-    """Make the process one in which vLLM can be imported."""
+    """Set `ENVIRONMENT`, and make the process one in which vLLM can be imported."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     start_up.give_back()
 
 
 def gpu_memory() -> tuple[int, int]:
-    """Free and total memory of the GPU, in bytes, once what torch keeps for later is given back."""
+    """Free and total memory of the GPU in bytes, after torch's allocator has returned its cache."""
     gc.collect()
     torch.cuda.empty_cache()
     return torch.cuda.mem_get_info()
 
 
 def vllm_memory_share(free: int, total: int, *, reserved: int, part: float) -> float:
-    """The share of a GPU that vLLM may ask for, in whole per cents: part (free - reserved) / total.
+    """vLLM's `gpu_memory_utilization`, in whole per cents: part (free - reserved) / total.
 
-    Memory in bytes; `reserved` is not taken yet and will be, such as an optimizer's moments.
+    Memory in bytes. `reserved` will be allocated later, such as an optimizer's moments.
     """
     share = math.floor(100 * part * (free - reserved) / total) / 100
     if share <= 0:
@@ -65,10 +65,10 @@ def vllm_memory_share(free: int, total: int, *, reserved: int, part: float) -> f
 
 @contextmanager
 def vllm_precision() -> Iterator[None]:
-    """Without `device.setup`'s autocast and deterministic mode: vLLM has a precision of its own.
+    """Context without `device.setup`'s autocast and deterministic mode, which hold process-wide.
 
-    Autocast would round what it computes in float32, such as positions' angles; deterministic mode
-    refuses operations that it uses. Both are set for a whole process.
+    Autocast would round what vLLM computes in float32, such as rotary angles; deterministic mode
+    refuses operations that it uses.
     """
     mode = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode("default")

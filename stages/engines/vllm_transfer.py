@@ -1,4 +1,4 @@
-"""The worker's side of vLLM's weight transfer where trainer and worker are one process.
+"""Worker side of vLLM's weight transfer where trainer and worker are one process.
 
 `load_weights` alone would not do: on a CPU vLLM packs matrices and drops what they were packed
 from, so each layer is put back together, loaded and packed again (vLLM's layerwise reload).
@@ -27,19 +27,19 @@ BACKEND = "in_process"
 
 @dataclass
 class InitInfo(WeightTransferInitInfo):
-    """Nothing: there is nobody to meet."""
+    """No fields: no other process has to be met."""
 
 
 @dataclass
 class UpdateInfo(WeightTransferUpdateInfo):
-    """All weights, in one update."""
+    """Update with all weights."""
 
     weights: Iterator[tuple[str, Tensor]]
-    """As a checkpoint has them."""
+    """Names and values as in a checkpoint."""
 
 
 class InProcess(WeightTransferEngine[InitInfo, UpdateInfo]):
-    """Takes weights from the same process, one at a time."""
+    """Weight transfer engine that reads weights of the same process, one at a time."""
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
@@ -48,7 +48,7 @@ class InProcess(WeightTransferEngine[InitInfo, UpdateInfo]):
         """Nothing to do."""
 
     def start_weight_update(self) -> None:
-        """Every layer waits for its weights."""
+        """Prepare every layer for new weights."""
         # vLLM warns of each layer without weights of its own, such as a tied output layer;
         # `receive_weights` looks for those that matter.
         logging.getLogger(reload.layerwise.__name__).setLevel(logging.ERROR)
@@ -56,7 +56,7 @@ class InProcess(WeightTransferEngine[InitInfo, UpdateInfo]):
         reload.initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
-        """Load all; a ValueError where one did not come, and a layer would keep what it had."""
+        """Load all weights; a ValueError where one is missing: its layer would stay stale."""
         loaded: set[str] = self.model.load_weights(update_info.weights)  # pyright: ignore[reportCallIssue]
         if missing := self._expected - loaded:
             raise ValueError(
@@ -65,9 +65,9 @@ class InProcess(WeightTransferEngine[InitInfo, UpdateInfo]):
             )
 
     def finish_weight_update(self) -> None:
-        """Layers are packed again, and the output layer of tied embeddings with them.
+        """Pack the layers again, and the output layer of tied embeddings with them.
 
-        It has no weights of its own, so a reload leaves it as it was packed before.
+        That has no weights of its own, so a reload alone would leave it as it was packed before.
         """
         reload.finalize_layerwise_reload(self.model, self.model_config)
         for layer in self.model.modules():
@@ -75,12 +75,12 @@ class InProcess(WeightTransferEngine[InitInfo, UpdateInfo]):
                 layer.quant_method.process_weights_after_loading(layer)
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """Nothing to free."""
 
 
 WeightTransferEngineFactory.register_engine(BACKEND, InProcess)
 
 
 def transfer_config() -> WeightTransferConfig:
-    """What `vllm.LLM` takes to be refreshed by `InProcess`."""
+    """Argument of `vllm.LLM` to be refreshed by `InProcess`."""
     return WeightTransferConfig(backend=BACKEND)

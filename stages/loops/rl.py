@@ -218,7 +218,7 @@ def train(
         prompts = [task.prompts[number] for number in numbers]
         experience = gather(models, task, prompts, settings, index, coefs.kl)
         if isinstance(models.sampler, ColocatedSampler):
-            models.sampler.rest()
+            models.sampler.sleep()
         num_truncated_steps = rollouts.check_truncation(experience.rollouts, num_truncated_steps)
         metrics = experience.metrics
         budget.spend(metrics)

@@ -172,8 +172,8 @@ class FullLength:
         ]
         return [drawn for _ in prompts]
 
-    def rest(self) -> None:
-        """See `stages.sampler.ColocatedSampler.rest`."""
+    def sleep(self) -> None:
+        """See `stages.sampler.ColocatedSampler.sleep`."""
         self.live.enter(WHOLE)
 
     def close(self) -> None:

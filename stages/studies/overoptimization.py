@@ -136,8 +136,8 @@ def draw(config: Config, run: SeedRun, seed: int) -> Iterator[ScoredPool]:
     pool = candidates.read("dev", settings.best_of_n, "best_of_n")
     scorers = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
     length = candidates.longest([pool])
-    sampler = config.sampler(
-        settings.policy, run.seed, length, part=vllm_hosting.MEMORY_SHARE_BESIDE
+    sampler = config.load_sampler(
+        settings.policy, run.seed, length, memory_share=vllm_hosting.MEMORY_SHARE_BESIDE
     )
     pool = replace(pool, prompts=pool.prompts[: settings.best_of_n.num_problems])
     decode = policy.make_decode(row_policy.load_row_tokenizer(settings.policy, run.seed))

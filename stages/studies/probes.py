@@ -95,7 +95,7 @@ def replies(
         max(map(len, ids)) + settings.max_new_tokens,
         models_policy.make_decode(tokenizer),
     )
-    with closing(config.sampler(name, run.seed, length)) as sampler:
+    with closing(config.load_sampler(name, run.seed, length)) as sampler:
         steps = probe_questions.replies(sampler, decode, asked, ids, settings.max_new_tokens)
         otherwise = [row for step in run.track(steps, label="ask") for row in step.rows]
     plain = {row.id: row.completion for row in greedy}
@@ -154,7 +154,7 @@ def attack(problems: Problems, judge: str, seed: int, config: Config) -> Values:
     The judge is the policy `judge`. A pair of different completions of each problem that has one.
     """
     own = config.probes.attack
-    chooser = config.chooser(own.judge, judge, seed)
+    chooser = config.load_judge(own.judge, judge, seed)
     prompts = Prompts(style=own.style, constitution=own.constitution)
     drawn = judging.pairs(problems, prompts, max_pairs=1, seed=derive_seed(seed, "probes", "judge"))
     if not (asked := drawn[: CANDIDATES * own.num_pairs]):

@@ -90,8 +90,8 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
     sizes = (size.measure_policy(settings.policy, seed, config.model)["body"],
              size.measure_scorer(path)["body"])  # fmt: skip
     steps = max(one.max_steps * one.max_new_tokens for one in settings.presets.values())
-    sampler = config.sampler(
-        settings.policy, seed, longest + steps, part=vllm_hosting.MEMORY_SHARE_BESIDE
+    sampler = config.load_sampler(
+        settings.policy, seed, longest + steps, memory_share=vllm_hosting.MEMORY_SHARE_BESIDE
     )
     for name, preset in settings.presets.items():
         steps = step_search.run(sampler, scorer, parts, preset, seed, break_after=ends)

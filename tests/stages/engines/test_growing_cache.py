@@ -58,7 +58,7 @@ def test_it_holds_what_attention_reads_in_mixed_precision():
 
 def test_more_positions_than_there_is_room_for_are_refused():
     layer = GrowingLayer(3)
-    with pytest.raises(AssertionError, match="cache of 3 positions asked to hold 4"):
+    with pytest.raises(AssertionError, match="cache of 3 positions cannot hold 4"):
         layer.update(torch.ones(1, 1, 4, 2), torch.ones(1, 1, 4, 2))
 
 

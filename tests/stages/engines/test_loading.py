@@ -41,7 +41,7 @@ CONFIG = loading.SamplingConfig(seeds=[0], compute=compute(), model=MODEL, engin
 
 
 def load(judge: dict, policy: str, reasoning: int = 0):
-    return CONFIG.chooser(
+    return CONFIG.load_judge(
         TypeAdapter(loading.JudgeConfig).validate_python(judge),
         policy,
         0,
@@ -95,7 +95,7 @@ def test_a_policys_folder_is_sampled_with_its_own_tokenizer(tmp_path, monkeypatc
     shutil.copytree(checkpoint("llama"), folder)
     words = model_tokenizer.train_tokenizer(["2 + 2"] * 2, 700)
     words.save_pretrained(folder)
-    found = CONFIG.sampler("sft", 2, 64)
+    found = CONFIG.load_sampler("sft", 2, 64)
     assert isinstance(found, Sampler)
     assert isinstance(found, TransformersSampler)
     assert words.eos_token_id in found.eos_ids
@@ -104,4 +104,4 @@ def test_a_policys_folder_is_sampled_with_its_own_tokenizer(tmp_path, monkeypatc
 def test_a_random_base_model_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="a random model earns no reward"):
-        CONFIG.sampler(rows.BASE, 0, 64)
+        CONFIG.load_sampler(rows.BASE, 0, 64)

@@ -115,7 +115,7 @@ def test_what_is_sampled_follows_the_policy_through_optimizer_steps(
         # One refresh for both calls.
         assert len(refreshes) == number
         learn(model)
-        sampler.rest()
+        sampler.sleep()
         assert gap(model, found) > 0.1, "the steps have changed nothing"
     settings = SAMPLING | {"num_samples": 1, "temperature": 0.0}
     own = TransformersSampler(model=model, eos_ids=frozenset([EOS]), pad_id=EOS, max_batch=64)
@@ -213,12 +213,12 @@ def test_the_gate_lets_rounding_pass_and_nothing_else(
         with pytest.raises(ValueError, match="other weights, temperature or tokenizer"):
             train(other, model)
     again()
-    sampler._watch.remove()  # as if no step were seen
+    sampler._hook.remove()  # as if no step were seen
     try:
         with pytest.raises(ValueError, match="other weights, temperature or tokenizer"):
             train(sampler, model)
     finally:
-        sampler._watch = register_optimizer_step_post_hook(sampler._stepped)
+        sampler._hook = register_optimizer_step_post_hook(sampler._mark_stale)
         again()
 
 

@@ -64,8 +64,8 @@ def test_digests_are_those_of_other_processors_on_an_idle_and_on_a_busy_machine(
 
 def test_stages_fix_the_instructions_and_install_finds_them_in_force():
     code = (
-        "from stages.models import device; import torch; device.pin(); "
-        "print([device.in_force(), torch.backends.cpu.get_cpu_capability()])"
+        "from stages.models import device; import torch; device.pin_instructions(); "
+        "print([device.unpinned_instructions(), torch.backends.cpu.get_cpu_capability()])"
     )
     assert told("-c", code) == "['', 'AVX2']\n"
 
@@ -73,7 +73,7 @@ def test_stages_fix_the_instructions_and_install_finds_them_in_force():
 def test_what_computed_before_is_told():
     code = (
         "import torch; torch.ones(9, 9) @ torch.ones(9, 9); "
-        "from stages.models import device; device.pin()"
+        "from stages.models import device; device.pin_instructions()"
     )
     found = told("-c", code, ATEN_CPU_CAPABILITY="default")
     assert "computed before the package `stages` was imported, and chose kernels for" in found
@@ -81,7 +81,7 @@ def test_what_computed_before_is_told():
 
 def test_native_rounding_leaves_all_as_it_comes_and_takes_back_what_a_pinned_parent_set():
     code = (
-        "import os, stages; from stages.models import device; device.pin(); "
+        "import os, stages; from stages.models import device; device.pin_instructions(); "
         "print(stages.THREADS, [n for n in stages.INSTRUCTIONS if n in os.environ])"
     )
     parent = stages.INSTRUCTIONS | {"OMP_NUM_THREADS": "7"}
