@@ -1,17 +1,33 @@
-"""stages/README.md names every stage, preset, choice and recipe that a row can name."""
+"""stages/README.md, and the pages that it links, name all that a row of a table can name."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from stages import configs, params
+from stages.loops.method import Method
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-MAP = (REPOSITORY / "stages/README.md").read_text(encoding="utf-8")
+DOOR = REPOSITORY / "stages/README.md"
 
 
-def missing(names: Iterator[str] | list[str]) -> list[str]:
+def linked_pages() -> Iterator[Path]:
+    """The README files that the map links."""
+    for link in re.findall(r"\]\(([^)#]+/README\.md)", DOOR.read_text(encoding="utf-8")):
+        yield DOOR.parent / link
+
+
+MAP = "".join(path.read_text(encoding="utf-8") for path in {DOOR, *linked_pages()})
+
+
+def missing(names: Iterable[str]) -> list[str]:
     return [name for name in names if f"`{name}`" not in MAP]
+
+
+def literals(schema: dict[str, Any]) -> list[str]:
+    """The values of a property that is one of several words."""
+    return [schema["const"]] if "const" in schema else schema.get("enum", [])
 
 
 def kinds(schema: Any) -> Iterator[str]:
@@ -20,24 +36,40 @@ def kinds(schema: Any) -> Iterator[str]:
         for item in schema:
             yield from kinds(item)
     if isinstance(schema, dict):
-        told = schema.get("properties", {}).get("kind", {})
-        yield from ([told["const"]] if "const" in told else told.get("enum", []))
+        yield from literals(schema.get("properties", {}).get("kind", {}))
         for item in schema.values():
             yield from kinds(item)
 
 
+def test_the_map_links_a_page_of_methods_and_of_rewards() -> None:
+    folders = {path.parent.resolve() for path in linked_pages()}
+    assert {REPOSITORY / "stages/algorithms", REPOSITORY / "stages/rewards"} <= folders
+
+
 def test_every_preset_is_in_the_map() -> None:
-    assert missing(list(params.read(REPOSITORY / params.PRESETS_PATH))) == []
+    assert missing(params.read(REPOSITORY / params.PRESETS_PATH)) == []
 
 
 def test_every_kind_of_choice_is_in_the_map() -> None:
-    found = {
+    declared = {
         kind
         for module in configs.entry_points(REPOSITORY / "dvc.yaml", REPOSITORY / "stages").values()
         for kind in kinds(module.Config.model_json_schema())
     }
-    assert {"clip", "group_zscore", "sigmoid", "answer", "mean_minus_std", "prm800k"} <= found
-    assert missing(sorted(found)) == []
+    assert {"sigmoid", "answer", "mean_minus_std", "prm800k"} <= declared
+    assert missing(sorted(declared)) == []
+
+
+def test_every_choice_of_a_method_of_reinforcement_learning_is_in_the_map() -> None:
+    fields = Method.model_json_schema()["properties"]
+    choices = {
+        name: {word for word in literals(schema) if isinstance(word, str)}
+        for name, schema in fields.items()
+    }
+    words = set().union(*choices.values())
+    assert {"group_zscore", "gae", "clip", "k3", "token_truncated", "penalise"} <= words
+    assert missing(sorted(words)) == []
+    assert [name for name, values in choices.items() if values and name not in MAP] == []
 
 
 def test_every_entry_point_is_in_the_map() -> None:
@@ -50,4 +82,4 @@ def test_every_entry_point_is_in_the_map() -> None:
 
 
 def test_every_recipe_is_in_the_map() -> None:
-    assert missing([path.stem for path in (REPOSITORY / "stages/recipes").glob("*.yaml")]) == []
+    assert missing(path.stem for path in (REPOSITORY / "stages/recipes").glob("*.yaml")) == []

@@ -63,7 +63,7 @@ def _steps(computed: Computed | list[Computed]) -> list[Computed]:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """The table, as in stages/README.md."""
+    """The table, as in tests/parity/README.md."""
     lines = [TITLES, ["---"] * len(TITLES), *(Row(**row).cells() for row in rows)]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
