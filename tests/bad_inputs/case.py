@@ -35,7 +35,7 @@ def edit(path: str, change: Callable[[Any], object]) -> Put:
 
 
 def key(place: str, value: Any, path: str = PARAMS) -> Put:
-    """A key, such as `grpo.optim.schedule_learning_rate`, with this value; ... takes it out."""
+    """A key, such as `grpo.optim.learning_rate`, with this value; ... takes it out."""
     *parents, name = place.split(".")
 
     def change(content: Any) -> None:
