@@ -1,37 +1,318 @@
-"""Replace `auto`, in params.yaml, presets.yaml and the studies' params.yaml, by its value.
+"""Values of `auto` in params.yaml, presets.yaml and the studies' params.yaml, by a table of rules.
 
-The values are those of `rules`. Every stage that reads such a key depends on `data/prompts`, where
-the facts are, and on this code: what was resolved is part of who a run is. A number in the place of
-`auto` overrides.
+stages/README.md shows the table. A rule has the value of the embedded model and, for a model of
+yours (`model.path`), a function of what prepare_data measures (`Facts`) and of what params.yaml
+says of LoRA, the engine, the source and the key's own method, which are among what DVC watches for
+every stage that reads such a key; and of `sampling`, for judges, who read the samples. Stages that
+read such a key also depend on `data/prompts`, where the facts are, and on this file. A value in the
+place of `auto` overrides the rule.
+
+Learning rates: published ones, most of them of models of 7 billion parameters, are taken for 1
+billion and scaled by sqrt(1e9 / parameters), down to a half. At the size of the embedded model this
+comes within a factor of four of what was measured to be good for it. The scaling is ours.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
 from stages.rows import PROMPTS, TABLES
-from stages.rules import RULES, Content, Facts
 
 AUTO = "auto"
-FACTS = PROMPTS / "facts.json"
-KEPT = ("*.step_token", "*.correction")
-"""`auto` that the tokenizer or the engine decides, where it is used."""
-TERMS = ("lora", "engine", "*.max_new_tokens", "*.prompts_per_step")
-"""Resolved first, in params.yaml: other rules depend on them."""
+FACTS_PATH = PROMPTS / "facts.json"
+NO_RULE = "expected a value, found auto, for which stages/auto.py has no rule: write the value"
+DECIDED_LATER = ("*.step_token", "*.correction")
+"""Keys whose `auto` the tokenizer or the engine decides, where it is used."""
+DECIDED_FIRST = ("lora", "engine", "*.max_new_tokens", "*.prompts_per_step")
+"""Keys of params.yaml that other rules depend on."""
+
+Content = Mapping[str, Any]
+"""Of params.yaml, of presets.yaml, or of a part of one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """Measurements of a model that has a path, and of the data in its tokens: facts.json."""
+
+    parameters: int
+    positions: int
+    has_chat_template: bool
+    prompt_tokens: int = 1
+    """Longest prompt of any split."""
+    completion_tokens: int = 1
+    """Longest demonstration that solves a problem, the end token included."""
+    train_prompts: int = 1
+    demonstrations: int = 1
+    thinks: bool = False
+    """Whether the chat template has the model think before it answers."""
+
+    @property
+    def answer_tokens(self) -> int:
+        """Room for a completion: twice the longest solution, in 64s, 256 at least; and a thought.
+
+        At most 7/8 of the positions after the longest prompt: the rest is free for step tokens.
+        """
+        room = max(1, (self.positions - self.prompt_tokens) * 7 // 8)
+        solution = max(256, 64 * math.ceil(2 * self.completion_tokens / 64))
+        return min(room, solution + 8192 * self.thinks)
+
+    @property
+    def row_tokens(self) -> int:
+        """The longest prompt with an answer."""
+        return self.prompt_tokens + self.answer_tokens
+
+
 UNMEASURED = Facts(
     parameters=10**9, positions=4096, has_chat_template=True, prompt_tokens=512,
     completion_tokens=512, train_prompts=7000, demonstrations=7000,
 )  # fmt: skip
-"""Stands in where only the form of what is resolved matters: `stages.plan --check`."""
-
-NO_RULE = "expected a value, found auto, for which stages/rules.py has no rule: write the value"
+"""Stands in where only types matter: `stages.plan --check` before prepare_data has run."""
 
 
-class Replaced(NamedTuple):
+class Rule(NamedTuple):
+    """A line of the table of rules."""
+
+    embedded: Any
+    """Value with `model.path: null`; None: that of the function, which then needs no facts."""
+    function: Callable[[Facts, Content], Any]
+    """Of the facts and of params.yaml."""
+    description: str
+    source: str
+
+
+RULES: dict[str, Rule] = {}
+"""Pattern of keys, as `fnmatch` reads it -> its rule. The first that matches counts: a preset of
+yours has the rule of `presets.*`."""
+
+OURS = "ours"
+DAPO = "Yu et al. 2025 (DAPO): 4096 of 20480"
+ZEPHYR = "Tunstall et al. 2023 (Zephyr)"
+
+
+def rule(
+    pattern: str, embedded: Any, source: str = OURS, description: str = ""
+) -> Callable[..., Any]:
+    """Decorator that adds a function to RULES, described by its docstring."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        described = description or " ".join((function.__doc__ or "").split()).removesuffix(".")
+        RULES[pattern] = Rule(embedded, function, described, source)
+        return function
+
+    return register
+
+
+@rule("engine", "transformers")
+def choose_engine(facts: Facts, _: Content) -> str:
+    """vllm from 100 M parameters; never by machine."""
+    return "vllm" if facts.parameters >= 1e8 else "transformers"
+
+
+@rule("lora", {"rank": 0, "alpha": 16}, "size ours; Schulman et al. 2025 (LoRA Without Regret)")
+def choose_lora(facts: Facts, _: Content) -> dict[str, int]:
+    """Rank 32, alpha 32 above 2 B parameters, else all weights."""
+    return {"rank": 32 if facts.parameters > 2e9 else 0, "alpha": 32}
+
+
+@rule("compute.dtype", "float32")
+def choose_dtype(facts: Facts, _: Content) -> str:
+    """bfloat16 from 50 M parameters."""
+    return "bfloat16" if facts.parameters >= 5e7 else "float32"
+
+
+@rule("compute.gradient_checkpointing", False)
+def choose_gradient_checkpointing(facts: Facts, _: Content) -> bool:
+    """From 1 B parameters."""
+    return facts.parameters >= 1e9
+
+
+@rule("compute.max_tokens", 4096)
+def choose_micro_batch_tokens(facts: Facts, _: Content) -> int:
+    """8192, or the longest prompt with an answer."""
+    return max(8192, facts.row_tokens)
+
+
+@rule("compute.row_tokens", 512)
+def choose_row_tokens(facts: Facts, _: Content) -> int:
+    """2048, or all positions."""
+    return min(2048, facts.positions)
+
+
+@rule("compute.pack_tokens", 128)
+def choose_pack_tokens(facts: Facts, _: Content) -> int:
+    """128 below 50 M parameters, else 0: masks rule out the fastest kernels."""
+    return 128 if facts.parameters < 5e7 else 0
+
+
+@rule("compute.max_batch", 1024)
+def choose_decoding_batch(facts: Facts, _: Content) -> int:
+    """2^17 positions in the cache, as a power of two from 16 to 1024."""
+    return 2 ** max(4, min(10, int(math.log2(2**17 / facts.row_tokens))))
+
+
+@rule("data.mixture", None)
+def choose_mixture(facts: Facts | None, params: Content) -> dict[str, Any] | None:
+    """Judging, with generated problems; null with others."""
+    if params["data"]["source"]["kind"] != "word_problems":
+        return None
+    longest = 192 if facts is None else facts.positions // 2
+    return {"judge": 0.1, "critique": 0.0, "revise": 0.0, "max_prompt_tokens": longest}
+
+
+@rule("data.max_prompt_tokens", 96)
+@rule("data.mixture.max_prompt_tokens", 192)
+def choose_prompt_tokens(facts: Facts, _: Content) -> int:
+    """Half of the positions."""
+    return facts.positions // 2
+
+
+@rule("data.max_completion_tokens", 64)
+def choose_completion_tokens(facts: Facts, _: Content) -> int:
+    """The other half."""
+    return facts.positions - facts.positions // 2
+
+
+@rule("studies.search.*.max_new_tokens", 16)
+def choose_search_step_tokens(facts: Facts, _: Content) -> int:
+    """Of a step: a quarter of an answer."""
+    return max(1, facts.answer_tokens // 4)
+
+
+@rule("*.max_new_tokens", 32, "ours; 8192: Luo et al. 2025 (DeepScaleR), first stage")
+def choose_new_tokens(facts: Facts, _: Content) -> int:
+    """An answer: twice the longest solution, in 64s, at least 256; 8192 more for a thought.
+
+    At most 7/8 of the positions after the longest prompt.
+    """
+    return facts.answer_tokens
+
+
+@rule("sft.batch_size", 8)
+def choose_sft_batch_size(facts: Facts, _: Content) -> int:
+    """About 100 updates an epoch, as a power of two from 8 to 128."""
+    return 2 ** max(3, min(7, int(math.log2(max(1, facts.demonstrations / 100)))))
+
+
+@rule("*.prompts_per_step", 64)
+def choose_prompts_per_step(facts: Facts, _: Content) -> int:
+    """64, or all train prompts where there are fewer."""
+    return min(64, facts.train_prompts)
+
+
+def choose_num_steps(facts: Facts, params: Content, *, method: str) -> int:
+    """One pass over the train prompts, 200 at most."""
+    return min(200, math.ceil(facts.train_prompts / params[method]["prompts_per_step"]))
+
+
+for _method, _embedded in {"ppo": 12, "grpo": 32}.items():
+    _words = "One pass over the train prompts, 200 at most"
+    rule(f"{_method}.num_steps", _embedded, OURS, _words)(partial(choose_num_steps, method=_method))
+
+
+def choose_learning_rate(facts: Facts, params: Content, *, at_1b: float, highest: float) -> float:
+    """Rate at a billion parameters, scaled to the model's, at most `highest`; LoRA: times 10."""
+    scaled = at_1b * max(0.5, math.sqrt(1e9 / facts.parameters))
+    return float(f"{min(scaled, highest) * (10 if params['lora']['rank'] else 1):.1e}")
+
+
+for _pattern, _highest, _at_1b, _source in (
+    ("sft.optim.learning_rate", 1.5e-3, 2e-5, ZEPHYR),
+    ("dpo.optim.learning_rate", 1e-4, 5e-7, ZEPHYR),
+    ("ppo.optim.learning_rate", 5e-5, 1e-6, "verl's GSM8K example"),
+    ("ppo.value_optim.learning_rate", 3e-4, 5e-6, "Dai et al. 2024 (Safe RLHF)"),
+    ("grpo.optim.learning_rate", 2e-4, 1e-6, "Shao et al. 2024 (DeepSeekMath)"),
+    ("presets.cold_start.learning_rate", 3e-4, 2e-5, ZEPHYR),
+    ("presets.rejection_sampling.learning_rate", 5e-4, 2e-5, ZEPHYR),
+    ("presets.pretraining.learning_rate", 1.5e-3, 2e-5, ZEPHYR),
+    ("presets.process.optim.learning_rate", 1e-3, 1e-5, "as reward models"),
+    ("presets.*.optim.learning_rate", 5e-4, 1e-5, "Ouyang et al. 2022: 9e-6 at 6 B"),
+    ("presets.*.learning_rate", 5e-4, 2e-5, ZEPHYR),
+):
+    _range = f"from {_at_1b / 2:g} to {_highest:g}; LoRA: × 10"
+    rule(_pattern, _highest, _source, f"{_at_1b:g} × sqrt(1e9 / parameters), {_range}")(
+        partial(choose_learning_rate, at_1b=_at_1b, highest=_highest)
+    )
+
+
+@rule("presets.*.overlong_buffer", 8, DAPO)
+def choose_overlong_buffer(_: Facts, params: Content) -> int:
+    """A fifth of grpo.max_new_tokens."""
+    return max(1, params["grpo"]["max_new_tokens"] // 5)
+
+
+@rule("presets.*.buffer", 8, DAPO)
+def choose_component_buffer(facts: Facts, _: Content) -> int:
+    """A fifth of an answer."""
+    return max(1, facts.answer_tokens // 5)
+
+
+@rule("presets.*.per", 32)
+def choose_length_penalty_unit(facts: Facts, _: Content) -> int:
+    """An answer."""
+    return facts.answer_tokens
+
+
+@rule("presets.*.target", 16)
+def choose_length_target(facts: Facts, _: Content) -> int:
+    """Half of the longest solution."""
+    return max(1, facts.completion_tokens // 2)
+
+
+def choose_request_tokens(facts: Facts, params: Content, *, reply: int) -> int:
+    """Longest prompt, two samples and 512 tokens about them; room is left for the `reply`."""
+    room = min(facts.positions - reply, facts.positions * 7 // 8)
+    longest_sample = max(split["max_new_tokens"] for split in params["sampling"].values())
+    return min(max(1, room), facts.prompt_tokens + 2 * longest_sample + 512)
+
+
+@rule("presets.revision.max_prompt_tokens", 192)
+def choose_revision_prompt_tokens(facts: Facts, params: Content) -> int:
+    """The longest prompt, two samples and 512 tokens; at most 7/8 of the positions.
+
+    At most all but an answer.
+    """
+    return choose_request_tokens(facts, params, reply=facts.answer_tokens)
+
+
+@rule("*.max_prompt_tokens", 240)
+def choose_judge_prompt_tokens(facts: Facts, params: Content) -> int:
+    """The longest prompt, two samples and 512 tokens; at most 7/8 of the positions.
+
+    At most all but 256.
+    """
+    return choose_request_tokens(facts, params, reply=256)
+
+
+@rule("*.min_option_mass", 0.5, "Lee et al. 2023 (RLAIF)")
+def choose_min_option_mass(_: Facts, __: Content) -> float:
+    """0: the options are compared with each other alone."""
+    return 0.0
+
+
+@rule("*.style", "short")
+def choose_judge_style(facts: Facts, _: Content) -> str:
+    """Full with a chat template."""
+    return "full" if facts.has_chat_template else "short"
+
+
+@rule("*.max_tokens", 256)
+@rule("presets.processbench.max_tokens", 8192)
+@rule("presets.math_aps.max_tokens", 4096)
+@rule("presets.math_shepherd.max_tokens", 2048)
+@rule("presets.prm800k.max_tokens", 2048)
+def choose_file_row_tokens(facts: Facts, _: Content) -> int:
+    """All positions, 8192 at most."""
+    return min(facts.positions, 8192)
+
+
+class Resolved(NamedTuple):
     """An `auto` that was replaced."""
 
     key: str
@@ -40,51 +321,57 @@ class Replaced(NamedTuple):
 
 
 def resolve(
-    content: Content, facts: Facts | None, given: Content | None = None, *, strict: bool = True
-) -> tuple[dict[str, Any], list[Replaced]]:
-    """`content` with every `auto` replaced, and what was.
+    content: Content, facts: Facts | None, params: Content | None = None, *, strict: bool = True
+) -> tuple[dict[str, Any], list[Resolved]]:
+    """`content` with every `auto` replaced, and a list of the replacements.
 
-    `given` is params.yaml, where `content` is a part of it or another file. A ValueError where
-    `model.path` is given and nothing is known of it yet, and for an `auto` without a rule, which is
-    left as it is unless `strict`.
+    Args:
+        content: keys of params.yaml, or of `presets` or `studies`.
+        facts: None: nothing is measured yet, or params.yaml names no model.
+        params: params.yaml, where `content` is a part of it or another file.
+        strict: False: an `auto` without a rule is left as it is.
+
+    Raises:
+        ValueError: `model.path` is set and not measured yet; no rule, or one that lacks a key.
     """
-    known: Content = content if given is None else given
-    facts = None if is_embedded(known) else facts
-    replaced: list[Replaced] = []
+    params = content if params is None else params
+    facts = None if is_embedded(params) else facts
+    resolved: list[Resolved] = []
 
-    def walk(value: Any, key: str, only: Sequence[str] = ("*",)) -> Any:
+    def walk(value: Any, key: str, sections: Content, only: Sequence[str] = ("*",)) -> Any:
         if isinstance(value, Mapping) and key not in TABLES:
-            at = f"{key}." if key else ""
-            return {name: walk(one, f"{at}{name}", only) for name, one in value.items()}
-        asked = any(fnmatchcase(key, one) for one in only)
-        if value != AUTO or any(fnmatchcase(key, one) for one in KEPT) or not asked:
+            prefix = f"{key}." if key else ""
+            items = value.items()
+            return {name: walk(item, f"{prefix}{name}", sections, only) for name, item in items}
+        if value != AUTO or _matches(key, DECIDED_LATER) or not _matches(key, only):
             return value
-        if not strict and _pattern(key) is None:
+        pattern = next((pattern for pattern in RULES if fnmatchcase(key, pattern)), None)
+        if pattern is None:
+            if strict:
+                raise ValueError(f"{key}: {NO_RULE}")
             return value
-        pattern, found = _value(key, facts, known)
-        replaced.append(Replaced(key, pattern, found))
-        return found
+        resolved.append(Resolved(key, pattern, _apply_rule(RULES[pattern], key, facts, sections)))
+        return resolved[-1].value
 
-    known = walk(known, "", TERMS)
-    replaced.clear()
-    return walk(content, ""), replaced
+    terms = walk(params, "", params, DECIDED_FIRST)
+    resolved.clear()
+    return walk(content, "", terms), resolved
 
 
-def _value(key: str, facts: Facts | None, given: Content) -> tuple[str, Any]:
-    """The pattern that `key` matches, and what its rule makes of it."""
-    pattern = _pattern(key)
-    if pattern is None:
-        raise ValueError(f"{key}: {NO_RULE}")
-    rule = RULES[pattern]
-    if is_embedded(given) and rule.embedded is not None:
-        return pattern, rule.embedded
-    if facts is None and not is_embedded(given):
+def _matches(key: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(key, pattern) for pattern in patterns)
+
+
+def _apply_rule(rule: Rule, key: str, facts: Facts | None, params: Content) -> Any:
+    if is_embedded(params) and rule.embedded is not None:
+        return rule.embedded
+    if facts is None and not is_embedded(params):
         raise ValueError(
-            f"{key}: auto depends on what prepare_data measures of model.path, found no {FACTS} of "
-            f"that model. Run `dvc repro prepare_data`."
+            f"{key}: auto depends on what prepare_data measures of model.path, found no "
+            f"{FACTS_PATH} of that model. Run `dvc repro prepare_data`."
         )
     try:
-        return pattern, rule.of_facts(facts, given)  # pyright: ignore[reportArgumentType]
+        return rule.function(facts, params)  # pyright: ignore[reportArgumentType]
     except (ArithmeticError, KeyError, TypeError) as error:
         raise ValueError(
             f"{key}: auto follows from other keys, of which one is missing or wrong ({error}): "
@@ -92,32 +379,28 @@ def _value(key: str, facts: Facts | None, given: Content) -> tuple[str, Any]:
         ) from error
 
 
-def _pattern(key: str) -> str | None:
-    return next((one for one in RULES if fnmatchcase(key, one)), None)
-
-
-def is_embedded(given: Content) -> bool:
-    """Whether params.yaml names no model."""
-    model = given.get("model")
+def is_embedded(params: Content) -> bool:
+    """Whether params.yaml names no model, so that the embedded one is trained from scratch."""
+    model = params.get("model")
     return not isinstance(model, Mapping) or model.get("path") is None
 
 
-def facts(given: Content) -> Facts | None:
-    """Those that prepare_data wrote; None: this code wrote none, or params.yaml names no model."""
-    if is_embedded(given) or not FACTS.is_file():
+def read_facts(params: Content) -> Facts | None:
+    """facts.json; None: there is none of this code, or params.yaml names no model."""
+    if is_embedded(params) or not FACTS_PATH.is_file():
         return None
-    found = json.loads(FACTS.read_text(encoding="utf-8"))
-    return Facts(**found) if found.keys() == set(Facts.__slots__) else None
+    content = json.loads(FACTS_PATH.read_text(encoding="utf-8"))
+    return Facts(**content) if content.keys() == set(Facts.__slots__) else None
 
 
-def show(content: Content, presets: Content, facts: Facts | None) -> None:
-    """Print what every `auto` of params.yaml and presets.yaml is, and why."""
-    whole = {**content, "presets": presets}
+def print_table(params: Content, presets: Content, facts: Facts | None) -> None:
+    """Print the value of every `auto` of params.yaml and presets.yaml, and its rule."""
     table = Table()
     for column in ("auto", "value", "rule"):
         table.add_column(column, overflow="fold")
-    found = {(one.pattern, str(one.value)) for one in resolve(whole, facts, strict=False)[1]}
-    for pattern, value in sorted(found, key=lambda one: list(RULES).index(one[0])):
-        rule = "of the embedded model" if is_embedded(content) else RULES[pattern].words
-        table.add_row(pattern, value, rule)
+    _, resolved = resolve({**params, "presets": presets}, facts, strict=False)
+    values = {(item.pattern, str(item.value)) for item in resolved}
+    for pattern, value in sorted(values, key=lambda row: (list(RULES).index(row[0]), row[1])):
+        source = "of the embedded model" if is_embedded(params) else RULES[pattern].description
+        table.add_row(pattern, value, source)
     Console().print(table)

@@ -22,7 +22,7 @@ from pydantic import Field, GetCoreSchemaHandler
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
-from stages.params import Params
+from stages.config import Params
 
 
 class Choice(Params):

@@ -12,8 +12,7 @@ rewards are compared (stages/report/reward_comparison.py). No output holds a tim
 
 import json
 
-from stages import params
-from stages.params import Params
+from stages.config import Params, load_config
 from stages.records import lines
 from stages.records.problems import Prompt
 from stages.report import estimates, sections, stage_metrics, transcripts
@@ -38,7 +37,7 @@ def main() -> None:
     from stages.report import comparison, page, plots, reward_comparison
 
     with runs.start("compare") as run:
-        config = params.load(Config)
+        config = load_config(Config)
         plan = json.loads((DATA / "plan.json").read_text(encoding="utf-8"))
         checked = next(iter(lines.read_lines(PROMPTS / "test.jsonl", Prompt))).answer is not None
         found = (estimates if checked else reward_comparison).read(

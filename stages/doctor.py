@@ -18,9 +18,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from stages import auto, params, tables
-from stages.configs import DVC_YAML
-from stages.params import PARAMS_PATH, PRESETS_PATH
+from stages import auto, tables
+from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
+from stages.plan_checks import DVC_YAML
 from stages.planning import checkup, forecast, pace
 from stages.planning import stage as stage_of
 from stages.planning.checkup import GIB
@@ -39,9 +39,9 @@ def main(*words: str) -> None:
         sys.exit("Nothing can be told of a plan that is not valid.")
     checkup.offline()
     start_up.give_back()
-    recipes = [Path(one) for one in params.read(DVC_YAML).get("vars") or []]
-    rows, _ = tables.read([PARAMS_PATH, *recipes])
-    content, presets = params.read(), params.read(PRESETS_PATH)
+    recipes = [Path(one) for one in read_yaml(DVC_YAML).get("vars") or []]
+    rows, _ = tables.read_tables([PARAMS_PATH, *recipes])
+    content, presets = read_yaml(), read_yaml(PRESETS_PATH)
     machine, software = checkup.machine(pretended, len(content["seeds"])), checkup.software()
     here = {"computes on": machine.name, "its memory, GiB": f"{machine.bytes / GIB:.1f}"}
     console.print(pairs("This machine", here | software))

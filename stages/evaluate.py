@@ -19,10 +19,10 @@ from typing import Any
 
 from stages import row_run
 from stages.algorithms.selection import votes
+from stages.config import Params
 from stages.loops import work
 from stages.models import pool_scorer, size
 from stages.models.device import ComputeConfig, setup
-from stages.params import Params
 from stages.records import lines, pools
 from stages.report import estimates
 from stages.report.evaluation_config import EvaluationConfig

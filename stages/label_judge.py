@@ -16,11 +16,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from stages import row_run
+from stages.config import Params
 from stages.engines import loading
 from stages.engines.loading import SamplingConfig
 from stages.loops import work
 from stages.models import size
-from stages.params import Params
 from stages.records import lines, pools
 from stages.records.preferences import Verdict
 from stages.report import judge_quality

@@ -17,8 +17,8 @@ from typing import Any
 from pydantic import Field
 
 from stages import row_run
+from stages.config import Params
 from stages.models import label_prompting, row_policy
-from stages.params import Params
 from stages.records import lines
 from stages.records.problems import BadRow, Prompt
 from stages.rows import PROMPTS

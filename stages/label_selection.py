@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from stages import row_run
-from stages.params import Params
+from stages.config import Params
 from stages.records import lines, pools
 from stages.rewards import verifier_labels
 from stages.rows import Row

@@ -22,7 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages import auto, params
+from stages import auto
+from stages.config import PRESETS_PATH, find_entry, read_yaml
 from stages.engines import transformers as engine
 from stages.loops import rl
 from stages.loops.method import GroupMethod, GroupRlConfig, Method, Settings
@@ -36,7 +37,7 @@ from stages.optim import OptimConfig
 from stages.records.problems import Prompt
 from stages.rewards.judged import Judged, each
 
-PRESETS = Path(__file__).parents[1] / params.PRESETS_PATH
+PRESETS = Path(__file__).parents[1] / PRESETS_PATH
 
 
 def grpo(
@@ -113,8 +114,8 @@ def grpo(
 def load_method(preset: str) -> Method:
     """An entry of presets.yaml that is one of `train: grpo`; a ValueError names those there are."""
     adapter, methods = TypeAdapter(GroupMethod), dict[str, Method]()
-    for name, entry in auto.resolve({"presets": params.read(PRESETS)}, None)[0]["presets"].items():
+    for name, entry in auto.resolve({"presets": read_yaml(PRESETS)}, None)[0]["presets"].items():
         with suppress(ValidationError):
             methods[name] = adapter.validate_python(entry)
-    method = params.entry_of(methods, preset, "the list of presets of GRPO and its relatives")
+    method = find_entry(methods, preset, "the list of presets of GRPO and its relatives")
     return method.for_engine("transformers")

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from stages.params import Params
+from stages.config import Params
 
 
 class OptimConfig(Params):

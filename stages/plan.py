@@ -1,10 +1,10 @@
-"""Refuse wrong words and numbers before any work, and delete what no row makes any more.
+"""Check of params.yaml and presets.yaml before anything runs; outputs of deleted rows are removed.
 
     python -m stages.plan --default params.yaml --iterative-dpo stages/recipes/iterative_dpo.yaml
 
-The words are those of `tables`: where rows are. Reads these files and presets.yaml, and validates
-every entry point's `Config`; says everything that is wrong at once, with what was meant. Then
-deletes the folders of rows that are gone, and writes data/plan.json: the rows of every table.
+The arguments are the key `tables`: the files with rows. Typos fail before anything runs, all at
+once, each with what was expected, what was found, and a suggestion. Then the folders of rows that
+are gone are deleted, and data/plan.json is written: the rows of every table.
 
     python -m stages.plan --check
 
@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stages import auto, configs, params, tables
-from stages.params import PARAMS_PATH, PRESETS_PATH
+from stages import auto, plan_checks
+from stages.config import PARAMS_PATH, PRESETS_PATH, measured_facts, read_yaml, suggest
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
-from stages.rows import DATA, TABLES
+from stages.rows import BASE, DATA, TABLES
 from stages.runtime import outputs, preflight, process
-from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables
+from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables, check_names, read_tables
 
 PLAN = DATA / "plan.json"
 FOLDERS = {table: table for table in TABLES} | {
@@ -34,76 +34,77 @@ FOLDERS = {table: table for table in TABLES} | {
 
 
 def main(*words: str) -> None:
-    """Check; then tidy and write plan.json, unless only a check is asked for."""
+    """Check; then write plan.json and delete outputs of deleted rows, but for `--check`."""
     process.die_with_dvc("plan")
-    looked_at, (paths, problems) = preflight.digest(), switched_on()
+    digest, (paths, problems) = preflight.digest(), list_tables()
     if words != ("--check",):
         paths = [Path(word) for word in words[1::2]]
-        if not words or len(words) % 2 or any(one.suffix != ".yaml" for one in paths):
+        if not words or len(words) % 2 or any(path.suffix != ".yaml" for path in paths):
             sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
-    rows, found = check(paths)
-    if problems := [*problems, *found]:
+    tables, more = check_plan(paths)
+    if problems := [*problems, *more]:
         sys.exit("\n  ".join(["The plan is not valid; correct this:", *problems]))
-    preflight.remember(looked_at)
+    preflight.remember(digest)
     if words != ("--check",):
-        if (facts := params.measured(params.read())) is not None:
-            auto.show(params.read(), params.read(PRESETS_PATH), facts)
-        tidy(DATA, rows)
-        outputs.write_json(PLAN, rows)
-    sys.stdout.write(f"The plan is valid: {sum(map(len, rows.values()))} rows.\n")
+        params = read_yaml()
+        if (facts := measured_facts(params)) is not None:
+            auto.print_table(params, read_yaml(PRESETS_PATH), facts)
+        delete_stale(DATA, tables)
+        outputs.write_json(PLAN, tables)
+    sys.stdout.write(f"The plan is valid: {sum(map(len, tables.values()))} rows.\n")
 
 
-def check(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
+def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
     """The rows of these files, and everything that is wrong with them and with params.yaml."""
-    rows, problems = tables.read(list(paths))
+    tables, problems = read_tables(list(paths))
     try:
-        content, presets = params.read(PARAMS_PATH), params.read(PRESETS_PATH)
+        params, presets = read_yaml(PARAMS_PATH), read_yaml(PRESETS_PATH)
     except ValueError as error:
-        return rows, list(dict.fromkeys([*problems, str(error)]))
+        return tables, list(dict.fromkeys([*problems, str(error)]))
     if not problems:  # or what names a row that is left out would seem wrong, too
-        problems += [*tables.wrong_names(rows), *wrong_claims(content, rows)]
-    modules = configs.entry_points()
-    return rows, [*problems, *configs.find_problems(content, presets, rows, modules)]
+        problems += [*check_names(tables), *check_claims(params, tables)]
+    modules = plan_checks.load_entry_points()
+    return tables, [*problems, *plan_checks.find_problems(params, presets, tables, modules)]
 
 
-def wrong_claims(content: dict[str, Any], rows: Tables) -> Iterator[str]:
+def check_claims(params: dict[str, Any], tables: Tables) -> Iterator[str]:
     """A baseline that is no policy, a reward whose name is taken, seeds not each once."""
-    baseline, seeds = content.get("baseline"), content.get("seeds")
-    for name in rows[REWARDS].keys() & set(WITHOUT_A_REWARD):
+    baseline, seeds = params.get("baseline"), params.get("seeds")
+    for name in tables[REWARDS].keys() & set(WITHOUT_A_REWARD):
         yield f"rewards.{name}: a way to choose that needs no reward has this name; take another"
-    if isinstance(baseline, str) and baseline not in rows[POLICIES]:
-        yield f"baseline: no row makes {baseline!a:.103}{tables.meant(baseline, rows[POLICIES])}"
-    # What is of another type is told with all that is.
-    numbers = isinstance(seeds, list) and all(type(one) is int for one in seeds)
+    if isinstance(baseline, str) and baseline not in tables[POLICIES]:
+        yield f"baseline: no row makes {baseline!a:.103}{suggest(baseline, tables[POLICIES])}"
+    # Seeds of another type are an error of every `Config`.
+    numbers = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
     if numbers and (not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0):
         yield f"seeds: expected at least one, each once and none below 0, found {seeds}"
 
 
-def switched_on(path: Path = configs.DVC_YAML) -> tuple[list[Path], list[str]]:
+def list_tables(path: Path = plan_checks.DVC_YAML) -> tuple[list[Path], list[str]]:
     """params.yaml and the recipes that dvc.yaml names, and those whose `tables` lacks them."""
     paths, problems = [PARAMS_PATH], []
-    named = params.read(path).get("vars") or [] if path.exists() else []
-    for recipe in [Path(one) for one in named if isinstance(one, str)]:
+    recipes = read_yaml(path).get("vars") or [] if path.exists() else []
+    for recipe in [Path(name) for name in recipes if isinstance(name, str)]:
         try:
-            told = (params.read(recipe) or {}).get("tables")
-        except (OSError, ValueError) as error:
+            tables = read_yaml(recipe).get("tables")
+        except ValueError as error:
             problems.append(f"{path}: vars: {error}")
             continue
-        if not isinstance(told, dict) or str(recipe) not in told.values():
+        if not isinstance(tables, dict) or str(recipe) not in tables.values():
             expected = f"tables: {{{recipe.stem.replace('_', '-')}: {recipe}}}"
-            problems.append(f"{recipe}: tables: expected `{expected}`, found {told!r}")
+            problems.append(f"{recipe}: tables: expected `{expected}`, found {tables!r}")
         paths.append(recipe)
     return paths, problems
 
 
-def tidy(data: Path, rows: Tables) -> None:
+def delete_stale(data: Path, tables: Tables) -> None:
     """Make the folder of every table, and delete what is in it that no row makes."""
     for folder, table in FOLDERS.items():
-        kept = {*rows[table], *([tables.BASE] if folder == POLICIES else [])}
+        names = {*tables[table], *([BASE] if folder == POLICIES else [])}
         (data / folder).mkdir(parents=True, exist_ok=True)
         for path in sorted((data / folder).iterdir()):
             name = path.name.removeprefix(".").removesuffix(".partial").removesuffix(".old")
-            if path.name not in kept and name not in kept:
+            if path.name not in names and name not in names:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 

@@ -9,7 +9,8 @@ dev problem (`heldout.jsonl`); `pool.json` says whose they are, and of which spl
 from pathlib import Path
 from typing import Any
 
-from stages import params, row_run
+from stages import row_run
+from stages.config import find_entry
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
@@ -37,7 +38,7 @@ def main(*words: str) -> None:
 
 def sample(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     """The completions of one seed's policy; their metrics."""
-    settings = params.entry_of(config.sampling, row.preset, "section 'sampling'")
+    settings = find_entry(config.sampling, row.preset, "section 'sampling'")
     pools = {
         "train": candidates.read(row.preset, settings, row.preset),
         # Not the draws of `sample`: what is labelled is not what policies are evaluated on.

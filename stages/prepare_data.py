@@ -15,10 +15,10 @@ from typing import Any
 from pydantic import model_validator
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages import auto, params, rows
+from stages import auto, rows
+from stages.config import PRESETS_PATH, Params, load_config, read_yaml
 from stages.models import preparation, prompting, size
 from stages.models.row_policy import ModelConfig
-from stages.params import Params
 from stages.records import lines
 from stages.runtime import outputs, process, runs
 from stages.sources import splitting
@@ -44,10 +44,10 @@ class Config(Params):
 def main() -> None:
     """Write prompts, demonstrations, tokenizer, data card and quarantine."""
     with runs.start("prepare_data") as run:
-        model = params.read()["model"]
+        model = read_yaml()["model"]
         size.check_model_files(model["path"])
         facts = size.model_facts(model)
-        config = params.load(Config, facts=facts)
+        config = load_config(Config, facts=facts)
         found = preparation.prepare_problems(config.data, config.model, config.data_seed)
         prompts, source = found.encoded.prompts, config.data.source
         card = {
@@ -62,7 +62,7 @@ def main() -> None:
         written["prepared/quarantine.jsonl"] = found.screened.bad
         if facts is not None:
             written["prompts/facts.json"] = [facts := prompting.measure_data(found.encoded, facts)]
-            auto.show(params.read(), params.read(params.PRESETS_PATH), facts)
+            auto.print_table(read_yaml(), read_yaml(PRESETS_PATH), facts)
         write(found.tokenizer, written, card)
         run.log(0, {f"rows/{name}": float(count) for name, count in card["counts"].items()})
 

@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 
 from stages import row_run, rows
-from stages.params import Params
+from stages.config import Params
 from stages.rewards import reward_file
 from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stages import params, rows
-from stages.params import PRESET, Params
+from stages import rows
+from stages.config import PRESET, Params, load_config
 from stages.rows import DATA, Row
 from stages.runtime import outputs, ranks, runs, seeds
 from stages.runtime.runs import Run
@@ -69,7 +69,7 @@ def start(stage: str, words: tuple[str, ...], config: type[Params]) -> Iterator[
     row = rows.parse(words)
     with ExitStack() as stack:
         run = stack.enter_context(runs.start(f"{stage}@{row.name}"))
-        read = params.load(config, row.preset if PRESET in config.model_fields else None)
+        read = load_config(config, row.preset if PRESET in config.model_fields else None)
         paths = [DATA / path.format(row.name) for path in OUTPUTS[stage]]
         if ranks.launched():
             folders = [run.folder / path.name for path in paths]

@@ -16,8 +16,8 @@ from typing import Any
 from pydantic import Field
 
 from stages import row_run
+from stages.config import Params
 from stages.models import label_prompting, row_policy
-from stages.params import Params
 from stages.records import lines
 from stages.records.problems import BadRow
 from stages.runtime import outputs, process

@@ -1,52 +1,102 @@
-"""The tables of params.yaml and of recipes, and everything in them that names nothing.
+"""Rows of the tables in params.yaml and in recipes: their models, and whether their words fit.
 
-Knows no entry point: which kinds there are, and what their presets may hold, is `configs`.
+Presets, and whether entry points take them, are checked in `plan_checks`.
 """
 
-import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from stages import params
+import pydantic
+from pydantic import Field, TypeAdapter
+
+from stages.config import PARAMS_PATH, Params, error_messages, read_yaml, suggest
 from stages.rows import BASE, DATA, TABLES
 
 Tables = dict[str, dict[str, dict[str, str]]]
 """Table -> name -> the words of the row, each in the order in which it is written."""
 POLICIES, POOLS, PAIRS, STEPS, REWARDS = TABLES
-WORDS = {
-    POLICIES: ("train", "preset", "from", "on"), POOLS: ("from", "split"),
-    **dict.fromkeys((PAIRS, STEPS, REWARDS), ("by", "preset", "from", "on")),
-}  # fmt: skip
-STAGES = {POLICIES: "train", POOLS: "pool", PAIRS: "label", STEPS: "steps", REWARDS: "reward"}
-"""What the entry points of a table's kinds begin with; that of pools is the whole of it."""
 ABOVE = ("seeds", "baseline", "tables")
 """Keys of params.yaml that `plan` itself reads."""
-SPLITS = ("train", "preference")
-"""Whose problems a pool may answer: what is learned from the others is known before the test."""
 PREPARED = ("prompts", "demonstrations")
 RAW, OWN = "raw", "own"
 OWN_SOURCES = Path("stages/rewards/own")
+STAGES = {POLICIES: "train", POOLS: "pool", PAIRS: "label", STEPS: "steps", REWARDS: "reward"}
+"""What the entry points of a table's kinds begin with; that of pools is the whole of it."""
 READS = {
-    "train_sft": ("demonstrations", PAIRS),
-    **dict.fromkeys(("train_ppo", "train_grpo"), (REWARDS,)),
-    **dict.fromkeys(("train_dpo", "reward_preference"), (PAIRS,)),
-    **dict.fromkeys(("label_verifier", "label_judge", "label_revision"), (POOLS,)),
-    **dict.fromkeys(("label_selection", "steps_completions", "reward_outcome"), (POOLS,)),
-    **dict.fromkeys(("label_people", "steps_people"), (RAW,)), "reward_process": (STEPS,),
-    "reward_rule": ("prompts", REWARDS, OWN),
+    POLICIES: {
+        "sft": ("demonstrations", PAIRS), "dpo": (PAIRS,), "ppo": (REWARDS,), "grpo": (REWARDS,),
+    },
+    PAIRS: dict.fromkeys(("verifier", "judge", "revision", "selection"), (POOLS,))
+    | {"people": (RAW,)},
+    STEPS: {"completions": (POOLS,), "people": (RAW,)},
+    REWARDS: {
+        "rule": ("prompts", REWARDS, OWN), "preference": (PAIRS,), "outcome": (POOLS,),
+        "process": (STEPS,),
+    },
 }  # fmt: skip
-"""The first part of `on`, for each entry point; one that is not here may read anything."""
+"""Table -> kind -> the first parts of `on` that its stage reads."""
 DEMONSTRATING = ("selection", "revision")
 """Pairs with demonstrations for `train: sft` beside them; those of `selection` are no pairs."""
+
+
+Word = Annotated[str, Field(min_length=1)]
+
+
+class FromRow(Params):
+    """A row: each starts from, samples or asks a policy."""
+
+    policy: Word = Field(alias="from")
+
+
+class PoolRow(FromRow):
+    """Completions of a split's problems: `pools`."""
+
+    split: Literal["train", "preference"]
+    """What is learned from the other splits would be known before the test."""
+
+
+class LearningRow(FromRow):
+    """A row with a preset, and a folder under data/ that it learns from or labels."""
+
+    preset: Word
+    on: Word
+
+
+class PolicyRow(LearningRow):
+    """A training: `policies`."""
+
+    train: Literal["sft", "dpo", "ppo", "grpo"]
+
+
+class PairsRow(LearningRow):
+    """Preference pairs, or demonstrations: `pairs`."""
+
+    by: Literal["verifier", "judge", "revision", "selection", "people"]
+
+
+class StepsRow(LearningRow):
+    """Labelled reasoning steps: `steps`."""
+
+    by: Literal["completions", "people"]
+
+
+class RewardRow(LearningRow):
+    """A reward: `rewards`."""
+
+    by: Literal["rule", "preference", "outcome", "process"]
+
+
+MODELS = dict(zip(TABLES, (PolicyRow, PoolRow, PairsRow, StepsRow, RewardRow), strict=True))
 NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{,99}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """A row, and where it is."""
+class TableRow:
+    """A row, and the table that it stands in."""
 
     table: str
     name: str
@@ -56,176 +106,128 @@ class Place:
         return f"{self.table}.{self.name}"
 
     @property
+    def kind(self) -> str:
+        """The method or the labeller; of a pool the empty string."""
+        return self.words.get("train", self.words.get("by", ""))
+
+    @property
     def entry_point(self) -> str:
         """The module under stages/ that makes the row."""
-        if self.table == POOLS:
-            return STAGES[POOLS]
-        return f"{STAGES[self.table]}_{self.words['train' if self.table == POLICIES else 'by']}"
+        return STAGES[self.table] + (f"_{self.kind}" if self.kind else "")
 
 
-def read(paths: Collection[Path]) -> tuple[Tables, list[str]]:
+def read_tables(paths: Collection[Path]) -> tuple[Tables, list[str]]:
     """The rows of these files together, and what is wrong with a file or with the rows left out."""
     tables: Tables = {table: {} for table in TABLES}
     problems: list[str] = []
     for path in paths:
         try:
-            content = params.read(path)
-        except (OSError, ValueError) as error:
+            content = read_yaml(path)
+        except ValueError as error:
             problems.append(str(error))
             continue
-        if path != params.PARAMS_PATH:
+        if path != PARAMS_PATH:
             others = [key for key in content if key not in (*TABLES, "tables")]
-            problems += [f"{path}: {key}: {unknown(key, TABLES)}" for key in others]
+            remedies = {key: suggest(key, TABLES, otherwise="; remove it") for key in others}
+            problems += [f"{path}: {key}: unknown key{remedies[key]}" for key in others]
         for table in TABLES:
             rows = content.get(table)
             if not isinstance(rows, dict):
-                if table in content or path == params.PARAMS_PATH:
+                if table in content or path == PARAMS_PATH:
                     problems.append(f"{path}: {table}: expected rows, found {rows!r:.100}")
                 continue
             for name, words in rows.items():
-                found = list(wrong_words(table, name, words))
-                if tables[table].get(name, words) != words:
-                    found.append(f"{table}.{name}: has other words in another file than in {path}")
-                problems += found
-                if not found:
-                    tables[table][name] = words
+                wrong = list(check_row(table, name, words))
+                if not wrong and tables[table].setdefault(name, words) != words:
+                    wrong = [f"{table}.{name}: has other words in another file than in {path}"]
+                problems += wrong
     return tables, problems
 
 
-def wrong_words(table: str, name: Any, words: Any) -> Iterator[str]:
-    """Keys that a row of this table has not, or lacks; names and values that are no words."""
-    place = f"{table}.{name}"
+def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
+    """A name that is no folder's, and words that a row of this table has not, or lacks."""
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
-        expected = "as a row's name, that of a folder, at most 100 letters, digits, `-`, `_`, `.`"
+        expected = "a folder's name, of at most 100 letters, digits, `-`, `_`, `.`"
         yield f"{table}: expected {expected}, found {name!a:.103}: rename the row"
         return
     if table == POLICIES and name == BASE:
-        yield f"{place}: '{BASE}' is the model of section `model`; give the row another name"
+        yield f"{table}.{name}: '{BASE}' is the model of section `model`; give the row another name"
+    place, fields = f"{table}.{name}", MODELS[table].model_fields.items()
     if not isinstance(words, dict):
-        yield f"{place}: expected {{{', '.join(WORDS[table])}}}, found {words!r:.100}"
+        keys = ", ".join(field.alias or key for key, field in fields)
+        yield f"{place}: expected {{{keys}}}, found {words!r:.100}"
         return
-    expected = WORDS[table]
-    yield from match([str(key) for key in words], expected, f"{place}.")
-    for key, value in words.items():
-        if key in expected and not (isinstance(value, str) and value):
-            yield f"{place}.{key}: expected a word, found {value!r:.100}"
+    try:
+        TypeAdapter(dict[str, MODELS[table]]).validate_python({place: words})
+    except pydantic.ValidationError as error:
+        yield from error_messages(error.errors(), {place: words})
 
 
-def wrong_names(tables: Tables, splits: Collection[str] = SPLITS) -> Iterator[str]:
-    """Words that name no policy, split, folder or file, and rows that need each other."""
+def check_names(tables: Tables) -> Iterator[str]:
+    """Words that name no policy, folder or file, and rows that need each other."""
     policies = [BASE, *tables[POLICIES]]
-    for place in places(tables):
-        if (found := place.words["from"]) not in policies:
-            yield f"{place}.from: there is no policy {found!a:.103}{meant(found, policies)}"
-        if place.table != POOLS:
-            if problem := wrong_source(place, tables):
-                yield f"{place}.on: {problem}"
-        elif (found := place.words["split"]) not in splits:
-            yield f"{place}.split: expected one of {list(splits)}, found {found!a:.103}"
+    for row in list_rows(tables):
+        if (policy := row.words["from"]) not in policies:
+            yield f"{row}.from: there is no policy {policy!a:.103}{suggest(policy, policies)}"
+        if row.table != POOLS and (problem := check_source(row, tables)):
+            yield f"{row}.on: {problem}"
     for table, rows in tables.items():
-        known: dict[str, str] = {}
+        lower: dict[str, str] = {}
         for name in rows:
-            if (other := known.setdefault(name.lower(), name)) != name:
+            if (other := lower.setdefault(name.lower(), name)) != name:
                 yield f"{table}.{name}: differs from '{other}' in capitals alone; rename it"
-    yield from circles(tables)
+    yield from find_circles(tables)
 
 
-def wrong_source(place: Place, tables: Tables) -> str | None:
+def check_source(row: TableRow, tables: Tables) -> str | None:
     """What is wrong with the word `on`, if anything is."""
-    on, reader = place.words["on"], place.entry_point
+    on, kinds = row.words["on"], READS[row.table][row.kind]
     kind, _, name = on.partition("/")
-    reads = READS.get(reader, (*PREPARED, *TABLES, RAW, OWN))
-    folders = sources(tables, reads)
-    if kind not in reads and on in sources(tables, (*PREPARED, *TABLES)):
-        return f"{reader} learns nothing from '{on}'; it reads {' or '.join(reads)}"
-    if kind == RAW and RAW in reads:
+    folders = list_sources(tables, kinds)
+    if kind == RAW and RAW in kinds:
         missing = f"there is no file {DATA / on}: put it there, or correct its name"
         return None if (DATA / on).is_file() and ".." not in on.split("/") else missing
+    if kind not in kinds and on in list_sources(tables, (*PREPARED, *TABLES)):
+        return f"{row.entry_point} learns nothing from '{on}'; it reads {' or '.join(kinds)}"
     if on not in folders:
-        return f"no row makes {on!a:.103}{meant(on, folders)}"
+        return f"no row makes {on!a:.103}{suggest(on, folders)}"
     by = tables[PAIRS][name]["by"] if kind == PAIRS else ""
-    if by and reader == "train_sft" and by not in DEMONSTRATING:
+    if by and row.kind == "sft" and by not in DEMONSTRATING:
         return f"'{on}', by {by}, holds no demonstrations; {' and '.join(DEMONSTRATING)} do"
-    if by == "selection" and reader != "train_sft":
+    if by == "selection" and row.kind != "sft":
         return f"'{on}', by {by}, holds demonstrations and no pairs"
     return None
 
 
-def sources(tables: Tables, kinds: Collection[str]) -> list[str]:
+def list_sources(tables: Tables, kinds: Collection[str]) -> list[str]:
     """Folders of these kinds that a word `on` can name."""
-    found = [kind for kind in kinds if kind in PREPARED]
-    found += [f"{table}/{name}" for table in TABLES if table in kinds for name in tables[table]]
-    own = sorted(OWN_SOURCES.glob("[!_]*.py")) if OWN in kinds else []
-    return found + [f"{OWN}/{path.stem}" for path in own]
+    made = [f"{table}/{name}" for table in TABLES if table in kinds for name in tables[table]]
+    files = sorted(OWN_SOURCES.glob("[!_]*.py")) if OWN in kinds else []
+    prepared = [kind for kind in kinds if kind in PREPARED]
+    return [*prepared, *made, *(f"{OWN}/{path.stem}" for path in files)]
 
 
-def circles(tables: Tables) -> Iterator[str]:
-    """Rows that need each other, each circle once."""
-    done: set[str] = set()
-
-    def visit(place: str, path: list[str]) -> Iterator[str]:
-        if place in path:
-            circle = [*path[path.index(place) :], place]
+def find_circles(tables: Tables) -> Iterator[str]:
+    """Rows that need each other."""
+    needs = {f"{row.table}/{row.name}": list_needs(row, tables) for row in list_rows(tables)}
+    while True:
+        try:
+            return TopologicalSorter(needs).prepare()
+        except CycleError as error:
+            circle = error.args[1][::-1]
             yield f"rows that need each other: {' -> '.join(circle)}"
-        if place in done or place in path:
-            return
-        for other in needs(tables, place):
-            yield from visit(other, [*path, place])
-        done.add(place)
-
-    for place in places(tables):
-        yield from visit(f"{place.table}/{place.name}", [])
+            needs[circle[0]].discard(circle[1])
 
 
-def needs(tables: Tables, place: str) -> list[str]:
+def list_needs(row: TableRow, tables: Tables) -> set[str]:
     """The rows, as `policies/sft`, that make what a row reads."""
-    table, _, name = place.partition("/")
-    words = tables[table].get(name, {})
-    named = [f"{POLICIES}/{words.get('from')}", words.get("on", "")]
-    return [one for one in named if one.partition("/")[2] in tables.get(one.partition("/")[0], {})]
+    words = [f"{POLICIES}/{row.words['from']}", row.words.get("on", "")]
+    parts = [word.partition("/") for word in words]
+    return {f"{table}/{name}" for table, _, name in parts if name in tables.get(table, {})}
 
 
-def places(tables: Tables) -> Iterator[Place]:
-    """Every row."""
+def list_rows(tables: Tables) -> Iterator[TableRow]:
+    """Every row of every table."""
     for table, rows in tables.items():
         for name, words in rows.items():
-            yield Place(table=table, name=name, words=words)
-
-
-def match(found: Collection[str], expected: Collection[str], parent: str) -> Iterator[str]:
-    """Unknown keys, each with the missing key that it may be meant for; then the other missing."""
-    missing = [key for key in expected if key not in found]
-    for key in found:
-        if key not in expected:
-            close = difflib.get_close_matches(key, missing, n=1)
-            missing = [other for other in missing if other not in close]
-            yield f"{parent}{ascii(key)[1:-1]:.100}: {unknown(key, close)}"
-    yield from (f"{parent}{key}: missing; add it" for key in missing)
-
-
-def unknown(key: str, known: Collection[str]) -> str:
-    """`unknown key`, with a remedy."""
-    close = difflib.get_close_matches(key, known, n=1)
-    return "unknown key" + (f"; did you mean '{close[0]}'?" if close else "; remove it")
-
-
-def meant(word: str, known: Collection[str] | Mapping[str, Any]) -> str:
-    """A remedy: the closest of what there is, or all of it."""
-    close = difflib.get_close_matches(word, known, n=1)
-    if close:
-        return f"; did you mean '{close[0]}'?"
-    return f"; there is {', '.join(known)}" if known else "; there is none at all"
-
-
-def separators(presets: Mapping[str, Any], rows: Tables) -> Iterator[str]:
-    """Process models that would end a step elsewhere than the labels that they learn from."""
-    for name, words in rows[REWARDS].items():
-        labelled = rows[STEPS].get(words["on"].partition("/")[2])
-        if words["by"] == "process" and labelled is not None:
-            ends = [presets.get(one["preset"]) for one in (words, labelled)]
-            here, there = (one.get("separator") if isinstance(one, dict) else None for one in ends)
-            if here and there and here != there:
-                yield (
-                    f"{REWARDS}.{name}: preset '{words['preset']}' ends a step with {here!r} and "
-                    f"'{labelled['preset']}', which made its labels, with {there!r}: take the same"
-                )
+            yield TableRow(table=table, name=name, words=words)

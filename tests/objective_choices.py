@@ -4,10 +4,10 @@ from typing import Any, get_args
 
 import presets
 from hypothesis import strategies as st
-
-from stages.choice import OneOf
 from stages.loops.divergence import KlPenalty
 from stages.loops.objective import Aggregation, Correction, ObjectiveConfig, Surrogate
+
+from stages.choice import OneOf
 
 FIXED = 0.3
 LIMITS = {"low": 0.2, "high": 0.28}

@@ -5,12 +5,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from stages import auto, params
+from stages import auto
+from stages.config import PRESETS_PATH, read_yaml
 from stages.loops.method import KNOBS, Method
 from stages.loops.preference import PreferencePreset
 from stages.rewards.reward_file import RewardFile
 
-READ = params.read(Path(__file__).parents[1] / params.PRESETS_PATH)
+READ = read_yaml(Path(__file__).parents[1] / PRESETS_PATH)
 CONTENT = auto.resolve({"presets": READ}, None)[0]["presets"]
 PPO = [name for name, entry in CONTENT.items() if entry.get("advantage") == "gae"]
 GROUP_RL = [

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-
 from stages.loops.objective import Counts, ObjectiveConfig, Part, Weights, part_loss
+
 from stages.models.batch import Batch
 from stages.models.policy import TokenLogprobs
 

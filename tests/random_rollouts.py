@@ -6,10 +6,10 @@ import torch
 from collated import collate
 from exact_models import language_model, near
 from hypothesis import strategies as st
+from stages.loops.divergence import frozen_logprobs
 from tiny_checkpoints import CPU, EOS, PAD, random_ids
 from torch import Tensor
 
-from stages.loops.divergence import frozen_logprobs
 from stages.loops.rollouts import Rollouts, batch_groups
 from stages.models.policy import Policy
 from stages.records.problems import Prompt

@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from stages import params, rows
+from stages import rows
+from stages.config import PARAMS_PATH, PRESETS_PATH
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -43,9 +44,9 @@ EVALUATION = {
 
 def configure(preset: Mapping[str, Any], seeds: Sequence[int] = (SEED,), **sections: Any) -> None:
     """params.yaml with these sections, and presets.yaml with the preset `mine`."""
-    params.PRESETS_PATH.parent.mkdir(exist_ok=True)
-    content = {params.PARAMS_PATH: {"seeds": list(seeds), "num_processes": 1, **sections}}
-    content[params.PRESETS_PATH] = {PRESET: dict(preset)}
+    PRESETS_PATH.parent.mkdir(exist_ok=True)
+    content = {PARAMS_PATH: {"seeds": list(seeds), "num_processes": 1, **sections}}
+    content[PRESETS_PATH] = {PRESET: dict(preset)}
     for path, keys in content.items():
         with path.open("w", encoding="utf-8") as file:
             YAML(typ="safe").dump(keys, file)

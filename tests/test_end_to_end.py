@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pipeline_copy import ROOT, PipelineCopy
 
-from stages import params
+from stages.config import read_yaml
 
-POLICIES = list(params.read(ROOT / "params.yaml")["policies"])
+POLICIES = list(read_yaml(ROOT / "params.yaml")["policies"])
 ROWS = {
     "train": "policies",
     "sample": "policies",
@@ -29,7 +29,7 @@ def of_policy(*names: str) -> set[str]:
 
 
 def all_stages() -> set[str]:
-    content = params.read(ROOT / "params.yaml")
+    content = read_yaml(ROOT / "params.yaml")
     single = {"plan", "trace_code", "prepare_data", "compare", "track"}
     return single | {f"{stage}@{name}" for stage, table in ROWS.items() for name in content[table]}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from stages import configs, plan, tables
+from stages import plan, plan_checks, tables
 from stages.records.problems import Prompt
 
 ROOT = Path(__file__).parents[1]
@@ -41,8 +41,8 @@ def test_the_reward_function_rewards():
 def test_the_rows_presets_and_recipe_pass_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    modules = configs.entry_points(ROOT / "dvc.yaml", ROOT / "stages")
-    monkeypatch.setattr(configs, "entry_points", lambda: modules)
+    modules = plan_checks.load_entry_points(ROOT / "dvc.yaml", ROOT / "stages")
+    monkeypatch.setattr(plan_checks, "load_entry_points", lambda: modules)
     for name in ("dvc.yaml", "stages/presets.yaml", "stages/recipes", "stages/rewards/own"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
@@ -71,6 +71,6 @@ def test_the_rows_presets_and_recipe_pass_the_check(
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
     text = Path("dvc.yaml").read_text(encoding="utf-8")
     Path("dvc.yaml").write_text(re.sub(r"(?m)^vars: .*$", switch, text))
-    paths, problems = plan.switched_on()
+    paths, problems = plan.list_tables()
     assert paths[1:] == [Path(recipe) for recipe in recipes]
-    assert problems + plan.check(paths)[1] == []
+    assert problems + plan.check_plan(paths)[1] == []

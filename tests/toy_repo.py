@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages import params
+from stages.config import read_yaml
 from stages.runtime import outputs, runs, seeds
 
 
@@ -59,7 +59,7 @@ def write(folder, files):
 
 stage = sys.argv[1]
 kind, _, name = stage.partition("@")
-content = params.read()
+content = read_yaml()
 data = Path("data")
 with runs.start(stage) as run:
     if kind == "train":

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from stages.algorithms.judge_readings import option_probabilities
+from stages.config import Params
 from stages.models.policy_judge import OPTION_PUNCTUATION
-from stages.params import Params
 from stages.sampler import Judgement
 
 

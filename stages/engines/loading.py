@@ -12,6 +12,7 @@ from torch import distributed
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from stages.config import Params
 from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig
 from stages.engines.vllm_hosting import MEMORY_SHARE_ALONE
 from stages.models import policy as policies
@@ -19,7 +20,6 @@ from stages.models import prompting, row_policy, sharding
 from stages.models.device import ComputeConfig, setup
 from stages.models.policy_judge import PolicyJudge, option_tokens
 from stages.models.row_policy import ModelConfig
-from stages.params import Params
 from stages.rewards.feedback.prompts import OPTIONS, REASONING_CUE
 from stages.rows import BASE
 from stages.sampler import ColocatedSampler, Engine, Judge, Sample, Sampler

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from pydantic import Field
 
+from stages.config import Params
 from stages.optim import OptimConfig
-from stages.params import Params
 from stages.seeding import derive_seed
 
 

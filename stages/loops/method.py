@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from stages.config import Params
 from stages.loops.rollouts import RolloutConfig
 from stages.optim import OptimConfig
-from stages.params import Params
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]

@@ -18,6 +18,7 @@ from torch import Tensor
 from stages.algorithms.losses import preference_losses, reference_free_losses
 from stages.algorithms.losses.preference_losses import Losses, PairLogprobs
 from stages.choice import Choice, OneOf
+from stages.config import Params
 from stages.loops import work
 from stages.loops.epochs import EpochsConfig
 from stages.loops.ref_logprobs import sequence_logprobs
@@ -25,7 +26,6 @@ from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models.batch import Batch, Group, model_batches
 from stages.models.policy import Policy
-from stages.params import Params
 from stages.records.preferences import Preference
 
 logger = logging.getLogger(__name__)

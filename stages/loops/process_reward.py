@@ -14,6 +14,7 @@ from stages.algorithms.statistics.score_quality import (
     balanced_accuracy,
     negative_log_likelihood,
 )
+from stages.config import Params
 from stages.loops import epochs, work
 from stages.loops.epochs import EpochsConfig
 from stages.loops.state import Metrics, State, optimise
@@ -21,7 +22,6 @@ from stages.loops.work import Step
 from stages.models import process_head
 from stages.models.batch import model_batches
 from stages.models.process_head import ProcessHead, TokenizedSolution
-from stages.params import Params
 from stages.records.steps import StepLabels
 
 

@@ -13,9 +13,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from stages.config import Params
 from stages.loops import work
 from stages.loops.work import Step
-from stages.params import Params
 from stages.records.preferences import Revision
 from stages.rewards.feedback.principles import CONSTITUTIONS
 from stages.rewards.feedback.prompts import (

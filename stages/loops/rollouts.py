@@ -8,10 +8,10 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from stages.config import Params
 from stages.loops import work
 from stages.models.batch import Batch, Group, model_batches, split_group
 from stages.models.policy import Policy
-from stages.params import Params
 from stages.records.pools import Rollout
 from stages.records.problems import Prompt
 from stages.rewards.judged import Judged

@@ -7,13 +7,13 @@ import numpy as np
 from pydantic import Field
 
 from stages.algorithms.aggregation import token_mean
+from stages.config import Params
 from stages.loops import work
 from stages.loops.epochs import EpochsConfig
 from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models.batch import Group, model_batches
 from stages.models.policy import Policy
-from stages.params import Params
 from stages.records.problems import Demonstration
 from stages.seeding import derive_seed
 

@@ -13,11 +13,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from stages.algorithms.statistics import intervals
+from stages.config import Params
 from stages.loops import work
 from stages.loops.rollouts import Decode
 from stages.loops.work import Step
 from stages.models.size import Size
-from stages.params import Params
 from stages.records.problems import Prompt
 from stages.records.steps import PrefixCount
 from stages.rewards import answer_checker

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from pydantic import Field
 
+from stages.config import Params
 from stages.loops.record import HISTORY, POLICIES, POLICY, ROLLOUTS, Record, Save
 from stages.loops.state import Metrics, State
 from stages.loops.work import Step
 from stages.models import sharding
 from stages.models.device import ComputeConfig
 from stages.models.row_policy import LoraConfig, ModelConfig
-from stages.params import Params
 from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 

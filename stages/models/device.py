@@ -24,8 +24,8 @@ import torch
 from pydantic import Field
 
 import stages
+from stages.config import Params
 from stages.models import sharding
-from stages.params import Params
 
 logger = logging.getLogger(__name__)
 

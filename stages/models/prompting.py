@@ -11,11 +11,11 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from stages.auto import Facts
 from stages.models.model_tokenizer import eos_id
 from stages.records.preferences import Turn
 from stages.records.problems import THINK, THOUGHT, Demonstration, Exchange, Problem, Prompt
 from stages.rewards.feedback.prompts import defuse
-from stages.rules import Facts
 from stages.sources.conversations import earlier_turns, render_transcript
 
 TASK, CHAT = "solve", "chat"

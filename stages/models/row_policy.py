@@ -21,9 +21,9 @@ from transformers import (
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import rows
+from stages.config import Params
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig
-from stages.params import Params
 from stages.rows import BASE
 
 RANDOM_BASE_MODEL = (

@@ -13,9 +13,9 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from stages.algorithms.flops import Matrices
+from stages.auto import Facts
 from stages.models import model_tokenizer, rope_limit, row_policy, scalar_head
 from stages.models.row_policy import ModelConfig
-from stages.rules import Facts
 
 Size = dict[str, int]
 """`parameters`, `trained_parameters`, and the fields of `flops.Matrices`."""

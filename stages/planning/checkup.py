@@ -11,7 +11,9 @@ import torch
 from transformers import AutoConfig, PretrainedConfig
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages import configs, params
+from stages import plan_checks
+from stages.auto import Facts
+from stages.config import load_config
 from stages.loops import epochs
 from stages.models import (
     model_tokenizer,
@@ -29,7 +31,6 @@ from stages.planning.stage import Data, Plan, Stage
 from stages.planning.trial import Trial, is_vllm
 from stages.planning.trial_loops import LOOPS, ONLINE
 from stages.rewards.feedback.prompts import OPTIONS
-from stages.rules import Facts
 from stages.runtime.runs import PACKAGES
 
 GIB = 2**30
@@ -94,7 +95,7 @@ def model(content: Mapping[str, Any]) -> Model:
     OSError or ValueError says what is missing.
     """
     facts = size.model_facts(content["model"])
-    told: Any = params.load(configs.entry_points()["prepare_data"].Config, facts=facts)
+    told: Any = load_config(plan_checks.load_entry_points()["prepare_data"].Config, facts=facts)
     section, found = told.model, preparation.prepare_problems(told.data, told.model, told.data_seed)
     data = workload.describe(found.encoded.prompts, found.demonstrations)
     if section.path is None:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stages import configs, tables
-from stages.params import PRESET
+from stages import plan_checks, tables
+from stages.config import PRESET, pick_sections
 from stages.records.problems import Demonstration
 from stages.rewards.composition import Composition
 from stages.tables import PAIRS, POLICIES, POOLS, RAW, REWARDS, STEPS, Tables
@@ -58,16 +58,16 @@ class Stage:
 
 def stages(plan: Plan) -> Iterator[Stage]:
     """Every stage in which a model may compute; rows that are wrong are left out."""
-    modules = configs.entry_points()
+    modules = plan_checks.load_entry_points()
     places = [
         (f"{PREFIXES[place.table]}@{place.name}", place.entry_point, place.words)
-        for place in tables.places(plan.rows)
+        for place in tables.list_rows(plan.rows)
     ]
     for kind in OF_POLICIES:
         places += [(f"{kind}@{name}", kind, {}) for name in plan.rows[POLICIES]]
     for name, entry_point, words in places:
         config, preset = modules[entry_point].Config, plan.presets.get(words.get(PRESET, ""))
-        picked = configs.pick(config, {**plan.content, PRESET: preset})
+        picked = pick_sections(config, {**plan.content, PRESET: preset})
         read = config.model_validate(picked)
         yield Stage(name=name, entry_point=entry_point, words=words, config=read)
 

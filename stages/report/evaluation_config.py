@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 
 from stages.algorithms.selection.best_of_n import LEAST_POOL
-from stages.params import Params
+from stages.config import Params
 from stages.records.pools import Completion
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from torch import Tensor
 from stages.algorithms import group_advantages
 from stages.algorithms.group_advantages import Counted, Groups, Rewards, group_zscore
 from stages.choice import Choice, OneOf
-from stages.params import Params
+from stages.config import Params
 from stages.rewards import model_components, text_components
 from stages.rewards.judged import Answered, Available, Judged, shown
 

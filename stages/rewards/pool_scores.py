@@ -18,7 +18,7 @@ from jaxtyping import Float
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.algorithms.selection.step_scores import KINDS, Kind
 from stages.algorithms.selection.votes import weighted_vote
-from stages.params import Params
+from stages.config import Params
 from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
 from stages.records.steps import StepLabels

@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from stages.algorithms import ensemble
 from stages.choice import Choice, OneOf
-from stages.params import Params
+from stages.config import Params
 from stages.records.problems import Prompt
 from stages.rewards.composition import Composition
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from stages.params import Params
+from stages.config import Params
 from stages.records.problems import BadRow, Exchange, Problem
 from stages.rewards import answer_checker
 from stages.sources import (

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from stages.params import Params
+from stages.config import Params
 from stages.records.preferences import Turn
 from stages.records.problems import BadRow, Problem
 from stages.sources import raw_rows

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from stages.params import Params
+from stages.config import Params
 from stages.records.problems import Exchange, Problem
 from stages.rewards.feedback import prompts
 from stages.rewards.feedback.principles import CORRECT

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from stages.params import Params
+from stages.config import Params
 from stages.records.steps import RawSteps
 from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from stages.params import Params
+from stages.config import Params
 from stages.records.preferences import Preference, RawPreference, Turn
 from stages.records.problems import BadRow, Prompt
 from stages.sources import conversations, raw_rows, splitting

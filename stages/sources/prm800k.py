@@ -24,7 +24,7 @@ says whether their labels count again.
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from stages.params import Params
+from stages.config import Params
 from stages.records.steps import RawSteps
 from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from stages.params import Params
+from stages.config import Params
 from stages.records.problems import BadRow, Problem
 from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from stages.params import Params
+from stages.config import Params
 from stages.records.problems import BadRow
 
 MAX_CONTENT = 500

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import Field
 
-from stages.params import Params
+from stages.config import Params
 from stages.records.preferences import Turn
 from stages.records.problems import Demonstration, Problem, Prompt
 from stages.seeding import derive_seed

@@ -39,7 +39,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from stages.params import Params
+from stages.config import Params
 from stages.records.problems import BadRow
 from stages.records.steps import RawSteps, StepLabels
 from stages.rewards.step_solutions import split_steps

@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from stages.params import Params
+from stages.config import Params
 from stages.records.problems import Problem
 from stages.seeding import derive_seed
 

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from stages import rows
+from stages.config import Params
 from stages.engines import transformers
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig, Pool
@@ -24,7 +25,6 @@ from stages.loops.training import read_checkpoints
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.models.policy import Policy
-from stages.params import Params
 from stages.records import lines, pools
 from stages.report import plots
 from stages.report.evaluation_config import Intervals

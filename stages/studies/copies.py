@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 
-from stages import params
-from stages.params import PARAMS_PATH, PRESETS_PATH
+from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.report.stage_metrics import Plan, ancestors
 from stages.rows import DATA
 
@@ -107,7 +106,7 @@ def make(
     shutil.copytree("stages", path / "stages", ignore=ignored, dirs_exist_ok=True)
     for name, own in ((PARAMS_PATH, changes), (PRESETS_PATH, presets)):
         with (path / name).open("w", encoding="utf-8") as file:
-            YAML(typ="safe").dump(params.read(name) | dict(own), file)
+            YAML(typ="safe").dump(read_yaml(name) | dict(own), file)
     (path / ".dvc").mkdir(exist_ok=True)  # or a stage would be looked for in the run's repository
     (path / ".dvc/config").write_text("[core]\n    no_scm = True\n", encoding="utf-8")
     for name in (*PREPARED, *share):

@@ -15,9 +15,8 @@ from typing import Any
 
 from pydantic import Field
 
-from stages import params
+from stages.config import Params, load_preset
 from stages.loops import training
-from stages.params import Params
 from stages.records import lines, pools
 from stages.rewards import reward_file
 from stages.rewards.answer_checker import is_right
@@ -96,7 +95,7 @@ def train(config: Config, plan: Plan, run: SeedRun, folder: Path) -> list[dict[s
                 f"'{name}', seed {seed}, costs {before:,} tokens before its own training and the "
                 f"budget is {settings.tokens:,}: raise equal_tokens.tokens"
             )
-        preset = params.preset_of(row["preset"])
+        preset = load_preset(row["preset"])
         copy = copies.make(
             run.folder / name,
             share=["/".join(one) for one in made_from],

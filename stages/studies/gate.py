@@ -20,7 +20,7 @@ import numpy as np
 
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import holm_adjusted
-from stages.params import Params
+from stages.config import Params
 from stages.records import lines, pools
 from stages.records.metrics import round_metric
 from stages.rewards import answer_checker

@@ -10,8 +10,7 @@ left alone, each gets right.
 from collections.abc import Mapping
 from typing import Any
 
-from stages import params
-from stages.params import Params
+from stages.config import Params, load_preset
 from stages.rows import DATA
 from stages.runtime import process
 from stages.studies import copies, markdown
@@ -40,7 +39,7 @@ def main() -> None:
         config = studies.load(Config, "label_noise")
         settings, plan = config.label_noise, studies.read_json(DATA / "plan.json")
         row = plan["rewards"][settings.reward]
-        preset = params.preset_of(row["preset"])
+        preset = load_preset(row["preset"])
         names = {percent: f"flipped-{percent}" for percent in settings.flip_percents}
         copy = copies.make(
             study.run.folder / "copy",

@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from ruamel.yaml import YAML
 
-from stages import params
+from stages.config import load_preset
 from stages.report.stage_metrics import COSTS, ancestors
 from stages.rows import DATA
 from stages.studies import markdown, study
@@ -130,7 +130,7 @@ def render(
         evaluation=evaluation, inline=_inline, method=METHODS[row["train"]],
         header=_header(name, model, data, evaluation),
         parents=", ".join(parents) or "nothing but the base model",
-        presets={word: params.preset_of(word) for word in words},
+        presets={word: load_preset(word) for word in words},
         results=markdown.table(["", "mean", *(f"seed {s}" for s in seeds)], _results(evaluation)),
         accuracy=markdown.percent(probes["dev_accuracy"]),
         table=markdown.table(["probe", "value", "against the baseline"], _probes(probes, gate)),

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from stages.config import Params
 from stages.engines import vllm_hosting
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.models import policy, row_policy
 from stages.models.device import setup
-from stages.params import Params
 from stages.records import lines
 from stages.runtime import outputs, process
 from stages.runtime.seeds import SeedRun

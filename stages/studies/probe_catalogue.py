@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from stages.algorithms.selection.step_scores import Kind
+from stages.config import Params
 from stages.engines.loading import PolicyJudgeConfig
-from stages.params import Params
 from stages.rewards.feedback.judging import LabelRule
 from stages.rewards.feedback.prompts import Style
 from stages.studies.study import Certainty

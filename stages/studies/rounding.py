@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from stages import ROUNDING
-from stages.params import Params
+from stages.config import Params
 from stages.records import pools
 from stages.records.metrics import round_metric
 from stages.rewards import problem_evaluation

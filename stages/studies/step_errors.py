@@ -21,10 +21,10 @@ from pydantic import Field
 
 from stages.algorithms.statistics.error_detection import NO_ERROR, best_threshold, first_below
 from stages.algorithms.statistics.score_quality import reliability_bins
+from stages.config import Params
 from stages.loops import process_reward, training
 from stages.models import process_head
 from stages.models.device import ComputeConfig, setup
-from stages.params import Params
 from stages.records import lines, pools
 from stages.records.steps import StepLabels
 from stages.report import plots

@@ -18,9 +18,9 @@ import numpy as np
 from pydantic import Field
 
 from stages.algorithms.selection.step_scores import KINDS, Kind, survivors
+from stages.config import Params
 from stages.loops.work import Step
 from stages.models.process_head import ProcessScorer, TokenizedSolution
-from stages.params import Params
 from stages.records.problems import Prompt
 from stages.sampler import Sampler
 from stages.seeding import derive_seed

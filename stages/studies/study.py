@@ -19,10 +19,10 @@ import pydantic
 from jaxtyping import Float
 from pydantic import Field
 
-from stages import auto, params
+from stages import auto
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.intervals import wilson_interval
-from stages.params import PARAMS_PATH, Params
+from stages.config import PARAMS_PATH, Params, error_messages, read_yaml
 from stages.records.metrics import with_interval
 from stages.rows import DATA
 from stages.runtime import outputs, runs, seeds
@@ -65,16 +65,16 @@ def load(config: type[ConfigT], study: str) -> ConfigT:
 
     A ValueError lists every missing, unknown or mistyped key at once.
     """
-    content, own = params.read(PARAMS_PATH), params.read(STUDY_PARAMS)
+    content, own = read_yaml(PARAMS_PATH), read_yaml(STUDY_PARAMS)
     picked = {name: content[name] for name in config.model_fields if name in content}
     asked = picked | {"studies": {study: own.get(study)}}
-    found, _ = auto.resolve(asked, auto.facts(content), content)
+    found, _ = auto.resolve(asked, auto.read_facts(content), content)
     found |= found.pop("studies")
     try:
         return config.model_validate(found)
     except pydantic.ValidationError as error:
-        described = params.describe(error)
-        raise ValueError(f"{PARAMS_PATH} or {STUDY_PARAMS} is not valid:\n{described}") from None
+        lines = "\n  ".join(error_messages(error.errors(), found))
+        raise ValueError(f"{PARAMS_PATH} or {STUDY_PARAMS} is not valid:\n  {lines}") from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

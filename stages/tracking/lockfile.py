@@ -13,7 +13,8 @@ from dvc.utils import dict_sha256
 from dvc.utils.flatten import flatten
 from dvc.utils.serialize import load_yaml
 
-from stages import auto, params
+from stages import auto
+from stages.config import PARAMS_PATH, read_yaml
 from stages.runtime import identity, runs
 
 logger = logging.getLogger(__name__)
@@ -86,8 +87,8 @@ def _entry(stage: str, content: dict[str, Any]) -> Entry:
 def _params(of_files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Dotted names of all files' params, `auto` replaced by what data/prompts says now."""
     found: dict[str, Any] = {}
-    given = params.read() | of_files.get(str(params.PARAMS_PATH), {})
-    facts = auto.facts(given)
+    given = read_yaml() | of_files.get(str(PARAMS_PATH), {})
+    facts = auto.read_facts(given)
     for file, own in of_files.items():
         above = ABOVE.get(file)
         whole = own if above is None else {above: own}

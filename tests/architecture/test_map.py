@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stages import configs, params
+from stages import plan_checks
+from stages.config import PRESETS_PATH, read_yaml
 from stages.loops.method import Method
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -47,13 +48,13 @@ def test_the_map_links_a_page_of_methods_and_of_rewards() -> None:
 
 
 def test_every_preset_is_in_the_map() -> None:
-    assert missing(params.read(REPOSITORY / params.PRESETS_PATH)) == []
+    assert missing(read_yaml(REPOSITORY / PRESETS_PATH)) == []
 
 
 def test_every_kind_of_choice_is_in_the_map() -> None:
     declared = {
         kind
-        for module in configs.entry_points(REPOSITORY / "dvc.yaml", REPOSITORY / "stages").values()
+        for module in plan_checks.load_entry_points(REPOSITORY / "dvc.yaml", REPOSITORY / "stages").values()
         for kind in kinds(module.Config.model_json_schema())
     }
     assert {"sigmoid", "answer", "mean_minus_std", "prm800k"} <= declared

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from stages import auto, configs, params, tables
-from stages.params import PRESET, PRESETS_PATH
+from stages import auto, plan_checks, tables
+from stages.config import PRESET, PRESETS_PATH, read_yaml
 from stages.rows import TABLES
 
 FOLLOWED = "sampling.*.max_new_tokens"
@@ -25,12 +25,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def modules() -> dict[str, ModuleType]:
-    return configs.entry_points(REPOSITORY / "dvc.yaml", REPOSITORY / "stages")
+    return plan_checks.load_entry_points(REPOSITORY / "dvc.yaml", REPOSITORY / "stages")
 
 
 @pytest.fixture(scope="module")
 def content() -> dict[str, Any]:
-    return params.read(REPOSITORY / "params.yaml")
+    return read_yaml(REPOSITORY / "params.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +96,10 @@ def test_execution_has_no_place_in_params_yaml(content: dict[str, Any]) -> None:
 
 
 def test_every_preset_is_one_of_exactly_one_kind(modules: dict[str, ModuleType]) -> None:
-    read = {"presets": params.read(REPOSITORY / PRESETS_PATH)}
+    read = {"presets": read_yaml(REPOSITORY / PRESETS_PATH)}
     presets = auto.resolve(read, None)[0]["presets"]
     kinds = {
-        name: [kind for kind, module in modules.items() if configs.fits(module.Config, preset)]
+        name: [kind for kind, module in modules.items() if plan_checks.fits(module.Config, preset)]
         for name, preset in presets.items()
     }
     assert {name: found for name, found in kinds.items() if len(found) != 1} == {}

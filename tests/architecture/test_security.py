@@ -22,7 +22,7 @@ STARTERS = {"subprocess", "multiprocessing", "runpy", "importlib", "code", "pty"
 MAY_START = {
     "stages/doctor.py": {"subprocess"},  # the plan's check; it sees no completion
     "stages/planning/checkup.py": {"importlib"},  # versions of packages
-    "stages/configs.py": {"importlib"},  # the entry points, by the names of their files
+    "stages/plan_checks.py": {"importlib"},  # the entry points, by the names of their files
     "stages/engines/vllm_hosting.py": {"importlib"},  # asks whether vLLM is installed
     "stages/rewards/reward_file.py": {"importlib"},  # the user's file, by a word of params.yaml
     "stages/studies/copies.py": {"subprocess"},  # stages, by the names of their files

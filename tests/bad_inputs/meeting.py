@@ -13,7 +13,7 @@ from bad_inputs import checkpoints, pairs, parameters, raw_files, table_rows
 from bad_inputs.case import PARAMS, PRESETS, Case, lines, whole
 from ruamel.yaml import YAML
 
-from stages import configs, label_people, plan, prepare_data, rows, tables
+from stages import label_people, plan, plan_checks, prepare_data, rows, tables
 from stages.models import policy
 from stages.models.model_tokenizer import train_tokenizer
 from stages.records import lines as records
@@ -117,13 +117,13 @@ KINDS = {
 @contextlib.contextmanager
 def entry_points():
     """Those of this repository, imported once."""
-    modules = configs.entry_points(ROOT / "dvc.yaml", ROOT / "stages")
-    kept = configs.entry_points, tables.OWN_SOURCES
-    configs.entry_points, tables.OWN_SOURCES = lambda: modules, ROOT / "stages/rewards/own"
+    modules = plan_checks.load_entry_points(ROOT / "dvc.yaml", ROOT / "stages")
+    kept = plan_checks.load_entry_points, tables.OWN_SOURCES
+    plan_checks.load_entry_points, tables.OWN_SOURCES = lambda: modules, ROOT / "stages/rewards/own"
     try:
         yield
     finally:
-        configs.entry_points, tables.OWN_SOURCES = kept
+        plan_checks.load_entry_points, tables.OWN_SOURCES = kept
 
 
 def put_in(kind: Kind, case: Case) -> None:

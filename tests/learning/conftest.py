@@ -9,8 +9,9 @@ import torch
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages import auto, params
+from stages import auto
 from stages.algorithms.statistics.intervals import bootstrap_means
+from stages.config import read_yaml
 from stages.engines import transformers as engine
 from stages.loops import rollouts
 from stages.loops.rollouts import RolloutConfig, Rollouts
@@ -61,7 +62,7 @@ class Embedded:
 def embedded() -> Embedded:
     if not (SFT / "model.safetensors").exists() or not REWARD_MODEL.exists():
         pytest.skip("the embedded model is not trained: run `dvc repro` first, as .ci/run does")
-    content, _ = auto.resolve(params.read(REPOSITORY / "params.yaml"), None)
+    content, _ = auto.resolve(read_yaml(REPOSITORY / "params.yaml"), None)
     config = ComputeConfig(**content["compute"])
     setup(config)
     prompts = DATA / "prompts"

@@ -9,11 +9,11 @@ import torch
 from parity import ours, reference
 from parity.characters import text, tokenizer
 from parity.reference import ReferenceStep
+from stages.loops.divergence import frozen_logprobs
 from tiny_checkpoints import load
 from tiny_rollouts import make_prompts
 from torch import Tensor
 
-from stages.loops.divergence import frozen_logprobs
 from stages.models.batch import Batch
 from stages.models.policy import Policy
 

@@ -15,6 +15,7 @@ from parity.reference import Computed, Weights
 from parity.rows import Row, relative
 from parity.trl_1_9 import TRL, needs_trl_1_9
 from safetensors.torch import load_file
+from stages.loops.divergence import frozen_logprobs
 from tiny_checkpoints import load
 
 from stages.algorithms import kl
@@ -22,7 +23,6 @@ from stages.algorithms.aggregation import masked_whiten, token_mean
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
 from stages.algorithms.losses.surrogates import clipped_surrogate
 from stages.algorithms.token_advantages import gae
-from stages.loops.divergence import frozen_logprobs
 from stages.models.batch import Batch
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead

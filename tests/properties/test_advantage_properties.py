@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from random_grids import examples
+from stages.loops.advantages import Advantage, Scored
 
 from stages.loops import advantages
-from stages.loops.advantages import Advantage, Scored
 
 CHOICES = {
     "group_zscore": {"ddof": 1, "eps": 1e-4},

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from random_grids import Grids, examples
+from stages.loops.advantages import Advantage, Scored
 
 from stages.algorithms.aggregation import masked_whiten
 from stages.algorithms.losses.preference_losses import PairLogprobs
 from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss, clipped_value_loss
 from stages.algorithms.token_advantages import gae
 from stages.loops import advantages
-from stages.loops.advantages import Advantage, Scored
 
 dtypes = st.sampled_from([torch.float32, torch.float64])
 

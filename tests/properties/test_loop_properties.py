@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_grids import examples
 from random_rollouts import NEW, OLD, REFERENCE, TEMPERATURE, Drawn, rollouts
-from tiny_checkpoints import PAD, compute
-from tiny_rollouts import OPTIM, decode, make_sampler
-
 from stages.loops.critic import Critic, ValueConfig
 from stages.loops.objective import Part, Weights
 from stages.loops.policy_gradient import Experience, Minibatch, accumulate, make_parts, split
+from tiny_checkpoints import PAD, compute
+from tiny_rollouts import OPTIM, decode, make_sampler
+
 from stages.loops.rollouts import Actor
 from stages.loops.state import State
 from stages.models.policy import Policy

@@ -5,7 +5,7 @@ import pytest
 from pydantic import Field
 
 from stages.choice import Choice, OneOf
-from stages.params import Params
+from stages.config import Params
 
 
 def clip(ratio: float, *, low: float, high: float) -> float:

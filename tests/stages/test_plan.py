@@ -1,6 +1,5 @@
 """What `plan` refuses, in which words, and what it deletes: on this repository's own files."""
 
-import copy
 import json
 import shutil
 import subprocess
@@ -10,7 +9,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from stages import configs, params, plan, rows, tables
+from stages import plan, plan_checks, rows, tables
+from stages.config import read_yaml
 from stages.rows import TABLES
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ LIKE = {"train": "grpo", "preset": "dapo", "from": "sft", "on": "rewards/rule"}
 
 @pytest.fixture(scope="module")
 def modules():
-    return configs.entry_points(ROOT / "dvc.yaml", ROOT / "stages")
+    return plan_checks.load_entry_points(ROOT / "dvc.yaml", ROOT / "stages")
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def files(tmp_path, monkeypatch):
 @pytest.fixture
 def problems(files, modules, monkeypatch):
     """What is wrong with params.yaml, and with recipes, after an edit."""
-    monkeypatch.setattr(configs, "entry_points", lambda: modules)
+    monkeypatch.setattr(plan_checks, "load_entry_points", lambda: modules)
 
     def find(edit=lambda content: None, *recipes):
         content = YAML(typ="safe").load(ROOT / "params.yaml")
         edit(content)
         with Path("params.yaml").open("w") as file:
             YAML(typ="safe").dump(content, file)
-        return plan.check([Path("params.yaml"), *recipes])[1]
+        return plan.check_plan([Path("params.yaml"), *recipes])[1]
 
     return find
 
@@ -69,7 +69,7 @@ def test_every_recipe_is_right_and_says_where_it_is(problems, recipe):
     assert [one for one in found if "there is no file data/raw/" not in one] == []
     relative = recipe.relative_to(ROOT).as_posix()
     Path("dvc.yaml").write_text(f"vars: [{relative}]\n")
-    assert plan.switched_on() == ([Path("params.yaml"), Path(relative)], [])
+    assert plan.list_tables() == ([Path("params.yaml"), Path(relative)], [])
     first = recipe.read_text().splitlines()[0]
     assert first.startswith("# ")
     assert "https://arxiv.org/abs/" in recipe.read_text()
@@ -95,7 +95,7 @@ def test_a_policy_is_one_line(problems):
         (row("policies", "dapo", on="rewards/preference", preset="grpo_process"),
          "policies.dapo: advantage step_zscore compares rewards of steps: expected a reward"),
         (row("policies", "ppo", on="rewards/rule"),
-         "policies.ppo: value.init is reward_model: expected a reward whose model scores"),
+         "policies.ppo: value_init is reward_model: expected a reward whose model scores"),
         (row("rewards", "rule", preset="process_sum"),
          "rewards.rule: components of kind process: expected `on: rewards/<name>`, found `on: pro"),
         (row("rewards", "rule", on="own/brevity"),
@@ -103,17 +103,17 @@ def test_a_policy_is_one_line(problems):
         (row("rewards", "longest", by="rule", preset="rule", from_="base", on="prompts"),
          "rewards.longest: a way to choose that needs no reward has this name; take another"),
         (row("policies", "dapo", train="gpro"),
-         "policies.dapo.train: there is no 'stages/train_gpro.py'; did you mean 'grpo'?"),
-        (row("policies", "dapo", train=3), "policies.dapo.train: expected a word, found 3"),
+         "policies.dapo.train: expected 'sft', 'dpo', 'ppo' or 'grpo', found 'gpro'"),
+        (row("policies", "dapo", train=3), "policies.dapo.train: expected 'sft', 'dpo', "),
         (row("policies", "dapo", form="sft"), "policies.dapo.form: unknown key; remove it"),
         (row("policies", "dapo", from_="base"),
          "policies.dapo.from: model.path is null, and a random model knows nothing"),
         (row("policies", "base"), "policies.base: 'base' is the model of section `model`"),
-        (row("policies", "a/b"), "policies: expected as a row's name, that of a folder,"),
+        (row("policies", "a/b"), "policies: expected a folder's name,"),
         (row("policies", "rft", train="sft", preset="rejection_sampling", on="pairs/verifier"),
          "'pairs/verifier', by verifier, holds no demonstrations; selection and revision do"),
         (row("pools", "sft", split="test"),
-         "pools.sft.split: expected one of ['train', 'preference'], found 'test'"),
+         "pools.sft.split: expected 'train' or 'preference', found 'test'"),
         (row("rewards", "rule", on="own/brevty"),
          "rewards.rule.on: no row makes 'own/brevty'; did you mean 'own/brevity'?"),
         (row("pairs", "judge", by="people", preset="hh_rlhf", on="raw/hh.jsonl"),
@@ -128,9 +128,9 @@ def test_a_policy_is_one_line(problems):
         (lambda content: content["grpo"]["optim"].update(learning_rate="fast"),
          "grpo.optim.learning_rate: expected a number, found 'fast'"),
         (lambda content: content["grpo"].update(temperature="auto"),
-         "grpo.temperature: expected a value, found auto, for which stages/rules.py has no rule"),
+         "grpo.temperature: expected a value, found auto, for which stages/auto.py has no rule"),
         (lambda content: content["policies"].update(sft=None),
-         "policies.sft: expected {train, preset, from, on}, found None"),
+         "policies.sft: expected {from, preset, on, train}, found None"),
     ],
 )  # fmt: skip
 def test_a_wrong_word_is_told_with_what_was_meant(problems, edit, told):
@@ -198,7 +198,7 @@ def test_a_row_of_a_recipe_that_says_something_else_is_refused(problems):
 def test_a_recipe_that_does_not_say_where_it_is_is_refused(files):
     Path("mine.yaml").write_text("policies: {}\n")
     Path("dvc.yaml").write_text("vars: [mine.yaml, gone.yaml]\n")
-    _, found = plan.switched_on()
+    _, found = plan.list_tables()
     assert found[0] == ("mine.yaml: tables: expected `tables: {mine: mine.yaml}`, found None")
     assert found[1].startswith("dvc.yaml: vars: ")
 
@@ -210,7 +210,7 @@ def test_what_no_row_makes_is_deleted_and_every_table_has_a_folder(tmp_path):
             "runs/sample/dapo", "pools/dapo", "pools/.dapo.partial", "runs/reward/old"]  # fmt: skip
     for folder in (*kept, *gone):
         (tmp_path / folder).mkdir(parents=True)
-    plan.tidy(tmp_path, {table: {} for table in TABLES} | {"policies": {"sft": {}}})
+    plan.delete_stale(tmp_path, {table: {} for table in TABLES} | {"policies": {"sft": {}}})
     assert [folder for folder in kept if not (tmp_path / folder).is_dir()] == []
     assert [folder for folder in gone if (tmp_path / folder).exists()] == []
     made = {path.name for path in tmp_path.iterdir()}
@@ -235,7 +235,7 @@ def test_plan_json_holds_the_rows_as_they_are_written(tmp_path):
     result = run("--default", "params.yaml", "--iterative-dpo", recipe)
     assert result.returncode == 0, result.stderr
     written = json.loads((tmp_path / "data/plan.json").read_text())
-    content = params.read(ROOT / "params.yaml")
+    content = read_yaml(ROOT / "params.yaml")
     assert list(written) == list(TABLES)
     assert list(written["policies"]) == [*content["policies"], "dpo-2", "dpo-3"]
     assert written["rewards"] == content["rewards"]
@@ -308,7 +308,7 @@ def test_what_needs_a_gold_answer_is_refused_where_there_is_none(problems):
 
 
 def test_the_words_of_a_row_are_those_that_a_stage_is_told():
-    content = params.read(ROOT / "params.yaml")
+    content = read_yaml(ROOT / "params.yaml")
     for table in TABLES:
         for name, words in content[table].items():
             told = [word for key, value in words.items() for word in (f"--{key}", value)]
@@ -317,4 +317,4 @@ def test_the_words_of_a_row_are_those_that_a_stage_is_told():
             assert found.policy == words["from"]
             assert found.preset == words.get("preset", words.get("split"))
             assert found.on == words.get("on", "")
-    assert copy.copy(tables.WORDS).keys() == set(TABLES)
+    assert tables.MODELS.keys() == set(TABLES)

@@ -5,12 +5,13 @@ import stage_inputs
 from pydantic import TypeAdapter
 from stage_inputs import SEED
 
-from stages import params, reward_rule, rows
+from stages import reward_rule, rows
+from stages.config import PRESETS_PATH, read_yaml
 from stages.rewards import reward_file
 from stages.rows import BASE, DATA
 
 OUTPUT = DATA / "rewards/new"
-PRESETS = params.read(params.PRESETS_PATH)
+PRESETS = read_yaml(PRESETS_PATH)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from stages import auto
-from stages.rules import RULES, Facts
+from stages.auto import RULES, Facts
 
 MODEL = Facts(
     parameters=10**9, positions=32_768, has_chat_template=True, prompt_tokens=300,
@@ -60,8 +60,7 @@ CASES: list[Case] = [
     ("ppo.num_steps", {"train_prompts": 10_001}, 200),
     ("grpo.num_steps", {"train_prompts": 7921}, 199),
     ("grpo.num_steps", {"train_prompts": 8001}, 200),
-    ("presets.grpo_trl.correction", {}, "none"),
-    ("presets.dapo.overlong.buffer", {}, 20),
+    ("presets.dapo.overlong_buffer", {}, 20),
     ("presets.answer.components.overlong.value.buffer", {}, 166),
     ("presets.answer.components.length.value.per", {}, 832),
     ("presets.answer.components.length.value.target", {}, 205),
@@ -96,7 +95,7 @@ RATES = {
 """At a billion parameters, and of the smallest models."""
 
 
-def resolved(key: str, facts: Facts, **given: object) -> auto.Replaced:
+def resolved(key: str, facts: Facts, **given: object) -> auto.Resolved:
     """What `auto` at a dotted key becomes."""
     content: object = "auto"
     for name in reversed(key.split(".")):
@@ -131,11 +130,6 @@ def test_generated_problems_teach_to_judge_with_half_of_the_positions():
     embedded = resolved("data.mixture", MODEL, model={"path": None},
                         data={"source": {"kind": "word_problems"}})  # fmt: skip
     assert embedded.value == JUDGING | {"max_prompt_tokens": 192}
-
-
-def test_where_another_engine_samples_weights_are_cut_at_two():
-    found = resolved("presets.grpo_trl.correction", MODEL, engine="vllm")
-    assert found.value == {"kind": "token_truncated", "cap": 2.0}
 
 
 def test_every_rule_is_tried():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stages import auto
-from stages.rules import RULES, Facts
+from stages.auto import RULES, Facts
 
 README = Path(__file__).parents[2] / "stages/README.md"
 QWEN = Facts(
@@ -37,7 +37,7 @@ def table() -> str:
     rows = ["| key | embedded | rule | from |", "|---|---|---|---|"]
     for key, rule in RULES.items():
         embedded = "by the rule" if rule.embedded is None else f"`{rule.embedded}`"
-        rows.append(f"| `{key}` | {embedded} | {rule.words} | {rule.source} |")
+        rows.append(f"| `{key}` | {embedded} | {rule.description} | {rule.source} |")
     return "\n".join(rows)
 
 
@@ -50,7 +50,7 @@ def test_the_readme_shows_every_rule():
 
 def test_a_judge_may_read_two_answers_where_positions_are_few():
     few = replace(QWEN, positions=1024, prompt_tokens=300, completion_tokens=450)  # GPT-2's
-    assert few.answer == 633  # 7/8 of 724
+    assert few.answer_tokens == 633  # 7/8 of 724
     assert value("presets.judge.judge.max_prompt_tokens", few) == 1024 - 256
     assert value("presets.revision.max_prompt_tokens", few) == 1024 - 633
 
@@ -73,10 +73,9 @@ def test_a_judge_may_read_two_answers_where_positions_are_few():
         ("sft.optim.learning_rate", 2.8e-5),  # sqrt(2.024) = 1.423
         ("dpo.optim.learning_rate", 7.1e-7),
         ("presets.mine.optim.learning_rate", 1.4e-5),
-        ("presets.dapo.overlong.buffer", 166),
+        ("presets.dapo.overlong_buffer", 166),
         ("presets.judge.judge.max_prompt_tokens", 300 + 2 * 832 + 512),
         ("presets.judge.style", "full"),
-        ("presets.grpo_deepseekmath.correction", {"kind": "token_truncated", "cap": 2.0}),
     ],
 )
 def test_what_half_a_billion_parameters_and_gsm8k_come_to(key: str, expected: object):
@@ -85,19 +84,19 @@ def test_what_half_a_billion_parameters_and_gsm8k_come_to(key: str, expected: ob
 
 def test_an_eighth_of_the_room_behind_the_longest_prompt_is_left():
     short = replace(QWEN, positions=1024)
-    assert short.answer == 633  # 724 * 7 / 8
-    assert short.row <= 1024
-    assert replace(QWEN, positions=301).answer == 1
+    assert short.answer_tokens == 633  # 724 * 7 / 8
+    assert short.row_tokens <= 1024
+    assert replace(QWEN, positions=301).answer_tokens == 1
 
 
 def test_a_model_that_thinks_has_8192_tokens_more_and_no_more_than_there_is_room_for():
-    assert replace(QWEN, thinks=True).answer == 832 + 8192
-    assert replace(QWEN, thinks=True, positions=4096).answer == (4096 - 300) * 7 // 8
+    assert replace(QWEN, thinks=True).answer_tokens == 832 + 8192
+    assert replace(QWEN, thinks=True, positions=4096).answer_tokens == (4096 - 300) * 7 // 8
 
 
 def test_what_follows_from_a_limit_follows_a_number_in_its_place():
     numbers = {"grpo": {"max_new_tokens": 100}}
-    assert value("presets.dapo.overlong.buffer", **numbers) == 20
+    assert value("presets.dapo.overlong_buffer", **numbers) == 20
     rewarded = "presets.answer_concise.components.overlong.value.buffer"
     assert value(rewarded, **numbers) == 166, "a reward is not made anew for a limit of GRPO's"
     longer = {"sampling": {"preference": {"max_new_tokens": 2000}, "test": {"max_new_tokens": 9}}}
@@ -130,11 +129,3 @@ def test_generated_problems_teach_to_judge():
     source = {"data": {"source": {"kind": "word_problems"}}}
     found = value("data.mixture", **source)
     assert found == {"judge": 0.1, "critique": 0.0, "revise": 0.0, "max_prompt_tokens": 16_384}
-
-
-def test_a_correction_follows_who_samples():
-    key = "presets.grpo_deepseekmath.correction"
-    assert value(key, engine="transformers") == "none"
-    embedded = {"model": {"path": None}}
-    assert value(key, **embedded) == "none"
-    assert value(key, **embedded, engine="vllm") == {"kind": "token_truncated", "cap": 2.0}

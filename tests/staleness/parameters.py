@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from stages import auto, params
-from stages.params import PARAMS_PATH, PRESET, PRESETS_PATH
+from stages import auto, config
+from stages.auto import Facts
+from stages.config import PARAMS_PATH, PRESET, PRESETS_PATH, load_config
 from stages.rows import TABLES
-from stages.rules import Facts
 from stages.studies import study
 from stages.tables import ABOVE
 
@@ -105,12 +105,13 @@ class Reader:
         study_name = kind.removeprefix("studies.")
         with pytest.MonkeyPatch.context() as patch:
             told = deepcopy({**files, PARAMS_PATH: dict(content)})
-            patch.setattr(params, "read", lambda path=PARAMS_PATH: told[path])
-            patch.setattr(auto, "facts", lambda _: facts)
+            for reader in (config, study):
+                patch.setattr(reader, "read_yaml", lambda path=PARAMS_PATH: told[path])
+            patch.setattr(auto, "read_facts", lambda _: facts)
             if study_name != kind:
                 return repr(study.load(module.Config, OWN_KEY.get(study_name, study_name)))
             named = self.word(PRESET) if PRESET in module.Config.model_fields else None
-            found = params.load(module.Config, named, facts)
+            found = load_config(module.Config, named, facts)
             if kind in SPLITS:
                 used = {one.format(split=self.word("split")) for one in SPLITS[kind]}
                 own = {name: found.sampling[name] for name in sorted(used)}

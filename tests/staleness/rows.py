@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stages import configs
-from stages.params import PRESET
+from stages import plan_checks
+from stages.config import PRESET
 
 TABLES = {"train": "policies", "label": "pairs", "steps": "steps", "reward": "rewards"}
 KIND = {"policies": "train", "pairs": "by", "steps": "by", "rewards": "by"}
@@ -17,13 +17,13 @@ LEARN_FROM = {
 """What a stage of each kind may learn from; the others: a pool."""
 
 
-def add(content: dict[str, Any], presets: Mapping[str, Any], modules: configs.Modules) -> None:
+def add(content: dict[str, Any], presets: Mapping[str, Any], modules: plan_checks.Modules) -> None:
     """Add a row of each preset that no row names."""
     named = {row.get(PRESET) for table in TABLES.values() for row in content[table].values()}
     for preset, entry in presets.items():
         if preset in named:
             continue
-        (module,) = [one for one, of in modules.items() if configs.fits(of.Config, entry)]
+        (module,) = [one for one, of in modules.items() if plan_checks.fits(of.Config, entry)]
         stage, _, kind = module.partition("_")
         table = TABLES[stage]
         on = LEARN_FROM.get(module, "pools/sft")

@@ -21,13 +21,14 @@ from staleness import imported, parameters, rows
 from staleness.parameters import Reader
 from staleness.pipeline import DonePipeline
 
-from stages import configs, params
+from stages import plan_checks
+from stages.config import read_yaml
 
 SHARE = 20
 METHODS = ("sft", "dpo", "ppo", "grpo")
 """Sections of params.yaml that `train` watches for its own kind alone."""
 Choose = Callable[[Iterable[str], int], list[str]]
-MODULES = configs.entry_points(ROOT / "dvc.yaml", ROOT / "stages")
+MODULES = plan_checks.load_entry_points(ROOT / "dvc.yaml", ROOT / "stages")
 COPIES = frozenset({"equal_tokens", "rounding"})
 """Studies that run every other stage in a copy of all files, with the whole of params.yaml."""
 READ_PRESETS = COPIES | {"gate", "label_noise"}
@@ -40,7 +41,7 @@ SOURCES = sorted(
     if path.relative_to(ROOT).as_posix() not in WATCHED_APART
 )
 RUNTIME = [name for name in SOURCES if name.startswith("stages/runtime/")]
-PARAMETERS = {".".join(key): key for key in parameters.leaves(params.read(ROOT / "params.yaml"))}
+PARAMETERS = {".".join(key): key for key in parameters.leaves(read_yaml(ROOT / "params.yaml"))}
 
 
 @pytest.fixture(scope="module")
@@ -85,13 +86,13 @@ def comment(path: Path) -> None:
 
 
 def check_parameter(pipeline: DonePipeline, readers: dict[str, Reader], name: str) -> None:
-    key, content = PARAMETERS[name], params.read(pipeline.path / "params.yaml")
+    key, content = PARAMETERS[name], read_yaml(pipeline.path / "params.yaml")
 
     def edit(path: Path) -> None:
         changed = parameters.with_other(content, key)
         change_params(pipeline.path, lambda own, _: own.update({key[0]: changed[key[0]]}))
 
-    files = {path: params.read(pipeline.path / path) for path in parameters.FILES}
+    files = {path: read_yaml(pipeline.path / path) for path in parameters.FILES}
     moved = {one for one in readers.values() if parameters.can_move(one, key, content, files)}
     expected = {one.name for one in moved} | COPIES
     # It runs the stage of its reward in a copy.
@@ -107,7 +108,7 @@ def check_parameter(pipeline: DonePipeline, readers: dict[str, Reader], name: st
 
 def check_preset(pipeline: DonePipeline, readers: dict[str, Reader], name: str) -> None:
     file = pipeline.path / "stages/presets.yaml"
-    before = params.read(file)
+    before = read_yaml(file)
     key = next(iter(before[name]))
 
     def edit(_: Path) -> None:
@@ -117,7 +118,7 @@ def check_preset(pipeline: DonePipeline, readers: dict[str, Reader], name: str) 
         change_params(pipeline.path, change)
 
     with pipeline.changed("stages/presets.yaml", edit):
-        after = params.read(file)
+        after = read_yaml(file)
         moved = {one for one in before if before[one] != after[one]}
         assert name in moved
         expected = {one for one, reader in readers.items() if reader.word("preset") in moved}

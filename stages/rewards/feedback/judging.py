@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from stages.algorithms import judge_readings
-from stages.params import Params
+from stages.config import Params
 from stages.records.pools import Completion
 from stages.records.preferences import Preference, Verdict
 from stages.records.problems import Prompt

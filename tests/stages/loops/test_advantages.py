@@ -3,9 +3,9 @@ from functools import partial
 import presets
 import pytest
 import torch
+from stages.loops.advantages import Advantage, Scored, of_tokens
 
 from stages.algorithms.group_advantages import group_zscore
-from stages.loops.advantages import Advantage, Scored, of_tokens
 
 MASK = torch.tensor([[True, True, True], [True, True, False]])
 

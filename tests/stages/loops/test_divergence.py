@@ -1,12 +1,12 @@
 import presets
 import pytest
 import torch
+from stages.loops.divergence import check_on_policy, frozen_logprobs
+from stages.loops.group_rl import GroupRlConfig
 from tiny_checkpoints import CPU, FAMILIES, PAD, build, compute, load, plain_logprobs, random_ids
 from tiny_rollouts import OPTIM, decode, even_share, make_prompts, make_sampler
 
 from stages.loops import group_rl
-from stages.loops.divergence import check_on_policy, frozen_logprobs
-from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models.batch import Group, micro_batches
 from stages.models.policy import Policy

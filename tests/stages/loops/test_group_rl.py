@@ -1,6 +1,7 @@
 import presets
 import pytest
 import torch
+from stages.loops.group_rl import GroupRlConfig
 from tiny_checkpoints import PAD, compute, gradients, load, plain_logprobs
 from tiny_rollouts import (
     OPTIM,
@@ -15,7 +16,6 @@ from tiny_rollouts import (
 )
 
 from stages.loops import epochs, group_rl, rl_loop, rollouts
-from stages.loops.group_rl import GroupRlConfig
 from stages.loops.rollouts import Actor, Task
 from stages.models.policy import Policy
 from stages.rewards.judged import Judged

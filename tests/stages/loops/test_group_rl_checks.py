@@ -1,8 +1,7 @@
 import presets
 import pytest
-from tiny_rollouts import OPTIM
-
 from stages.loops.group_rl import GroupRlConfig, check, check_reward
+from tiny_rollouts import OPTIM
 
 SIZES = {
     "num_steps": 1,

@@ -1,8 +1,8 @@
 """A sampler of numbers: prompt p's completions are worth what a table says."""
 
 import torch
-
 from stages.loops.group_sampling import dynamic, fixed
+
 from stages.loops.rollouts import Rollouts
 from stages.records.problems import Prompt
 from stages.rewards.judged import Judged

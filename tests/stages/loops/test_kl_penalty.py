@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-
 from stages.loops.divergence import KlInLoss
 
 FIXED = 0.1

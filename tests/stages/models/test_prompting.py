@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
+from stages.auto import Facts
 from stages.models import model_tokenizer, prompting
 from stages.records.preferences import Turn
 from stages.records.problems import Exchange, Problem
 from stages.rewards.answer_checker import is_right, states_an_answer
-from stages.rules import Facts
 
 TEMPLATE = "Solve: {question}\n"
 WORDS = model_tokenizer.train_tokenizer(["Solve: What is 2 plus 2?\n2 + 2 = 4\n#### 4"] * 2, 800)

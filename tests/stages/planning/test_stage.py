@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from stages import params
+from stages.config import PRESETS_PATH, read_yaml
 from stages.planning.stage import Data, Plan, Stage, is_remote, longest, samples
 from stages.records.problems import Demonstration
 
 ROOT = Path(__file__).parents[3]
-PRESETS = params.read(ROOT / params.PRESETS_PATH) | {"people": {"max_tokens": 70}}
+PRESETS = read_yaml(ROOT / PRESETS_PATH) | {"people": {"max_tokens": 70}}
 SHOWN = Demonstration(
     id="a", task="solve", prompt="", prompt_ids=[5] * 30, completion="", completion_ids=[6] * 20
 )

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from stages import params
 from stages.algorithms.flops import Matrices
+from stages.config import PRESETS_PATH, read_yaml
 from stages.planning import workload
 from stages.planning.stage import Data, Plan, Stage, scorers
 from stages.records.problems import Demonstration, Prompt
 
 ROOT = Path(__file__).parents[3]
-CONTENT = params.read(ROOT / "params.yaml")
-PRESETS = params.read(ROOT / params.PRESETS_PATH)
+CONTENT = read_yaml(ROOT / "params.yaml")
+PRESETS = read_yaml(ROOT / PRESETS_PATH)
 ROWS = {table: CONTENT[table] for table in ("policies", "pools", "pairs", "steps", "rewards")}
 MODEL = Matrices(body=100, output=10, trained_body=100, trained_output=10)
 SHOWN = Demonstration(

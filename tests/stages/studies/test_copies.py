@@ -7,8 +7,7 @@ import pytest
 import studied_run
 from studied_run import ROOT
 
-from stages import params
-from stages.params import PARAMS_PATH, PRESETS_PATH
+from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.studies import copies
 from stages.studies.copies import Command
 
@@ -76,7 +75,7 @@ def test_a_row_is_told_as_dvc_tells_it():
 
 @pytest.mark.parametrize("table", copies.STAGES)
 def test_every_table_is_a_stage_of_dvc_yaml(table):
-    stages = params.read(ROOT / "dvc.yaml")["stages"]
+    stages = read_yaml(ROOT / "dvc.yaml")["stages"]
     rows = [name for name, one in stages.items() if one.get("foreach") == f"${{{table}}}"]
     assert rows[0] == copies.STAGES[table]
 
@@ -86,9 +85,9 @@ def test_a_copy_has_its_own_numbers_and_shares_the_rest(tmp_path):
         tmp_path / "copy", share=["pairs/verifier"], changes={"seeds": [1]},
         presets={"budgeted": {"beta": 0.1}},
     )  # fmt: skip
-    assert params.read(copy.path / PARAMS_PATH) == {"seeds": [1], "model": {"path": None}}
-    assert set(params.read(copy.path / PRESETS_PATH)) == {"dpo", "budgeted"}
-    assert params.read(PARAMS_PATH)["seeds"] == [0, 1]
+    assert read_yaml(copy.path / PARAMS_PATH) == {"seeds": [1], "model": {"path": None}}
+    assert set(read_yaml(copy.path / PRESETS_PATH)) == {"dpo", "budgeted"}
+    assert read_yaml(PARAMS_PATH)["seeds"] == [0, 1]
     assert (copy.data / "pairs/verifier").resolve() == tmp_path / "data/pairs/verifier"
     assert not (copy.path / "stages/plan.py").exists()
 

@@ -11,7 +11,8 @@ from ruamel.yaml import YAML
 from studied_run import ROOT, SEEDS
 from tiny_checkpoints import COMPUTE
 
-from stages import params, rows
+from stages import rows
+from stages.config import read_yaml
 from stages.models import model_tokenizer, prompting
 from stages.records import lines
 from stages.records.pools import Completion
@@ -52,10 +53,10 @@ def folder(tmp_path, monkeypatch):
 
 
 def write_params(**changes: object) -> None:
-    content = params.read(ROOT / "params.yaml")
+    content = read_yaml(ROOT / "params.yaml")
     content = {key: content[key] for key in ("model", "engine")} | {"seeds": SEEDS}
     studied_run.write_yaml(Path("params.yaml"), content | {"compute": COMPUTE})
-    own = params.read(ROOT / STUDY_PARAMS)["probes"]
+    own = read_yaml(ROOT / STUDY_PARAMS)["probes"]
     own |= {"policies": ["sft", "grpo"], "reward": None, "process": None, "judge": "sft"}
     own |= {"num_problems": 12, "max_new_tokens": 4} | changes
     own["attack"]["constitution"] = "none"

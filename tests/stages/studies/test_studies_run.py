@@ -12,8 +12,7 @@ import studied_run
 from conftest import shrink
 from studied_run import ROOT
 
-from stages import params
-from stages.params import PARAMS_PATH, PRESETS_PATH
+from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.studies import copies
 from stages.studies.copies import Copy
 from stages.studies.study import STUDY_PARAMS
@@ -29,12 +28,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     ignored = shutil.ignore_patterns("__pycache__", "plan.py")
     shutil.copytree(ROOT / "stages", path / "stages", ignore=ignored)
     shutil.copy(ROOT / "constraints.txt", path)
-    content, presets = (params.read(ROOT / name) for name in (PARAMS_PATH, PRESETS_PATH))
+    content, presets = (read_yaml(ROOT / name) for name in (PARAMS_PATH, PRESETS_PATH))
     shrink(content, presets)
     content["sampling"]["test"]["num_samples"] = 2
     studied_run.write_yaml(path / PARAMS_PATH, content)
     studied_run.write_yaml(path / PRESETS_PATH, presets)
-    own = params.read(ROOT / STUDY_PARAMS)
+    own = read_yaml(ROOT / STUDY_PARAMS)
     own["label_noise"]["flip_percents"] = [0, 50]
     own["equal_tokens"] |= {"policies": ["dpo", "grpo"], "tokens": BUDGET}
     own["rounding"] |= {"policies": ["sft"], "roundings": ["native-2"]}

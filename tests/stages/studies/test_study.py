@@ -9,8 +9,7 @@ from dvc.repo import Repo
 from pydantic import Field
 from studied_run import ROOT
 
-from stages import params
-from stages.params import Params
+from stages.config import Params, read_yaml
 from stages.runtime import identity, runs
 from stages.studies import study as studies
 from stages.studies.study import FILE, STUDY_PARAMS
@@ -43,7 +42,7 @@ def test_a_study_is_identified_as_dvc_does_and_runs_only_when_asked_for():
         assert Path("data/plain").exists()
         assert not Path("data/studies").exists()
         repo.reproduce([f"{FILE}:counted"])
-    entry = params.read(Path(FILE).with_suffix(".lock"))["stages"]["counted"]
+    entry = read_yaml(Path(FILE).with_suffix(".lock"))["stages"]["counted"]
     assert identity.lock_key(entry) == key
     assert Path("data/studies/counted/metrics.json").read_text() == "1"
     assert identity.dvc_stage(f"{FILE}:another") is None
@@ -101,9 +100,9 @@ def test_parameters_are_of_two_files_and_checked_at_once():
 
 
 def test_no_section_is_without_a_study_and_no_study_without_its_code():
-    content = params.read(ROOT / FILE)["stages"]
+    content = read_yaml(ROOT / FILE)["stages"]
     for name, stage in content.items():
         deps = stage.get("do", stage)["deps"]
         assert (ROOT / f"stages/studies/{name}.py").is_file()
         assert f"data/code/studies/{name}.json" in deps or "data/code" in deps
-    assert set(params.read(ROOT / STUDY_PARAMS)) <= set(content)
+    assert set(read_yaml(ROOT / STUDY_PARAMS)) <= set(content)

@@ -1,0 +1,220 @@
+"""Every entry point's `Config`, and whether params.yaml and the presets of the rows fit it."""
+
+import ast
+import functools
+import importlib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pydantic
+
+from stages import auto
+from stages.config import (
+    PRESET,
+    PRESETS_PATH,
+    error_messages,
+    match_keys,
+    measured_facts,
+    pick_sections,
+    suggest,
+)
+from stages.loops.rollout_rewards import check_reward
+from stages.records.problems import INSTEAD
+from stages.report import evaluation_config
+from stages.rewards import reward_file
+from stages.rewards.composition import Composition
+from stages.rewards.reward_file import RewardFile
+from stages.rows import BASE
+from stages.tables import ABOVE, REWARDS, TableRow, Tables, list_rows
+
+SOURCES = Path("stages")
+DVC_YAML = Path("dvc.yaml")
+NEEDS_TRAINED = (
+    "train_dpo", "train_ppo", "train_grpo", "pool", "label_judge", "label_revision",
+    "reward_preference", "reward_outcome", "reward_process",
+)  # fmt: skip
+"""Entry points that are of no use to random weights."""
+RANDOM_BASE = (
+    "model.path is null, and a random model knows nothing: name a model.path, or a policy of "
+    "`train: sft`, as the preset 'pretraining' makes one"
+)
+NEEDS_GOLD = ("label_verifier", "label_selection", "steps_completions", "reward_outcome")
+"""Entry points that ask the answer checker."""
+
+Content = Mapping[str, Any]
+"""Of params.yaml, or of presets.yaml."""
+Modules = Mapping[str, ModuleType]
+"""Entry point -> the module that defines its `Config`."""
+Configs = dict[str, Any]
+"""Row, as `policies.sft` -> the `Config` of its entry point; rows that are wrong are left out."""
+
+
+def load_entry_points(dvc_yaml: Path = DVC_YAML, folder: Path = SOURCES) -> dict[str, ModuleType]:
+    """The modules that dvc.yaml runs and that define a `Config`, by name.
+
+    `python -m stages.train_${item.train}` runs every train_*.py.
+    """
+    commands = re.findall(r"-m stages\.(\w+)(\$\{)?", dvc_yaml.read_text(encoding="utf-8"))
+    patterns = [f"{name}*.py" if open_ended else f"{name}.py" for name, open_ended in commands]
+    modules: dict[str, ModuleType] = {}
+    for path in sorted({path for pattern in patterns for path in folder.glob(pattern)}):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        if any(isinstance(node, ast.ClassDef) and node.name == "Config" for node in body):
+            modules[path.stem] = importlib.import_module(f"stages.{path.stem}")
+    return modules
+
+
+def find_problems(params: Content, presets: Content, tables: Tables, modules: Modules) -> list[str]:
+    """Everything in params.yaml and presets.yaml that the entry points do not take, each once."""
+    fields = {name for module in modules.values() for name in module.Config.model_fields}
+    declared = sorted({*fields, *tables, *ABOVE} - {PRESET})
+    problems = list(match_keys([str(name) for name in params], declared, ""))
+    # Before prepare_data has run, nothing is known of a model but that there will be facts.
+    facts = measured_facts(params) or auto.UNMEASURED
+    sections = {name: params[name] for name in fields & params.keys()} | {"presets": presets}
+    try:
+        content = {**params, **auto.resolve(sections, facts, params, strict=False)[0]}
+    except ValueError as error:
+        return [*problems, str(error)]
+    presets, configs = content.pop("presets"), Configs()
+    rows = list(list_rows(tables))
+    for row in rows:
+        messages = list(check_preset(row, presets, modules)) if PRESET in row.words else []
+        problems += messages or validate_row(row, content, presets, modules, configs)
+    for name in sorted(modules.keys() - {row.entry_point for row in rows}):
+        problems += validate(modules[name].Config, content, {"": f"stages/{name}.py"})[1]
+    for row in rows:
+        if (config := configs.get(str(row))) is not None:
+            problems += check_row(row, config, content, configs, tables)
+    problems += evaluation_config.wrong_ks(content)
+    return list(dict.fromkeys(problems))
+
+
+def check_preset(row: TableRow, presets: Content, modules: Modules) -> Iterator[str]:
+    """A preset that is not there, or another kind's."""
+    name, config = row.words[PRESET], modules[row.entry_point].Config
+    if name in presets and fits(config, presets[name]):
+        return
+    fitting = [preset for preset in presets if fits(config, presets[preset])]
+    if name not in presets:
+        yield f"{row}.preset: {PRESETS_PATH} has no {name!a:.103}{suggest(name, fitting)}"
+    elif users := [user for user in modules if fits(modules[user].Config, presets[name])]:
+        yield (
+            f"{row}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
+            f"{row.entry_point} are {', '.join(fitting) or 'none'}"
+        )
+
+
+def fits(config: type[pydantic.BaseModel], preset: Any) -> bool:
+    """Whether `preset` is one of this configuration."""
+    if PRESET not in config.model_fields:
+        return False
+    try:
+        preset_adapter(config).validate_python(preset)
+    except pydantic.ValidationError:
+        return False
+    return True
+
+
+@functools.cache
+def preset_adapter(config: type[pydantic.BaseModel]) -> Any:
+    """The TypeAdapter of its presets; to build one is slow."""
+    return pydantic.TypeAdapter(config.__annotations__[PRESET])
+
+
+def validate_row(
+    row: TableRow, content: Content, presets: Content, modules: Modules, configs: Configs
+) -> list[str]:
+    """Whether the `Config` of a row takes params.yaml and its preset; it is added to `configs`."""
+    name, config = row.words.get(PRESET, ""), modules[row.entry_point].Config
+    places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
+    value, messages = validate(config, {**content, PRESET: presets.get(name)}, places)
+    if value is not None:
+        configs[str(row)] = value
+    return messages
+
+
+def validate(
+    config: type[pydantic.BaseModel], content: Content, places: Mapping[str, str]
+) -> tuple[Any, list[str]]:
+    """The configuration, and what is wrong with it; `places`: see `error_messages`."""
+    try:
+        return config.model_validate(pick_sections(config, content)), []
+    except pydantic.ValidationError as error:
+        # A whole section that is missing is reported once, not by each of its readers.
+        errors = [
+            item for item in error.errors() if (item["type"], len(item["loc"])) != ("missing", 1)
+        ]
+        return None, list(error_messages(errors, content, places))
+
+
+def check_row(
+    row: TableRow, config: Any, content: Content, configs: Configs, tables: Tables
+) -> Iterator[str]:
+    """Words of a row that do not go with its preset, with the data or with the rows it learns from.
+
+    The stages refuse this too, but later.
+    """
+    preset = getattr(config, PRESET, None)
+    remote = getattr(getattr(preset, "judge", None), "kind", "") == "endpoint"
+    untrained = row.words["from"] == BASE and auto.is_embedded(content)
+    if untrained and row.entry_point in NEEDS_TRAINED and not remote:
+        yield f"{row}.from: {RANDOM_BASE}"
+    answers = isinstance(preset, Composition) and "answer" in preset.kinds()
+    needs_gold = row.entry_point in NEEDS_GOLD or getattr(preset, "positive_nll_coef", 0)
+    if has_no_gold(content) and (answers or needs_gold):
+        yield f"{row}: it learns from right and wrong answers, and {INSTEAD}"
+    labels = configs.get(row.words.get("on", "").replace("/", ".", 1))
+    if row.entry_point == "reward_process" and labels is not None:
+        end, labelled = preset.separator, labels.preset.separator
+        if end != labelled:
+            yield (
+                f"{row}: preset '{row.words[PRESET]}' ends a step with {end!r} and its labels, "
+                f"{row.words['on']}, with {labelled!r}: take the same"
+            )
+    try:
+        if row.entry_point == "reward_rule":
+            describe_reward(row.name, configs, tables)
+        elif row.kind in ("grpo", "ppo"):
+            reward = None
+            with suppress(ValueError):  # the row of the reward says so
+                reward = describe_reward(row.words["on"].partition("/")[2], configs, tables)
+            if reward is not None:
+                check_reward(getattr(config, row.kind), preset, reward)
+    except pydantic.ValidationError as error:
+        yield from error_messages(error.errors(), {}, {"": str(row)})
+    except ValueError as error:
+        yield f"{row}: {error}"
+
+
+def has_no_gold(params: Content) -> bool:
+    """Whether the problems are conversations, which have no gold answers."""
+    data = params.get("data")
+    source = data.get("source") if isinstance(data, dict) else None
+    return isinstance(source, dict) and source.get("kind") == "messages"
+
+
+def describe_reward(name: str, configs: Configs, tables: Tables) -> RewardFile | None:
+    """The reward.json of a reward, without digests; None where nothing can be said."""
+    words, config = tables[REWARDS].get(name), configs.get(f"{REWARDS}.{name}")
+    if words is None or config is None:
+        return None
+    if words["by"] != "rule":
+        return reward_file.of_model(words["by"])  # pyright: ignore[reportArgumentType]
+    composition, on = config.preset, words["on"]
+    reward_file.check_source(composition, on)
+    model = "policy" if composition.needs_judge() else None
+    if composition.needs_model() and model is None:
+        other = describe_reward(on.removeprefix(reward_file.OTHER), configs, tables)
+        if other is None:
+            return None
+        model = other.model
+    own = on.removeprefix(reward_file.OWN) if "own" in composition.kinds() else None
+    return RewardFile(
+        kind="rule", model=model, composition=composition, aggregate=reward_file.MEAN, own=own,
+        own_digest=None,
+    )  # fmt: skip
