@@ -84,3 +84,48 @@ def test_every_entry_point_is_in_the_map() -> None:
 
 def test_every_recipe_is_in_the_map() -> None:
     assert missing(path.stem for path in (REPOSITORY / "stages/recipes").glob("*.yaml")) == []
+
+
+PAGES = sorted(
+    path
+    for path in REPOSITORY.rglob("*.md")
+    if not {".venv", "venv", "shared"} & set(path.relative_to(REPOSITORY).parts)
+)
+
+
+def exists(name: str, page: Path) -> bool:
+    """Whether a path that a page names, without `.py` or with it, is a file or a folder."""
+    roots = REPOSITORY, REPOSITORY / "stages", REPOSITORY / "stages/algorithms", page.parent
+    return any((root / f"{name}{end}").exists() for root in roots for end in ("", ".py"))
+
+
+def test_every_link_leads_to_a_file_and_its_heading() -> None:
+    def anchors(path: Path) -> set[str]:
+        headings = re.findall(r"(?m)^#+ (.*)$", path.read_text(encoding="utf-8"))
+        return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+    broken = []
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            if not link.startswith("http") and (
+                not target.exists() or (anchor and anchor not in anchors(target))
+            ):
+                broken.append(f"{page.relative_to(REPOSITORY)}: {link}")
+    assert broken == []
+
+
+def test_every_source_file_that_a_page_names_exists() -> None:
+    folders = {path.name for path in (REPOSITORY / "stages").rglob("*") if path.is_dir()}
+    folders |= {"stages", "flows", "tests"}
+    absent = []
+    for page in PAGES:
+        text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
+        names = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]*(?:\.(?:py|md|yaml|sh|jsonl))?)`", text)
+        absent += [
+            f"{page.relative_to(REPOSITORY)}: {name}"
+            for name in names
+            if name.split("/")[0] in folders and not exists(name, page)
+        ]
+    assert absent == []
