@@ -4,89 +4,69 @@ from typing import Any, get_args
 
 import presets
 from hypothesis import strategies as st
-from stages.loops.divergence import KlPenalty
-from stages.loops.objective import Aggregation, Correction, ObjectiveConfig, Surrogate
 
 from stages.choice import OneOf
+from stages.loops.method import Method
 
-FIXED = 0.3
-LIMITS = {"low": 0.2, "high": 0.28}
-SURROGATES = [
-    {"kind": "clip", **LIMITS},
-    {"kind": "dual_clip", **LIMITS, "cap": 3.0},
-    {"kind": "sequence_ratio", **LIMITS, "normalise": True},
-    {"kind": "sequence_ratio", **LIMITS, "normalise": False},
-    {"kind": "cispo", "cap": 2.0},
-    {"kind": "reinforce"},
-    {"kind": "kl_penalty"},
+LIMITS = {"clip_low": 0.2, "clip_high": 0.28}
+SURROGATES: list[dict[str, Any]] = [
+    {"surrogate": "clip", **LIMITS},
+    {"surrogate": "dual_clip", **LIMITS, "dual_clip_cap": 3.0},
+    {"surrogate": "sequence_ratio", **LIMITS, "normalise_ratio": True},
+    {"surrogate": "sequence_ratio", **LIMITS, "normalise_ratio": False},
+    {"surrogate": "cispo", "max_ratio": 2.0},
+    {"surrogate": "reinforce"},
+    {"surrogate": "kl_penalty"},
 ]
-AGGREGATIONS = [{"kind": kind} for kind in ("sequence_mean", "token_mean", "fixed_length")]
-AGGREGATIONS += [{"kind": "sequence_sum"}]
-IN_LOSS = [
-    {"kind": "loss", "estimator": estimator, "level": level, "corrected": corrected, "coef": FIXED}
+AGGREGATIONS: list[dict[str, Any]] = [
+    {"aggregation": kind}
+    for kind in ("sequence_mean", "token_mean", "fixed_length", "sequence_sum")
+]
+KL_LOSSES: list[dict[str, Any]] = [
+    {"kl": "loss", "kl_estimator": estimator, "kl_level": level, "kl_corrected": is_corrected}
     for estimator in ("k1", "k2", "k3")
     for level in ("token", "sequence")
-    for corrected in (False, True)
+    for is_corrected in (False, True)
 ]
-PENALTIES = [
-    {"kind": "none"},
-    {"kind": "reward", "estimator": "k1", "coef": FIXED},
-    *IN_LOSS,
+PENALTIES: list[dict[str, Any]] = [
+    {"kl": "none"},
+    {"kl": "reward", "kl_estimator": "k1"},
+    *KL_LOSSES,
 ]
-CORRECTIONS = [
-    {"kind": "none"},
-    {"kind": "token_truncated", "cap": 1.1},
-    {"kind": "token_masked", "low": 0.8, "high": 1.3},
-    {"kind": "sequence_truncated", "cap": 1.5},
-    {"kind": "sequence_masked", "low": 0.5, "high": 2.0},
+CORRECTIONS: list[dict[str, Any]] = [
+    {"correction": "none"},
+    {"correction": "token_truncated", "correction_cap": 1.1},
+    {"correction": "token_masked", "correction_low": 0.8, "correction_high": 1.3},
+    {"correction": "sequence_truncated", "correction_cap": 1.5},
+    {"correction": "sequence_masked", "correction_low": 0.5, "correction_high": 2.0},
 ]
 LISTED = {
-    "surrogate": (Surrogate, SURROGATES),
-    "aggregation": (Aggregation, AGGREGATIONS),
-    "kl": (KlPenalty, PENALTIES),
-    "correction": (Correction, CORRECTIONS),
-}
+    "surrogate": SURROGATES, "aggregation": AGGREGATIONS, "kl": PENALTIES,
+    "correction": CORRECTIONS,
+}  # fmt: skip
+PRESETS = {name: presets.method(name) for name in (*presets.GROUP_RL, *presets.PPO)}
+"""The method of every preset in presets.yaml, by the preset's name."""
 
 
-def make(
-    surrogate: dict[str, Any], aggregation: dict[str, Any], kl: dict[str, Any], **rest: Any
-) -> ObjectiveConfig:
-    held = surrogate["kind"] == "kl_penalty"
-    found = {
-        "correction": "none",
-        "old_kl": 0.7 if held else None,
-        "entropy_coef": 0.0,
-        "positive_nll_coef": 0.0,
-    }
-    return ObjectiveConfig(**found | rest, surrogate=surrogate, aggregation=aggregation, kl=kl)
+def make(*choices: dict[str, Any], **changes: Any) -> Method:
+    """A method of these choices, without correction unless one of them has it."""
+    merged = {key: value for choice in choices for key, value in choice.items()}
+    return Method(**{"correction": "none"} | merged | changes)
 
 
-def from_presets() -> dict[str, ObjectiveConfig]:
-    """The objective of every preset in presets.yaml, by the preset's name."""
-    keys = ObjectiveConfig.model_fields
-    return {
-        name: ObjectiveConfig(**{key: presets.CONTENT[name][key] for key in keys})
-        for name in (*presets.GROUP_RL, *presets.PPO)
-    }
-
-
-def any_objective() -> st.SearchStrategy[ObjectiveConfig]:
+def any_objective() -> st.SearchStrategy[Method]:
     """Any combination at all, whether or not a preset has it."""
     return st.builds(
         make,
-        surrogate=st.sampled_from(SURROGATES),
-        aggregation=st.sampled_from(AGGREGATIONS),
-        kl=st.sampled_from(PENALTIES),
-        correction=st.sampled_from(CORRECTIONS),
+        *map(st.sampled_from, LISTED.values()),
         entropy_coef=st.sampled_from([0.0, 0.1]),
         positive_nll_coef=st.sampled_from([0.0, 0.2]),
     )
 
 
 def kinds(choice: Any) -> set[str]:
-    """The kinds that a choice can be of."""
-    union, *metadata = get_args(choice)
-    tables = [one for one in metadata if isinstance(one, OneOf)]
-    if tables:
-        return set(tables[0].functions)
-    return {get_args(cls.model_fields["kind"].annotation)[0] for cls in get_args(union)}
+    """Values of a choice of `Method`, by its name, or of another choice, by its type."""
+    if isinstance(choice, str):
+        return set(get_args(Method.model_fields[choice].annotation))
+    (table,) = (extra for extra in get_args(choice) if isinstance(extra, OneOf))
+    return set(table.functions)

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 import torch
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from stages.loops.objective import Counts, ObjectiveConfig, Part, Weights, part_loss
+from tiny_rollouts import OPTIM
 
-from stages.models.batch import Batch
+from stages.loops.method import GroupRlConfig, Method, Settings
+from stages.loops.rl import Coefs, Minibatch, TokenGrids, policy_loss
 from stages.models.policy import TokenLogprobs
 
 GRADED = ("logprobs", "entropies")
 FILLERS = (0.0, 1e30, math.nan, math.inf, -math.inf)
-MAX_LENGTH = 9
+SIZES = GroupRlConfig(
+    num_steps=1, prompts_per_step=16, group_size=2, temperature=1.0, max_new_tokens=9,
+    num_checkpoints=0, optim=OPTIM,
+)  # fmt: skip
 
 
 def examples(number: int) -> settings:
@@ -38,13 +42,14 @@ class Grids:
     mask: torch.Tensor
     correct: torch.Tensor
 
-    def counts(self) -> Counts:
-        return Counts(
-            num_tokens=int(self.mask.sum()), num_sequences=len(self.mask), max_length=MAX_LENGTH
+    def counts(self) -> Minibatch:
+        """Of all completions, as those of one optimizer step."""
+        return Minibatch(
+            batches=[],
+            num_tokens=int(self.mask.sum()),
+            num_sequences=len(self.mask),
+            num_right_tokens=int(self.mask[self.correct].sum()),
         )
-
-    def num_positive(self) -> int:
-        return int(self.mask[self.correct].sum())
 
     def filled(self, *fillers: float) -> "Grids":
         """With other numbers where the mask is False: one for all grids, or one for each."""
@@ -92,13 +97,12 @@ def split(draw, num_rows: int) -> list[list[int]]:
 
 def step(
     grids: Grids,
-    config: ObjectiveConfig,
+    method: Method,
     parts: Sequence[Sequence[int]],
     *,
     left: int = 0,
     right: int = 0,
     filler: float = math.nan,
-    counts: Counts | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """The loss of a step in these micro-batches, and its gradient by every grid that has one.
 
@@ -106,7 +110,7 @@ def step(
     """
     leaves = {name: grids.values[name].clone().requires_grad_() for name in GRADED}
     total = torch.zeros((), dtype=grids.values["logprobs"].dtype)
-    weights = Weights(kl=0.3, old_kl=0.7)
+    settings = Settings(config=SIZES, method=method, seed=0)
     for part in parts:
         rows = list(part)
         mask = grids.mask[rows]
@@ -117,22 +121,21 @@ def step(
 
         padded = {name: pad(leaves.get(name, grids.values[name]), filler) for name in grids.values}
         counted = torch.nn.functional.pad(mask[:, needed], (left, right))
-        loss, clipped = part_loss(
+        loss, is_clipped = policy_loss(
             TokenLogprobs(logprobs=padded["logprobs"], entropies=padded["entropies"]),
-            Part(
-                batch=as_batch(rows, counted),
-                old_logprobs=padded["old"],
+            padded["old"],
+            TokenGrids(
                 ref_logprobs=padded["ref"],
                 sampler_logprobs=padded["sampler"],
                 advantages=padded["advantages"],
-                correct=grids.correct[rows],
+                right=counted & grids.correct[rows][:, None],
             ),
-            config,
-            counts or grids.counts(),
-            weights,
-            num_positive=grids.num_positive(),
+            counted,
+            grids.counts(),
+            settings,
+            Coefs(kl=0.3, old_kl=0.7),
         )
-        assert not clipped[~counted].any()
+        assert not is_clipped[~counted].any()
         if loss.requires_grad:
             loss.backward()
         total = total + loss.detach()
@@ -141,25 +144,6 @@ def step(
         for name, leaf in leaves.items()
     }
     return total, gradients
-
-
-def as_batch(rows: list[int], mask: torch.Tensor) -> Batch:
-    """A batch of which only the mask is read."""
-    nothing = torch.zeros(len(mask), dtype=torch.long)
-    return Batch(
-        indices=rows,
-        lengths=mask.sum(1).tolist(),
-        own=slice(0, len(rows)),
-        input_ids=torch.zeros(mask.shape, dtype=torch.long),
-        position_ids=None,
-        attention_mask=None,
-        predict_index=nothing,
-        last_index=nothing,
-        token_ids=torch.zeros(mask.shape, dtype=torch.long),
-        mask=mask,
-        num_tokens=int(mask.sum()),
-        num_padded=mask.numel(),
-    )
 
 
 def assert_close(found, expected, tolerance: float) -> None:

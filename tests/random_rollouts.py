@@ -6,11 +6,11 @@ import torch
 from collated import collate
 from exact_models import language_model, near
 from hypothesis import strategies as st
-from stages.loops.divergence import frozen_logprobs
 from tiny_checkpoints import CPU, EOS, PAD, random_ids
 from torch import Tensor
 
-from stages.loops.rollouts import Rollouts, batch_groups
+from stages.loops.rl import frozen_logprobs
+from stages.loops.rollouts import Rollouts, make_groups
 from stages.models.policy import Policy
 from stages.records.problems import Prompt
 from stages.sampler import Sample
@@ -28,10 +28,10 @@ class Drawn:
     correct: list[bool]
 
     def ref_logprobs(self) -> Tensor:
-        """In float64, which `divergence.measure` does not keep."""
+        """In float64, which `rl.measure_kl` does not keep."""
         every = self.rollouts.mask().any(1)
-        batch = collate(batch_groups(self.rollouts, every, 0), 0, PAD, CPU)
-        (found,) = frozen_logprobs(Policy(REFERENCE), [batch], temperature=TEMPERATURE)
+        batch = collate(make_groups(self.rollouts, every, 0), 0, PAD, CPU)
+        (found,) = frozen_logprobs(Policy(REFERENCE), [batch], TEMPERATURE)
         grid = torch.zeros_like(found)
         grid[batch.indices] = found
         return grid

@@ -3,42 +3,40 @@
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import presets
 import torch
-from stages.loops.group_rl import GroupRlConfig
-from stages.loops.ppo import PpoConfig
 from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute
 from tiny_rollouts import (
     OPTIM,
     decode,
     draws,
-    even_share,
     make_demonstrations,
     make_pairs,
-    make_prompts,
+    make_task,
 )
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import PreTrainedTokenizerFast
 
 from stages.engines import loading
 from stages.loops import (
-    group_rl,
     kto,
-    ppo,
     preference,
     process_reward,
     ref_logprobs,
     reward,
+    rl,
     sft,
 )
+from stages.loops.method import GroupRlConfig, PpoConfig, Settings
 from stages.loops.preference import PreferenceConfig
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.loops.reward import RewardConfig
-from stages.loops.rollouts import Actor, Task
+from stages.loops.rollouts import RlModels, Task
 from stages.loops.sft import SftConfig
 from stages.loops.state import State
 from stages.models import policy, process_head, row_policy, scalar_head, sharding
@@ -48,7 +46,6 @@ from stages.models.row_policy import LoraConfig
 from stages.models.scalar_head import ScalarHead
 from stages.models.sharding import shard_model
 from stages.records.steps import StepLabels
-from stages.rewards.judged import Judged
 from stages.runtime import ranks
 
 NUM_STEPS = 4
@@ -180,39 +177,34 @@ class Trial:
         return shard_model(ScalarHead(model, self.compute, PAD))
 
     def grpo(self, **changes: Any) -> Iterator[Any]:
-        config, preset = GroupRlConfig(**SIZES, group_size=4), presets.group_rl(**changes)
-        return group_rl.train(
-            *self.game(), draws(8, NUM_STEPS, 4, seed=0), config, preset, 0, self.state
-        )
+        config = GroupRlConfig(**SIZES, group_size=4)
+        settings = Settings(config=config, method=presets.method(**changes), seed=0)
+        return rl.train(*self.game(), draws(8, NUM_STEPS, 4, seed=0), settings, self.state)
 
     def grpo_twice(self) -> Iterator[Any]:
         return self.grpo(num_epochs=2, num_minibatches=2)
 
     def ppo(self) -> Iterator[Any]:
         config = PpoConfig(**SIZES, samples_per_prompt=4, value_optim=RATE)
-        actor, task = self.game()
-        schedule = draws(8, NUM_STEPS, 4, seed=0)
-        preset = presets.ppo(num_minibatches=2)
-        return ppo.train(actor, self.scalar(), task, schedule, config, preset, 0, self.state)
+        models, task = self.game()
+        models = replace(models, value=self.scalar())
+        method = presets.method("ppo_instructgpt", num_minibatches=2)
+        settings = Settings(config=config, method=method, seed=0)
+        return rl.train(models, task, draws(8, NUM_STEPS, 4, seed=0), settings, self.state)
 
-    def game(self) -> tuple[Actor, Task]:
+    def game(self) -> tuple[RlModels, Task]:
         learner = self.policy()
         frozen = policy.load_policy(self.paths[0], self.compute, CPU, trained=False)
         sampler = loading.make_policy_sampler(
             self.engine, 1, self.model, tokenizer(), source=(self.paths[0], None),
             compute=self.compute, max_length=32,
         )  # fmt: skip
-        actor = Actor(
+        models = RlModels(
             policy=learner,
             reference=learner if self.rank else shard_model(Policy(frozen, self.compute, PAD)),
-            sampler=sampler, decode=decode, pad_id=PAD, compute=self.compute,
+            sampler=sampler, decode=decode,
         )  # fmt: skip
-        task = Task(
-            prompts=make_prompts(8),
-            reward=lambda drawn: Judged(totals=even_share(drawn.texts)),
-            correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
-        )
-        return actor, task
+        return models, make_task()
 
 
 def labelled(number: int) -> list[StepLabels]:

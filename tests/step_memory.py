@@ -8,9 +8,6 @@ from types import SimpleNamespace
 import presets
 import torch
 from live_memory import LiveMemory
-from stages.loops.group_rl import GroupRlConfig
-from stages.loops.ppo import PpoConfig
-from stages.loops.rl_run import of_model
 from tiny_checkpoints import CPU, EOS, PAD, compute
 from tiny_rollouts import OPTIM, decode
 from transformers import (
@@ -23,11 +20,13 @@ from transformers import (
 from stages.algorithms.ensemble import mean
 from stages.engines.loading import DistributedSampler, copy_weights
 from stages.engines.transformers import TransformersSampler
-from stages.loops import group_rl, ppo, preference, process_reward, reward, sft
+from stages.loops import preference, process_reward, reward, rl, sft
+from stages.loops.method import GroupRlConfig, PpoConfig, Settings
 from stages.loops.preference import PreferenceConfig
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.loops.reward import OutcomeConfig, RewardConfig
-from stages.loops.rollouts import Actor, Task
+from stages.loops.rollout_rewards import score_completions
+from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.sft import SftConfig, SftPreset
 from stages.loops.work import Step
 from stages.models import policy, row_policy, sharding
@@ -231,10 +230,11 @@ class Measured:
                 )  # fmt: skip
             case "train_grpo":
                 named["grpo"] = GroupRlConfig(**drawing, group_size=SAMPLES)
-                preset = presets.group_rl("grpo_deepseekmath", **self.preset)
+                preset = presets.method(**self.preset)
             case _:
                 named["ppo"] = PpoConfig(**drawing, samples_per_prompt=SAMPLES, value_optim=OPTIM)
-                preset = presets.ppo("ppo_instructgpt", **{"num_minibatches": 1} | self.preset)
+                changes = {"num_minibatches": 1} | self.preset
+                preset = presets.method("ppo_instructgpt", **changes)
         lora = LoraConfig(rank=self.rank, alpha=16)
         return SimpleNamespace(
             compute=self.settings, lora=lora, preset=preset, num_processes=self.num_processes,
@@ -309,25 +309,22 @@ class Measured:
             model=drawn_from.model, eos_ids=frozenset(), pad_id=PAD, max_batch=settings.max_batch
         )
         refresh = functools.partial(copy_weights, model.model, drawn_from.model)
-        actor = Actor(
+        rl_models = RlModels(
             policy=model,
             reference=models.get("reference", model),
+            value=models.get("value"),
             sampler=DistributedSampler(sampler, refresh) if several else sampler,
             decode=decode,
-            pad_id=PAD,
-            compute=settings,
         )
-        if self.method == "train_grpo":
 
-            def lengths(drawn: object) -> Judged:
-                return Judged(totals=[float(sum(s.token_ids) % 7) for s in drawn.samples])
+        def reward(batch: Rollouts) -> Judged:
+            if "scorer" in models:
+                return score_completions(
+                    Ensemble(members=[models["scorer"]], aggregate=mean), batch
+                )
+            return Judged(totals=[float(sum(s.token_ids) % 7) for s in batch.samples])
 
-            task = Task(prompts=prompts(self.number), reward=lengths, correct=None)
-            return group_rl.train(actor, task, schedule, config.grpo, config.preset, 0)
-        scorer = Ensemble(members=[models["scorer"]], aggregate=mean)
-        task = Task(
-            prompts=prompts(self.number),
-            reward=lambda drawn: of_model(scorer, drawn, settings, PAD),
-            correct=None,
-        )
-        return ppo.train(actor, models["value"], task, schedule, config.ppo, config.preset, 0)
+        task = Task(prompts=prompts(self.number), reward=reward, correct=None)
+        sizes = config.grpo if self.method == "train_grpo" else config.ppo
+        loop = Settings(config=sizes, method=config.preset, seed=0)
+        return rl.train(rl_models, task, schedule, loop)

@@ -1,21 +1,26 @@
 """A token game for the loops: prompts and records in token ids, no text, no tokenizer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
-from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
-from tiny_checkpoints import EOS, PAD, gradients, random_ids
+from tiny_checkpoints import EOS, PAD, compute, gradients, load, random_ids
 from transformers import PreTrainedModel
 
 from stages.algorithms.ensemble import mean
 from stages.engines.transformers import TransformersSampler
-from stages.loops import state
+from stages.loops import rl, state
 from stages.loops.epochs import endless
+from stages.loops.rollouts import RlModels, Rollouts, Task
+from stages.models.device import ComputeConfig
+from stages.models.policy import Policy
 from stages.models.scalar_head import Ensemble, ScalarHead
 from stages.records.preferences import Preference
 from stages.records.problems import Demonstration, Prompt
+from stages.rewards.judged import Judged
+from stages.sampler import Sample
 
 OPTIM = {
     "learning_rate": 1e-2,
@@ -95,31 +100,69 @@ def alone(model: PreTrainedModel) -> Ensemble:
     return Ensemble(members=[ScalarHead(model)], aggregate=mean)
 
 
+def make_rollouts(lengths: Sequence[int], groups: Sequence[int]) -> Rollouts:
+    """Completions of these numbers of tokens, which do not matter."""
+    samples = [
+        Sample(token_ids=[2] * length, logprobs=[0.0] * length, finish_reason="stop")
+        for length in lengths
+    ]
+    return Rollouts(
+        prompts=[], groups=list(groups), numbers=[0] * len(samples), samples=samples,
+        texts=[""] * len(samples),
+    )  # fmt: skip
+
+
 def even_share(texts: Sequence[str]) -> list[float]:
     """The trivial task: the share of a completion's tokens that are even."""
     rows = [[int(token) for token in text.split()] for text in texts]
     return [sum(token % 2 == 0 for token in row) / len(row) for row in rows]
 
 
+def make_models(
+    model: PreTrainedModel, settings: ComputeConfig | None = None, **changes: Any
+) -> RlModels:
+    """A policy to train, the initial one as the reference, and what samples from it."""
+    settings = settings or compute()
+    models = {
+        "policy": Policy(model, settings, PAD), "sampler": make_sampler(model), "decode": decode,
+    }  # fmt: skip
+    if "reference" not in changes:
+        models["reference"] = Policy(load("llama"), settings, PAD)
+    return RlModels(**models | changes)
+
+
+def make_task(
+    num_prompts: int = 8, reward: Callable[[Rollouts], list[float] | Judged] | None = None
+) -> Task:
+    """The game of even tokens, or another reward in it; right is what is even throughout."""
+
+    def judge(batch: Rollouts) -> Judged:
+        rewards = even_share(batch.texts) if reward is None else reward(batch)
+        return rewards if isinstance(rewards, Judged) else Judged(totals=rewards)
+
+    return Task(
+        prompts=make_prompts(num_prompts),
+        reward=judge,
+        correct=lambda batch: [share == 1 for share in even_share(batch.texts)],
+    )
+
+
 def weights(model: PreTrainedModel) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def watch_gradients(
-    monkeypatch: pytest.MonkeyPatch, *loops: ModuleType
-) -> list[dict[str, torch.Tensor]]:
-    """Gradients at each optimizer step that these loops take, as they take them."""
+def watch_gradients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
+    """Gradients at each optimizer step of any loop, before they are clipped."""
     seen: list[dict[str, torch.Tensor]] = []
-    update = state.update
+    step_optimizer = state.step_optimizer
 
     def spy(optimizer, *args):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         seen.append(gradients(torch.nn.ParameterList(parameters)))
-        return update(optimizer, *args)
+        return step_optimizer(optimizer, *args)
 
-    for loop in loops:
-        # One that has no optimizer step of its own leaves it to `optimise`.
-        monkeypatch.setattr(loop if hasattr(loop, "update") else state, "update", spy)
+    for loop in (rl, state):
+        monkeypatch.setattr(loop, "step_optimizer", spy)
     return seen
 
 

@@ -48,6 +48,8 @@ from stages.seeding import derive_seed
 Grid = Float[Tensor, "completion token"]
 Mask = Bool[Tensor, "completion token"]
 Flags = Bool[Tensor, " completion"]
+BatchGrid = Float[Tensor, "_ _"]
+"""A `Grid` of one micro-batch among others, whose shapes differ."""
 Metrics = dict[str, int | float]
 
 # On a GPU another kernel may be chosen when gradients are on, and round differently.
@@ -458,7 +460,7 @@ def measure_kl(
 
 def frozen_logprobs(
     model: Policy, batches: Sequence[Batch], temperature: float, *, adapted: bool = True
-) -> list[Float[Tensor, "_ _"]]:
+) -> list[BatchGrid]:
     """Log-probs of each micro-batch's completions, in eval mode."""
     with eval_no_grad(model):
         return [
@@ -637,7 +639,7 @@ def learn(
     keeps_old = trains_policy and (per_step > 1 or method.surrogate == "kl_penalty")
     # Of the very micro-batches that are trained on, so that the first importance ratio is exactly
     # 1. Where a rollout batch has a single update, old log-probs are the new ones.
-    old_logprobs: list[Sequence[Grid | None]] = [
+    old_logprobs: list[Sequence[BatchGrid | None]] = [
         frozen_logprobs(models.policy, minibatch.batches, config.temperature)
         if keeps_old
         else [None] * len(minibatch.batches)
@@ -679,7 +681,7 @@ def learn(
 def add_policy_gradient(
     models: RlModels,
     minibatch: Minibatch,
-    old_logprobs: Sequence[Grid | None],
+    old_logprobs: Sequence[BatchGrid | None],
     experience: Experience,
     settings: Settings,
     coefs: Coefs,
@@ -727,7 +729,7 @@ def check_on_policy(logprobs: Grid, old_logprobs: Grid) -> None:
 def measure_old_kl(
     models: RlModels,
     experience: Experience,
-    old_logprobs: Sequence[Sequence[Grid | None]],
+    old_logprobs: Sequence[Sequence[BatchGrid | None]],
     config: RlConfig,
 ) -> float:
     """KL(old || policy) per token, after the last update, on the tokens learned from.

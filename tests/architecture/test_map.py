@@ -54,7 +54,9 @@ def test_every_preset_is_in_the_map() -> None:
 def test_every_kind_of_choice_is_in_the_map() -> None:
     declared = {
         kind
-        for module in plan_checks.load_entry_points(REPOSITORY / "dvc.yaml", REPOSITORY / "stages").values()
+        for module in plan_checks.load_entry_points(
+            REPOSITORY / "dvc.yaml", REPOSITORY / "stages"
+        ).values()
         for kind in kinds(module.Config.model_json_schema())
     }
     assert {"sigmoid", "answer", "mean_minus_std", "prm800k"} <= declared

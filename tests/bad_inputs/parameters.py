@@ -60,22 +60,9 @@ CASES = [
     Case("a preset's number that is NaN", key("dpo_low_beta.beta", NAN, PRESETS)),
     Case("a preset's number that is infinite", key("dpo_low_beta.beta", INF, PRESETS)),
     Case("a kind of loss that is none", key("dpo_low_beta.kind", "sigmoidal", PRESETS)),
-    Case(
-        "a kind of advantage that is none",
-        key("grpo_deepseekmath.advantage", {"kind": "zscore"}, PRESETS),
-    ),
-    Case(
-        "a keyword too many in a choice",
-        key(
-            "grpo_deepseekmath.surrogate",
-            {"kind": "clip", "low": 0.2, "high": 0.2, "top": 1},
-            PRESETS,
-        ),
-    ),
-    Case(
-        "a keyword that lacks in a choice",
-        key("grpo_deepseekmath.surrogate", {"kind": "clip", "low": 0.2}, PRESETS),
-    ),
+    Case("an advantage that is none", key("grpo_deepseekmath.advantage", "zscore", PRESETS)),
+    Case("a key that no method has", key("grpo_deepseekmath.clip", 0.2, PRESETS)),
+    Case("a key of another choice", key("grpo_deepseekmath.max_ratio", 2.0, PRESETS)),
     Case(
         "a component that is none",
         edit(

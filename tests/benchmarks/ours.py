@@ -1,6 +1,7 @@
 """Our loops, with the settings that `setting` and `trl_trainers` give the other side."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 
 import torch
@@ -10,8 +11,10 @@ from stages.algorithms import flops
 from stages.algorithms.ensemble import mean
 from stages.algorithms.flops import Passes
 from stages.engines.transformers import TransformersSampler, make_sampler
-from stages.loops import group_rl, ppo, preference, reward, rl_run, sft
-from stages.loops.rollouts import Actor, Task
+from stages.loops import preference, reward, rl, sft
+from stages.loops.method import GroupRlConfig, PpoConfig, Settings
+from stages.loops.rollout_rewards import score_completions
+from stages.loops.rollouts import RlModels, Task
 from stages.loops.work import PREFIX
 from stages.models import policy, size
 from stages.models.device import ComputeConfig
@@ -74,9 +77,8 @@ def operations(models: dict[str, PreTrainedModel], metrics: dict[str, int | floa
             return Passes(**named)
 
         total += flops.count_training_flops(sizes, passes("trained"))
-        total += flops.count_forward_flops(sizes, passes("sampled")) + flops.count_forward_flops(
-            sizes, passes("read")
-        )
+        for kind in ("sampled", "read"):
+            total += flops.count_forward_flops(sizes, passes(kind))
     return total
 
 
@@ -141,11 +143,11 @@ def _sampling(model: PreTrainedModel) -> Steps:
         }
 
 
-def _actor(model: PreTrainedModel, reference: PreTrainedModel | None) -> Actor:
-    return Actor(
-        policy=Policy(model), reference=Policy(reference) if reference else None,
-        sampler=_sampler(model),
-        decode=policy.make_decode(setting.tokenizer()), pad_id=PAD, compute=COMPUTE,
+def _models(model: PreTrainedModel, reference: PreTrainedModel | None) -> RlModels:
+    return RlModels(
+        policy=Policy(model, COMPUTE, PAD),
+        reference=Policy(reference, COMPUTE, PAD) if reference else None,
+        sampler=_sampler(model), decode=policy.make_decode(setting.tokenizer()),
     )  # fmt: skip
 
 
@@ -165,23 +167,24 @@ def _sizes(number: int) -> dict[str, object]:
 
 
 def _grpo(model: PreTrainedModel, reference: PreTrainedModel | None, number: int) -> Steps:
-    config = group_rl.GroupRlConfig(**_sizes(number), group_size=SAMPLES)
+    config = GroupRlConfig(**_sizes(number), group_size=SAMPLES)
     changes = {"aggregation": "token_mean"} | ({} if reference else {"kl": "none"})
-    chosen = presets.group_rl("grpo_deepseekmath", **changes)
-    task = _task(lambda drawn: Judged(totals=setting.reward([s.token_ids for s in drawn.samples])))
-    schedule = [range(PROMPTS)] * number
-    return _metrics(group_rl.train(_actor(model, reference), task, schedule, config, chosen, 0))
+    method = presets.method("grpo_deepseekmath", **changes)
+    task = _task(lambda batch: Judged(totals=setting.reward([s.token_ids for s in batch.samples])))
+    settings = Settings(config=config, method=method, seed=0)
+    models = _models(model, reference)
+    return _metrics(rl.train(models, task, [range(PROMPTS)] * number, settings))
 
 
 def _ppo(models: dict[str, PreTrainedModel], number: int) -> Steps:
-    config = ppo.PpoConfig(**_sizes(number), samples_per_prompt=SAMPLES, value_optim=OPTIM)
-    chosen = presets.ppo("ppo_instructgpt", num_minibatches=1)
-    ensemble = Ensemble(members=[ScalarHead(models["scorer"])], aggregate=mean)
-    task = _task(lambda drawn: rl_run.of_model(ensemble, drawn, COMPUTE, PAD))
-    actor = _actor(models["policy"], models["reference"])
-    schedule = [range(PROMPTS)] * number
-    value = ScalarHead(models["value"])
-    return _metrics(ppo.train(actor, value, task, schedule, config, chosen, 0))
+    config = PpoConfig(**_sizes(number), samples_per_prompt=SAMPLES, value_optim=OPTIM)
+    method = presets.method("ppo_instructgpt", num_minibatches=1)
+    scorer, value = (ScalarHead(models[role], COMPUTE, PAD) for role in ("scorer", "value"))
+    ensemble = Ensemble(members=[scorer], aggregate=mean)
+    task = _task(lambda batch: score_completions(ensemble, batch))
+    rl_models = replace(_models(models["policy"], models["reference"]), value=value)
+    settings = Settings(config=config, method=method, seed=0)
+    return _metrics(rl.train(rl_models, task, [range(PROMPTS)] * number, settings))
 
 
 def _metrics(found: Iterator) -> Steps:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import torch
-from stages.loops.objective import Counts, Part, Weights
-from stages.loops.policy_gradient import accumulate
 from transformers import PreTrainedModel
 
 from stages.algorithms import flops
 from stages.algorithms.flops import Passes
 from stages.engines.transformers import TransformersSampler
-from stages.loops import sft
+from stages.loops import rl, sft
+from stages.loops.method import GroupRlConfig, Settings
+from stages.loops.rl import Coefs, Minibatch, TokenGrids
 from stages.models import policy, size
 from stages.models.batch import Batch, Group, eval_no_grad, make_batch
 from stages.models.policy import Policy
@@ -116,21 +116,26 @@ def training(scale: Scale, device: torch.device) -> list[Found]:
 def update_speed(scale: Scale, device: torch.device) -> list[Found]:
     """Tokens a second of a policy gradient step, its forward and backward pass and optimizer."""
     model = prepared(scale.trained, device).train()
-    optimizer, preset = make_adamw(model, OPTIM), presets.group_rl("dr_grpo")
+    policy_model, optimizer = Policy(model), make_adamw(model, OPTIM)
     batch = _batch(scale, [scale.update_tokens // 4] * 4, device)
-    grid = torch.zeros(batch.mask.shape, device=device)
-    part = Part(
-        batch=batch, correct=batch.mask.any(1), advantages=grid + 1.0, sampler_logprobs=grid,
-        old_logprobs=None,
-    )  # fmt: skip
+    zeros = torch.zeros(batch.mask.shape, device=device)
+    grids = TokenGrids(sampler_logprobs=zeros, advantages=zeros + 1.0, right=batch.mask)
     number = int(batch.mask.sum())
-    counts = Counts(num_tokens=number, num_sequences=4, max_length=batch.mask.shape[1])
+    minibatch = Minibatch(
+        batches=[batch], num_tokens=number, num_sequences=4, num_right_tokens=number
+    )
+    sizes = GroupRlConfig(
+        num_steps=1, prompts_per_step=4, group_size=2, temperature=1.0, num_checkpoints=0,
+        max_new_tokens=batch.mask.shape[1], optim=OPTIM,
+    )  # fmt: skip
+    settings = Settings(config=sizes, method=presets.method("dr_grpo"), seed=0)
 
     def step() -> None:
-        accumulate(
-            Policy(model), [part], preset, counts, Weights.start(preset), temperature=1.0,
-            on_policy=True,
-        )  # fmt: skip
+        new = policy_model(batch, temperature=1.0, entropy_gradient=False)
+        old = new.logprobs.detach()
+        coefs = Coefs(kl=0.0, old_kl=0.0)
+        loss, _ = rl.policy_loss(new, old, grids, batch.mask, minibatch, settings, coefs)
+        loss.backward()
         step_optimizer(optimizer, OPTIM, 0, 1)
 
     step()

@@ -1,19 +1,21 @@
 """Every preset of reinforcement learning improves its own reward on problems it has not seen."""
 
+from dataclasses import replace
+
 import presets
 import pytest
 import torch
 from answers import NOTHING
 from learning.conftest import MAX_NEW_TOKENS, REWARD, REWARD_MODEL, SEED, SFT, Embedded, gain
-from stages.loops.group_rl import GroupRlConfig
-from stages.loops.ppo import PpoConfig
 
 from stages.engines import transformers as engine
-from stages.loops import critic, group_rl, ppo, rl_loop, rl_run
-from stages.loops.rollouts import Actor, Task
-from stages.models import model_tokenizer, policy
+from stages.loops import rl
+from stages.loops.method import GroupRlConfig, PpoConfig, Settings
+from stages.loops.rollout_rewards import load_reward
+from stages.loops.rollouts import RlModels, Task
+from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.policy import Policy
-from stages.models.row_policy import LoraConfig
+from stages.models.scalar_head import ScalarHead
 from stages.rewards import composition, judged
 from stages.rewards.composition import Composition
 from stages.rewards.judged import Judged
@@ -38,7 +40,7 @@ def rule(drawn):
 
 @pytest.fixture(scope="module")
 def learned_reward(embedded: Embedded):
-    return rl_run.load_reward(REWARD, SEED, actor(embedded), MAX_NEW_TOKENS)
+    return load_reward(REWARD, SEED, make_models(embedded), MAX_NEW_TOKENS)
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +48,13 @@ def start(embedded: Embedded):
     return embedded.draw(embedded.load())
 
 
-def actor(embedded: Embedded) -> Actor:
-    model = embedded.load()
-    return Actor(
-        policy=Policy(model),
-        reference=Policy(embedded.load()),
+def make_models(embedded: Embedded) -> RlModels:
+    model, pad_id = embedded.load(), model_tokenizer.pad_id(embedded.tokenizer)
+    return RlModels(
+        policy=Policy(model, embedded.compute, pad_id),
+        reference=Policy(embedded.load(), embedded.compute, pad_id),
         sampler=engine.make_sampler(model, embedded.tokenizer, max_batch=1024),
         decode=policy.make_decode(embedded.tokenizer),
-        pad_id=model_tokenizer.pad_id(embedded.tokenizer),
-        compute=embedded.compute,
     )
 
 
@@ -80,30 +80,32 @@ def rule_as_one_step(drawn):
 
 @pytest.mark.parametrize("name", presets.GROUP_RL)
 def test_group_preset(name, embedded, start):
-    player = actor(embedded)
-    preset = presets.group_rl(name)
-    reward = rule_as_one_step if preset.advantage.kind == "step_zscore" else rule
+    models, method = make_models(embedded), presets.method(name)
+    reward = rule_as_one_step if method.advantage == "step_zscore" else rule
     task = Task(prompts=embedded.train, reward=reward, correct=judged.correct)
     config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
-    schedule = rl_loop.schedule(task, config, preset, seed=1)
-    for _ in group_rl.train(player, task, schedule, config, preset, 1):
+    settings = Settings(config=config, method=method, seed=1)
+    for _ in rl.train(models, task, rl.make_schedule(task, settings), settings):
         pass
-    _, low, _ = report(name, rule, start, embedded.draw(player.policy.model))
+    _, low, _ = report(name, rule, start, embedded.draw(models.policy.model))
     assert low > 0
 
 
 @pytest.mark.parametrize("name", presets.PPO)
 def test_ppo_preset(name, embedded, start, learned_reward):
-    player = actor(embedded)
-    preset = presets.ppo(name)
+    models, method = make_models(embedded), presets.method(name)
     reward = rule if name in MAXIMISES_RULE else learned_reward
     task = Task(prompts=embedded.train, reward=reward, correct=judged.correct)
-    value = critic.load(
-        preset.value, player, lambda: SFT, REWARD_MODEL, LoraConfig(rank=0, alpha=16), 1
-    )
+    compute, pad_id, device = embedded.compute, models.policy.pad_id, models.policy.device
+    if method.value_init == "policy":
+        value = scalar_head.init_scalar_model(SFT, pad_id, compute, device)
+    else:
+        member, *_ = scalar_head.find_member_folders(REWARD_MODEL)
+        value = scalar_head.load_scalar_model(member, compute, device)
+    models = replace(models, value=ScalarHead(value, compute, pad_id))
     config = PpoConfig(**SIZES, samples_per_prompt=8, optim=rate(2e-4), value_optim=rate(6e-4))
-    schedule = rl_loop.schedule(task, config, preset, seed=1)
-    for _ in ppo.train(player, value, task, schedule, config, preset, 1):
+    settings = Settings(config=config, method=method, seed=1)
+    for _ in rl.train(models, task, rl.make_schedule(task, settings), settings):
         pass
-    _, low, _ = report(name, reward, start, embedded.draw(player.policy.model))
+    _, low, _ = report(name, reward, start, embedded.draw(models.policy.model))
     assert low > 0

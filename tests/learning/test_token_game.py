@@ -3,24 +3,20 @@
 import presets
 import pytest
 import torch
-from stages.loops.group_rl import GroupRlConfig
-from stages.loops.ppo import PpoConfig
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
-from tiny_rollouts import OPTIM, decode, draws, even_share, make_prompts, make_sampler
+from tiny_rollouts import OPTIM, draws, make_models, make_task
 
-from stages.loops import group_rl, ppo, rollouts
-from stages.loops.rollouts import Actor, Task
+from stages.loops import rl, rollouts
+from stages.loops.method import GroupRlConfig, PpoConfig, Settings
 from stages.models import scalar_head
-from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
 from stages.rewards.judged import Judged
 
-PROMPTS = make_prompts(8)
 NUM_STEPS = 20
 SIZES = {"num_steps": NUM_STEPS, "temperature": 1.0, "max_new_tokens": 6, "num_checkpoints": 0,
          "optim": OPTIM}  # fmt: skip
 # The game's answers have 6 tokens at most, its rewards are below 1.
-SCALE = {"overlong": {"buffer": 2, "penalty": 0.1}}
+SCALE = {"overlong_buffer": 2, "overlong_penalty": 0.1}
 
 
 @pytest.fixture(autouse=True)
@@ -37,19 +33,6 @@ def steps_of(drawn):
     return Judged(totals=[0.0] * len(mask), step_rewards=rewards, step_ends=mask)
 
 
-def play(model, reward=None):
-    actor = Actor(
-        policy=Policy(model), reference=Policy(load("llama")), sampler=make_sampler(model),
-        decode=decode, pad_id=PAD, compute=compute(),
-    )  # fmt: skip
-    task = Task(
-        prompts=PROMPTS,
-        reward=reward or (lambda drawn: Judged(totals=even_share(drawn.texts))),
-        correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
-    )
-    return actor, task
-
-
 def gain(steps, num_steps=NUM_STEPS):
     rewards = [step.metrics["reward/mean"] for step in steps]
     assert len(rewards) == num_steps
@@ -58,17 +41,14 @@ def gain(steps, num_steps=NUM_STEPS):
 
 @pytest.mark.parametrize("name", presets.GROUP_RL)
 def test_group_preset(name):
-    model = load("llama")
-    asked = presets.group_rl(name)
-    preset = presets.group_rl(
-        name,
-        num_minibatches=min(asked.num_minibatches, 2),
-        **(SCALE if asked.overlong else {}),
-    )
+    method = presets.method(name)
+    changes = {"num_minibatches": min(method.num_minibatches, 2)}
+    changes |= SCALE if method.overlong_buffer else {}
     config = GroupRlConfig(**SIZES, prompts_per_step=4, group_size=4)
-    schedule = draws(8, NUM_STEPS, min(8, preset.max_prompts(config)), seed=0)
-    reward = steps_of if preset.advantage.kind == "step_zscore" else None
-    steps = list(group_rl.train(*play(model, reward), schedule, config, preset, 0))
+    settings = Settings(config=config, method=presets.method(name, **changes), seed=0)
+    schedule = draws(8, NUM_STEPS, min(8, settings.max_prompts()), seed=0)
+    task = make_task(reward=steps_of if method.advantage == "step_zscore" else None)
+    steps = list(rl.train(make_models(load("llama")), task, schedule, settings))
     assert gain(steps) > 0.1
     last = steps[-1].metrics
     assert {"kl/k1", "kl/k3", "kl/sequence", "clip_fraction", "kl/old"} <= last.keys()
@@ -80,11 +60,11 @@ TOO_DEAR = {"ppo_strong_kl"}
 
 @pytest.mark.parametrize("name", [name for name in presets.PPO if name not in TOO_DEAR])
 def test_ppo_preset(name):
-    model = load("llama")
     value = scalar_head.init_scalar_model(checkpoint("llama", 1), PAD, compute(), CPU)
-    preset = presets.ppo(name, num_minibatches=min(presets.ppo(name).num_minibatches, 2))
+    num_minibatches = min(presets.method(name).num_minibatches, 2)
+    method = presets.method(name, num_minibatches=num_minibatches)
     # A first step at 1e-2 moves the policy by 0.4 nats a token, forty times the penalty's target.
-    slow = preset.old_kl is not None
+    slow = method.surrogate == "kl_penalty"
     rate = {"learning_rate": 3e-3 if slow else 1e-2}
     num_steps = 2 * NUM_STEPS if slow else NUM_STEPS
     config = PpoConfig(
@@ -93,8 +73,8 @@ def test_ppo_preset(name):
         samples_per_prompt=4,
         value_optim=OPTIM,
     )
-    actor, task = play(model)
-    schedule = draws(8, num_steps, 4, seed=0)
-    steps = list(ppo.train(actor, ScalarHead(value), task, schedule, config, preset, 0))
+    settings = Settings(config=config, method=method, seed=0)
+    models = make_models(load("llama"), value=ScalarHead(value, compute(), PAD))
+    steps = list(rl.train(models, make_task(), draws(8, num_steps, 4, seed=0), settings))
     assert gain(steps, num_steps) > 0.1
     assert {"value/explained_variance", "kl/k1", "kl/k3", "entropy"} <= steps[-1].metrics.keys()

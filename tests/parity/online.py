@@ -9,11 +9,11 @@ import torch
 from parity import ours, reference
 from parity.characters import text, tokenizer
 from parity.reference import ReferenceStep
-from stages.loops.divergence import frozen_logprobs
 from tiny_checkpoints import load
 from tiny_rollouts import make_prompts
 from torch import Tensor
 
+from stages.loops.rl import frozen_logprobs
 from stages.models.batch import Batch
 from stages.models.policy import Policy
 
@@ -102,8 +102,8 @@ def learnable(theirs: Sequence[dict[str, Any]], old_weights: reference.Weights) 
     batch = ours.one_batch(prompts, completions)
     old = load("llama")
     old.load_state_dict(old_weights)
-    (old_logprobs,) = frozen_logprobs(Policy(old), [batch], temperature=TEMPERATURE)
-    (ref_logprobs,) = frozen_logprobs(Policy(load("llama")), [batch], temperature=TEMPERATURE)
+    (old_logprobs,) = frozen_logprobs(Policy(old), [batch], TEMPERATURE)
+    (ref_logprobs,) = frozen_logprobs(Policy(load("llama")), [batch], TEMPERATURE)
     advantages = torch.cat([part["advantages"] for part in theirs])
     return Learnable(
         batch=batch,

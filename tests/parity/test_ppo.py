@@ -15,7 +15,6 @@ from parity.reference import Computed, Weights
 from parity.rows import Row, relative
 from parity.trl_1_9 import TRL, needs_trl_1_9
 from safetensors.torch import load_file
-from stages.loops.divergence import frozen_logprobs
 from tiny_checkpoints import load
 
 from stages.algorithms import kl
@@ -23,6 +22,7 @@ from stages.algorithms.aggregation import masked_whiten, token_mean
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
 from stages.algorithms.losses.surrogates import clipped_surrogate
 from stages.algorithms.token_advantages import gae
+from stages.loops.rl import frozen_logprobs
 from stages.models.batch import Batch
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
@@ -84,12 +84,8 @@ def test_experience_and_losses(updates, record):
     theirs = {name: in_our_order(batch, value) for name, value in state.items() if value.dim() == 2}
     differences = {}
 
-    (old,) = frozen_logprobs(
-        Policy(load("llama", 0)), [batch], temperature=ppo_settings.TEMPERATURE
-    )
-    (ref,) = frozen_logprobs(
-        Policy(load("llama", 1)), [batch], temperature=ppo_settings.TEMPERATURE
-    )
+    (old,) = frozen_logprobs(Policy(load("llama", 0)), [batch], ppo_settings.TEMPERATURE)
+    (ref,) = frozen_logprobs(Policy(load("llama", 1)), [batch], ppo_settings.TEMPERATURE)
     with torch.no_grad():
         scores = ScalarHead(reference.scalar_model(2))(batch)
         values = ScalarHead(reference.scalar_model(3))(batch, each_token=True)

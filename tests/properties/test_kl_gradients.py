@@ -23,9 +23,8 @@ def expected_gradient(kl, surrogate="clip", advantages=None):
     columns |= {"ref": Q.log()[DRAWN][:, None], "entropies": grid}
     columns["advantages"] = grid if advantages is None else advantages
     rows = Grids(columns, torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, dtype=torch.bool))
-    limits = {"low": 0.2, "high": 0.2} if surrogate == "clip" else {}
-    config = objective_choices.make({"kind": surrogate, **limits}, {"kind": "token_mean"}, kl)
-    _, gradients = random_grids.step(rows, config, [[0, 1], [2], [3]])
+    method = objective_choices.make({"surrogate": surrogate, "aggregation": "token_mean"}, kl)
+    _, gradients = random_grids.step(rows, method, [[0, 1], [2], [3]])
     (found,) = torch.autograd.grad(logprobs[DRAWN], logits, gradients["logprobs"][:, 0])
     return found
 
@@ -39,9 +38,9 @@ def divergence_gradient(first_is_policy):
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_kl_estimators_have_the_gradients_they_are_said_to_have(level):
-    def found(estimator, corrected):
-        kl = {"kind": "loss", "estimator": estimator, "level": level, "corrected": corrected}
-        gradient = expected_gradient({**kl, "coef": objective_choices.FIXED})
+    def found(estimator, is_corrected):
+        kl = {"kl": "loss", "kl_estimator": estimator, "kl_level": level}
+        gradient = expected_gradient({**kl, "kl_corrected": is_corrected})
         return gradient / 0.3  # the weight in `random_grids.step`
 
     backward, forward = divergence_gradient(True), divergence_gradient(False)
@@ -54,5 +53,5 @@ def test_kl_estimators_have_the_gradients_they_are_said_to_have(level):
 
 def test_kl_in_the_reward_has_the_gradient_of_the_divergence():
     cost = (P.log() - Q.log())[DRAWN][:, None]
-    found = expected_gradient({"kind": "none"}, "reinforce", advantages=-cost)
+    found = expected_gradient({"kl": "none"}, "reinforce", advantages=-cost)
     torch.testing.assert_close(found, divergence_gradient(True))

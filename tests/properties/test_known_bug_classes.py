@@ -6,7 +6,7 @@ Some are found by tests that exist for another reason, and only named here:
 |---|---|---|
 | Wrong loss scale: mean of means | trl#5619, verl#3332 | `test_policy_objective_properties`, `test_loop_properties`, `test_preference_properties`; PPO's and GRPO's own, `tests/stages/loops` |
 | KL estimator and its gradient | OpenRLHF#1309, trl#4638 | `test_kl_gradients`; `tests/stages/algorithms/test_kl.py` |
-| Temperature not in the log-probs | trl#3029, NeMo-RL#935 | here; `tests/stages/loops/test_group_rl.py`, `test_divergence.py` |
+| Temperature not in the log-probs | trl#3029, NeMo-RL#935 | here; `tests/stages/loops/test_rl.py` |
 | Sampler with stale weights | trl#5312, NeMo-RL#4018 | here; `tests/stages/engines/test_transformers.py` |
 | EOS and padding in the mask | trl#3091, verl#535 | here; `tests/stages/models/test_policy.py` (the first token, too) |
 | NaN from rows without tokens | open-instruct#1685, OpenRLHF#1240 | here; `test_extremes` |
@@ -14,7 +14,7 @@ Some are found by tests that exist for another reason, and only named here:
 | Silent truncation, bad rows | trl#6320, autocontext#1067 | here; `tests/stages/test_prepare_data.py` |
 | Labels on other rows after a shuffle | open-instruct#1484 | here; `test_preference_properties` |
 | Stale data cache | open-instruct#1497 | `tests/architecture/test_dvc_deps.py` |
-| Dropout in old and reference | trl#3234 | here; `tests/stages/models/test_policy.py`, `test_divergence.py` |
+| Dropout in old and reference | trl#3234 | here; `tests/stages/models/test_policy.py`, `tests/stages/loops/test_rl.py` |
 | A score that depends on the batch | reward-bench#137, trl#2633 | here; `tests/stages/models/test_scalar_head.py` |
 | A run that does not repeat | verl#3126 | "twice gives the same bits", `tests/stages/loops` |
 """  # noqa: E501
@@ -29,42 +29,39 @@ from exact_models import assert_same, language_model, scalar_model, take_gradien
 from hypothesis import given
 from hypothesis import strategies as st
 from random_grids import examples
-from stages.loops.group_rl import GroupRlConfig
 from tiny_checkpoints import CPU, EOS, PAD, build, compute, load, random_ids
-from tiny_rollouts import OPTIM, decode, make_demonstrations, make_prompts, make_sampler, weights
+from tiny_rollouts import (
+    OPTIM,
+    decode,
+    make_demonstrations,
+    make_models,
+    make_prompts,
+    make_sampler,
+    make_task,
+    weights,
+)  # fmt: skip
 
 from stages.algorithms.aggregation import token_mean
-from stages.loops import divergence, group_rl, rollouts
-from stages.loops.rollouts import Actor, RolloutConfig, Task
+from stages.loops import rl, rollouts
+from stages.loops.method import GroupRlConfig, Settings
+from stages.loops.rollouts import RolloutConfig
 from stages.models import policy
 from stages.models.batch import Group, micro_batches
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
-from stages.rewards.judged import Judged
 
-PROMPTS = make_prompts(12)
-SETTINGS = {"num_steps": 1, "prompts_per_step": 4, "group_size": 4, "temperature": 0.7}
-SETTINGS |= {"max_new_tokens": 6, "num_checkpoints": 0, "optim": OPTIM}
+SIZES = {"num_steps": 1, "prompts_per_step": 4, "group_size": 4, "temperature": 0.7}
+SIZES |= {"max_new_tokens": 6, "num_checkpoints": 0, "optim": OPTIM}
 
 
 def train(model, schedule, *, reward, sampler=None, preset="dapo", **changes):
-    sizes = {name: changes.pop(name) for name in list(changes) if name in SETTINGS}
-    actor = Actor(
-        policy=Policy(model),
-        reference=Policy(load("llama")),
-        sampler=sampler or make_sampler(model),
-        decode=decode,
-        pad_id=PAD,
-        compute=compute(),
-    )
-    task = Task(
-        prompts=PROMPTS,
-        reward=lambda drawn: Judged(totals=reward(drawn)),
-        correct=lambda drawn: [False] * len(drawn.texts),
-    )
-    chosen = presets.group_rl(preset, **{"num_minibatches": 1, "overlong": None} | changes)
-    config = GroupRlConfig(**SETTINGS | sizes)
-    return list(group_rl.train(actor, task, schedule, config, chosen, 0))
+    sizes = {name: changes.pop(name) for name in list(changes) if name in SIZES}
+    if preset == "dapo":
+        changes = {"overlong_buffer": None} | changes
+    method = presets.method(preset, **{"num_minibatches": 1} | changes)
+    settings = Settings(config=GroupRlConfig(**SIZES | sizes), method=method, seed=0)
+    models = make_models(model, **({} if sampler is None else {"sampler": sampler}))
+    return list(rl.train(models, make_task(12, reward), schedule, settings))
 
 
 def mark(prompt_id: str, text: str) -> float:
@@ -81,23 +78,14 @@ def test_temperature_is_in_every_log_prob_so_reference_and_sampler_agree_at_the_
     steps = train(load("llama"), [[0, 1, 2, 3]], reward=marks, temperature=temperature)
     assert steps[0].metrics["sampling/logprob_gap"] < 1e-5
     assert steps[0].metrics["kl/k1"] == pytest.approx(0, abs=1e-5)
-    model = load("llama")
-    drawn = rollouts.sample_rollouts(
-        make_sampler(model),
-        decode,
-        PROMPTS,
-        step=0,
-        seed=0,
-        group_size=2,
-        config=RolloutConfig(temperature=temperature, max_new_tokens=6),
+    models = make_models(load("llama"))
+    config = RolloutConfig(temperature=temperature, max_new_tokens=6)
+    batch = rollouts.sample_rollouts(
+        models.sampler, decode, make_prompts(12), step=0, seed=0, group_size=2, config=config
     )
-    actor = Actor(
-        policy=Policy(model), reference=Policy(load("llama")), sampler=make_sampler(model),
-        decode=decode, pad_id=PAD, compute=compute(),
-    )  # fmt: skip
-    kl = presets.group_rl().kl
-    found = divergence.measure(actor, drawn, kl, 0.0, temperature).ref_logprobs
-    torch.testing.assert_close(found, drawn.sampler_logprobs(), rtol=1e-4, atol=1e-4)
+    sizes = GroupRlConfig(**SIZES | {"temperature": temperature})
+    ref_logprobs, *_ = rl.measure_kl(models, batch, sizes, presets.method(), 0.0)
+    torch.testing.assert_close(ref_logprobs, batch.sampler_logprobs(), rtol=1e-4, atol=1e-4)
 
 
 def test_stale_weights_in_the_sampler_are_found_after_a_few_updates(monkeypatch):
@@ -145,7 +133,7 @@ def test_a_step_of_which_every_completion_is_masked_is_no_step(preset, kind):
                 object.__setattr__(sample, "finish_reason", "length")
             return drawn
 
-    changes = {"sampling": {"kind": "fixed"}, "truncation": {"kind": kind}}
+    changes = {"truncation": kind} | ({"max_rounds": 1} if preset == "dapo" else {})
     (step,) = train(model, [[0, 1, 2, 3]], reward=marks, sampler=Cut(), preset=preset, **changes)
     assert torch.equal(weights(model), before)
     assert all(math.isfinite(value) for value in step.metrics.values())
@@ -161,17 +149,11 @@ def test_truncation_is_never_silent():
     assert all(len(row.completion_ids) == 4 for row, was in zip(step.rows, cut, strict=True) if was)
 
 
-SAMPLINGS = (
-    {"kind": "fixed"},
-    {"kind": "dynamic", "max_rounds": 3},
-)
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=lambda sampling: sampling["kind"])
-def test_rewards_follow_their_completions_through_shuffles_and_refills(sampling):
-    num_prompts = 12 if sampling["kind"] == "dynamic" else 4
-    order = [7, 2, 11, 0, 5, 9, 1, 3, 10, 4, 8, 6][:num_prompts]
-    (step,) = train(load("llama"), [order], reward=marks, sampling=sampling, num_minibatches=3)
+@pytest.mark.parametrize("max_rounds", [1, 3])
+def test_rewards_follow_their_completions_through_shuffles_and_refills(max_rounds):
+    order = [7, 2, 11, 0, 5, 9, 1, 3, 10, 4, 8, 6][: 4 * max_rounds]
+    changes = {"max_rounds": max_rounds, "num_minibatches": 3}
+    (step,) = train(load("llama"), [order], reward=marks, **changes)
     assert {row.id for row in step.rows} <= {f"p{i}" for i in order}
     assert len({(row.id, row.index) for row in step.rows}) == len(step.rows)
     for row in step.rows:

@@ -13,110 +13,95 @@ from exact_models import assert_same, scalar_model, take_gradient
 from hypothesis import given
 from hypothesis import strategies as st
 from random_grids import examples
-from random_rollouts import NEW, OLD, REFERENCE, TEMPERATURE, Drawn, rollouts
-from stages.loops.critic import Critic, ValueConfig
-from stages.loops.objective import Part, Weights
-from stages.loops.policy_gradient import Experience, Minibatch, accumulate, make_parts, split
-from tiny_checkpoints import PAD, compute
-from tiny_rollouts import OPTIM, decode, make_sampler
+from random_rollouts import NEW, OLD, TEMPERATURE, Drawn, rollouts
+from tiny_checkpoints import compute
+from tiny_rollouts import OPTIM, make_models
 
-from stages.loops.rollouts import Actor
-from stages.loops.state import State
+from stages.loops import rl
+from stages.loops.method import GroupRlConfig, Method, Settings
+from stages.loops.rl import Coefs, Experience, Selection, TokenGrids
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
-from stages.optim import OptimConfig
 
 # The checks of types within our code pick the items of a list at random.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
-FROM_PRESETS = objective_choices.from_presets()
 NAMES = ("grpo_deepseekmath", "dapo", "gspo", "ppo_instructgpt", "vapo")
-OBJECTIVES = {name: FROM_PRESETS[name] for name in NAMES} | {
+METHODS = {name: objective_choices.PRESETS[name] for name in NAMES} | {
     "corrected KL and entropy": objective_choices.make(
-        {"kind": "kl_penalty"},
-        {"kind": "fixed_length"},
-        {
-            "kind": "loss",
-            "estimator": "k3",
-            "level": "token",
-            "corrected": True,
-            "coef": objective_choices.FIXED,
-        },
-        correction={"kind": "token_truncated", "cap": 1.5},
+        {"surrogate": "kl_penalty"},
+        {"aggregation": "fixed_length"},
+        {"kl": "loss", "kl_corrected": True},
+        {"correction": "token_truncated", "correction_cap": 1.5},
         entropy_coef=0.1,
     )
 }
+CONFIG = GroupRlConfig(
+    num_steps=1, prompts_per_step=16, group_size=2, temperature=TEMPERATURE, max_new_tokens=9,
+    num_checkpoints=0, optim=OPTIM,
+)  # fmt: skip
 VALUE = scalar_model()
 row_tokens = st.sampled_from([0, 5, 9, 14, 40])
 max_tokens = st.sampled_from([1, 12, 25, 60, 400])
 
 
-def divide(drawn: Drawn, computed=None, **limits) -> Minibatch:
-    every = torch.ones(len(drawn.correct), dtype=torch.bool)
-    actor = Actor(
-        policy=Policy(NEW), reference=Policy(REFERENCE), sampler=make_sampler(NEW),
-        decode=decode, pad_id=PAD, compute=compute(**limits),
-    )  # fmt: skip
-    (minibatch,) = split(
-        actor,
-        drawn.rollouts,
-        1,
-        0,
-        used=every,
-        learned=every,
-        computed=every if computed is None else computed,
-        max_length=9,
-    )
-    return minibatch
+def settings(method: Method) -> Settings:
+    return Settings(config=CONFIG, method=method.model_copy(update={"num_minibatches": 1}), seed=0)
 
 
-def make(drawn: Drawn, minibatch: Minibatch, *, reuse: bool) -> list[Part]:
-    gathered = Experience(
+def gather(drawn: Drawn, models: rl.RlModels, has_gradient=None, ref_logprobs=None) -> Experience:
+    every, right = torch.ones(len(drawn.correct), dtype=torch.bool), torch.tensor(drawn.correct)
+    selection = Selection(every, every, every if has_gradient is None else has_gradient, right)
+    return Experience(
         rollouts=drawn.rollouts,
         rewards=torch.zeros(len(drawn.correct)),
         correct=drawn.correct,
-        minibatches=[minibatch],
-        advantages=drawn.advantages,
-        ref_logprobs=drawn.ref_logprobs() if reuse else None,
-        values=drawn.old_values,
-        returns=drawn.advantages,
+        minibatches=rl.split(models, drawn.rollouts, settings(Method()), 0, selection),
+        grids=TokenGrids(
+            sampler_logprobs=drawn.rollouts.sampler_logprobs(),
+            advantages=drawn.advantages,
+            right=drawn.rollouts.mask() & right[:, None],
+            ref_logprobs=ref_logprobs,
+            values=drawn.old_values,
+            returns=drawn.advantages,
+        ),
         metrics={},
     )
-    (parts,) = make_parts(Policy(OLD), gathered, temperature=TEMPERATURE, reuse=reuse)
-    return parts
 
 
-def policy_gradient(drawn: Drawn, objective, computed=None, **limits) -> torch.Tensor:
-    minibatch = divide(drawn, computed, **limits)
-    accumulate(
-        Policy(NEW),
-        make(drawn, minibatch, reuse=True),
-        objective,
+def policy_gradient(drawn: Drawn, method: Method, has_gradient=None, **limits) -> torch.Tensor:
+    models = make_models(NEW, compute(**limits), reference=None)
+    experience = gather(drawn, models, has_gradient, drawn.ref_logprobs())
+    (minibatch,) = experience.minibatches
+    rl.add_policy_gradient(
+        models,
         minibatch,
-        Weights(kl=0.3, old_kl=0.7),
-        temperature=TEMPERATURE,
+        rl.frozen_logprobs(Policy(OLD), minibatch.batches, TEMPERATURE),
+        experience,
+        settings(method),
+        Coefs(kl=0.3, old_kl=0.7),
         on_policy=False,
     )
     return take_gradient(NEW)
 
 
 def value_gradient(drawn: Drawn, **limits) -> torch.Tensor:
-    minibatch = divide(drawn, **limits)
-    config = ValueConfig(init="reward_model", clip=0.5, coef=1.0, warmup_steps=0)
-    critic = Critic(ScalarHead(VALUE), config, OptimConfig(**OPTIM), State())
-    critic.add_gradient(make(drawn, minibatch, reuse=False), minibatch.num_tokens)
+    models = make_models(NEW, compute(**limits), reference=None, value=ScalarHead(VALUE))
+    experience = gather(drawn, models)
+    method = Method(advantage="gae", value_clip=0.5)
+    rl.add_value_gradient(models, experience.minibatches[0], experience, method)
     return take_gradient(VALUE)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("name", METHODS)
 @examples(20)
 @given(data=st.data(), drawn=rollouts(), row_tokens=row_tokens, max_tokens=max_tokens)
 def test_micro_batches_shared_prompts_and_order_do_not_change_the_policys_gradient(
     name, data, drawn, row_tokens, max_tokens
 ):
-    expected = policy_gradient(drawn, OBJECTIVES[name], row_tokens=0, max_tokens=4096)
+    expected = policy_gradient(drawn, METHODS[name], row_tokens=0, max_tokens=4096)
     order = data.draw(st.permutations(range(len(drawn.correct))))
     limits = {"row_tokens": row_tokens, "max_tokens": max_tokens}
-    assert_same(policy_gradient(drawn.rows(order), OBJECTIVES[name], **limits), expected)
+    assert_same(policy_gradient(drawn.rows(order), METHODS[name], **limits), expected)
 
 
 @examples(25)
@@ -134,6 +119,6 @@ def test_completions_without_advantage_pad_the_others_and_change_nothing(drawn, 
     lengths = drawn.rollouts.mask().sum(1)
     drawn.advantages[lengths == lengths.max()] = 0.0
     moving = (drawn.advantages != 0).any(1)
-    padded = policy_gradient(drawn, OBJECTIVES[name], row_tokens=row_tokens)
-    alone = policy_gradient(drawn, OBJECTIVES[name], moving, row_tokens=row_tokens, max_tokens=1)
+    padded = policy_gradient(drawn, METHODS[name], row_tokens=row_tokens)
+    alone = policy_gradient(drawn, METHODS[name], moving, row_tokens=row_tokens, max_tokens=1)
     assert_same(padded, alone)

@@ -149,7 +149,7 @@ def test_each_seed_has_its_own_policy():
 
 def test_a_reward_that_the_preset_makes_nothing_of_is_refused_before_any_work():
     write_reward(LENGTH)
-    with pytest.raises(ValueError, match=r"value\.init is reward_model: expected a reward whose"):
+    with pytest.raises(ValueError, match=r"value_init is reward_model: expected a reward whose"):
         run("ppo")
     with pytest.raises(ValueError, match="expected a reward with a process model"):
         run("grpo", presets.CONTENT["grpo_process"])

@@ -37,7 +37,9 @@ SOURCES = Path(stages.__file__).parent
 def test_every_stage_that_starts_vllm_is_in_the_table():
     asks = re.compile(r"(config\.load_(sampler|judge)|loading\.make_policy_sampler)\b")
     found = [path for path in SOURCES.rglob("*.py") if asks.search(path.read_text("utf-8"))]
-    assert {path.relative_to(SOURCES).as_posix() for path in found} == {name.split()[0] for name in STARTS}
+    assert {path.relative_to(SOURCES).as_posix() for path in found} == {
+        name.split()[0] for name in STARTS
+    }
 
 
 @needs_vllm

@@ -2,13 +2,12 @@
 
 import copy
 
+import presets
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from presets import group_rl as group_preset
 from safetensors.torch import load_file
 from several_processes import Trial, in_processes, tokenizer
-from stages.loops.group_rl import GroupRlConfig
 from tiny_checkpoints import BLOCKS, CPU, compute, load, plain_logprobs
 from tiny_rollouts import OPTIM, decode
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -24,8 +23,9 @@ from vllm_installed import needs_vllm
 from stages.engines import vllm_policy
 from stages.engines.transformers import TransformersSampler
 from stages.engines.vllm_policy import PolicySampler, checkpoint_weights
-from stages.loops import group_rl, rollouts
-from stages.loops.rollouts import Actor, Task
+from stages.loops import rl, rollouts
+from stages.loops.method import GroupRlConfig, Settings
+from stages.loops.rollouts import RlModels, Task
 from stages.models import policy as policies
 from stages.models.policy import Policy
 from stages.records.problems import Prompt
@@ -146,32 +146,33 @@ def test_only_a_step_on_the_policy_is_followed_by_a_refresh(
     part[0].grad = None
 
 
-PRESET = {"kl": {"kind": "none"}, "num_minibatches": 1, "num_epochs": 1}
-SETTINGS = {
+SIZES = {
     "num_steps": 4, "prompts_per_step": 4, "group_size": 4, "temperature": 1.3, "max_new_tokens": 6,
     "num_checkpoints": 0, "optim": OPTIM,
 }  # fmt: skip
 
 
-def train(sampler, model: PreTrainedModel) -> list[dict]:
+def train(sampler, model: PreTrainedModel, correction: str) -> list[dict]:
     """The metrics of a few steps of GRPO that rewards high tokens."""
     prompts = [
         Prompt(id=str(n), task="solve", question="", prompt="", prompt_ids=ids, answer="")
         for n, ids in enumerate(PROMPTS[:8])
     ]
-    actor = Actor(
-        policy=Policy(model), reference=None, sampler=sampler, decode=decode, pad_id=EOS,
-        compute=compute(row_tokens=0),
+    models = RlModels(
+        policy=Policy(model, compute(row_tokens=0), EOS), reference=None, sampler=sampler,
+        decode=decode,
     )  # fmt: skip
 
     def reward(drawn) -> Judged:
         return Judged(totals=[sum(one.token_ids) / 100 for one in drawn.samples])
 
     task = Task(prompts=prompts, reward=reward, correct=None)
-    steps = group_rl.train(
-        actor, task, [[0, 1, 2, 3], [4, 5, 6, 7]] * 2, GroupRlConfig(**SETTINGS),
-        group_preset("grpo_deepseekmath", **PRESET), 0,
-    )  # fmt: skip
+    schedule, method = (
+        [[0, 1, 2, 3], [4, 5, 6, 7]] * 2,
+        presets.method(kl="none", correction=correction),
+    )
+    settings = Settings(config=GroupRlConfig(**SIZES), method=method, seed=0)
+    steps = rl.train(models, task, schedule, settings)
     return [step.metrics for step in steps]
 
 
@@ -204,19 +205,18 @@ def test_the_gate_lets_rounding_pass_and_nothing_else(
         model.load_state_dict(kept)
         sampler._stale = True
 
-    PRESET["correction"] = "none" if correction == "none" else {"kind": correction, "cap": 2.0}
-    found = train(sampler, model)
+    found = train(sampler, model, correction)
     assert len(found) == 4
     assert all(step["sampling/logprob_gap"] < 2e-5 for step in found)
     for other in (Changed(sampler, [], 0.7), Changed(sampler, [7, 8], 1.3)):
         again()
         with pytest.raises(ValueError, match="other weights, temperature or tokenizer"):
-            train(other, model)
+            train(other, model, correction)
     again()
     sampler._hook.remove()  # as if no step were seen
     try:
         with pytest.raises(ValueError, match="other weights, temperature or tokenizer"):
-            train(sampler, model)
+            train(sampler, model, correction)
     finally:
         sampler._hook = register_optimizer_step_post_hook(sampler._mark_stale)
         again()

@@ -101,7 +101,7 @@ def test_the_trivial_task_is_learned(monkeypatch):
 
 @pytest.mark.parametrize("kl_coef", [0.0, 0.1])
 def test_the_gradient_does_not_depend_on_micro_batches_rows_or_prompt_order(kl_coef, monkeypatch):
-    seen = watch_gradients(monkeypatch, rl_loop)
+    seen = watch_gradients(monkeypatch)
     for row_tokens, pack_tokens in ((64, 0), (0, 0), (20, 0), (64, 80), (0, 80)):
         for max_tokens in (4096, 40):
             changes = {"row_tokens": row_tokens, "pack_tokens": pack_tokens}
@@ -113,7 +113,7 @@ def test_the_gradient_does_not_depend_on_micro_batches_rows_or_prompt_order(kl_c
 
 
 def test_the_first_gradient_is_the_policy_gradient_of_the_group_advantages(monkeypatch):
-    seen = watch_gradients(monkeypatch, rl_loop)
+    seen = watch_gradients(monkeypatch)
     (step,) = train(load("llama"), FIRST_FOUR)
     model = load("llama")
     rewards = torch.tensor([row.reward for row in step.rows]).view(4, 4)
@@ -131,7 +131,7 @@ def test_the_first_gradient_is_the_policy_gradient_of_the_group_advantages(monke
 
 def test_the_gradient_with_a_divergence_is_that_of_surrogate_plus_k3_to_the_reference(monkeypatch):
     """exp(ref - new) - 1 - (ref - new), written out, against another reference than the policy."""
-    seen = watch_gradients(monkeypatch, rl_loop)
+    seen = watch_gradients(monkeypatch)
     reference = load("llama")
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -198,7 +198,7 @@ def test_groups_without_signal_cost_nothing_and_leave_the_weights_alone():
 
 
 def test_a_silent_group_is_not_computed_and_still_counts_in_the_normaliser(monkeypatch):
-    seen = watch_gradients(monkeypatch, rl_loop)
+    seen = watch_gradients(monkeypatch)
 
     def silence(number):
         def reward(drawn):

@@ -84,7 +84,7 @@ def test_metrics_are_those_of_log_probs_done_plainly():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_neither_gradient_nor_metrics_depend_on_micro_batches(family, monkeypatch):
-    seen = watch_gradients(monkeypatch, kto)
+    seen = watch_gradients(monkeypatch)
     ref = reference(load(family, seed=1), ONE_STEP)
     told = [
         train(load(family), ONE_STEP, compute(max_tokens=max_tokens), ref=ref)[0].metrics
@@ -119,7 +119,7 @@ def test_weights_after_two_steps_do_not_depend_on_micro_batches(double):
 
 def test_from_the_reference_the_order_of_the_rows_does_not_matter(monkeypatch):
     # There every mismatched log-ratio is 0, whichever the neighbours are.
-    seen = watch_gradients(monkeypatch, kto)
+    seen = watch_gradients(monkeypatch)
     for order in (ONE_STEP[0], list(range(10))):
         train(load("llama"), [order])
     assert_same_gradients(seen[1], seen[0])

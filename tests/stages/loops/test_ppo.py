@@ -100,7 +100,7 @@ def test_the_reward_models_score_rises_and_the_value_model_learns_to_predict_it(
 
 
 def test_neither_gradient_depends_on_micro_batches_or_rows(monkeypatch):
-    seen = watch_gradients(monkeypatch, rl_loop, critic)
+    seen = watch_gradients(monkeypatch)
     for row_tokens, pack_tokens in ((64, 0), (0, 0), (20, 0), (64, 80), (0, 80)):
         for max_tokens in (4096, 40):
             changes = {"row_tokens": row_tokens, "pack_tokens": pack_tokens}
@@ -132,7 +132,7 @@ def test_mini_batches_are_a_random_partition_of_the_prompts():
 
 
 def test_each_mini_batch_is_an_optimizer_step(monkeypatch):
-    seen = watch_gradients(monkeypatch, rl_loop, critic)
+    seen = watch_gradients(monkeypatch)
     train(Models(), FIRST_FOUR, num_minibatches=4, num_epochs=2)
     # 2 passes of 4 mini-batches, each a step of the policy and one of the value model.
     assert len(seen) == 2 * 4 * 2

@@ -81,7 +81,7 @@ def test_metrics_are_means_over_the_pairs_of_log_probs_done_plainly():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_gradient_does_not_depend_on_micro_batches_rows_or_order(family, monkeypatch):
-    seen = watch_gradients(monkeypatch, preference)
+    seen = watch_gradients(monkeypatch)
     for row_tokens, pack_tokens in ((64, 0), (0, 0), (14, 0), (64, 40), (0, 40)):
         for max_tokens in (4096, 30):
             changes = {"row_tokens": row_tokens, "pack_tokens": pack_tokens}
@@ -94,7 +94,7 @@ def test_the_gradient_does_not_depend_on_micro_batches_rows_or_order(family, mon
 
 @kinds
 def test_no_loss_depends_on_micro_batches_or_order(loss, monkeypatch):
-    seen = watch_gradients(monkeypatch, preference)
+    seen = watch_gradients(monkeypatch)
     ref = reference(load("llama", seed=1))
     for schedule, max_tokens in ((ONE_STEP, 4096), (ONE_STEP, 30), ([[*range(7, -1, -1)]], 4096)):
         train(load("llama"), schedule, compute(max_tokens=max_tokens), loss=loss, ref=ref)

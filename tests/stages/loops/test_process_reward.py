@@ -63,7 +63,7 @@ def config(**changes):
 
 
 def gradient_of(monkeypatch, rows=ROWS, chosen=None, settings=None, **changes):
-    seen = watch_gradients(monkeypatch, process_reward)
+    seen = watch_gradients(monkeypatch)
     chosen = list(range(len(rows))) if chosen is None else chosen
     settings = compute(**(settings or {}))
     (step,) = process_reward.train(

@@ -75,7 +75,7 @@ def flipped(pairs):
 
 @pytest.mark.parametrize("probability", [1.0, 0.75])
 def test_a_label_below_a_half_is_the_pair_the_other_way_round(probability, monkeypatch):
-    gradients, pairs, found = watch_gradients(monkeypatch, reward), make_pairs(8, probability), []
+    gradients, pairs, found = watch_gradients(monkeypatch), make_pairs(8, probability), []
     for rows in (pairs, flipped(pairs)):
         (step,) = train(load(head=0.5), ONE_STEP, centring=0.1, margin=1.0, pairs=rows)
         found.append(step.metrics)
@@ -86,7 +86,7 @@ def test_a_label_below_a_half_is_the_pair_the_other_way_round(probability, monke
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_gradient_does_not_depend_on_micro_batches_rows_or_order(family, monkeypatch):
-    seen = watch_gradients(monkeypatch, reward)
+    seen = watch_gradients(monkeypatch)
     for row_tokens, pack_tokens in ((64, 0), (0, 0), (14, 0), (64, 40), (0, 40)):
         for max_tokens in (4096, 30):
             changes = {"row_tokens": row_tokens, "pack_tokens": pack_tokens}
