@@ -125,9 +125,10 @@ def test_every_source_file_that_a_page_names_exists() -> None:
     for page in PAGES:
         text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
         names = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]*(?:\.(?:py|md|yaml|sh|jsonl))?)`", text)
+        names += re.findall(r"`([a-z_]+\.(?:py|sh))`", text)
         absent += [
             f"{page.relative_to(REPOSITORY)}: {name}"
             for name in names
-            if name.split("/")[0] in folders and not exists(name, page)
+            if name.split("/")[0] in {*folders, name} and not exists(name, page)
         ]
     assert absent == []
