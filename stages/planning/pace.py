@@ -1,8 +1,8 @@
-"""How long stages take: operations over the rate of earlier runs, or of this machine's products.
+"""Time of stages: operations over the rate of earlier runs, or of matrix products on this machine.
 
-A rate is operations a second of a whole stage and all its seeds: that of the latest run of the same
-entry point on the same processor or GPU with a model of about the size, else a share, which is a
-guess, of that of a matrix product here.
+A rate is operations per second of a whole stage and all its seeds: that of the latest run of the
+same entry point on the same processor or GPU with a model of similar size, else a guess, a share of
+the rate of a matrix product here.
 """
 
 import json
@@ -24,34 +24,34 @@ from stages.runtime.identity import PIPE
 from stages.runtime.runs import RUNS
 
 REMEMBERED = PIPE / "doctor.json"
-"""What was expected, to be compared with what then happens."""
+"""The last estimates, to be compared with the times that follow."""
 GUESSED = {"train": 0.3, "reward": 0.3, "evaluate": 0.2}
-"""Share of the rate of products that a stage reaches, by the first word of its entry point."""
+"""Guessed share of the rate of products, by the first word of the entry point."""
 SAMPLING = 0.1
-"""Of those that decode, token by token."""
+"""Guessed share of stages that decode, token by token."""
 START, VLLM_START = 2.0, 15.0
-"""Seconds until a model is loaded, and until vLLM is ready; guesses too."""
-ALIKE = 4.0
-"""Models differ by at most this factor in size for one's rate to tell of the other's."""
+"""Guessed seconds until a model is loaded, and until vLLM is ready."""
+SIMILAR_SIZE = 4.0
+"""Largest ratio of two models' sizes for which the rate of one predicts the other's."""
 
 
-def product_rate(dtype: str, device: torch.device) -> float:
-    """Operations a second of the largest square product that takes some milliseconds; all cores."""
+def measure_product_rate(dtype: str, device: torch.device) -> float:
+    """Operations per second of a square matrix product, over all cores or GPUs."""
     width = 8192 if device.type == "cuda" else 768
     kind = torch.bfloat16 if dtype == "bfloat16" and device.type == "cuda" else torch.float32
-    one = torch.ones(width, width, dtype=kind, device=device)
+    matrix = torch.ones(width, width, dtype=kind, device=device)
     best = float("inf")
     for _ in range(4):
         begin = time.perf_counter()
-        (one @ one)[0, 0].item()
+        (matrix @ matrix)[0, 0].item()
         best = min(best, time.perf_counter() - begin)
     # Seeds run side by side, a core or a GPU each.
     return 2 * width**3 / best * max(1, len(gpu_slot.devices()) or len(os.sched_getaffinity(0)))
 
 
-def recorded(parameters: int) -> dict[str, tuple[float, float]]:
-    """Stage -> operations a second (or 0) and seconds of its last run here, of a model as large."""
-    device, found = here(), {}
+def read_rates(parameters: int) -> dict[str, tuple[float, float]]:
+    """Stage -> operations per second (or 0) and seconds of its last run here, at a similar size."""
+    device, rates = describe_device(), {}
     for path in sorted(RUNS.glob("*/*/run.json")):
         stage, row = path.parts[-3:-1]
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -61,17 +61,17 @@ def recorded(parameters: int) -> dict[str, tuple[float, float]]:
         done = 0.0
         for metrics in sorted(folder.glob("*/metrics.json")):
             work = json.loads(metrics.read_text(encoding="utf-8")).get("work") or {}
-            sizes = [one["parameters"] for one in work.values()]
-            if sizes and not 1 / ALIKE < max(sizes) / parameters < ALIKE:
+            sizes = [model["parameters"] for model in work.values()]
+            if sizes and not 1 / SIMILAR_SIZE < max(sizes) / parameters < SIMILAR_SIZE:
                 break
-            done += sum(_operations(one) for one in work.values())
+            done += sum(_operations(model) for model in work.values())
         else:
-            found[f"{stage}@{row}"] = (done / record["seconds"], record["seconds"])
+            rates[f"{stage}@{row}"] = (done / record["seconds"], record["seconds"])
     # Those that write no operations say nothing of the model's size: the others do.
-    return found if any(operations for operations, _ in found.values()) else {}
+    return rates if any(operations for operations, _ in rates.values()) else {}
 
 
-def here() -> tuple[str, str]:
+def describe_device() -> tuple[str, str]:
     """The device and the processor, as run.json names them."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     return gpu, stages.processor().get("model name", "")
@@ -89,37 +89,37 @@ def _operations(work: Mapping[str, Any]) -> int:
     )
 
 
-def rate(
-    name: str, entry_point: str, known: Mapping[str, tuple[float, float]], here: float
+def estimate_rate(
+    name: str, entry_point: str, rates: Mapping[str, tuple[float, float]], here: float
 ) -> tuple[float, bool]:
-    """Operations a second of a stage, and whether a run of its own or of its kind has told it."""
+    """Operations per second of a stage, and whether a run of it or of its kind was recorded."""
     kind = name.partition("@")[0]
-    alike = [kind, "pool"] if kind == "sample" else [kind]
-    own = [known[name][0]] if name in known else []
-    told = own + [value for other, (value, _) in known.items() if other.partition("@")[0] in alike]
-    if told := [value for value in told if value > 0]:
-        return told[0], True
+    kinds = [kind, "pool"] if kind == "sample" else [kind]
+    same = [rates[name][0]] if name in rates else []
+    of_kind = [value for stage, (value, _) in rates.items() if stage.partition("@")[0] in kinds]
+    if candidates := [value for value in same + of_kind if value > 0]:
+        return candidates[0], True
     return here * GUESSED.get(entry_point.partition("_")[0], SAMPLING), False
 
 
-def remember(expected: Mapping[str, float]) -> None:
-    """Keep the seconds that stages are expected to take, for `error`."""
+def write_estimates(expected: Mapping[str, float]) -> None:
+    """Write the estimates for `estimate_error`."""
     PIPE.mkdir(exist_ok=True)
     outputs.write_json(REMEMBERED, {"at": time.time(), "seconds": dict(expected)})
 
 
-def error(path: Path = REMEMBERED) -> tuple[float, int] | None:
-    """How far the last estimates were off, and of how many stages that have run since.
+def estimate_error(path: Path = REMEMBERED) -> tuple[float, int] | None:
+    """Relative error of the last estimates, and the number of stages that have run since.
 
-    The mean of |expected - taken| over the mean of what was taken; None: nothing ran since.
+    Mean of |expected - actual| over the mean of actual seconds; None: nothing has run since.
     """
     if not path.is_file():
         return None
-    told = json.loads(path.read_text(encoding="utf-8"))
-    off = taken = count = 0.0
-    for name, expected in told["seconds"].items():
+    remembered = json.loads(path.read_text(encoding="utf-8"))
+    off = total = count = 0.0
+    for name, expected in remembered["seconds"].items():
         record = RUNS / name.replace("@", "/") / "run.json"
-        if record.is_file() and record.stat().st_mtime > told["at"]:
+        if record.is_file() and record.stat().st_mtime > remembered["at"]:
             seconds = json.loads(record.read_text(encoding="utf-8"))["seconds"]
-            off, taken, count = off + abs(expected - seconds), taken + seconds, count + 1
-    return (off / taken, int(count)) if taken else None
+            off, total, count = off + abs(expected - seconds), total + seconds, count + 1
+    return (off / total, int(count)) if total else None

@@ -68,8 +68,8 @@ def stages(plan: Plan) -> Iterator[Stage]:
     for name, entry_point, words in places:
         config, preset = modules[entry_point].Config, plan.presets.get(words.get(PRESET, ""))
         picked = pick_sections(config, {**plan.content, PRESET: preset})
-        read = config.model_validate(picked)
-        yield Stage(name=name, entry_point=entry_point, words=words, config=read)
+        validated = config.model_validate(picked)
+        yield Stage(name=name, entry_point=entry_point, words=words, config=validated)
 
 
 def is_remote(stage: Stage) -> bool:
@@ -99,7 +99,7 @@ def longest(stage: Stage, plan: Plan) -> tuple[int, int]:
 
 
 def _drawn(plan: Plan, *samplings: str) -> int:
-    return max(plan.content["sampling"][one]["max_new_tokens"] for one in samplings)
+    return max(plan.content["sampling"][split]["max_new_tokens"] for split in samplings)
 
 
 def _written(on: str, plan: Plan) -> tuple[int, int]:
@@ -146,8 +146,8 @@ def samples(stage: Stage, plan: Plan) -> int:
         case "steps_completions":
             return max(1, stage.config.preset.num_completions)
         case _:
-            drawn = plan.content["sampling"][split_of(stage, plan)]["num_samples"]
-            return labelled(stage, plan).get("max_solutions_per_problem", drawn)
+            num_samples = plan.content["sampling"][split_of(stage, plan)]["num_samples"]
+            return labelled(stage, plan).get("max_solutions_per_problem", num_samples)
 
 
 def split_of(stage: Stage, plan: Plan) -> str:

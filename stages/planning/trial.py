@@ -1,4 +1,4 @@
-"""A stage to be tried: its sizes, its longest texts, and its models and samplers, fake ones."""
+"""Trial of a stage for its memory: its sizes, longest texts, and fake models and samplers."""
 
 import copy
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from stages.models import policy, row_policy
 from stages.models.policy import Policy
 from stages.models.process_head import ProcessHead
 from stages.models.scalar_head import ScalarHead
-from stages.planning.fake_tensors import WHOLE, LiveBytes, disguise
+from stages.planning.fake_tensors import WHOLE, LiveBytes, make_fake
 from stages.sampler import Sample
 
 PAD, EOS, TEXT, MARK = 0, 1, 2, 3
@@ -35,7 +35,7 @@ HEADS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """A stage that a model computes in."""
+    """Sizes of a stage that a model computes in."""
 
     entry_point: str
     config: Any
@@ -51,10 +51,10 @@ class Trial:
     scorers: tuple[str, ...] = ()
     """What each model that a reward asks is for, a key of `HEADS`."""
     is_gpu: bool = False
-    """Whether it is a GPU's memory that is planned."""
+    """Whether the memory of a GPU is planned."""
 
     def completions(self, number: int) -> list[list[int]]:
-        """The longest there are, each another one."""
+        """Completions of the largest length, all different."""
         ids = [TEXT] * (self.completion - 1) + [EOS]
         return [[MARK + i % 7, *ids[1:]] if len(ids) > 1 else ids for i in range(number)]
 
@@ -63,10 +63,11 @@ class Trial:
         """That train its models together; what is measured is the first of them."""
         return getattr(self.config, "num_processes", 1)
 
-    def numbers(self, most: int, per_prompt: int) -> range:
-        """A process's prompts of an optimizer step of `most`: as many as fill two micro-batches."""
-        length, own = self.prompt + per_prompt * self.completion, -(-most // self.num_processes)
-        return range(min(own, 2 * max(1, self.config.compute.max_tokens // length)))
+    def numbers(self, num_prompts: int, per_prompt: int) -> range:
+        """Prompts of an optimizer step in one process: at most two micro-batches."""
+        length = self.prompt + per_prompt * self.completion
+        per_process = -(-num_prompts // self.num_processes)
+        return range(min(per_process, 2 * max(1, self.config.compute.max_tokens // length)))
 
 
 def is_vllm(config: Any) -> bool:
@@ -76,7 +77,7 @@ def is_vllm(config: Any) -> bool:
 
 @dataclass(kw_only=True, slots=True)
 class Models:
-    """Makes the models of a trial, fake and counted."""
+    """Fake models of a trial, whose bytes are counted."""
 
     trial: Trial
     live: LiveBytes
@@ -103,7 +104,7 @@ class Models:
         device = torch.device("cpu")
         policy.prepare_model(model, self.trial.config.compute, device, trained=trained)
         without = row_policy.add_adapters(model, self.trial.config.lora, 0) if trained else None
-        disguise(model, self.fake)
+        make_fake(model, self.fake)
         if spread and self.trial.num_processes > 1:
             self._spread(model, trained=trained)
         batching = self.trial.config.compute, PAD
@@ -116,19 +117,23 @@ class Models:
         its blocks, and a block that is at work and the next.
         """
         part, dtype = 1 / self.trial.num_processes, getattr(torch, self.trial.config.compute.dtype)
-        kinds, own = model._no_split_modules or (), sum(one.nbytes for one in model.parameters())
-        for one in model.parameters():
-            one.data = one.data.to(dtype)  # as they are gathered: no product casts and keeps them
-        blocks = [_size(one) for one in model.modules() if type(one).__name__ in kinds]
-        learns = sum(one.numel() for one in model.parameters() if trained and one.requires_grad)
-        gradients = round((4 * part - dtype.itemsize) * learns)
-        self.live.live += round(part * own) - dtype.itemsize * _size(model) + 3 * gradients
+        kinds = model._no_split_modules or ()
+        num_bytes = sum(tensor.nbytes for tensor in model.parameters())
+        for tensor in model.parameters():
+            # As they are gathered: no product casts and keeps them.
+            tensor.data = tensor.data.to(dtype)
+        blocks = [_size(module) for module in model.modules() if type(module).__name__ in kinds]
+        num_trained = sum(
+            tensor.numel() for tensor in model.parameters() if trained and tensor.requires_grad
+        )
+        gradients = round((4 * part - dtype.itemsize) * num_trained)
+        self.live.live += round(part * num_bytes) - dtype.itemsize * _size(model) + 3 * gradients
         at_work = dtype.itemsize * (_size(model) - sum(blocks) + 2 * max(blocks, default=0))
         self.live.live += max(0, at_work - self.at_work)
         self.at_work = max(at_work, self.at_work)
         self.gradients += gradients
 
-    def sampler(self, model: PreTrainedModel, most: int = 2**30) -> "FullLength":
+    def sampler(self, model: PreTrainedModel, max_prompts: int = 2**30) -> "FullLength":
         """What the stage would sample from the model with, at most so many prompts at once."""
         compute, engine = self.trial.config.compute, None
         if not is_vllm(self.trial.config):
@@ -136,11 +141,11 @@ class Models:
                 model=model, eos_ids=frozenset([EOS]), pad_id=PAD, max_batch=compute.max_batch,
                 max_tokens=compute.max_tokens,
             )  # fmt: skip
-        return FullLength(engine=engine, trial=self.trial, live=self.live, most=most)
+        return FullLength(engine=engine, trial=self.trial, live=self.live, max_prompts=max_prompts)
 
 
 def _size(module: nn.Module) -> int:
-    return sum(one.numel() for one in module.parameters())
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,8 +159,8 @@ class FullLength:
     engine: TransformersSampler | None
     trial: Trial
     live: LiveBytes
-    most: int
-    """Prompts that the stage asks at once."""
+    max_prompts: int
+    """Prompts that the stage samples for at once."""
 
     def sample(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **how: Any
@@ -163,14 +168,16 @@ class FullLength:
         """Completions as long as they may be; every fake token ends one, so the cache is whole."""
         with self.live.phase("sampling"):
             if self.engine is not None:
-                few = min(self.most, max(1, self.engine.max_batch // how["num_samples"]))
-                self.engine.sample([prompts[0]] * few, [seeds[0]] * few, **how)
+                num_prompts = min(
+                    self.max_prompts, max(1, self.engine.max_batch // how["num_samples"])
+                )
+                self.engine.sample([prompts[0]] * num_prompts, [seeds[0]] * num_prompts, **how)
         self.live.enter("reading")
-        drawn = [
+        samples = [
             Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason="stop")
             for ids in self.trial.completions(how["num_samples"])
         ]
-        return [drawn for _ in prompts]
+        return [samples for _ in prompts]
 
     def sleep(self) -> None:
         """See `stages.sampler.ColocatedSampler.sleep`."""

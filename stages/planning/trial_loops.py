@@ -65,9 +65,9 @@ def _dpo(trial: Trial, models: Models) -> Iterator[Any]:
         return preference.train(model, pairs, zeros, [numbers] * 2, loss, sizes)
     rows = kto.judged_rows(pairs)
     schedule = [range(min(len(rows), sizes.batch_size))] * 2
-    mismatched = [torch.zeros(len(own)) for own in schedule]
-    known = KtoReference(matched=torch.zeros(len(rows)), mismatched=mismatched)
-    return kto.train(model, rows, known, schedule, loss, sizes)
+    mismatched = [torch.zeros(len(rows_of_step)) for rows_of_step in schedule]
+    reference = KtoReference(matched=torch.zeros(len(rows)), mismatched=mismatched)
+    return kto.train(model, rows, reference, schedule, loss, sizes)
 
 
 def _reward_preference(trial: Trial, models: Models) -> Iterator[Any]:
@@ -127,7 +127,7 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
     # The batches of prompts that are left out are there as well, all through a step.
     left_out = -(-sizes.prompts_per_step // trial.num_processes) - len(numbers)
     models.live.live += left_out * _held(trial, len(numbers)) // len(numbers)
-    most = sizes.prompts_per_step * preset.max_rounds
+    max_prompts = sizes.prompts_per_step * preset.max_rounds
     sizes = sizes.model_copy(update={"prompts_per_step": len(numbers), "num_steps": 2})
     settings = Settings(config=sizes, method=preset.for_engine("transformers"), seed=0)
     trained = models.build("policy", trained=True)
@@ -136,7 +136,7 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
     drawn_from = trained if trial.num_processes == 1 else models.build("policy", spread=False)
     actor = RlModels(
         policy=trained, reference=reference, decode=lambda _: "",
-        sampler=models.sampler(drawn_from.model, most),
+        sampler=models.sampler(drawn_from.model, max_prompts),
     )  # fmt: skip
     task = Task(
         prompts=[
@@ -159,10 +159,10 @@ def _held(trial: Trial, number: int) -> int:
     problems = [([TEXT] * trial.prompt, trial.completions(trial.samples))] * number
     groups = make_groups(problems, compute.row_tokens)
     for batch in micro_batches(groups, compute, PAD, torch.device("cpu")):
-        found = [getattr(batch, one.name) for one in fields(batch)]
+        tensors = [getattr(batch, item.name) for item in fields(batch)]
         if trial.is_gpu and batch.input_ids.shape[1] >= attention.FLEX_MIN_LENGTH:
-            found = [one for one in found if one is not batch.attention_mask]
-        held += sum(one.nbytes for one in found if isinstance(one, Tensor))
+            tensors = [item for item in tensors if item is not batch.attention_mask]
+        held += sum(item.nbytes for item in tensors if isinstance(item, Tensor))
     return held
 
 
@@ -171,17 +171,17 @@ def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], Judged]:
     scorers = [models.build(use, spread=False) for use in trial.scorers]
     use = trial.scorers[0] if trial.scorers else ""
 
-    def judge(drawn: Rollouts) -> Judged:
+    def judge(batch: Rollouts) -> Judged:
         with models.live.phase("scoring"):
             if use == "reward":
-                rollout_rewards.score_completions(Ensemble(members=scorers, aggregate=mean), drawn)
+                rollout_rewards.score_completions(Ensemble(members=scorers, aggregate=mean), batch)
             elif use == "process":
                 whole = [
-                    TokenizedSolution(prompt_ids=[TEXT] * trial.prompt, steps=[one.token_ids])
-                    for one in drawn.samples
+                    TokenizedSolution(prompt_ids=[TEXT] * trial.prompt, steps=[sample.token_ids])
+                    for sample in batch.samples
                 ]
                 ProcessScorer(model=scorers[0], decode=lambda _: "")(whole)
-        ends = torch.zeros_like(drawn.mask())
+        ends = torch.zeros_like(batch.mask())
         ends[:, -1] = True
         totals = [float(i % trial.samples) for i in range(len(ends))]
         if use != "process":
@@ -194,7 +194,7 @@ def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], Judged]:
 
 def _sampling(trial: Trial, models: Models) -> Iterator[Any]:
     sampler = models.sampler(models.build("policy").model)
-    models.live.start_over()
+    models.live.reset_peaks()
     _draw(sampler, trial, trial.samples)
     return iter(())
 
@@ -206,7 +206,7 @@ def _draw(sampler: FullLength, trial: Trial, each: int) -> None:
 
 def _judging(trial: Trial, models: Models) -> Iterator[Any]:
     sampler = models.sampler(models.build("policy").model)
-    models.live.start_over()
+    models.live.reset_peaks()
     if trial.completion > 1:
         _draw(sampler, trial, 1)  # it thinks before it chooses
     number = max(1, trial.config.compute.max_tokens // trial.prompt)

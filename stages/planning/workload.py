@@ -36,12 +36,12 @@ def describe(prompts: Mapping[str, Sequence[Prompt]], shown: Sequence[Demonstrat
     """Counts and lengths of prepared rows; a ValueError where there are no demonstrations."""
     if not shown:
         raise ValueError("no problem has a solution to imitate: expected demonstrations, found 0")
-    read = [len(one.prompt_ids) for own in prompts.values() for one in own]
-    written = [len(one.completion_ids) for one in shown]
-    longest = max([*read, *(len(one.prompt_ids) for one in shown)]), max(written)
+    prompt_lengths = [len(row.prompt_ids) for rows in prompts.values() for row in rows]
+    written = [len(row.completion_ids) for row in shown]
+    longest = max([*prompt_lengths, *(len(row.prompt_ids) for row in shown)]), max(written)
     return Data(
-        prompts={split: len(own) for split, own in prompts.items()}, demonstrations=len(shown),
-        prompt=fmean(read), completion=fmean(written), longest=longest, example=shown[0],
+        prompts={split: len(rows) for split, rows in prompts.items()}, demonstrations=len(shown),
+        prompt=fmean(prompt_lengths), completion=fmean(written), longest=longest, example=shown[0],
     )  # fmt: skip
 
 
@@ -99,8 +99,8 @@ def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
 def _completions(stage: Stage, plan: Plan, count: Count) -> None:
     preset, each = stage.config.preset, stage_of.samples(stage, plan)
     shown = min(each, getattr(preset, "max_per_problem", each)) * plan.data.completion
-    most = stage_of.labelled(stage, plan).get("num_problems") or plan.data.demonstrations
-    times = preset.num_epochs * min(most, _problems(stage, plan))
+    num_labelled = stage_of.labelled(stage, plan).get("num_problems") or plan.data.demonstrations
+    times = preset.num_epochs * min(num_labelled, _problems(stage, plan))
     count.tokens = times * shown
     count.trained(times, plan.data.prompt + shown, 0)
 
@@ -108,15 +108,15 @@ def _completions(stage: Stage, plan: Plan, count: Count) -> None:
 def _online(stage: Stage, plan: Plan, count: Count) -> None:
     is_ppo, preset = stage.entry_point == "train_ppo", stage.config.preset
     sizes = stage.config.ppo if is_ppo else stage.config.grpo
-    drawn = stage_of.samples(stage, plan) * plan.data.completion
-    times, positions = sizes.num_steps * sizes.prompts_per_step, plan.data.prompt + drawn
-    count.tokens = times * drawn * (1 + preset.num_epochs)
+    tokens = stage_of.samples(stage, plan) * plan.data.completion
+    times, positions = sizes.num_steps * sizes.prompts_per_step, plan.data.prompt + tokens
+    count.tokens = times * tokens * (1 + preset.num_epochs)
     reuse = preset.num_epochs * preset.num_minibatches > 1
     # Drawn, read by the reference and, where it moves on meanwhile, by the policy; scored.
-    count.read(times * (2 + reuse), positions, drawn)
-    asked = stage_of.scorers(stage.words["on"], plan)
-    count.read(times * (len(asked) + is_ppo), positions, 0)
-    count.trained(times * preset.num_epochs, positions, drawn)
+    count.read(times * (2 + reuse), positions, tokens)
+    models = stage_of.scorers(stage.words["on"], plan)
+    count.read(times * (len(models) + is_ppo), positions, 0)
+    count.trained(times * preset.num_epochs, positions, tokens)
     if is_ppo:
         count.trained(times * preset.num_epochs, positions, 0)
 
@@ -126,23 +126,23 @@ def _drawn(stage: Stage, plan: Plan, count: Count) -> None:
     dev = "heldout" if stage.entry_point == "pool" else "dev"
     for prompts, settings in ((split, split), ("dev", dev)):
         number = plan.data.prompts.get(prompts, 0)
-        drawn = sampling[settings]["num_samples"] * plan.data.completion
-        count.tokens += number * drawn
-        count.read(number, plan.data.prompt + drawn, drawn)
+        tokens = sampling[settings]["num_samples"] * plan.data.completion
+        count.tokens += number * tokens
+        count.read(number, plan.data.prompt + tokens, tokens)
 
 
 def _steps(stage: Stage, plan: Plan, count: Count) -> None:
     preset, data, problems = stage.config.preset, plan.data, _problems(stage, plan)
     problems = min(problems, preset.num_problems or problems) + data.prompts.get("dev", 0)
     prefixes = problems * preset.max_solutions_per_problem * STEPS_OF_A_SOLUTION
-    half, drawn = data.completion / 2, preset.num_completions * data.completion / 2
-    count.tokens = prefixes * drawn
-    count.read(prefixes, data.prompt + half + drawn, drawn)
+    half, tokens = data.completion / 2, preset.num_completions * data.completion / 2
+    count.tokens = prefixes * tokens
+    count.read(prefixes, data.prompt + half + tokens, tokens)
 
 
 def _judged(stage: Stage, plan: Plan, count: Count) -> None:
-    asked = 2 * _problems(stage, plan) * stage.config.preset.max_pairs_per_problem
-    count.read(asked, 2 * plan.data.prompt + 2 * plan.data.completion, 0)
+    num_messages = 2 * _problems(stage, plan) * stage.config.preset.max_pairs_per_problem
+    count.read(num_messages, 2 * plan.data.prompt + 2 * plan.data.completion, 0)
 
 
 COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {

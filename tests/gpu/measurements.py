@@ -184,7 +184,7 @@ def predicted_peak(scale: Scale) -> int:
         entry_point="train_sft", config=config, base=scale.trained, prompt=PROMPT,
         completion=scale.sft_tokens - PROMPT, samples=1,
     )  # fmt: skip
-    return max(memory.predict(trial).values())
+    return max(memory.predict_peaks(trial).values())
 
 
 def _sft(model: PreTrainedModel, scale: Scale, number: int) -> Iterator[object]:

@@ -36,7 +36,7 @@ def found(tokenizer, stages, *, positions=100, content=CONTENT, software=INSTALL
     config = LlamaConfig(max_position_embeddings=positions)
     model = Model(config=config, tokenizer=tokenizer, data=DATA, facts=None)
     plan = Plan(content=content, presets={}, rows={}, data=DATA)
-    return list(checkup.problems(model, stages, plan, software))
+    return list(checkup.find_problems(model, stages, plan, software))
 
 
 def stage(entry_point, **preset):
@@ -70,7 +70,7 @@ def test_a_step_token_that_is_none(tokenizer):
 @pytest.mark.parametrize(("number", "rounds", "problems"), [(50, 1, 0), (51, 1, 1), (20, 3, 1)])
 def test_more_prompts_in_a_step_than_there_are(tokenizer, number, rounds, problems):
     sizes = SimpleNamespace(max_new_tokens=4, prompts_per_step=number)
-    preset = SimpleNamespace(max_prompts=lambda sizes: sizes.prompts_per_step * rounds)
+    preset = SimpleNamespace(max_rounds=rounds)
     config = SimpleNamespace(preset=preset, grpo=sizes)
     one = Stage(name="train@x", entry_point="train_grpo", words={"train": "grpo"}, config=config)
     told = found(tokenizer, [one])
@@ -79,32 +79,32 @@ def test_more_prompts_in_a_step_than_there_are(tokenizer, number, rounds, proble
 
 
 def test_a_pretended_gpu_leaves_a_tenth_free():
-    machine = checkup.machine(80.0, 3)
+    machine = checkup.find_machine(80.0, 3)
     assert machine.is_gpu
     assert machine.room() == pytest.approx(72 * GIB)
 
 
 def test_remedies_name_what_is_not_set_yet():
     config = SimpleNamespace(compute=compute(), lora=LoraConfig(rank=0, alpha=16))
-    assert "lora.rank" in checkup.remedies("update", config)
-    assert "gradient_checkpointing" in checkup.remedies("update", config)
+    assert "lora.rank" in checkup.suggest_changes("update", config)
+    assert "gradient_checkpointing" in checkup.suggest_changes("update", config)
     done = SimpleNamespace(
         compute=compute(dtype="bfloat16", gradient_checkpointing=True),
         lora=LoraConfig(rank=8, alpha=16),
     )
-    assert checkup.remedies("update", done).startswith("compute.max_tokens below 4096")
-    assert "max_batch" in checkup.remedies("sampling", done)
-    assert checkup.remedies("reading", done).startswith("compute.max_tokens below 4096")
+    assert checkup.suggest_changes("update", done).startswith("compute.max_tokens below 4096")
+    assert "max_batch" in checkup.suggest_changes("sampling", done)
+    assert checkup.suggest_changes("reading", done).startswith("compute.max_tokens below 4096")
 
 
 def test_vllm_reads_no_number_of_sequences():
     alone = SimpleNamespace(compute=compute(), engine="vllm")
-    assert checkup.remedies("sampling", alone) == "compute.dtype: bfloat16, or a smaller model"
+    assert checkup.suggest_changes("sampling", alone) == "compute.dtype: bfloat16, or a smaller model"
     beside = SimpleNamespace(compute=compute(), engine="vllm", lora=LoraConfig(rank=0, alpha=16))
-    assert "max_batch" not in checkup.remedies("sampling", beside)
-    assert "lora.rank: 16" in checkup.remedies("sampling", beside)
-    assert "engine: transformers" in checkup.remedies("reading", beside)
-    assert "engine" not in checkup.remedies("update", beside)
+    assert "max_batch" not in checkup.suggest_changes("sampling", beside)
+    assert "lora.rank: 16" in checkup.suggest_changes("sampling", beside)
+    assert "engine: transformers" in checkup.suggest_changes("reading", beside)
+    assert "engine" not in checkup.suggest_changes("update", beside)
 
 
 def test_a_judge_behind_an_endpoint_takes_no_memory_here(tokenizer):
@@ -112,5 +112,5 @@ def test_a_judge_behind_an_endpoint_takes_no_memory_here(tokenizer):
     asked = stage("label_judge", judge=judge, reasoning=None)
     model = Model(config=LlamaConfig(), tokenizer=tokenizer, data=DATA, facts=None)
     plan = Plan(content=CONTENT | {"engine": "vllm"}, presets={}, rows={}, data=DATA)
-    assert checkup.trial(asked, model, checkup.machine(80.0, 1), plan) is None
+    assert checkup.make_trial(asked, model, checkup.find_machine(80.0, 1), plan) is None
     assert found(tokenizer, [asked], positions=1) == []

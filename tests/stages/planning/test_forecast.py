@@ -29,31 +29,31 @@ def trial(entry_point="sample", **changes):
 
 def test_vllm_takes_its_share_of_what_the_trainer_leaves_while_it_is_awake():
     # Six tenths of the 50 GiB that are free beside policy, reference and moments.
-    found = forecast.with_vllm(PHASES, 20 * GIB, GPU)
+    found = forecast.add_vllm(PHASES, 20 * GIB, GPU)
     assert found == {"update": 50 * GIB, "sampling": 60 * GIB, "reading": 65 * GIB}
 
 
 def test_a_share_smaller_than_its_weights_cannot_work():
     with pytest.raises(ValueError, match=r"30.0 GiB of a GPU beside 30.0 .* needs 31.0"):
-        forecast.with_vllm(PHASES, 31 * GIB, GPU)
+        forecast.add_vllm(PHASES, 31 * GIB, GPU)
     with pytest.raises(ValueError, match=r"0.0 GiB"):
-        forecast.with_vllm({"sampling": 90 * GIB}, GIB, GPU)
+        forecast.add_vllm({"sampling": 90 * GIB}, GIB, GPU)
 
 
 def test_on_a_cpu_it_does_not_sleep():
-    assert forecast.with_vllm({"update": 5, "sampling": 3}, 2, CPU) == {"update": 7, "sampling": 5}
+    assert forecast.add_vllm({"update": 5, "sampling": 3}, 2, CPU) == {"update": 7, "sampling": 5}
 
 
 def test_the_least_is_weights_and_one_row():
     # Two matrices of 2 heads of 16 at each of 3 layers and 100 positions; bfloat16.
     expected = 2 * (1000 + 2 * 3 * 2 * 16 * 100)
-    assert forecast.least_of_vllm(trial(dtype="bfloat16"), GPU, 1000) == expected
-    assert forecast.least_of_vllm(trial(), CPU, 1000) == 4 * 1000 + GIB
+    assert forecast.minimum_of_vllm(trial(dtype="bfloat16"), GPU, 1000) == expected
+    assert forecast.minimum_of_vllm(trial(), CPU, 1000) == 4 * 1000 + GIB
 
 
 def test_a_stage_that_only_samples_is_not_run_for_vllm():
     phases, unmeasured, problem = forecast._measure(trial(), GPU, 1000)
-    assert phases == {"sampling": forecast.least_of_vllm(trial(), GPU, 1000)}
+    assert phases == {"sampling": forecast.minimum_of_vllm(trial(), GPU, 1000)}
     assert (unmeasured, problem) == (None, None)
 
 
@@ -64,7 +64,7 @@ def test_a_stage_that_only_samples_is_not_run_for_vllm():
 )
 def test_a_trainer_with_vllm_is_measured_without_the_projects_own_sampler(entry_point, changes):
     measured = Measured(entry_point, EMBEDDED, rows=2, **changes)
-    own = memory.predict(measured.trial())
+    own = memory.predict_peaks(measured.trial())
     config = measured.config()
     config.engine = "vllm"
     base = measured.trial()
@@ -72,7 +72,7 @@ def test_a_trainer_with_vllm_is_measured_without_the_projects_own_sampler(entry_
         entry_point=entry_point, config=config, base=base.base, prompt=base.prompt,
         completion=base.completion, samples=base.samples, scorers=base.scorers,
     )  # fmt: skip
-    found = memory.predict(asked)
+    found = memory.predict_peaks(asked)
     held = sum(
         p.numel() * p.element_size() for m in measured.models.values() for p in m.parameters()
     )

@@ -35,7 +35,7 @@ def test_the_peak_of_a_step(entry_point, changes):
     measured = Measured(entry_point, EMBEDDED, rows=4, **changes)
     # Of the process model, one token of a solution more or less is rounding.
     tolerance = 0.1 if entry_point == "reward_process" else 0.01
-    predicted = max(memory.predict(measured.trial()).values())
+    predicted = max(memory.predict_peaks(measured.trial()).values())
     assert predicted == pytest.approx(measured.peak(), rel=tolerance)
 
 
@@ -44,7 +44,7 @@ def test_micro_batches_that_wait_for_their_turn_are_held():
     # 48 of a group each, of which two are tried: the others' masks are 4 % of it all.
     few = {"max_tokens": PROMPT + SAMPLES * COMPLETION, "max_batch": 16}
     measured = Measured("train_grpo", EMBEDDED, rows=24, **few)
-    predicted = max(memory.predict(measured.trial()).values())
+    predicted = max(memory.predict_peaks(measured.trial()).values())
     assert predicted == pytest.approx(measured.peak(), rel=0.015)
 
 
@@ -61,7 +61,7 @@ def test_micro_batches_that_wait_for_their_turn_are_held():
 def test_the_first_of_several_processes(number, entry_point, changes):
     shape, rows = BIGGER | {"num_hidden_layers": 4}, 2
     measured = Measured(entry_point, shape, rows=rows, num_processes=number, **changes)
-    predicted = max(memory.predict(measured.trial()).values())
+    predicted = max(memory.predict_peaks(measured.trial()).values())
     assert predicted == pytest.approx(in_processes(number, measured.peak), rel=0.1)
 
 
@@ -73,7 +73,7 @@ def test_the_first_of_several_processes(number, entry_point, changes):
 )
 def test_eight_layers_from_two_and_four(entry_point, changes):
     measured = Measured(entry_point, BIGGER, rows=2, **changes)
-    predicted = max(memory.predict(measured.trial()).values())
+    predicted = max(memory.predict_peaks(measured.trial()).values())
     assert predicted == pytest.approx(measured.peak(), rel=0.01)
 
 
@@ -81,7 +81,7 @@ def test_eight_layers_from_two_and_four(entry_point, changes):
 def test_a_line_over_layers_is_what_all_of_them_take():
     trial = Measured("train_sft", BIGGER, rows=1).trial()
     # With a row of few tokens the peak is elsewhere in eight layers than in two.
-    assert memory.predict(trial) == pytest.approx(memory.measure(trial, 8), rel=0.03)
+    assert memory.predict_peaks(trial) == pytest.approx(memory.measure_peaks(trial, 8), rel=0.03)
 
 
 def sampling(shape):
@@ -105,7 +105,7 @@ def test_what_sampling_takes(shape):
             temperature=1.0,
             max_new_tokens=COMPLETION,
         )
-    assert memory.predict(sampling(shape))["sampling"] == pytest.approx(live.peak, rel=0.1)
+    assert memory.predict_peaks(sampling(shape))["sampling"] == pytest.approx(live.peak, rel=0.1)
 
 
 def test_one_token_tells_of_a_completion_of_any_length(monkeypatch):
@@ -119,7 +119,7 @@ def test_one_token_tells_of_a_completion_of_any_length(monkeypatch):
         return found
 
     monkeypatch.setattr(TransformersSampler, "_decode", watched)
-    memory.predict(sampling(EMBEDDED))
+    memory.predict_peaks(sampling(EMBEDDED))
     assert len(asked) == 1  # it reads the prompts
 
 
@@ -135,7 +135,7 @@ def test_billions_of_weights_take_no_memory_to_plan_for():
         entry_point="train_dpo", config=trial.config, base=base, prompt=PROMPT,
         completion=COMPLETION, samples=2,
     )  # fmt: skip
-    held = max(memory.predict(trial).values())
+    held = max(memory.predict_peaks(trial).values())
     # 8.19e9 weights in float32, adapters of 16 (in + out) numbers on seven matrices of 36 layers
     # with their moments and gradients, and not much else for 88 tokens.
     assert 32.8e9 < held < 36e9

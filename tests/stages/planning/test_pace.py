@@ -12,7 +12,7 @@ WORK = {"body": 100, "output": 10, "trained_body": 100, "trained_output": 10, "p
 @pytest.fixture
 def records(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pace, "here", lambda: ("cpu", "this one"))
+    monkeypatch.setattr(pace, "describe_device", lambda: ("cpu", "this one"))
 
     def record(stage, row, seconds, processor="this one"):
         folder = tmp_path / "data/runs" / stage / row
@@ -31,33 +31,33 @@ def records(tmp_path, monkeypatch):
 def test_a_rate_is_that_of_all_seeds(records):
     records("train", "sft", 10.0)
     # 6 operations for each number of a matrix and position: 6 (100 x 20 + 10 x 5), of two seeds.
-    assert pace.recorded(110) == {"train@sft": (2 * 6 * 2050 / 10.0, 10.0)}
+    assert pace.read_rates(110) == {"train@sft": (2 * 6 * 2050 / 10.0, 10.0)}
 
 
 def test_another_machine_and_another_size_tell_nothing(records):
     records("train", "sft", 10.0, processor="another")
-    assert pace.recorded(110) == {}
+    assert pace.read_rates(110) == {}
     records("train", "dpo", 10.0)
-    assert pace.recorded(1000) == {}
+    assert pace.read_rates(1000) == {}
 
 
 def test_its_own_run_before_one_of_its_kind_before_a_guess():
     known = {"train@sft": (5.0, 1.0), "train@dpo": (7.0, 1.0), "pool@sft": (3.0, 1.0)}
-    assert pace.rate("train@dpo", "train_dpo", known, 100.0) == (7.0, True)
-    assert pace.rate("train@new", "train_dpo", known, 100.0) == (5.0, True)
-    assert pace.rate("sample@sft", "sample", known, 100.0) == (3.0, True)
-    assert pace.rate("train@sft", "train_sft", {}, 100.0) == (30.0, False)
-    assert pace.rate("pool@sft", "pool", {}, 100.0) == (10.0, False)
+    assert pace.estimate_rate("train@dpo", "train_dpo", known, 100.0) == (7.0, True)
+    assert pace.estimate_rate("train@new", "train_dpo", known, 100.0) == (5.0, True)
+    assert pace.estimate_rate("sample@sft", "sample", known, 100.0) == (3.0, True)
+    assert pace.estimate_rate("train@sft", "train_sft", {}, 100.0) == (30.0, False)
+    assert pace.estimate_rate("pool@sft", "pool", {}, 100.0) == (10.0, False)
 
 
 def test_the_error_is_over_what_ran_since(records):
-    assert pace.error() is None
-    pace.remember({"train@sft": 12.0, "train@dpo": 15.0, "train@never": 99.0})
+    assert pace.estimate_error() is None
+    pace.write_estimates({"train@sft": 12.0, "train@dpo": 15.0, "train@never": 99.0})
     told = json.loads(pace.REMEMBERED.read_text())
     pace.REMEMBERED.write_text(json.dumps(told | {"at": told["at"] - 60}))
     records("train", "sft", 10.0)
     records("train", "dpo", 20.0)
-    assert pace.error() == (pytest.approx(7 / 30), 2)
-    pace.remember({"train@sft": 12.0})
+    assert pace.estimate_error() == (pytest.approx(7 / 30), 2)
+    pace.write_estimates({"train@sft": 12.0})
     pace.REMEMBERED.write_text(json.dumps(told | {"at": told["at"] + 60}))
-    assert pace.error() is None  # nothing ran since
+    assert pace.estimate_error() is None  # nothing ran since
