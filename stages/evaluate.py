@@ -67,8 +67,8 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
     for name, reward in rewards.items():
         chunks = grouped.chunks
         score = partial(
-            pool_scorer.score_chunks, REWARDS / name, reward, run.seed, chunks, config.compute,
-            device, settings.decimals,
+            pool_scorer.score_chunks, reward_file.model(REWARDS / name, run.seed), reward, chunks,
+            config.compute, device, settings.decimals,
         )  # fmt: skip
         parts = outputs.keep_parts(run.folder / "scores" / name, score)
         tracked = run.track(parts, total=len(chunks), label=f"scored by {name}:")

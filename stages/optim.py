@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import nn
 
 from stages.config import Params
+from stages.models import sharding
 
 
 class OptimConfig(Params):
@@ -63,9 +64,8 @@ def step_optimizer(
     parameters: Iterable[nn.Parameter] = [p for g in optimizer.param_groups for p in g["params"]]
     for group in optimizer.param_groups:
         group["lr"] = rate
-    clipped: Any = nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
-    # Of a model that is sharded (FSDP) the norm is a DTensor, a part of it on each rank.
-    norm = (clipped.full_tensor() if hasattr(clipped, "full_tensor") else clipped).item()
+    clipped = nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
+    norm = sharding.full_tensor(clipped).item()
     if not math.isfinite(norm):
         raise ValueError(
             f"step {step}: the gradient's norm is {norm}. Lower the learning rate "

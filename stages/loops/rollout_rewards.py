@@ -56,7 +56,7 @@ def score_completions(ensemble: Ensemble, batch: Rollouts) -> Judged:
     Logged: the disagreement of an ensemble's members (standard deviation).
     """
     groups = rollouts.make_groups(batch, None, ensemble.members[0].compute.row_tokens)
-    scores = scalar_head.scores(ensemble, groups)
+    scores = ensemble.score_groups(groups)
     positions = sum(group.length() for group in groups)
     metrics = {"scorer/positions": positions / len(batch.samples)}
     if len(ensemble.members) > 1:

@@ -1,11 +1,12 @@
-"""How every model here attends: by the mask that a batch brings, and without repeating shared keys.
+"""Attention of every model here: with the mask of the batch, and without repeated shared keys.
 
-transformers' `sdpa` with two additions. Of one new token, keys and values that heads share
-(Ainslie et al. 2023, "GQA", https://arxiv.org/abs/2305.13245) are not repeated for each head: with
-6 heads a group, a thirteenth of the bytes at every layer and token of sampling. And long rows on a
-GPU that prompts or completions share bring a `BlockMask` (`make_shared_mask`), for PyTorch's flex
-attention (Dong et al. 2024, https://arxiv.org/abs/2412.05496): blocks in which no position attends
-to another cost nothing, where a dense mask makes all of them cost, and rules out the fast kernels.
+transformers' `sdpa` with two additions. For a single new token, keys and values that query heads
+share (Ainslie et al. 2023, "GQA", https://arxiv.org/abs/2305.13245) are not repeated for each head:
+with 6 heads a group, a thirteenth of the memory traffic at every layer and token of sampling. And
+long rows on a GPU that prompts or completions share bring a `BlockMask` (`make_shared_mask`), for
+PyTorch's flex attention (Dong et al. 2024, https://arxiv.org/abs/2412.05496): blocks in which no
+position attends to another cost nothing, while a dense mask computes them all, and rules out the
+fast kernels.
 """
 
 from functools import cache
@@ -21,9 +22,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 NAME = "sdpa_by_mask"
-"""`attend` as an `attn_implementation`."""
+"""Name of `attend` as an `attn_implementation`."""
 FLEX_MIN_LENGTH = 1024
-"""Positions of a row from which a GPU's shared rows bring a `BlockMask`: below, flex attention's
+"""Length from which shared rows on a GPU bring a `BlockMask`: in shorter rows, flex attention's
 blocks of 128 leave little out."""
 
 
@@ -33,37 +34,37 @@ def attend(
     key: Tensor,
     value: Tensor,
     attention_mask: Any,
-    **other: Any,
+    **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of [batch, head, query, dim] over [batch, group, seq, dim], as transformers asks.
+    """Attention of [batch, head, query, dim] over [batch, group, seq, dim]; no weights.
 
-    For a single query the heads of a group are asked as if they were tokens of one head: there is
-    no order to keep.
+    The signature is transformers'. Returns [batch, query, head, dim]. For a single query the heads
+    of a group are computed as if they were queries of one head: there is no order to respect.
     """
     if isinstance(attention_mask, BlockMask):
-        found = _flex(query.is_cuda)(
-            query, key, value, block_mask=attention_mask, scale=other.get("scaling"),
+        output = _flex_attention(query.is_cuda)(
+            query, key, value, block_mask=attention_mask, scale=options.get("scaling"),
             enable_gqa=key.shape[1] < query.shape[1],
         )  # fmt: skip
-        return found.transpose(1, 2), None
-    one = query.shape[2] == 1 and (attention_mask is None or attention_mask.shape[1] == 1)
-    if not one or key.shape[1] == query.shape[1] or other.get("position_bias") is not None:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **other)  # pyright: ignore[reportReturnType]
+        return output.transpose(1, 2), None
+    is_single = query.shape[2] == 1 and (attention_mask is None or attention_mask.shape[1] == 1)
+    is_grouped = key.shape[1] != query.shape[1]
+    if not is_single or not is_grouped or options.get("position_bias") is not None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)  # pyright: ignore[reportReturnType]
     heads = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3])
-    found = scaled_dot_product_attention(
-        heads, key, value, attention_mask, other.get("dropout", 0.0), scale=other.get("scaling")
-    )
-    return found.reshape(query.shape[0], 1, query.shape[1], -1), None
+    dropout, scale = options.get("dropout", 0.0), options.get("scaling")
+    output = scaled_dot_product_attention(heads, key, value, attention_mask, dropout, scale=scale)
+    return output.reshape(query.shape[0], 1, query.shape[1], -1), None
 
 
 @cache
-def _flex(compiled: bool) -> Any:  # noqa: FBT001
-    """Fused where it is compiled; as it stands it computes every score, for tests on the CPU."""
+def _flex_attention(compiled: bool) -> Any:  # noqa: FBT001
+    """Flex attention, fused if `compiled`; else it computes every score, for tests on the CPU."""
     return torch.compile(flex_attention) if compiled else flex_attention
 
 
 def use_attention(model: PreTrainedModel) -> None:
-    """Have the model `attend`; nothing where its architecture brings attention of its own."""
+    """Set `attend` as the model's attention, unless its architecture has attention of its own."""
     if model.config._attn_implementation == "sdpa" and model._can_set_attn_implementation():
         model.set_attn_implementation(NAME)
 
@@ -71,26 +72,27 @@ def use_attention(model: PreTrainedModel) -> None:
 def make_shared_mask(
     segments: Int[Tensor, "row seq"], prompts: Int[Tensor, "row seq"], device: torch.device
 ) -> Bool[Tensor, "row 1 seq seq"] | BlockMask:
-    """Whether a position (third axis) may attend to another (fourth), on `device`.
+    """Mask of rows with several segments, on `device`: [row, 1, query, key], True to attend.
 
-    To those before it and itself, in its own segment and in its prompt: `segments` numbers prompts
-    and completions within a row, and `prompts` says of each position its prompt's number.
+    A position attends to itself and to those before it that are in its segment or in its prompt.
+    `segments` numbers the prompts and completions of a row; `prompts` has for each position the
+    number of its prompt's segment.
     """
     width = segments.shape[1]
     if device.type == "cuda" and width >= FLEX_MIN_LENGTH:
         return make_block_mask(segments.to(device), prompts.to(device))
     causal = torch.ones(width, width, dtype=torch.bool).tril()
-    same = segments[:, :, None] == segments[:, None, :]
-    prompt = prompts[:, :, None] == segments[:, None, :]
-    return (causal & (same | prompt))[:, None].to(device)
+    same_segment = segments[:, :, None] == segments[:, None, :]
+    in_prompt = prompts[:, :, None] == segments[:, None, :]
+    return (causal & (same_segment | in_prompt))[:, None].to(device)
 
 
 def make_block_mask(segments: Int[Tensor, "row seq"], prompts: Int[Tensor, "row seq"]) -> BlockMask:
-    """`make_shared_mask` as flex attention takes it, on the device of the numbers."""
+    """`make_shared_mask` for flex attention, on the device of `segments`."""
     num_rows, width = segments.shape
 
     # A lambda: the annotations of a function would be checked against flex attention's own numbers.
-    found = create_block_mask(
+    mask = create_block_mask(
         lambda row, _head, query, key: (
             (query >= key)
             & (
@@ -101,8 +103,8 @@ def make_block_mask(segments: Int[Tensor, "row seq"], prompts: Int[Tensor, "row 
         *(num_rows, None, width, width),
         str(segments.device),
     )
-    found.ndim = 4  # pyright: ignore[reportAttributeAccessIssue] - GPT-2 asks
-    return found
+    mask.ndim = 4  # pyright: ignore[reportAttributeAccessIssue] - GPT-2 reads it
+    return mask
 
 
 AttentionInterface.register(NAME, attend)  # pyright: ignore[reportArgumentType]

@@ -7,8 +7,8 @@ cost a third of eight rows. A row holds one group or, packed, several side by si
 at 0 in each, and none attends to another (Krell et al., "Efficient sequence packing without
 cross-contamination" (2021)).
 
-Where several processes train one model (`models/sharding`), each has a part of a batch's rows as
-its input, and all know every completion.
+Where several ranks train one model (`models/sharding`), each has a part of a batch's rows as its
+input, and every rank knows all completions.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 from torch.nn.utils.rnn import pad_sequence
 
@@ -31,15 +31,15 @@ from stages.models.device import ComputeConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Completions of one prompt that stay in one micro-batch."""
+    """Prompt with completions of it that stay in one micro-batch."""
 
     prompt_ids: Sequence[int]
     completions: Sequence[Sequence[int]]
     indices: Sequence[int]
-    """The caller's number of each completion, given back in `Batch.indices`."""
+    """The caller's number of each completion, as it will stand in `Batch.indices`."""
 
     def length(self) -> int:
-        """Tokens, the prompt counted once."""
+        """Number of tokens, the prompt counted once."""
         return len(self.prompt_ids) + sum(len(ids) for ids in self.completions)
 
 
@@ -49,55 +49,56 @@ Row = Sequence[Group]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """A micro-batch of completions; `batch` counts completions, `row` rows of this process's input.
+    """Micro-batch of completions. Axes: `batch` completions, `row` rows of this rank's input.
 
-    Rows, positions and `counted` tokens are those of this process; completions are all.
+    Rows, positions and `counted` tokens are those of this rank; completions are those of all.
     """
 
     indices: list[int]
+    """`Group.indices` of the completions."""
     lengths: list[int]
-    """Tokens of each completion."""
-    own: slice
-    """Of the completions, those in this process's rows; alone, all."""
+    """Number of tokens of each completion."""
+    local: slice
+    """The completions in this rank's rows; of a single process, all."""
     input_ids: Int[Tensor, "row seq"]
     position_ids: Int[Tensor, "row seq"] | None
     """None: 0, 1, 2, ... in every row."""
     attention_mask: Bool[Tensor, "row 1 seq seq"] | BlockMask | None
-    """See `attention.make_shared_mask`. None: causal; padding is on the right, where nothing sees
-    it."""
+    """Of `attention.make_shared_mask`. None: causal; padding is on the right, which no token
+    attends to."""
     predict_index: Int[Tensor, " counted"]
-    """Of each completion token in turn, the position that predicts it, in the flattened input."""
-    last_index: Int[Tensor, " own"]
-    """The position of each own completion's last token, in the flattened input."""
+    """For each completion token, the position that predicts it, in the flattened input."""
+    last_index: Int[Tensor, " local"]
+    """Position of the last token of each local completion, in the flattened input."""
     token_ids: Int[Tensor, "batch token"]
     mask: Bool[Tensor, "batch token"]
-    """True at the real tokens of each completion."""
+    """True at the tokens of each completion, False at padding."""
     num_tokens: int
-    """Positions of all inputs that are not padding."""
+    """Positions of all ranks' inputs that are not padding."""
     num_padded: int
-    """Positions of all inputs."""
+    """Positions of all ranks' inputs."""
 
     def counted_ids(self) -> Int[Tensor, " counted"]:
-        """The completion tokens that this process's input predicts."""
-        return self.token_ids[self.own][self.mask[self.own]]
+        """Completion tokens that this rank's input predicts."""
+        return self.token_ids[self.local][self.mask[self.local]]
 
 
 def split_group(group: Group, row_tokens: int) -> list[Group]:
-    """The group cut into groups of at most `row_tokens` tokens, at least one completion each."""
+    """Parts of a group, of at most `row_tokens` tokens but at least one completion each."""
     parts: list[list[int]] = []
-    used = 0
-    for place, ids in enumerate(group.completions):
-        if parts and used + len(ids) <= row_tokens:
-            parts[-1].append(place)
-            used += len(ids)
+    length = 0
+    for i, ids in enumerate(group.completions):
+        if parts and length + len(ids) <= row_tokens:
+            parts[-1].append(i)
+            length += len(ids)
         else:
-            parts.append([place])
-            used = len(group.prompt_ids) + len(ids)
+            parts.append([i])
+            length = len(group.prompt_ids) + len(ids)
     return [
         Group(
             prompt_ids=group.prompt_ids,
-            completions=[group.completions[place] for place in part],
-            indices=[group.indices[place] for place in part],
+            completions=[group.completions[i] for i in part],
+            indices=[group.indices[i] for i in part],
         )
         for part in parts
     ]
@@ -106,49 +107,24 @@ def split_group(group: Group, row_tokens: int) -> list[Group]:
 def make_groups(
     problems: Iterable[tuple[Sequence[int], Sequence[Sequence[int]]]], row_tokens: int
 ) -> list[Group]:
-    """Each prompt's completions, numbered in reading order, in groups that fit a row."""
-    found: list[Group] = []
+    """Completions of each prompt, numbered in reading order, in groups that fit a row."""
+    groups: list[Group] = []
     start = 0
     for prompt_ids, completions in problems:
         indices = range(start, start + len(completions))
         group = Group(prompt_ids=prompt_ids, completions=completions, indices=indices)
-        found += split_group(group, row_tokens)
+        groups += split_group(group, row_tokens)
         start = indices.stop
-    return found
-
-
-def micro_batches(
-    groups: Sequence[Group], compute: ComputeConfig, pad_id: int, device: torch.device
-) -> Iterator[Batch]:
-    """The groups as batches of at most `compute.max_tokens` padded tokens (one group at least).
-
-    None is empty. `max_tokens` bounds rows times longest row; completions of a group share a prompt
-    up to `row_tokens`, and in a longer group each has its own; groups share a row up to
-    `pack_tokens`. `pad_id` fills the right of shorter rows. Of N processes that train one model
-    each has an N-th of a batch's rows, and `max_tokens` bounds what one of them has.
-    """
-    count = sharding.get_world_size()
-    # Equally many rows together: rows times longest row is then known beforehand.
-    by_num_rows: dict[int, list[list[Row]]] = {}
-    for rows in _place(groups, compute):
-        by_num_rows.setdefault(len(rows), []).append(rows)
-    for num_rows, alike in sorted(by_num_rows.items()):
-        lengths = [num_rows * max(_length(row) for row in rows) for rows in alike]
-        if count > 1:  # of so many tokens as many fit N inputs as N times those that fit one
-            fitting = [max(1, compute.max_tokens // length) for length in lengths]
-            lengths = [-(-compute.max_tokens // number) for number in fitting]
-        for chosen in token_budget_batches(lengths, count * compute.max_tokens):
-            rows = [row for i in chosen for row in alike[i]]
-            yield make_batch(rows, pad_id, device, count)
+    return groups
 
 
 @runtime_checkable
 class BatchModel(Protocol):
-    """A model that reads `Batch`es: a `Policy`, `ScalarHead` or `ProcessHead`."""
+    """Model that reads `Batch`es: a `Policy`, `ScalarHead` or `ProcessHead`."""
 
     compute: ComputeConfig
     pad_id: int
-    """Fills the right of shorter rows."""
+    """Token that fills the right of shorter rows."""
 
     @property
     def device(self) -> torch.device:
@@ -161,41 +137,68 @@ def model_batches(model: BatchModel, groups: Sequence[Group]) -> Iterator[Batch]
     return micro_batches(groups, model.compute, model.pad_id, model.device)
 
 
+def micro_batches(
+    groups: Sequence[Group], compute: ComputeConfig, pad_id: int, device: torch.device
+) -> Iterator[Batch]:
+    """Batches of at most `compute.max_tokens` padded tokens, but at least one group each.
+
+    `max_tokens` bounds rows times longest row; completions of a group share a prompt up to
+    `row_tokens`, and in a longer group each has its own; groups share a row up to `pack_tokens`.
+    `pad_id` fills the right of shorter rows. Of N ranks that train one model each has an N-th of a
+    batch's rows, and `max_tokens` bounds the rows of one rank.
+    """
+    world_size = sharding.get_world_size()
+    # Entries with equally many rows together: rows times longest row is then known beforehand.
+    by_num_rows: dict[int, list[list[Row]]] = {}
+    for rows in _make_rows(groups, compute):
+        by_num_rows.setdefault(len(rows), []).append(rows)
+    for num_rows, entries in sorted(by_num_rows.items()):
+        lengths = [num_rows * max(_row_length(row) for row in rows) for rows in entries]
+        if world_size > 1:  # as many entries fit N inputs as N times those that fit one
+            num_fitting = [max(1, compute.max_tokens // length) for length in lengths]
+            lengths = [-(-compute.max_tokens // number) for number in num_fitting]
+        for numbers in token_budget_batches(lengths, world_size * compute.max_tokens):
+            rows = [row for i in numbers for row in entries[i]]
+            yield make_batch(rows, pad_id, device, world_size)
+
+
 def row_parts(group: Group, row_tokens: int) -> list[Group]:
-    """One part where the group fits `row_tokens`, else one for each completion."""
+    """The group itself if it fits `row_tokens`, else a part for each completion."""
     return [group] if group.length() <= row_tokens else split_group(group, 0)
 
 
-def _length(row: Row) -> int:
-    """Tokens of a row without padding."""
+def _row_length(row: Row) -> int:
+    """Number of tokens of a row without padding."""
     return sum(group.length() for group in row)
 
 
-def _place(groups: Sequence[Group], compute: ComputeConfig) -> Iterator[list[Row]]:
-    """Lists of rows, each to stay in one batch; a group lies in one list, in order.
+def _make_rows(groups: Sequence[Group], compute: ComputeConfig) -> Iterator[list[Row]]:
+    """Lists of rows, each to stay in one batch; the rows of a group are in one list, in order.
 
-    A group that does not fit a packed row keeps a row for each of its parts.
+    A group that does not fit a packed row has a row for each of its parts.
     """
     capacity = min(compute.pack_tokens, compute.max_tokens)
     parts = [row_parts(group, compute.row_tokens) for group in groups]
-    small = [i for i, row in enumerate(parts) if _length(row) <= capacity]
-    for chosen in first_fit_decreasing([_length(parts[i]) for i in small], capacity):
-        yield [[part for place in chosen for part in parts[small[place]]]]
+    small = [row for row in parts if _row_length(row) <= capacity]
+    for numbers in first_fit_decreasing([_row_length(row) for row in small], capacity):
+        yield [[part for i in numbers for part in small[i]]]
     for row in parts:
-        if _length(row) > capacity:
+        if _row_length(row) > capacity:
             yield [[part] for part in row]
 
 
-def make_batch(rows: Sequence[Row], pad_id: int, device: torch.device, count: int = 1) -> Batch:
-    """The tensors of a batch with these rows, dealt to `count` processes."""
-    parts = [rows[rank::count] for rank in range(count)]
-    dealt = [[group for row in own for group in row] for own in parts]
-    mine = sharding.get_rank() if count > 1 else 0
-    groups, rows = [group for own in dealt for group in own], parts[mine]
+def make_batch(
+    rows: Sequence[Row], pad_id: int, device: torch.device, world_size: int = 1
+) -> Batch:
+    """Tensors of a batch with these rows, dealt to `world_size` ranks."""
+    rows_by_rank = [rows[rank::world_size] for rank in range(world_size)]
+    groups_by_rank = [[group for row in part for group in row] for part in rows_by_rank]
+    rank = sharding.get_rank() if world_size > 1 else 0
+    groups, rows = [group for part in groups_by_rank for group in part], rows_by_rank[rank]
     assert all(group.prompt_ids and all(group.completions) for group in groups), "an empty row"
     plain = all(len(row) == 1 and len(row[0].completions) == 1 for row in rows)
-    # A process without a row reads a token of padding: all have to take part in a forward pass.
-    width = max((_length(row) for row in rows), default=1)
+    # A rank without a row reads a token of padding: all have to take part in a forward pass.
+    width = max((_row_length(row) for row in rows), default=1)
     input_ids = torch.full((max(1, len(rows)), width), pad_id)
     position_ids = torch.zeros_like(input_ids)
     # A segment is a prompt or a completion; `prompts` holds the number of its prompt's segment.
@@ -220,27 +223,27 @@ def make_batch(rows: Sequence[Row], pad_id: int, device: torch.device, count: in
                 segments[r, start:end] = segment
                 start, segment = end, segment + 1
     completions = [torch.tensor(list(ids)) for group in groups for ids in group.completions]
-    counted = [torch.ones(len(ids), dtype=torch.bool) for ids in completions]
-    first = sum(len(group.completions) for own in dealt[:mine] for group in own)
+    masks = [torch.ones(len(ids), dtype=torch.bool) for ids in completions]
+    first = sum(len(group.completions) for part in groups_by_rank[:rank] for group in part)
     return Batch(
         indices=[index for group in groups for index in group.indices],
         lengths=[len(ids) for ids in completions],
-        own=slice(first, first + len(last_index)),
+        local=slice(first, first + len(last_index)),
         input_ids=input_ids.to(device),
         position_ids=None if plain else position_ids.to(device),
         attention_mask=None if plain else make_shared_mask(segments, prompts, device),
         predict_index=torch.tensor(predict_index, dtype=torch.long, device=device),
         last_index=torch.tensor(last_index, dtype=torch.long, device=device),
         token_ids=pad_sequence(completions, batch_first=True, padding_value=pad_id).to(device),
-        mask=pad_sequence(counted, batch_first=True).to(device),
+        mask=pad_sequence(masks, batch_first=True).to(device),
         num_tokens=sum(group.length() for group in groups),
-        num_padded=sum(len(own) * max(map(_length, own), default=0) for own in parts),
+        num_padded=sum(len(part) * max(map(_row_length, part), default=0) for part in rows_by_rank),
     )
 
 
 @contextmanager
-def eval_no_grad(model: torch.nn.Module) -> Iterator[None]:
-    """Within, the model reads batches in eval mode without gradients; then it is as it was."""
+def eval_no_grad(model: nn.Module) -> Iterator[None]:
+    """Context in which the model is in eval mode, without gradients; its modes are restored."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -254,7 +257,7 @@ def eval_no_grad(model: torch.nn.Module) -> Iterator[None]:
 def pad_left(
     prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device
 ) -> dict[str, Int[Tensor, "prompt seq"]]:
-    """What a model reads of prompts that all end in the last column, to be gone on with."""
+    """A model's inputs for prompts that all end in the last column, to be continued."""
     rows = [torch.tensor(list(prompt)) for prompt in prompts]
     pad = partial(pad_sequence, batch_first=True, padding_side="left")
     attention = pad([torch.ones_like(row) for row in rows])

@@ -1,4 +1,4 @@
-"""A causal language model as a policy: load, log-probabilities of completions, save."""
+"""A causal language model as a policy: loading, log-probabilities of completions, saving."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -26,31 +26,30 @@ def load_checkpoint(
     """The model of `auto_class` (an AutoModelFor...) at `path`, a folder or a hub id.
 
     Weights are read from safetensors, in float32; attention is PyTorch's, which takes the boolean
-    masks of shared rows (eager would add them). Weights that are missing would be random numbers:
-    only those of a `new` head may be.
+    masks of shared rows (eager would add them). Missing weights would be random numbers: a
+    ValueError, except for those of a `new` head.
     """
-    # What the report and the bar say is checked below, or is noise in a log.
+    # Warnings and progress bars are noise in a log, or become an error below.
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    model: Any = None
     try:
         model, report = auto_class.from_pretrained(
             str(path), dtype=torch.float32, use_safetensors=True, attn_implementation="sdpa",
             output_loading_info=True, ignore_mismatched_sizes=True, **settings,
         )  # fmt: skip
-        wrong = set(report["missing_keys"]) - new
-        wrong |= {str(one[0]) for one in report["mismatched_keys"]}
-        found, cause = f"{len(wrong)} weights missing or of another shape: {sorted(wrong)}", None
-    except Exception as error:  # noqa: BLE001 - whatever transformers makes of what is there
-        wrong = found = " ".join(str(error).split())
-        cause = error
-        model = None
+        wrong = {*report["missing_keys"]} - new
+        wrong |= {str(name) for name, *_ in report["mismatched_keys"]}
+        problem = f"{len(wrong)} weights missing or of another shape: {sorted(wrong)}"
+        cause = None
+    except Exception as error:  # noqa: BLE001 - whatever transformers makes of the files
+        model, wrong, cause = None, None, error
+        problem = " ".join(str(error).split())
     finally:
         logging.set_verbosity(verbosity)
     if model is None or wrong:
         raise ValueError(
-            f"{path}: expected a whole {auto_class.__name__} in safetensors, found {found:.250}. "
+            f"{path}: expected a whole {auto_class.__name__} in safetensors, found {problem:.250}. "
             f"Save it again with save_pretrained, or name another in params.yaml."
         ) from cause
     return model
@@ -61,21 +60,22 @@ def load_policy(
     trained: bool = True,
 ) -> PreTrainedModel:  # fmt: skip
     """The causal language model at `path` (a folder or a hub id), prepared."""
-    read = load_checkpoint(AutoModelForCausalLM, path, new=frozenset(), revision=revision or "main")
-    return prepare_model(read, compute, device, trained=trained)
+    version = revision or "main"
+    model = load_checkpoint(AutoModelForCausalLM, path, new=frozenset(), revision=version)
+    return prepare_model(model, compute, device, trained=trained)
 
 
 def prepare_model(
     model: PreTrainedModel, compute: ComputeConfig, device: torch.device, *, trained: bool = True
 ) -> PreTrainedModel:
-    """Move to the device, switch dropout off, and checkpoint activations if asked to.
+    """Move to the device, switch dropout off, and set gradient checkpointing as in `compute`.
 
     Without dropout old and new log-probabilities of a completion come from the same function. A
-    model that would be computed wrong is refused: see `own_logits` and `positions`. One that is not
-    `trained` has its weights in the compute dtype; a scalar or process head stays in float32.
+    ValueError for a model whose outputs would be wrong here: see `forward_check` and `rope_limit`.
+    If not `trained`, weights have the compute dtype; a scalar or process head stays in float32.
     """
     shared = bool(compute.row_tokens or compute.pack_tokens)
-    if shared and not _attends_to_all(model):
+    if shared and not _has_full_attention(model):
         raise ValueError(
             f"{model.config.model_type} has layers that do not attend to all that stands before, "
             f"such as sliding windows, which rows shared by several completions or prompts would "
@@ -92,9 +92,9 @@ def prepare_model(
     rope_limit.refuse_long_texts(model)
     forward_check.check_forward(model, shared=shared)
     if not trained:
-        # They keep asking for a gradient: by others torch multiplies in another way, and rounds so.
+        # `requires_grad` stays True: without it torch multiplies in another way, and rounds so.
         part: nn.Module = model if model.can_generate() else model.base_model
-        for parameter in part.parameters():  # not the buffers, which hold positions' frequencies
+        for parameter in part.parameters():  # not the buffers, which hold rotary frequencies
             parameter.data = parameter.data.to(getattr(torch, compute.dtype))
     elif compute.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -102,8 +102,8 @@ def prepare_model(
     return model
 
 
-def _attends_to_all(model: PreTrainedModel) -> bool:
-    """Whether every layer is plain causal attention, in which alone a mask says it all."""
+def _has_full_attention(model: PreTrainedModel) -> bool:
+    """Whether every layer is full causal attention, which a mask alone can restrict."""
     config = model.config.get_text_config(decoder=True)
     if layer_types := getattr(config, "layer_types", None):
         return set(layer_types) == {"full_attention"}
@@ -111,22 +111,22 @@ def _attends_to_all(model: PreTrainedModel) -> bool:
 
 
 DisableAdapters = Callable[[], AbstractContextManager[Any]]
-"""Within this context a model is as it was before its adapters."""
+"""Makes a context in which a model is as it was before its adapters."""
 
 
 class TokenLogprobs(NamedTuple):
-    """What a policy says of the tokens of a batch; each is 0 where `batch.mask` is False."""
+    """Log-probabilities and entropies of a batch's tokens; 0 where `batch.mask` is False."""
 
     logprobs: Float[Tensor, "batch token"]
-    """log p of each completion token given what stands before it."""
+    """log p of each completion token given the tokens before it."""
     entropies: Float[Tensor, "batch token"]
     """The entropy of p."""
 
 
 class Policy(nn.Module):
-    """A causal language model that reads batches of completions.
+    """Causal language model that computes log-probs of batches of completions.
 
-    One with adapters is its own reference, asked with `adapted=False`.
+    With adapters it is its own reference, computed with `adapted=False`.
     """
 
     def __init__(
@@ -134,23 +134,22 @@ class Policy(nn.Module):
         model: PreTrainedModel,
         compute: ComputeConfig = COMPUTE,
         pad_id: int = 0,
-        without: DisableAdapters | None = None,
+        disable_adapters: DisableAdapters | None = None,
     ) -> None:
-        """`model` is prepared (see `prepare_model`); its adapters, if any, are off within
-        `without`."""
+        """`model` is of `prepare_model`; `disable_adapters` of `row_policy.add_adapters`."""
         super().__init__()
         self.model, self.compute, self.pad_id = model, compute, pad_id
-        self._without = without or nullcontext
+        self._disable_adapters = disable_adapters or nullcontext
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """Device of the weights."""
         return self.model.device
 
     def logit_states(self, batch: Batch, *, adapted: bool) -> Float[Tensor, "counted hidden"]:
-        """What the output layer makes the logits of each completion token from."""
+        """Inputs of the output layer for each completion token."""
         factor = getattr(self.model, "logit_factor", 1.0)
-        with nullcontext() if adapted else self._without():
+        with nullcontext() if adapted else self._disable_adapters():
             states = compute_hidden_states(self.model, batch)[batch.predict_index]
         return states if factor == 1 else states * factor
 
@@ -163,12 +162,11 @@ class Policy(nn.Module):
         entropy_gradient: bool = False,
         adapted: bool = True,
     ) -> TokenLogprobs:
-        """The log-probs and entropies.
+        """Log-probs and entropies of the batch's tokens.
 
-        Without `entropy` the entropies are not computed, but NaN. No gradient flows through them,
-        but with `entropy_gradient`.
+        Entropies are NaN without `entropy`, and have a gradient only with `entropy_gradient`.
         """
-        found = token_logprobs(
+        outputs = token_logprobs(
             self.logit_states(batch, adapted=adapted),
             get_output_layer(self.model),
             batch.counted_ids(),
@@ -176,19 +174,19 @@ class Policy(nn.Module):
             entropy=entropy,
             entropy_gradient=entropy_gradient,
         )
-        return TokenLogprobs(*(unflatten(values, batch) for values in found))
+        return TokenLogprobs(*(unflatten(values, batch) for values in outputs))
 
 
-def unflatten(own: Float[Tensor, " counted"], batch: Batch) -> Float[Tensor, "batch token"]:
-    """Values of the counted tokens, laid out as `batch.mask`; 0 elsewhere."""
-    values = sharding.gather_completions(own, batch.lengths, batch.own)
-    return values.new_zeros(batch.mask.shape).masked_scatter(batch.mask, values)
+def unflatten(values: Float[Tensor, " counted"], batch: Batch) -> Float[Tensor, "batch token"]:
+    """Grid, as `batch.mask`, of all ranks' counted tokens; 0 elsewhere. `values`: this rank's."""
+    gathered = sharding.gather_completions(values, batch.lengths, batch.local)
+    return gathered.new_zeros(batch.mask.shape).masked_scatter(batch.mask, gathered)
 
 
 def apply_head(
     head: nn.Module, hidden: Float[Tensor, "position hidden"]
 ) -> Float[Tensor, "position output"]:
-    """What a head makes of hidden states, in float32 (float64 stays as it is).
+    """Output of a head in float32 (float64 stays as it is), whatever autocast says.
 
     In bfloat16 a score would have 8 bits: ties where there are none.
     """
@@ -198,26 +196,26 @@ def apply_head(
 
 
 def make_decode(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str]:
-    """Token ids to text without special tokens."""
+    """Function from token ids to text without special tokens."""
     return lambda token_ids: str(tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
 
 def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Name and value of each weight as the model itself has them, adapters merged, one at a time.
+    """Name and value of each weight of the model, adapters merged and unsharded, one at a time.
 
-    The model stays as it is: merging in place and taking apart again would round it. What two names
-    share has the first.
+    The model stays as it is: merging in place and unmerging would round it. A weight that two names
+    share comes with the first.
     """
-    owners = {name for name, _ in model.named_parameters()}
-    shared = {name for name, _ in model.named_parameters(remove_duplicate=False)} - owners
+    names = {name for name, _ in model.named_parameters()}
+    shared = {name for name, _ in model.named_parameters(remove_duplicate=False)} - names
     with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
         for name, value in model.state_dict().items():
             if name in shared or ".lora_" in name or ".original_module." in name:
                 continue
-            layer, base, _ = name.partition(".base_layer.weight")
-            if base:
-                delta: Any = model.get_submodule(layer).get_delta_weight
-                value = value + delta("default")  # noqa: PLW2901
+            layer, is_adapted, _ = name.partition(".base_layer.weight")
+            if is_adapted:
+                get_delta: Any = model.get_submodule(layer).get_delta_weight
+                value = value + get_delta("default")  # noqa: PLW2901
             plain = name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".")
             yield plain, sharding.full_tensor(value)
 
@@ -228,16 +226,17 @@ def save_model(
 ) -> None:  # fmt: skip
     """Write model (safetensors, adapters merged) and tokenizer in transformers' format.
 
-    `dtype` is that of the weights in the file, and of `config.json`, from which others take it. Of
-    several processes the first writes.
+    `dtype` is that of the weights in the file, and of `config.json`, from which others take it. A
+    call of all ranks, of which rank 0 writes.
     """
-    kept, precision = {}, getattr(torch, dtype)
+    state_dict, precision = {}, getattr(torch, dtype)
     for name, value in merged_weights(model):
         if sharding.get_rank() == 0:
-            kept[name] = value.to("cpu", precision) if value.is_floating_point() else value.cpu()
+            value = value.to("cpu", precision) if value.is_floating_point() else value.cpu()  # noqa: PLW2901
+            state_dict[name] = value
     if sharding.get_rank() > 0:
         return
-    model.save_pretrained(path, state_dict=kept)
+    model.save_pretrained(path, state_dict=state_dict)
     config = copy.copy(model.config)
     config.dtype = dtype
     config.save_pretrained(path)

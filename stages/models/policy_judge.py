@@ -1,4 +1,4 @@
-"""A local causal language model as a judge, whichever engine it runs on.
+"""A local causal language model as a judge, on any engine.
 
 An option's probability is that of the tokens that spell it, right after the prompt.
 """
@@ -18,75 +18,78 @@ from stages.rewards.feedback.prompts import REASONING_CUE, REASONING_REQUEST
 from stages.sampler import Engine, Judgement
 
 OPTION_PUNCTUATION = " \t\r\n()[]{}<>.,:;*\"'`"
-"""What may stand around an option without changing what it is: "(1)", " 1.", "**1"."""
+"""Characters around an option that do not change what it is: "(1)", " 1.", "**1"."""
 
 
 def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) -> list[list[int]]:
-    """For each option the ids, ascending, of the tokens whose text without `OPTION_PUNCTUATION` is
-    the option.
+    """For each option the ids, ascending, of the tokens that spell it.
 
-    Special tokens never are. There has to be one for each.
+    Their text without `OPTION_PUNCTUATION` is the option; special tokens are left out. A ValueError
+    where there is none for an option.
     """
     special = set(tokenizer.all_special_ids)
-    found: dict[str, list[int]] = {option: [] for option in options}
+    option_ids: dict[str, list[int]] = {option: [] for option in options}
     for token_id in sorted(set(tokenizer.get_vocab().values()) - special):
         text = str(tokenizer.decode([token_id])).strip(OPTION_PUNCTUATION)
-        if text in found:
-            found[text].append(token_id)
-    missing = [option for option, ids in found.items() if not ids]
+        if text in option_ids:
+            option_ids[text].append(token_id)
+    missing = [option for option, ids in option_ids.items() if not ids]
     if missing:
         raise ValueError(
             f"expected one token for each of the options {list(options)}, found none for "
             f"{missing} in the judge's vocabulary: judge with a model whose tokenizer has them."
         )
-    return [found[option] for option in options]
+    return [option_ids[option] for option in options]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyJudge:
-    """Reads the next-token distribution at the end of the rendered message."""
+    """Judge by the next-token distribution at the end of the rendered message."""
 
     engine: Engine
     tokenizer: PreTrainedTokenizerBase
     option_ids: list[list[int]]
     """See `option_tokens`."""
     max_prompt_tokens: int
-    """A longer message is not read."""
+    """Longest message; a longer one gets no judgement."""
     reasoning_tokens: int
-    """At most so many, greedily, before the choice; 0: none."""
+    """Most tokens of greedy reasoning before the choice; 0: none."""
 
     def choose(self, messages: Sequence[str]) -> list[Judgement | None]:
         """See `stages.sampler.Judge.choose`."""
         request, cue = "", []
         if self.reasoning_tokens:
             request, (cue,) = REASONING_REQUEST, prompting.tokenize([REASONING_CUE], self.tokenizer)
-        asked = [message + request for message in messages]
-        prompts = prompting.tokenize_messages(asked, self.tokenizer)
+        requests = [message + request for message in messages]
+        prompts = prompting.tokenize_messages(requests, self.tokenizer)
         fitting = [i for i, ids in enumerate(prompts) if len(ids) <= self.max_prompt_tokens]
+        judgements: list[Judgement | None] = [None] * len(prompts)
         if not fitting:
-            return [None] * len(prompts)
-        thoughts = self._reason([prompts[i] for i in fitting])
-        read = [[*prompts[i], *thought, *cue] for i, thought in zip(fitting, thoughts, strict=True)]
-        flat = [token_id for ids in self.option_ids for token_id in ids]
-        rows = self.engine.next_logprobs(read, flat)
-        choices: list[Judgement | None] = [None] * len(prompts)
-        for i, thought, row in zip(fitting, thoughts, rows, strict=True):
+            return judgements
+        reasonings = self._reason([prompts[i] for i in fitting])
+        contexts = [
+            [*prompts[i], *reasoning, *cue]
+            for i, reasoning in zip(fitting, reasonings, strict=True)
+        ]
+        token_ids = [token_id for ids in self.option_ids for token_id in ids]
+        rows = self.engine.next_logprobs(contexts, token_ids)
+        for i, reasoning, row in zip(fitting, reasonings, rows, strict=True):
             logprobs = iter(row)
-            variants = [[next(logprobs) for _ in option] for option in self.option_ids]
+            variants = [[next(logprobs) for _ in ids] for ids in self.option_ids]
             probabilities, mass = option_probabilities(variants)
-            choices[i] = Judgement(
+            judgements[i] = Judgement(
                 probabilities=probabilities,
                 mass=mass,
                 num_prompt_tokens=len(prompts[i]),
-                num_generated_tokens=len(thought),
+                num_generated_tokens=len(reasoning),
             )
-        return choices
+        return judgements
 
     def _reason(self, prompts: list[list[int]]) -> list[list[int]]:
-        """What the model writes before it chooses, up to whichever token ends it."""
+        """Greedy reasoning after each prompt, without the token that ends it."""
         if not self.reasoning_tokens:
             return [[] for _ in prompts]
-        drawn = self.engine.sample(
+        samples = self.engine.sample(
             prompts,
             [0] * len(prompts),
             num_samples=1,
@@ -96,14 +99,14 @@ class PolicyJudge:
         # The engine knows all tokens that end a sequence, the tokenizer only one of them.
         return [
             sample.token_ids[:-1] if sample.finish_reason == "stop" else sample.token_ids
-            for (sample,) in drawn
+            for (sample,) in samples
         ]
 
 
 def load_judge(
     path: Path, options: Sequence[str], compute: ComputeConfig, device: torch.device
 ) -> PolicyJudge:
-    """The policy at `path` as a judge that reads what fits its positions, and does not reason."""
+    """The policy at `path` as a judge without reasoning; messages may fill its positions."""
     tokenizer = model_tokenizer.load_tokenizer(path)
     model = policy.load_policy(path, compute, device, trained=False)
     engine = transformers.make_sampler(

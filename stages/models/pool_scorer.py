@@ -1,4 +1,4 @@
-"""A policy's samples as rewards score them: equal completions once, one reward after the other."""
+"""Scores of a pool's completions: each distinct completion once, one reward after the other."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,6 @@ from stages.models.process_head import TokenizedSolution
 from stages.records import pools
 from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
-from stages.rewards import reward_file
 from stages.rewards.reward_file import RewardFile
 
 GROUPS_PER_CHUNK = 64
@@ -24,7 +23,7 @@ Pool = tuple[Prompt, list[Completion]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupedSamples:
-    """Distinct completions in groups, which share a reading of their prompt."""
+    """Distinct completions in groups, which share the forward pass of their prompt."""
 
     chunks: list[list[Group]]
     rows: list[tuple[Completion, int]]
@@ -34,45 +33,41 @@ class GroupedSamples:
 
 
 ScoreColumn = list[dict[str, Any]]
-"""What one reward makes of each distinct completion, by the names of the fields of `Score`."""
+"""Scores of each distinct completion by one reward, by the names of the fields of `Score`."""
 
 
 def group_samples(problems: Sequence[Pool], row_tokens: int) -> GroupedSamples:
     """Each problem's distinct completions in groups that fit a row."""
-    read: list[tuple[list[int], list[list[int]]]] = []
+    completions: list[tuple[list[int], list[list[int]]]] = []
     rows: list[tuple[Completion, int]] = []
     start = 0
     for prompt, pool in problems:
-        firsts, places = pools.deduplicate(pool)
-        read.append((prompt.prompt_ids, [row.completion_ids for row in firsts]))
-        rows += [(row, start + place) for row, place in zip(pool, places, strict=True)]
-        start += len(firsts)
-    parts = make_groups(read, row_tokens)
+        distinct, numbers = pools.deduplicate(pool)
+        completions.append((prompt.prompt_ids, [row.completion_ids for row in distinct]))
+        rows += [(row, start + number) for row, number in zip(pool, numbers, strict=True)]
+        start += len(distinct)
+    groups = make_groups(completions, row_tokens)
+    starts = range(0, len(groups), GROUPS_PER_CHUNK)
     return GroupedSamples(
-        chunks=[
-            parts[first : first + GROUPS_PER_CHUNK]
-            for first in range(0, len(parts), GROUPS_PER_CHUNK)
-        ],
+        chunks=[groups[first : first + GROUPS_PER_CHUNK] for first in starts],
         rows=rows,
-        positions=sum(part.length() for part in parts),
+        positions=sum(group.length() for group in groups),
     )
 
 
 def score_chunks(
-    folder: Path,
+    path: Path,
     reward: RewardFile,
-    seed: int,
     chunks: Sequence[Sequence[Group]],
     compute: ComputeConfig,
     device: torch.device,
     decimals: int,
     first: int = 0,
 ) -> Iterator[ScoreColumn]:
-    """What a reward's model of a seed makes of each chunk from number `first` on.
+    """Scores of each chunk from number `first` on, by the model at `path`, with `decimals`.
 
-    The model is in memory only meanwhile.
+    The model is freed when the iterator is.
     """
-    path = reward_file.model(folder, seed)
     if reward.model == "process":
         scorer = process_head.load_process_scorer(path, compute, device)
         for chunk in chunks[first:]:
@@ -82,31 +77,28 @@ def score_chunks(
                 for ids in group.completions
             ]
             yield [
-                {"steps": [round(step, decimals) for step in steps]} for steps in scorer(solutions)
+                {"steps": [round(score, decimals) for score in scores]}
+                for scores in scorer(solutions)
             ]
         return
-    model = scalar_head.load_scorer(path, reward.aggregate, compute, device)
-    names = (
-        ("scores", "disagreement")
-        if len(scalar_head.find_member_folders(path)) > 1
-        else ("scores",)
-    )
+    ensemble = scalar_head.load_ensemble(path, reward.aggregate, compute, device)
+    names = ("scores", "disagreement") if len(ensemble.members) > 1 else ("scores",)
     for chunk in chunks[first:]:
-        scores = model(chunk)
+        scores = ensemble.score_groups(chunk)
         yield [
-            {name: round(one, decimals) for name, one in zip(names, numbers, strict=False)}
+            {name: round(number, decimals) for name, number in zip(names, numbers, strict=False)}
             for numbers in zip(scores.values.tolist(), scores.disagreement.tolist(), strict=True)
         ]
 
 
 def score_rows(samples: GroupedSamples, columns: Mapping[str, ScoreColumn]) -> list[Score]:
     """The row of each completion of `samples`, from the columns of each reward."""
-    found = []
-    for row, at in samples.rows:
-        told = {name: column[at] for name, column in columns.items()}
+    rows = []
+    for completion, number in samples.rows:
+        scores = {reward: column[number] for reward, column in columns.items()}
         fields = {
-            field: {name: values[field] for name, values in told.items() if field in values}
+            field: {reward: values[field] for reward, values in scores.items() if field in values}
             for field in ("scores", "disagreement", "steps")
         }
-        found.append(Score(id=row.id, index=row.index, **fields))
-    return found
+        rows.append(Score(id=completion.id, index=completion.index, **fields))
+    return rows

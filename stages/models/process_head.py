@@ -1,15 +1,15 @@
-"""A transformer that judges each step of a solution: the process reward model.
+"""Process reward model: a transformer with a score for each reasoning step of a solution.
 
 It is an `AutoModelForTokenClassification` with the labels 0 wrong and 1 right, so that other
-tools read it. Its input is made of token ids, step by step, never of joined text, in which a
-step's end may be no token of its own:
+tools read it. Its input is made of token ids, step by step, never of joined text, in which the end
+of a step may be no token of its own:
 
     prompt + step 1 + STEP + step 2 + STEP + ...
 
 STEP is one special token; the score of a step, P(right), is the softmax over the two labels at the
 STEP that follows it. The end-of-sequence token of a sampled solution is part of its last step, so
-the model sees how it ended. The model's config keeps STEP's id and the text that ends a step
-(`step_token_id`, `step_separator`): its folder says all that scoring needs. A STEP that a policy
+the model sees how it ended. The model's config has STEP's id and the text that ends a step
+(`step_token_id`, `step_separator`): its folder is all that scoring needs. A STEP that a policy
 writes into its own text is a token like any other and gets no score.
 """
 
@@ -33,34 +33,32 @@ from stages.rewards.step_solutions import split_steps
 
 LABELS = {0: "wrong", 1: "right"}
 NEW_HEAD_WEIGHTS = frozenset(f"{head}.{name}" for head in HEADS for name in ("weight", "bias"))
+AUTO = "auto"
+FREE_TOKEN_WORDS = ("step", "extra", "reserved", "unused")
+"""Words in the name of a special token that say it is free to use, the best first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizedSolution:
-    """A prompt and the steps of one answer, as token ids without STEP."""
+    """Prompt and reasoning steps as token ids, without STEP."""
 
     prompt_ids: Sequence[int]
     steps: Sequence[Sequence[int]]
 
 
-AUTO = "auto"
-FREE_TOKEN_WORDS = ("step", "extra", "reserved", "unused")
-"""In the name of a special token: what it is free for, the best first."""
-
-
 def step_token_id(tokenizer: PreTrainedTokenizerBase, step_token: str) -> int:
-    """The id of the token that is to follow each step: special, and without another use.
+    """Id of STEP, a special token without another use.
 
     That is: no begin, end, padding or unknown token, and not in the chat template. `auto`: that
-    whose name says what it is free for (`<|reserved_special_token_0|>` of Llama 3), else the first
+    whose name says that it is free (`<|reserved_special_token_0|>` of Llama 3), else the first
     (`<|object_ref_start|>` of Qwen 2.5), else, as with GPT-2 and Llama 2, the end token.
     """
-    others = (tokenizer.eos_token, tokenizer.pad_token, tokenizer.bos_token, tokenizer.unk_token)
+    used = (tokenizer.eos_token, tokenizer.pad_token, tokenizer.bos_token, tokenizer.unk_token)
     template = str(tokenizer.chat_template or "")
     free = {
-        token.content: number
-        for number, token in sorted(tokenizer.added_tokens_decoder.items())
-        if token.special and token.content not in others and token.content not in template
+        token.content: token_id
+        for token_id, token in sorted(tokenizer.added_tokens_decoder.items())
+        if token.special and token.content not in used and token.content not in template
     }
     ranked = sorted(free, key=lambda token: [word not in token for word in FREE_TOKEN_WORDS])
     if step_token == AUTO:
@@ -85,7 +83,7 @@ def init_process_model(
     """The body of the policy at `path` under a new head of two labels.
 
     The head is of zeros, so every step starts at P(right) = 1/2, whatever the seed. `separator`
-    ended the steps that it learns from, and splits sampled ones.
+    ends the steps of the training data, and splits sampled solutions into steps.
     """
     model = policy.load_checkpoint(
         AutoModelForTokenClassification, path, new=NEW_HEAD_WEIGHTS, num_labels=2
@@ -102,39 +100,76 @@ def init_process_model(
 def load_process_model(
     path: str | Path, compute: ComputeConfig, device: torch.device
 ) -> PreTrainedModel:
-    """The process reward model at `path`, frozen; a ValueError if `init_process_model` did not
-    make it."""
+    """The process reward model at `path`, frozen; a ValueError for any other model."""
     model = policy.load_checkpoint(AutoModelForTokenClassification, path, new=frozenset())
-    found = [getattr(model.config, key, None) for key in ("step_token_id", "step_separator")]
-    if model.config.id2label != LABELS or not isinstance(found[0], int) or not found[1]:
+    labels = model.config.id2label
+    step_id = getattr(model.config, "step_token_id", None)
+    separator = getattr(model.config, "step_separator", None)
+    if labels != LABELS or not isinstance(step_id, int) or not separator:
         raise ValueError(
             f"{path}: expected the labels {LABELS}, a `step_token_id` and a `step_separator` in "
-            f"config.json, found {model.config.id2label}, {found[0]!r} and {found[1]!r}: name a "
+            f"config.json, found {labels}, {step_id!r} and {separator!r}: name a "
             f"model that reward_process wrote, or write all three into its config."
         )
     return policy.prepare_model(model, compute, device, trained=False)
 
 
 def get_head(model: nn.Module) -> nn.Module:
-    """The layer that makes two logits of a hidden state."""
-    # Trained whole under LoRA, it is wrapped, and called alike.
+    """The layer from a hidden state to two logits."""
+    # Trained whole under LoRA, it is wrapped, and called as before.
     return next(getattr(model, name) for name in HEADS if hasattr(model, name))
 
 
+class ProcessHead(nn.Module):
+    """Process reward model that scores the steps of batches of solutions."""
+
+    def __init__(
+        self, model: PreTrainedModel, compute: ComputeConfig = COMPUTE, pad_id: int = 0
+    ) -> None:
+        """`model` is of `load_process_model` or `init_process_model`."""
+        super().__init__()
+        self.model, self.compute, self.pad_id = model, compute, pad_id
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return self.model.device
+
+    @property
+    def separator(self) -> str:
+        """Text that ends a step."""
+        return self.model.config.step_separator
+
+    def forward(self, batch: Batch, ends: Sequence[Sequence[int]]) -> Float[Tensor, "step 2"]:
+        """Two logits at each STEP, in float32: of the batch's first solution, its second, ...
+
+        `batch` is of `solution_groups`; `ends` are the `step_end_indices` of each of its solutions.
+        """
+        predicted_at = torch.zeros_like(batch.token_ids[batch.local])
+        predicted_at = predicted_at.masked_scatter(batch.mask[batch.local], batch.predict_index)
+        local_ends = zip(predicted_at, ends[batch.local], strict=True)
+        indices = [row[list(solution_ends)] for row, solution_ends in local_ends]
+        # A STEP is no completion's first token, so it stands right after what predicts it.
+        positions = torch.cat([batch.predict_index[:0], *indices]) + 1
+        hidden = compute_hidden_states(self.model, batch)[positions]
+        logits = policy.apply_head(get_head(self.model), hidden)
+        return sharding.gather_completions(logits, [*map(len, ends)], batch.local)
+
+
 def solution_groups(
-    model: "ProcessHead", solutions: Sequence[TokenizedSolution], numbers: Sequence[int]
+    model: ProcessHead, solutions: Sequence[TokenizedSolution], numbers: Sequence[int]
 ) -> list[Group]:
     """The solutions with these numbers, STEP after each step; those of a prompt share its copy.
 
-    One with more tokens than the model has positions is refused: a label that is cut off would be
-    lost without a word.
+    Nothing is cut, which would lose labels: a ValueError for a solution that is longer than the
+    model's positions, or without a step, or with an empty one.
     """
     members: dict[tuple[int, ...], list[int]] = {}
     for number in numbers:
         members.setdefault(tuple(solutions[number].prompt_ids), []).append(number)
     config = model.model.config
-    step_id, longest = int(config.step_token_id), config.max_position_embeddings
-    found = []
+    step_id, max_length = int(config.step_token_id), config.max_position_embeddings
+    groups = []
     for prompt_ids, indices in members.items():
         for i in indices:
             if not solutions[i].steps or not all(solutions[i].steps):
@@ -146,119 +181,85 @@ def solution_groups(
             [token for step in solutions[i].steps for token in (*step, step_id)] for i in indices
         ]
         length = len(prompt_ids) + max(len(ids) for ids in completions)
-        if length > longest:
+        if length > max_length:
             raise ValueError(
                 f"a solution has {length} tokens with its prompt and step tokens, the model "
-                f"{longest} positions: leave out such rows (none of {indices} is cut), or take a "
-                f"model with more (model.tiny.max_length for the embedded one)."
+                f"{max_length} positions: leave out such rows (none of {indices} is cut), or take "
+                f"a model with more (model.tiny.max_length for the embedded one)."
             )
         group = Group(prompt_ids=prompt_ids, completions=completions, indices=indices)
-        found += split_group(group, model.compute.row_tokens)
-    return found
+        groups += split_group(group, model.compute.row_tokens)
+    return groups
 
 
 def step_end_indices(steps: Sequence[Sequence[int]]) -> list[int]:
-    """The place of each STEP among the solution's tokens, STEP tokens included."""
+    """Index of each STEP among the solution's tokens, STEP tokens included."""
     return [end - 1 for end in accumulate(len(step) + 1 for step in steps)]
-
-
-class ProcessHead(nn.Module):
-    """A process reward model that reads batches of solutions; `model` is prepared."""
-
-    def __init__(
-        self, model: PreTrainedModel, compute: ComputeConfig = COMPUTE, pad_id: int = 0
-    ) -> None:
-        """`model` is of `load_process_model` or `init_process_model`; `pad_id` fills the right of
-        a row."""
-        super().__init__()
-        self.model, self.compute, self.pad_id = model, compute, pad_id
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        return self.model.device
-
-    def forward(self, batch: Batch, ends: Sequence[Sequence[int]]) -> Float[Tensor, "step 2"]:
-        """The two logits at each STEP, in float32: of the batch's first solution, its second, ...
-
-        `batch` is of `solution_groups`; `ends` are the `step_end_indices` of each of its solutions
-        in turn.
-        """
-        predicted_at = torch.zeros_like(batch.token_ids[batch.own])
-        predicted_at = predicted_at.masked_scatter(batch.mask[batch.own], batch.predict_index)
-        own = [row[list(places)] for row, places in zip(predicted_at, ends[batch.own], strict=True)]
-        # A STEP is no completion's first token, so it stands right after what predicts it.
-        positions = torch.cat([batch.predict_index[:0], *own]) + 1
-        found = policy.apply_head(
-            get_head(self.model), compute_hidden_states(self.model, batch)[positions]
-        )
-        return sharding.gather_completions(found, [len(one) for one in ends], batch.own)
 
 
 @torch.no_grad()
 def score_steps(model: ProcessHead, solutions: Sequence[TokenizedSolution]) -> list[list[float]]:
-    """P(right) of each step of each solution, in eval mode; a ValueError where one is no number."""
+    """P(right) after each step of each solution, in eval mode; a ValueError if not finite."""
     model.eval()
-    found: list[list[float]] = [[] for _ in solutions]
-    parts = solution_groups(model, solutions, range(len(solutions)))
-    for batch in model_batches(model, parts):
+    scores: list[list[float]] = [[] for _ in solutions]
+    groups = solution_groups(model, solutions, range(len(solutions)))
+    for batch in model_batches(model, groups):
         ends = [step_end_indices(solutions[i].steps) for i in batch.indices]
-        scores = model(batch, ends).softmax(-1)[:, 1].cpu()
-        for i, own in zip(batch.indices, scores.split([len(e) for e in ends]), strict=True):
-            found[i] = own.tolist()
-            # In a minimum NaN is lost or kept by its place: it would come out as a reward of 0.
-            if not own.isfinite().all():
+        probabilities = model(batch, ends).softmax(-1)[:, 1].cpu()
+        parts = probabilities.split([*map(len, ends)])
+        for i, solution_scores in zip(batch.indices, parts, strict=True):
+            scores[i] = solution_scores.tolist()
+            # A minimum may drop NaN, depending on its position: it would become a reward of 0.
+            if not solution_scores.isfinite().all():
                 raise ValueError(
-                    f"solution {i}: expected finite scores of its steps, found {found[i]}: the "
+                    f"solution {i}: expected finite scores of its steps, found {scores[i]}: the "
                     f"process model's weights or activations are not finite. Train it with a lower "
                     f"optim.learning_rate of the preset, or compute in another precision "
                     f"(compute in params.yaml)."
                 )
-    return found
+    return scores
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessScorer:
-    """A process reward model, and what it takes to read sampled completions with it."""
+    """Process reward model with its tokenizer's decoding, to score sampled completions."""
 
     model: ProcessHead
     decode: Callable[[Sequence[int]], str]
 
     def split(self, completion_ids: Sequence[int]) -> list[list[int]]:
-        """The steps of a completion, as in the rows that the model learned from."""
-        return split_steps(completion_ids, self.decode, self.model.model.config.step_separator)
+        """Steps of a completion, split as in the training data of the model."""
+        return split_steps(completion_ids, self.decode, self.model.separator)
 
     def __call__(self, solutions: Sequence[TokenizedSolution]) -> list[list[float]]:
         """P(right so far) after each step, in eval mode."""
         return score_steps(self.model, solutions)
 
     def num_positions(self, solutions: Sequence[TokenizedSolution]) -> int:
-        """Tokens that it reads of them, step tokens included."""
-        parts = solution_groups(self.model, solutions, range(len(solutions)))
-        return sum(group.length() for group in parts)
+        """Number of tokens of the model's input for them, step tokens included."""
+        groups = solution_groups(self.model, solutions, range(len(solutions)))
+        return sum(group.length() for group in groups)
 
     def step_ends(self, num_tokens: int) -> frozenset[int]:
-        """The tokens with the separator in their text, of the first `num_tokens` of the tokenizer.
+        """Ids below `num_tokens` of the tokens whose text has the separator.
 
         A ValueError where there is none: then no single token says where a step ends.
         """
-        separator = self.model.model.config.step_separator
-        found = frozenset(one for one in range(num_tokens) if separator in self.decode([one]))
-        if not found:
+        separator = self.model.separator
+        ids = frozenset(i for i in range(num_tokens) if separator in self.decode([i]))
+        if not ids:
             raise ValueError(
                 f"no token of the tokenizer has the separator {separator!r} in its text, so "
                 f"sampling cannot be broken off where a step ends: train the process model with a "
                 f"separator that is one (of the preset), such as a newline."
             )
-        return found
+        return ids
 
 
 def load_process_scorer(path: Path, compute: ComputeConfig, device: torch.device) -> ProcessScorer:
     """The process reward model at `path`, with its own tokenizer."""
     tokenizer = model_tokenizer.load_tokenizer(path)
+    pad_id, model = model_tokenizer.pad_id(tokenizer), load_process_model(path, compute, device)
     return ProcessScorer(
-        model=ProcessHead(
-            load_process_model(path, compute, device), compute, model_tokenizer.pad_id(tokenizer)
-        ),
-        decode=policy.make_decode(tokenizer),
+        model=ProcessHead(model, compute, pad_id), decode=policy.make_decode(tokenizer)
     )

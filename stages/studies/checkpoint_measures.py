@@ -83,10 +83,10 @@ def scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device
     folder = DATA / "rewards" / reward
     aggregate, path = reward_file.read(folder).aggregate, reward_file.model(folder, seed)
     folders = scalar_head.find_member_folders(path)
-    single = scalar_head.load_scorer(folders[0], aggregate, compute, device)
+    single = scalar_head.load_ensemble(folders[0], aggregate, compute, device).score_groups
     if len(folders) == 1:
         return single, None
-    return single, scalar_head.load_scorer(path, aggregate, compute, device)
+    return single, scalar_head.load_ensemble(path, aggregate, compute, device).score_groups
 
 
 @torch.no_grad()

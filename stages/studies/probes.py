@@ -115,7 +115,7 @@ def length_values(problems: Problems, reward: str, seed: int, config: Config) ->
     """`probe_edits.padded_values` of a row of `rewards` of a seed."""
     folder, compute = DATA / "rewards" / reward, config.compute
     path, aggregate = reward_file.model(folder, seed), reward_file.read(folder).aggregate
-    score = scalar_head.load_scorer(path, aggregate, compute, setup(compute))
+    ensemble = scalar_head.load_ensemble(path, aggregate, compute, setup(compute))
     tokenizer = model_tokenizer.load_tokenizer(scalar_head.find_member_folders(path)[0])
     end = model_tokenizer.eos_id(tokenizer)
 
@@ -124,7 +124,7 @@ def length_values(problems: Problems, reward: str, seed: int, config: Config) ->
 
     def scores(groups: Sequence[Group]) -> Sequence[float]:
         parts = [part for group in groups for part in split_group(group, compute.row_tokens)]
-        return score(parts).values.tolist()
+        return ensemble.score_groups(parts).values.tolist()
 
     yield from probe_edits.padded_values(
         different(problems), encode, scores,
@@ -136,7 +136,7 @@ def step_values(problems: Problems, process: str, seed: int, config: Config) -> 
     """`probe_edits.recut_values` of a process row of `rewards` of a seed."""
     settings, path = config.probes, reward_file.model(DATA / "rewards" / process, seed)
     model = process_head.load_process_scorer(path, config.compute, setup(config.compute))
-    separator = model.model.model.config.step_separator
+    separator = model.model.separator
     (filler,) = prompting.tokenize([FILLER + separator], model_tokenizer.load_tokenizer(path))
 
     def aggregated(solutions: Sequence[TokenizedSolution]) -> Sequence[float]:

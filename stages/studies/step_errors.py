@@ -98,7 +98,7 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
     def solutions(word: str, split: Literal["dev", "test"]) -> KnownSteps:
         if word == SAMPLES:
             problems = pools.read_split(DATA / f"samples/{settings.policy}/{run.seed}", split)
-            most, separator = settings.max_solutions_per_problem, model.config.step_separator
+            most, separator = settings.max_solutions_per_problem, scorer.model.separator
             chosen = step_solutions.choose_solutions(problems, scorer.decode, separator, most)
             rows = [row for row, _ in step_solutions.known(chosen)]
         else:

@@ -12,7 +12,7 @@ from tiny_checkpoints import COMPUTE, CPU, compute
 from stages import evaluate
 from stages.algorithms.selection.best_of_n import best_of_n
 from stages.models.batch import Group
-from stages.models.scalar_head import load_scorer
+from stages.models.scalar_head import load_ensemble
 from stages.records import lines
 from stages.records.pools import Completion, ProblemResult, Score, ScoredPrompt
 from stages.records.problems import Prompt
@@ -64,12 +64,12 @@ def test_each_seed_is_scored_by_the_rewards_of_its_own(folder):
         one = samples[3]
         prompt = studied_run.prompts("test", 6)[0]
         reward = reward_file.read(DATA / "rewards/preference")
-        model = load_scorer(
+        ensemble = load_ensemble(
             reward_file.model(DATA / "rewards/preference", seed), reward.aggregate, compute(), CPU
         )
         group = Group(prompt_ids=prompt.prompt_ids, completions=[one.completion_ids],
                       indices=range(1))  # fmt: skip
-        expected = float(model([group]).values[0])
+        expected = float(ensemble.score_groups([group]).values[0])
         assert scores[3].scores["preference"] == pytest.approx(expected, abs=2e-5)
         # equal completions have equal scores
         assert scores[3].scores == scores[7].scores

@@ -173,7 +173,7 @@ def test_a_policy_without_its_adapters_is_the_frozen_start():
     learn(model)
     read = [
         reference(batch, temperature=0.7, adapted=False).logprobs
-        for reference in (frozen, Policy(model, without=without))
+        for reference in (frozen, Policy(model, disable_adapters=without))
     ]
     assert torch.equal(*read)
     assert read[0].any()

@@ -222,7 +222,7 @@ def scorer_save(word, seed):
 def test_a_reward_model_and_an_outcome_model_score_by_their_head(stage):
     word = f"{stage}/sft/reward_model"
     model = scorer_save(word, seed=1)
-    found = scalar_head.load_scorer(DATA / word, minimum, compute(), CPU)([GROUP])
+    found = scalar_head.load_ensemble(DATA / word, minimum, compute(), CPU).score_groups([GROUP])
     torch.testing.assert_close(found.values, ScalarHead(model)(BATCH))
 
 
@@ -230,18 +230,20 @@ def test_an_ensemble_scores_by_its_heads_aggregated():
     word = "assemble_ensembles/ensembles/sft"
     models = [scorer_save(f"{word}/{number}", seed=number) for number in range(3)]
     alone = torch.stack([ScalarHead(model)(BATCH) for model in models])
-    found = scalar_head.load_scorer(DATA / word, minimum, compute(), CPU)([GROUP])
+    found = scalar_head.load_ensemble(DATA / word, minimum, compute(), CPU).score_groups([GROUP])
     torch.testing.assert_close(found.values, alone.amin(0))
     torch.testing.assert_close(found.disagreement, alone.std(0, correction=0))
 
 
 def test_any_split_into_groups_and_any_numbers_of_theirs_give_the_same_scores():
     scorer_save("train_reward_model/sft/reward_model", seed=1)
-    score = scalar_head.load_scorer(
+    ensemble = scalar_head.load_ensemble(
         DATA / "train_reward_model/sft/reward_model", minimum, compute(), CPU
     )
     parts = [
         Group(prompt_ids=[5, 6], completions=[ids], indices=[number])
         for number, ids in ((4, [7, 8, 1]), (9, [9]))
     ]
-    torch.testing.assert_close(score(parts).values, score([GROUP]).values)
+    torch.testing.assert_close(
+        ensemble.score_groups(parts).values, ensemble.score_groups([GROUP]).values
+    )

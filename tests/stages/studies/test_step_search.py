@@ -112,7 +112,7 @@ def test_one_sample_a_tree_is_plain_sampling(scorer):
         assert sorted(row.tree for row in rows) == [0, 1, 2, 3, 4]
         assert all(row.kept for row in rows)
         assert cost.dropped_tokens == 0
-        seed = step_search.derive(0, "search", prompt.id, 0, 0)
+        seed = step_search.derive_seed(0, "search", prompt.id, 0, 0)
         (samples,) = sampler.sample(
             [prompt.prompt_ids], [seed], num_samples=5, temperature=1.0, max_new_tokens=4,
             break_after=frozenset([BREAK, 11]),
