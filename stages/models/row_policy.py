@@ -1,9 +1,9 @@
-"""The policy that a row starts from, made by a stage for this seed or the base model, and LoRA.
+"""Policy that a row starts from: another row's of this seed, or the base model; LoRA adapters.
 
 The base model is the one that `model.path` names, or the embedded default: a small Llama, trained
 from scratch. Low-rank adaptation (Hu et al., "LoRA", 2021, https://arxiv.org/abs/2106.09685), by
-the peft library, trains small matrices beside the frozen weights. A checkpoint is saved merged, and
-so is an ordinary one, that every stage and other tools read.
+the peft library, trains small matrices beside the frozen weights. They are merged when a policy is
+saved, so every stage and other tools read it like any other.
 """
 
 from collections.abc import Iterable
@@ -33,8 +33,8 @@ RANDOM_BASE_MODEL = (
 INITIALIZER_RANGE = 0.05
 """Standard deviation of the tiny model's first weights. With the usual 0.02, which is for models of
 thousands of columns, it learns half as much in the same time."""
-# What architectures call the head of a reward model, that of GPT-2's token classifier last.
 HEADS = ("score", "classifier")
+"""Names of a reward model's head in transformers, that of GPT-2's token classifier last."""
 
 
 class TinyConfig(Params):
@@ -63,7 +63,7 @@ class TinyConfig(Params):
 
 
 class ModelConfig(Params):
-    """The model that the pipeline starts from."""
+    """Base model: the model that the pipeline starts from."""
 
     path: str | None = Field(min_length=1)
     """A folder or hub id of a transformers causal language model with its tokenizer;
@@ -112,7 +112,7 @@ class ModelConfig(Params):
             )
 
     def tokenizer(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:
-        """That of `path`; without a path, one learned from `texts`."""
+        """Tokenizer of `path`; without a path, one trained on `texts`."""
         if self.path is None:
             return model_tokenizer.train_tokenizer(texts, self.tiny.vocab_size)
         tokenizer = model_tokenizer.load_tokenizer(self.path, self.revision)
@@ -122,10 +122,10 @@ class ModelConfig(Params):
 
 
 def load_model_config(path: str | Path, revision: str | None) -> PreTrainedConfig:
-    """What config.json says of the model that reads text; code beside it is never run."""
+    """Text model's part of config.json; code beside it is never run."""
     try:
         config = AutoConfig.from_pretrained(str(path), revision=revision or "main")
-    except Exception as error:  # whatever transformers makes of what is there
+    except Exception as error:  # whatever transformers makes of the files
         raise ValueError(
             f"{path}: expected the config.json, in UTF-8, of a model that transformers has and "
             f"that brings no code of its own, found: {' '.join(str(error).split()):.130}. "
@@ -135,7 +135,7 @@ def load_model_config(path: str | Path, revision: str | None) -> PreTrainedConfi
 
 
 class LoraConfig(Params):
-    """Whether and how to train adapters."""
+    """Low-rank adapters, or full training."""
 
     rank: int = Field(ge=0)
     """Rank of the adapters on every linear layer; 0 trains all weights instead."""
@@ -144,9 +144,9 @@ class LoraConfig(Params):
 
 
 def locate_policy(name: str, seed: int, config: ModelConfig) -> tuple[str | Path, str | None]:
-    """The folder of the policy `name` of a seed; of the base model, folder or hub id, and commit.
+    """Folder of the policy `name` of a seed and None; of the base model, path and commit.
 
-    A random base model is refused, which knows nothing and so is of no use.
+    A ValueError for a base model without a path: its weights are random.
     """
     if name != BASE:
         return rows.model(name, seed), None
@@ -159,11 +159,13 @@ def load_row_policy(
     name: str, seed: int, config: ModelConfig, compute: ComputeConfig, device: torch.device, *,
     weights_seed: int | None = None, trained: bool = True,
 ) -> PreTrainedModel:  # fmt: skip
-    """The policy at `locate_policy`, or with a `weights_seed` a base model of random weights from
-    it."""
+    """The policy of a row and seed, or the base model, prepared.
+
+    With a `weights_seed`, a base model without a path has random weights drawn from it.
+    """
     if name == BASE and config.path is None and weights_seed is not None:
-        built = build_tiny(config.tiny, load_row_tokenizer(name, seed), weights_seed)
-        return policy.prepare_model(built, compute, device)
+        model = build_tiny(config.tiny, load_row_tokenizer(name, seed), weights_seed)
+        return policy.prepare_model(model, compute, device)
     path, revision = locate_policy(name, seed, config)
     return policy.load_policy(path, compute, device, revision, trained=trained)
 
@@ -171,7 +173,7 @@ def load_row_policy(
 def build_tiny(
     config: TinyConfig, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> PreTrainedModel:
-    """A Llama with random weights drawn from `seed`, for `load_row_tokenizer`'s vocabulary."""
+    """A Llama with random weights drawn from `seed`, for the vocabulary of `tokenizer`."""
     torch.manual_seed(seed)
     return LlamaForCausalLM(
         LlamaConfig(
@@ -191,12 +193,12 @@ def build_tiny(
 
 
 def load_row_tokenizer(name: str, seed: int) -> PreTrainedTokenizerBase:
-    """Its tokenizer."""
+    """Tokenizer of a row's policy, or of the base model."""
     return model_tokenizer.load_tokenizer(rows.model(name, seed))
 
 
 def locate_policy_folder(name: str, seed: int, config: ModelConfig) -> Path:
-    """`locate_policy`, for what reads the files itself and so needs them here."""
+    """Folder of `locate_policy`; a ValueError for a hub id, whose files are not here."""
     path = Path(locate_policy(name, seed, config)[0])
     if name == BASE and not path.is_dir():
         raise ValueError(
@@ -210,9 +212,10 @@ def locate_policy_folder(name: str, seed: int, config: ModelConfig) -> Path:
 def add_adapters(
     model: PreTrainedModel, config: LoraConfig, seed: int
 ) -> policy.DisableAdapters | None:
-    """Give `model`, in place, adapters to train, and return what switches them off; none at rank 0.
+    """Add LoRA adapters to `model`, in place; returns the context that disables them.
 
-    A new head is trained whole. No dropout: old and new log-probs must come from one function.
+    At rank 0 none are added: returns None. A new head is trained whole. No dropout: old and new
+    log-probs must come from the same function.
     """
     if config.rank == 0:
         return None

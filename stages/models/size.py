@@ -1,4 +1,4 @@
-"""How large a model is: its parameters, and those of them that are matrices of a product."""
+"""Size of a model: its parameters, and those of them that are matrices of a product."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,15 @@ from stages.models.row_policy import ModelConfig
 
 Size = dict[str, int]
 """`parameters`, `trained_parameters`, and the fields of `flops.Matrices`."""
+INDEX = "model.safetensors.index.json"
+"""File that names the safetensors file of each weight, where there are several."""
 
 
 def count_matrices(model: nn.Module, *, adapters: bool = True) -> Matrices:
-    """The matrices of a policy, a reward, process or value model, whatever its architecture.
+    """Numbers in the matrices of a policy, reward, process or value model, of any architecture.
 
-    Every parameter of two axes in the model's body is one, but for embeddings that are looked up,
-    and the adapters, if they are off.
+    Matrices are the parameters of two axes in the model's body, except for embeddings, which are
+    looked up, and for adapters that are off.
     """
     trunk: Any = model.base_model
     body = [
@@ -38,93 +40,101 @@ def count_matrices(model: nn.Module, *, adapters: bool = True) -> Matrices:
     output_layer = getattr(model, "get_output_embeddings", lambda: None)()
     output = [output_layer.weight] if output_layer is not None else []
     return Matrices(
-        body=_count(body), output=_count(output), trained_body=_trained(body),
-        trained_output=_trained(output),
+        body=_count(body), output=_count(output), trained_body=_count_trained(body),
+        trained_output=_count_trained(output),
     )  # fmt: skip
 
 
 def measure_model(model: nn.Module, *, adapters: bool = True) -> Size:
-    """The size of a model as it stands, its adapters included unless they are off."""
+    """Size of a model as it is, its adapters included unless they are off."""
     named = model.named_parameters()
-    parameters = [one for name, one in named if adapters or ".lora_" not in name]
-    counts = {"parameters": _count(parameters), "trained_parameters": _trained(parameters)}
+    parameters = [parameter for name, parameter in named if adapters or ".lora_" not in name]
+    counts = {"parameters": _count(parameters), "trained_parameters": _count_trained(parameters)}
     return counts | asdict(count_matrices(model, adapters=adapters))
 
 
 def measure_frozen(model: nn.Module) -> Size:
-    """`measure_model` of a model whose parameters nobody trains, without adapters."""
+    """`measure_model` of a model without adapters that is not trained."""
     return measure_model(model, adapters=False) | {
         "trained_parameters": 0, "trained_body": 0, "trained_output": 0,
     }  # fmt: skip
 
 
 def measure_scorer(path: Path) -> Size:
-    """A reward model, an ensemble (its members together), a process model or a policy at `path`."""
-    sizes = [_frozen(folder) for folder in scalar_head.find_member_folders(path)]
+    """Size of the model at `path`; of an ensemble, its members together."""
+    sizes = [_measure_folder(folder) for folder in scalar_head.find_member_folders(path)]
     return {name: sum(size[name] for size in sizes) for name in sizes[0]}
 
 
 def measure_policy(name: str, seed: int, config: ModelConfig) -> Size:
-    """A row of `policies`, or the base model where it has a path."""
-    return _frozen(*row_policy.locate_policy(name, seed, config))
+    """Size of a row of `policies`, or of the base model where it has a path."""
+    return _measure_folder(*row_policy.locate_policy(name, seed, config))
 
 
 def check_model_files(path: str | None) -> None:
-    """Refuse, before any work, a folder that holds no whole model in safetensors."""
+    """Raise a ValueError, before any work, for a folder without a whole model in safetensors."""
     folder = Path(path or "")
     if path is None or not folder.is_dir():
         return
-    names = {one.name for one in folder.iterdir()}
-    found = f"{', '.join(sorted(names)) or 'nothing':.200}. Save the whole model there"
-    if "adapter_config.json" in names and "config.json" not in names:
-        found = "LoRA adapters alone. Save there what merge_and_unload() makes of them"
-    elif any(name.endswith((".bin", ".pt", ".pth")) for name in names):
-        found = "pickled weights, which can run code. Load them elsewhere and save them"
-    name = "model.safetensors.index.json"
+    names = {file.name for file in folder.iterdir()}
     try:
-        index = dict(json.loads((folder / name).read_bytes())) if name in names else {}
+        index = dict(json.loads((folder / INDEX).read_bytes())) if INDEX in names else {}
         needed = {*index.get("weight_map", {"": "model.safetensors"}).values()}
-        for name in sorted(needed & names):
+    except (AttributeError, ValueError) as error:
+        raise _damaged_file(folder / INDEX, error) from error
+    for name in sorted(needed & names):
+        try:
             with safe_open(folder / name, "pt"):
                 pass
-    except (AttributeError, SafetensorError, ValueError) as error:
-        raise ValueError(
-            f"{folder / name}: expected a whole file of weights, or their index, found something "
-            f"else ({error}). Copy it again; a file of git LFS comes by `git lfs pull`."
-        ) from error
+        except (SafetensorError, ValueError) as error:
+            raise _damaged_file(folder / name, error) from error
     if missing := sorted({"config.json", *needed} - names):
-        told = f"expected a model with a file {missing[0]}, found {found} by save_pretrained"
-        raise ValueError(f"{folder}: {told}, in safetensors.")
+        raise ValueError(
+            f"{folder}: expected a model with a file {missing[0]}, found {_describe_files(names)} "
+            f"by save_pretrained, in safetensors."
+        )
+
+
+def _damaged_file(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{path}: expected a whole file of weights, or their index, found something "
+        f"else ({error}). Copy it again; a file of git LFS comes by `git lfs pull`."
+    )
+
+
+def _describe_files(names: set[str]) -> str:
+    if "adapter_config.json" in names and "config.json" not in names:
+        return "LoRA adapters alone. Save there what merge_and_unload() makes of them"
+    if any(name.endswith((".bin", ".pt", ".pth")) for name in names):
+        return "pickled weights, which can run code. Load them elsewhere and save them"
+    return f"{', '.join(sorted(names)) or 'nothing':.200}. Save the whole model there"
 
 
 def model_facts(model: Mapping[str, Any]) -> Facts | None:
-    """What config.json and tokenizer of section `model` say, for `auto`; None without a path.
+    """Facts of config.json and tokenizer of section `model`, for `auto`; None without a path.
 
-    Nothing of the data yet.
+    Those of the data are added by `prompting.measure_data`.
     """
     path, revision = model["path"], model["revision"]
     if path is None:
         return None
-    text, tokenizer = (
-        row_policy.load_model_config(path, revision),
-        model_tokenizer.load_tokenizer(path, revision),
-    )
-    told = [getattr(text, "max_position_embeddings", None), rope_limit.get_rope_limit(text)]
-    known = [one for one in told if one is not None]
-    if not known:
+    config = row_policy.load_model_config(path, revision)
+    tokenizer = model_tokenizer.load_tokenizer(path, revision)
+    limits = [getattr(config, "max_position_embeddings", None), rope_limit.get_rope_limit(config)]
+    positions = min((limit for limit in limits if limit is not None), default=None)
+    if positions is None:
         raise ValueError(
             f"expected max_position_embeddings in the config.json of '{path}', found none: what is "
-            f"`auto` cannot be told. Add it there."
+            f"`auto` cannot be computed. Add it there."
         )
     return Facts(
-        parameters=_frozen(path, revision)["parameters"], positions=min(known),
+        parameters=_measure_folder(path, revision)["parameters"], positions=positions,
         has_chat_template=tokenizer.chat_template is not None, thinks=model.get("thinking") is True,
     )  # fmt: skip
 
 
-def _frozen(path: str | Path, revision: str | None = None) -> Size:
-    """`measure_frozen`, from the configuration alone: on the meta device parameters have no
-    memory."""
+def _measure_folder(path: str | Path, revision: str | None = None) -> Size:
+    """`measure_frozen` by config.json alone: on the meta device parameters have no memory."""
     config = AutoConfig.from_pretrained(str(path), revision=revision or "main")
     architecture = getattr(transformers, (config.architectures or ["none"])[0], None)
     with torch.device("meta"):
@@ -132,8 +142,8 @@ def _frozen(path: str | Path, revision: str | None = None) -> Size:
 
 
 def _count(parameters: Sequence[nn.Parameter]) -> int:
-    return sum(one.numel() for one in parameters)
+    return sum(parameter.numel() for parameter in parameters)
 
 
-def _trained(parameters: Sequence[nn.Parameter]) -> int:
-    return _count([one for one in parameters if one.requires_grad])
+def _count_trained(parameters: Sequence[nn.Parameter]) -> int:
+    return _count([parameter for parameter in parameters if parameter.requires_grad])

@@ -38,12 +38,12 @@ def watch(monkeypatch: pytest.MonkeyPatch, loop: Any, model: PreTrainedModel) ->
     """The gradients of `model` at each optimizer step that `loop` takes, as it takes them."""
     seen: list[Weights] = []
     # A loop that has no optimizer step of its own leaves it to `optimise`.
-    loop = loop if hasattr(loop, "update") else state
-    update = loop.update
+    loop = loop if hasattr(loop, "step_optimizer") else state
+    update = loop.step_optimizer
 
     def spy(*args: Any) -> dict[str, float]:
         seen.append(gradients(model))
         return update(*args)
 
-    monkeypatch.setattr(loop, "update", spy)
+    monkeypatch.setattr(loop, "step_optimizer", spy)
     return seen

@@ -66,7 +66,7 @@ LOOPS |= {name: preference_steps(loss) for name, loss in PAIR_LOSSES.items()}
 
 def gradient(name, rows, order, **limits):
     """Of one step over rows of the table, which lie in this order in the file."""
-    with mock.patch("stages.loops.state.update", return_value={}):
+    with mock.patch("stages.loops.state.step_optimizer", return_value={}):
         model, steps = LOOPS[name](rows, order, compute(**limits))
         (step,) = steps
     return take_gradient(model), {k: v for k, v in step.metrics.items() if "padding" not in k}
@@ -120,7 +120,7 @@ def kto_gradient(loss, rows, **limits):
     # The loop collects what it logs in the default precision.
     torch.set_default_dtype(torch.float64)
     try:
-        with mock.patch("stages.loops.state.update", return_value={}):
+        with mock.patch("stages.loops.state.step_optimizer", return_value={}):
             list(
                 kto.train(
                     Policy(LANGUAGE, compute(**limits), PAD), judged, ref, [rows], loss, config
