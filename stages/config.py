@@ -95,6 +95,11 @@ def pick_sections(config: type[pydantic.BaseModel], content: Mapping[str, Any]) 
     return {name: content[name] for name in config.model_fields if name in content}
 
 
+def spell_out_kind(content: Any) -> Any:
+    """The mapping that the name of a kind without knobs stands for; all else as it is."""
+    return {"kind": content} if isinstance(content, str) else content
+
+
 def find_entry(table: Mapping[str, Any], name: str, place: str) -> Any:
     """One entry of a table; a ValueError lists those that it has."""
     if name not in table:

@@ -159,14 +159,14 @@ def check_row(
 
     The stages refuse this too, but later.
     """
-    preset = getattr(config, PRESET, None)
+    preset: Any = getattr(config, PRESET, None)
     remote = getattr(getattr(preset, "judge", None), "kind", "") == "endpoint"
     untrained = row.words["from"] == BASE and auto.is_embedded(content)
     if untrained and row.entry_point in NEEDS_TRAINED and not remote:
         yield f"{row}.from: {RANDOM_BASE}"
-    answers = isinstance(preset, Composition) and "answer" in preset.kinds()
+    kinds = preset.kinds() if isinstance(preset, Composition) else set[str]()
     needs_gold = row.entry_point in NEEDS_GOLD or getattr(preset, "positive_nll_coef", 0)
-    if has_no_gold(content) and (answers or needs_gold):
+    if has_no_gold(content) and ("answer" in kinds or needs_gold):
         yield f"{row}: it learns from right and wrong answers, and {INSTEAD}"
     labels = configs.get(row.words.get("on", "").replace("/", ".", 1))
     if row.entry_point == "reward_process" and labels is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from stages.config import PARAMS_PATH, Params, error_messages, read_yaml, suggest
 from stages.rows import BASE, DATA, TABLES
@@ -90,7 +90,9 @@ class RewardRow(LearningRow):
     by: Literal["rule", "preference", "outcome", "process"]
 
 
-MODELS = dict(zip(TABLES, (PolicyRow, PoolRow, PairsRow, StepsRow, RewardRow), strict=True))
+MODELS: dict[str, type[Params]] = dict(
+    zip(TABLES, (PolicyRow, PoolRow, PairsRow, StepsRow, RewardRow), strict=True)
+)
 NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{,99}")
 
 
@@ -158,9 +160,10 @@ def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
         yield f"{place}: expected {{{keys}}}, found {words!r:.100}"
         return
     try:
-        TypeAdapter(dict[str, MODELS[table]]).validate_python({place: words})
+        MODELS[table].model_validate(words)
     except pydantic.ValidationError as error:
-        yield from error_messages(error.errors(), {place: words})
+        errors = [{**item, "loc": (place, *item["loc"])} for item in error.errors()]
+        yield from error_messages(errors, {place: words})
 
 
 def check_names(tables: Tables) -> Iterator[str]:

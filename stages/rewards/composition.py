@@ -6,45 +6,59 @@ they are added. Whatever is wrong with a component stops the run: no reward is 0
 
 import math
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from torch import Tensor
 
-from stages.algorithms import group_advantages
-from stages.algorithms.group_advantages import Counted, Groups, Rewards, group_zscore
-from stages.choice import Choice, OneOf
-from stages.config import Params
-from stages.rewards import model_components, text_components
+from stages.algorithms.group_advantages import (
+    Groups,
+    Rewards,
+    group_zscore,
+    normalised_sum,
+    weighted_sum,
+)
+from stages.config import Params, spell_out_kind
+from stages.rewards.components import FUNCTIONS, Overlong, Value
 from stages.rewards.judged import Answered, Available, Judged, shown
 
 
-def as_found(rewards: Rewards) -> Rewards:
-    """The values as they are."""
-    return rewards
+class Unscaled(Params):
+    """Values as they are."""
+
+    kind: Literal["none"]
 
 
-def batch_zscore(
-    rewards: Rewards, groups: Groups, *, counted: Counted, ddof: int, eps: float
-) -> Rewards:
-    """(value - mean) / (std + eps) over all completions that are judged together."""
-    whole = torch.zeros_like(groups)
-    return group_zscore(rewards, whole, counted=counted, ddof=ddof, eps=eps)
+class Zscore(Params):
+    """(value - mean) / (std + eps), over all completions judged together or over a group."""
+
+    kind: Literal["batch", "group"]
+    ddof: int = Field(ge=0, le=1)
+    eps: float = Field(gt=0)
 
 
-GIVEN = ("rewards", "parts", "weights", "groups", "counted")
-BOUNDS = {"ddof": Field(ge=0, le=1), "eps": Field(gt=0)}
-Value = OneOf(
-    text_components.COMPONENTS | model_components.COMPONENTS,
-    given=("answered", "scorer", "judge", "own", "max_new_tokens"),
-)
-Normalise = OneOf(
-    {"none": as_found, "batch": batch_zscore, "group": group_zscore}, given=GIVEN, bounds=BOUNDS
-)
-COMBINED = {"sum": group_advantages.weighted_sum, "normalise": group_advantages.normalised_sum}
-"""`normalise` is GDPO: each within its group, and the sum whitened over the batch."""
+class WeightedSum(Params):
+    """Sum of the weighted components."""
+
+    kind: Literal["sum"]
+
+
+class NormalisedSum(Params):
+    """GDPO: z-scores within the group, weighted, summed, and whitened over the batch."""
+
+    kind: Literal["normalise"]
+    ddof: int = Field(ge=0, le=1)
+    eps: float = Field(gt=0)
+
+
+Normalise = Annotated[
+    Unscaled | Zscore, Field(discriminator="kind"), BeforeValidator(spell_out_kind)
+]
+Combine = Annotated[
+    WeightedSum | NormalisedSum, Field(discriminator="kind"), BeforeValidator(spell_out_kind)
+]
 
 
 class Cap(Params):
@@ -65,12 +79,12 @@ class Cap(Params):
 class Component(Params):
     """What is measured, and how much of it is paid."""
 
-    value: Annotated[Choice, Value]
+    value: Value
     weight: float
     """What 1 of it is worth; below 0 it is punished."""
     cap: Cap | None
     """Of its values as they are found; null: none."""
-    normalise: Annotated[Choice, Normalise]
+    normalise: Normalise
     """Of its values as they are capped: among all completions judged together, or a prompt's."""
 
     def capped(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -85,7 +99,11 @@ class Component(Params):
         """
         totals = torch.tensor(judged.totals, dtype=torch.float32)
         values = self.capped(totals) if judged.step_rewards is None else totals
-        return self.normalise(rewards=values, groups=groups, counted=torch.ones_like(groups) > 0)
+        if isinstance(self.normalise, Unscaled):
+            return values
+        counted, scale = torch.ones_like(groups) > 0, self.normalise
+        among = groups if scale.kind == "group" else torch.zeros_like(groups)
+        return group_zscore(values, among, counted=counted, ddof=scale.ddof, eps=scale.eps)
 
 
 TAKEN = frozenset(("mean", "std", "accuracy"))
@@ -101,7 +119,7 @@ class Composition(Params):
     """What a completion is worth: components by name, and how they are combined."""
 
     components: dict[Name, Component] = Field(min_length=1)
-    combine: Annotated[Choice, OneOf(COMBINED, given=GIVEN, bounds=BOUNDS)]
+    combine: Combine
 
     @model_validator(mode="after")
     def _parts_go_together(self) -> "Composition":
@@ -133,9 +151,9 @@ class Composition(Params):
     def check_lengths(self, max_new_tokens: int) -> None:
         """Raise a ValueError if a stretch before the length limit is longer than a completion."""
         for name, part in self.components.items():
-            if part.value.kind == "overlong" and part.value.own["buffer"] > max_new_tokens:
+            if isinstance(part.value, Overlong) and part.value.buffer > max_new_tokens:
                 raise ValueError(
-                    f"{name}.value.buffer {part.value.own['buffer']} is more than max_new_tokens "
+                    f"{name}.value.buffer {part.value.buffer} is more than max_new_tokens "
                     f"{max_new_tokens}: it is the last stretch before that limit"
                 )
 
@@ -171,12 +189,15 @@ def compose(composition: Composition, answered: Answered, available: Available) 
     parts = dict(sorted(composition.components.items()))
     found = {name: value(name, part, answered, available) for name, part in parts.items()}
     groups = torch.tensor(answered.groups)
-    rewards = composition.combine(
-        parts=torch.stack([part.paid_at_end(found[name], groups) for name, part in parts.items()]),
-        weights=torch.tensor([part.weight for part in parts.values()]),
-        groups=groups,
-        counted=torch.ones_like(groups) > 0,
-    )
+    stacked = torch.stack([part.paid_at_end(found[name], groups) for name, part in parts.items()])
+    weights, combine = torch.tensor([part.weight for part in parts.values()]), composition.combine
+    if isinstance(combine, WeightedSum):
+        rewards = weighted_sum(stacked, weights)
+    else:
+        rewards = normalised_sum(
+            stacked, weights, groups, counted=torch.ones_like(groups) > 0, ddof=combine.ddof,
+            eps=combine.eps,
+        )  # fmt: skip
     for name, judged in found.items():
         if judged.step_rewards is not None and composition.rescales(name):
             raise ValueError(f"component '{name}' of the reward {STEPS_AS_THEY_ARE}")
@@ -194,7 +215,7 @@ def value(name: str, component: Component, answered: Answered, available: Availa
     """What one component says of each completion; see `compose` for what it raises."""
     what = f"component '{name}' of the reward (kind {component.value.kind})"
     try:
-        judged = component.value(answered=answered, **vars(available))
+        judged = FUNCTIONS[component.value.kind](answered, available, component.value)
     except Exception as error:
         raise ValueError(f"{what} stopped: {error}") from error
     expected, number = len(answered.texts), len(judged.totals)

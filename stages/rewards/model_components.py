@@ -163,7 +163,3 @@ def verdict(orders: Sequence[Judgement | None], min_option_mass: float) -> Compa
         return Comparison(outcome="no_answer")
     p12, p21 = (one.probabilities[0] for one in read)
     return Comparison(judge_readings.soft_label(p12, p21), judge_readings.order_gap(p12, p21))
-
-
-COMPONENTS = {"scorer": said_by, "process": process, "judge": judge, "own": own}
-"""By kind."""

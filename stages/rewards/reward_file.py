@@ -14,26 +14,49 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from stages.algorithms import ensemble
-from stages.choice import Choice, OneOf
-from stages.config import Params
+from stages.algorithms.ensemble import Rewards, Scores
+from stages.config import Params, spell_out_kind
 from stages.records.problems import Prompt
 from stages.rewards.composition import Composition
 
 NAME = "reward.json"
 OWN, OTHER = "own/", "rewards/"
 """What `on` begins with where a rule asks a function of the user's, or another reward's model."""
-AGGREGATES = {
-    "mean": ensemble.mean,
-    "min": ensemble.minimum,
-    "mean_minus_std": ensemble.mean_minus_std,
-    "mean_minus_variance": ensemble.mean_minus_variance,
-}
-Aggregate = Annotated[Choice, OneOf(AGGREGATES, given=("scores",), bounds={"k": Field(ge=0)})]
+
+
+class PlainAggregate(Params):
+    """Mean or minimum of the members' scores."""
+
+    kind: Literal["mean", "min"]
+
+    def __call__(self, scores: Scores) -> Rewards:
+        """One score of each completion."""
+        return {"mean": ensemble.mean, "min": ensemble.minimum}[self.kind](scores)
+
+
+class PenalisedAggregate(Params):
+    """Mean of the members' scores minus `k` times their spread."""
+
+    kind: Literal["mean_minus_std", "mean_minus_variance"]
+    k: float = Field(ge=0)
+
+    def __call__(self, scores: Scores) -> Rewards:
+        """One score of each completion."""
+        if self.kind == "mean_minus_std":
+            return ensemble.mean_minus_std(scores, self.k)
+        return ensemble.mean_minus_variance(scores, self.k)
+
+
+Aggregate = Annotated[
+    PlainAggregate | PenalisedAggregate,
+    Field(discriminator="kind"),
+    BeforeValidator(spell_out_kind),
+]
 """How the scores of an ensemble's members become one; one model alone is left as it is."""
-MEAN = TypeAdapter(Aggregate).validate_python("mean")
+MEAN = PlainAggregate(kind="mean")
 
 
 class RewardFile(Params):

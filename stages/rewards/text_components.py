@@ -5,18 +5,15 @@ Lengths are in tokens, the end-of-sequence token included.
 
 import re
 import unicodedata
-from collections.abc import Collection
-from typing import Annotated, Literal
+from collections.abc import Collection, Sequence
+from typing import Literal
 
 import torch
-from pydantic import Field
 
 from stages.algorithms.length_and_repetition import repeated_share, soft_overlong
 from stages.rewards.answer_checker import has_format, is_right, states_one_answer
 from stages.rewards.final_answer import spoken
 from stages.rewards.judged import Answered, Judged, each
-
-Number = Annotated[int, Field(gt=0)]
 
 
 def answer(answered: Answered) -> Judged:
@@ -66,12 +63,12 @@ def is_tagged(text: str) -> bool:
     return blocks is not None and all(block.strip() for block in blocks.groups())
 
 
-def length_penalty(answered: Answered, per: Number) -> Judged:
+def length_penalty(answered: Answered, per: int) -> Judged:
     """- tokens / per."""
     return Judged(totals=[-len(sample.token_ids) / per for sample in answered.samples])
 
 
-def length_target(answered: Answered, target: Number) -> Judged:
+def length_target(answered: Answered, target: int) -> Judged:
     """- |tokens - target| / target.
 
     Aggarwal and Welleck, "L1" (2025), eq. 1, https://arxiv.org/abs/2503.04697, with
@@ -81,7 +78,7 @@ def length_target(answered: Answered, target: Number) -> Judged:
     return Judged(totals=[-abs(length - target) / target for length in lengths])
 
 
-def ngram_repetition(answered: Answered, n: Number) -> Judged:
+def ngram_repetition(answered: Answered, n: int) -> Judged:
     """- (1 - different n-grams / n-grams), from -1 to 0, over tokens.
 
     Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (2025), appendix,
@@ -91,7 +88,7 @@ def ngram_repetition(answered: Answered, n: Number) -> Judged:
     return Judged(totals=[-repeated_share(sample.token_ids, n) for sample in answered.samples])
 
 
-def overlong(answered: Answered, max_new_tokens: int, buffer: Number) -> Judged:
+def overlong(answered: Answered, max_new_tokens: int, buffer: int) -> Judged:
     """DAPO's soft punishment, from 0 to -1 over the last `buffer` tokens before the limit."""
     lengths = torch.tensor([len(sample.token_ids) for sample in answered.samples])
     found = soft_overlong(lengths, max_length=max_new_tokens, buffer=buffer)
@@ -104,7 +101,7 @@ Script = Literal[
 ]  # fmt: skip
 
 
-def language(answered: Answered, scripts: Annotated[list[Script], Field(min_length=1)]) -> Judged:
+def language(answered: Answered, scripts: Sequence[Script]) -> Judged:
     """The share of a completion's letters that are of `scripts`; 1 without letters.
 
     [latin], or [cjk, hiragana, katakana]; with formulas, greek too. Guo et al., "DeepSeek-R1"
@@ -126,13 +123,3 @@ def share_in(text: str, scripts: Collection[str]) -> float:
     firsts = [name.partition(" ")[0].replace("ideographic", "cjk") for name in names]
     hits = sum(not set(first.split("-")).isdisjoint(scripts) for first in firsts)
     return hits / len(firsts) if firsts else 1.0
-
-
-COMPONENTS = {
-    one.__name__: one
-    for one in (
-        answer, final_line, boxed, tags, length_penalty, length_target, ngram_repetition, overlong,
-        language,
-    )
-}  # fmt: skip
-"""By kind."""
