@@ -97,7 +97,7 @@ def draws(num_rows: int, num_steps: int, batch_size: int, seed: int) -> list[lis
 
 def alone(model: PreTrainedModel) -> Ensemble:
     """A reward model as what scores."""
-    return Ensemble(members=[ScalarHead(model)], aggregate=mean)
+    return Ensemble(members=[ScalarHead(model, compute(), PAD)], aggregate=mean)
 
 
 def make_rollouts(lengths: Sequence[int], groups: Sequence[int]) -> Rollouts:

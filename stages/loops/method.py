@@ -61,7 +61,7 @@ KNOBS: dict[str, dict[Any, tuple[str, ...]]] = {
 chosen value does not use it is an error."""
 
 
-NO_COMPARISON = ("greedy_baseline", "batch_whitened")
+NO_COMPARISON = ("greedy_baseline", "batch_whitened", "gae")
 """Advantages that do not compare the completions of a prompt: a group of one will do."""
 
 
@@ -297,13 +297,11 @@ def check_sizes(config: RlConfig, method: Method) -> None:
         raise ValueError(
             f"num_minibatches {method.num_minibatches} is more than prompts_per_step {prompts}"
         )
-    if method.advantage == "gae":
-        return
-    if size < 2 and method.advantage not in NO_COMPARISON:
-        raise ValueError(
-            f"group_size is {size}; advantage {method.advantage} compares completions: at least 2"
-        )
     if method.overlong_buffer is not None and method.overlong_buffer > limit:
         raise ValueError(
             f"overlong_buffer {method.overlong_buffer} is more than max_new_tokens {limit}"
+        )
+    if size < 2 and method.advantage not in NO_COMPARISON:
+        raise ValueError(
+            f"group_size is {size}; advantage {method.advantage} compares completions: at least 2"
         )

@@ -1,19 +1,20 @@
 """PPO and GRPO as stages, on a random checkpoint and a reward of the length of answers."""
 
 import json
+import shutil
 
 import presets
 import pytest
 import stage_inputs
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from stage_inputs import MODEL, SEED
 from tiny_checkpoints import BLOCKS, COMPUTE, CPU, PAD, compute
 from tiny_rollouts import OPTIM, make_prompts
 from transformers import LlamaConfig, LlamaForCausalLM
 from vllm_installed import needs_vllm
 
-from stages import rows, train_grpo, train_ppo
+from stages import rows, train_grpo, train_ppo, train_rl
 from stages.engines import loading
 from stages.loops import rollouts
 from stages.models import scalar_head
@@ -172,6 +173,33 @@ def test_memory_is_left_for_the_moments_of_each_model_that_is_trained(
     monkeypatch.setattr(loading, "make_policy_sampler", watched)
     run(method, num_steps=1)
     assert told.read_text() == str(expected)
+
+
+@pytest.mark.parametrize("value_init", ["reward_model", "policy"])
+def test_the_value_model_starts_as_the_first_member_of_an_ensemble_or_under_a_head_of_zeros(
+    value_init, monkeypatch, tmp_path
+):
+    write_reward(SCORE, "reward")
+    path = reward_file.model(DATA / "rewards/old", SEED)
+    shutil.rmtree(path)
+    for member in range(2):
+        scorer = scalar_head.init_scalar_model(
+            rows.model("sft", SEED), PAD, compute(), CPU, head_seed=member
+        )
+        scorer.save_pretrained(path / str(member))
+    saved = tmp_path / "head.safetensors"
+
+    def capture(models, *_):
+        save_file({"head": models.value.model.score.weight.detach()}, saved)
+        raise ValueError("captured")
+
+    monkeypatch.setattr(train_rl.rl, "train", capture)
+    with pytest.raises(ValueError, match="captured"):
+        run("ppo", PRESETS["ppo"] | {"value_init": value_init})
+    first = load_file(path / "0/model.safetensors")["score.weight"]
+    assert first.any()
+    expected = first if value_init == "reward_model" else torch.zeros_like(first)
+    assert torch.equal(load_file(saved)["head"], expected)
 
 
 @needs_vllm

@@ -99,7 +99,9 @@ def test_remedies_name_what_is_not_set_yet():
 
 def test_vllm_reads_no_number_of_sequences():
     alone = SimpleNamespace(compute=compute(), engine="vllm")
-    assert checkup.suggest_changes("sampling", alone) == "compute.dtype: bfloat16, or a smaller model"
+    assert (
+        checkup.suggest_changes("sampling", alone) == "compute.dtype: bfloat16, or a smaller model"
+    )
     beside = SimpleNamespace(compute=compute(), engine="vllm", lora=LoraConfig(rank=0, alpha=16))
     assert "max_batch" not in checkup.suggest_changes("sampling", beside)
     assert "lora.rank: 16" in checkup.suggest_changes("sampling", beside)

@@ -1,0 +1,904 @@
+"""The loop of GRPO, PPO and their relatives: what is its own. What holds of every loop is in
+`test_every_loop`, of the objective in `tests/properties`.
+"""
+
+import itertools
+import math
+from dataclasses import replace
+
+import presets
+import pytest
+import torch
+from tiny_checkpoints import (
+    CPU,
+    FAMILIES,
+    PAD,
+    build,
+    checkpoint,
+    compute,
+    gradients,
+    load,
+    plain_logprobs,
+    random_ids,
+)  # fmt: skip
+from tiny_rollouts import (
+    OPTIM,
+    alone,
+    assert_same_gradients,
+    draws,
+    even_share,
+    make_models,
+    make_prompts,
+    make_rollouts,
+    make_sampler,
+    make_task,
+    watch_gradients,
+    weights,
+)  # fmt: skip
+
+from stages.algorithms.group_advantages import group_zscore
+from stages.algorithms.token_advantages import gae
+from stages.loops import epochs, rl, rollouts
+from stages.loops.method import GroupRlConfig, Method, PpoConfig, Settings
+from stages.loops.rl import TrainingBudget, check_on_policy, compare_completions, frozen_logprobs
+from stages.loops.rollout_rewards import score_completions
+from stages.loops.rollouts import Rollouts
+from stages.models import scalar_head
+from stages.models.batch import Group, micro_batches
+from stages.models.policy import Policy
+from stages.models.scalar_head import ScalarHead
+from stages.optim import OptimConfig, schedule_learning_rate
+from stages.records.problems import Prompt
+from stages.rewards.judged import Judged
+from stages.sampler import Sample
+
+PROMPTS = make_prompts(8)
+FIRST_FOUR = [[0, 1, 2, 3]]
+TEMPERATURE = 0.9
+SIZES = {
+    "num_steps": 1, "prompts_per_step": 4, "completions_per_prompt": 4, "temperature": TEMPERATURE,
+    "max_new_tokens": 6, "num_checkpoints": 0, "optim": OPTIM, "value_optim": OPTIM,
+}  # fmt: skip
+
+
+def make_settings(method, **sizes):
+    content = SIZES | sizes
+    size = content.pop("completions_per_prompt")
+    if method.advantage == "gae":
+        return Settings(config=PpoConfig(**content, samples_per_prompt=size), method=method, seed=0)
+    content.pop("value_optim")
+    return Settings(config=GroupRlConfig(**content, group_size=size), method=method, seed=0)
+
+
+def train(schedule, preset="grpo_deepseekmath", *, model=None, reward=None, models=None, **changes):
+    """One training in the game of even tokens; without a KL penalty unless one is set."""
+    sizes = {name: changes.pop(name) for name in list(changes) if name in SIZES}
+    if preset == "grpo_deepseekmath" and "kl" not in changes and "kl_coef" not in changes:
+        changes["kl"] = "none"
+    settings = make_settings(presets.method(preset, **changes), **sizes)
+    models = make_models(model or load("llama"), **(models or {}))
+    return list(rl.train(models, make_task(8, reward), schedule, settings))
+
+
+def random_scalar(seed):
+    """A reward or value model whose head is not zero."""
+    model = scalar_head.init_scalar_model(checkpoint("llama", seed), PAD, compute(), CPU)
+    generator = torch.Generator().manual_seed(seed)
+    torch.nn.init.normal_(model.score.weight, std=0.5, generator=generator)
+    return model.eval()
+
+
+def train_ppo(schedule, *, value=None, reward=None, **changes):
+    """PPO on the scores of a fixed random reward model, as which the value model starts."""
+    scorer = alone(reward or random_scalar(1))
+    value = ScalarHead(value or random_scalar(1), compute(), PAD)
+    return train(
+        schedule,
+        "ppo_instructgpt",
+        reward=lambda batch: score_completions(scorer, batch),
+        models={"value": value} | changes.pop("models", {}),
+        **{"num_minibatches": 1} | changes,
+    )
+
+
+def prompt_of(row):
+    return next(prompt.prompt_ids for prompt in PROMPTS if prompt.id == row.id)
+
+
+# --- Length of a run
+
+
+COSINE = OptimConfig(
+    learning_rate=1.0, warmup_share=0.1, schedule="cosine", weight_decay=0.0, max_grad_norm=1.0
+)
+
+
+def tokens_of(generated, trained):
+    return {"tokens/generated": float(generated), "tokens/trained": trained}
+
+
+def test_a_number_of_steps_is_one_that_no_token_shortens():
+    run = TrainingBudget(num_steps=3, num_tokens=None)
+    run.spend(tokens_of(10**9, 10**9))
+    assert run.num_updates(0, per_step=4) == 12
+    assert not run.is_spent()
+
+
+def test_the_budget_is_over_with_the_step_that_reaches_it():
+    run = TrainingBudget(num_steps=3, num_tokens=100)
+    run.spend(tokens_of(30, 20))
+    assert not run.is_spent()
+    run.spend(tokens_of(30, 19))
+    assert not run.is_spent()
+    run.spend(tokens_of(1, 0))
+    assert run.is_spent()
+
+
+def test_the_steps_to_come_are_taken_to_be_like_those_so_far():
+    run = TrainingBudget(num_steps=3, num_tokens=1000)
+    run.spend(tokens_of(50, 50))
+    assert run.num_updates(0, per_step=2) == 20  # a tenth of the budget in one step of 2 updates
+    run.spend(tokens_of(200, 100))
+    assert run.num_updates(1, per_step=2) == 10  # 400 in two steps: 5 steps
+    run.spend(tokens_of(400, 400))
+    assert run.num_updates(2, per_step=2) == 6, "over the budget: this step is the last"
+
+
+@pytest.mark.parametrize("tokens", [[100] * 20, [20 * step + 10 for step in range(20)]])
+def test_the_rate_warms_up_and_falls_with_the_share_of_the_budget(tokens):
+    # however completions grow: 2 sin² of half of what is left after the warm-up of a tenth
+    budget, rates, shares = 2000, [], []
+    run = TrainingBudget(num_steps=3, num_tokens=budget)
+    for step, number in enumerate(tokens):
+        if run.is_spent():
+            break
+        shares.append(run.spent / budget)
+        run.spend(tokens_of(number, 0))
+        rates.append(schedule_learning_rate(COSINE, step, run.num_updates(step, per_step=1)))
+    assert run.is_spent()
+    assert rates[-1] < 0.1
+    assert max(rates) == pytest.approx(
+        rates[shares.index(next(s for s in shares if s >= 0.1))], abs=0.05
+    )
+    after = [rate for rate, share in zip(rates, shares, strict=True) if share > 0.15]
+    assert after == sorted(after, reverse=True)
+
+
+@pytest.mark.parametrize("method", ["grpo_deepseekmath", "ppo_instructgpt"])
+def test_a_budget_ends_training_with_the_step_that_reaches_it(method):
+    def spent(step):
+        return step.metrics["tokens/generated"] + step.metrics["tokens/trained"]
+
+    run = train if method == "grpo_deepseekmath" else train_ppo
+    fixed = run(draws(8, 5, 4, 0))
+    budget = int(sum(spent(step) for step in fixed[:3])) - 1
+    found = run(epochs.endless(8, 4, 0), token_budget=budget)
+    # The same rate and batches, so the same steps.
+    assert [spent(step) for step in found] == [spent(step) for step in fixed[:3]]
+
+
+def test_a_divergence_beyond_its_budget_ends_the_training():
+    schedule = draws(8, 10, 4, seed=0)
+    free = train(schedule)
+    spent = [step.metrics["kl/sequence"] for step in free]
+    assert len(free) == 10
+    assert spent[0] == pytest.approx(0.0, abs=1e-4)
+    budget = sorted(spent)[5]
+    stopped = train(schedule, kl_budget=budget)
+    first_beyond = next(i for i, value in enumerate(spent) if value > budget)
+    assert [step.metrics["kl/sequence"] for step in stopped] == spent[: first_beyond + 1]
+
+
+def test_the_schedule_is_endless_with_a_budget_of_tokens_alone():
+    task = make_task(8)
+    fixed = make_settings(Method(), num_steps=3)
+    endless = make_settings(Method(token_budget=10), num_steps=3)
+    steps = list(rl.make_schedule(task, fixed))
+    assert len(steps) == 3
+    longer = rl.make_schedule(task, endless)
+    assert [next(longer) for _ in range(20)][:3] == steps
+
+
+# --- Rollouts
+
+
+def make_numbered_prompts(count):
+    return [
+        Prompt(id=f"p{i}", task="solve", question="", prompt="", prompt_ids=[i], answer="")
+        for i in range(count)
+    ]
+
+
+class TableSampler:
+    """A sampler of numbers: sample j of prompt p has reward `table[p][j]`."""
+
+    def __init__(self, table):
+        self.table = table
+        self.calls = []
+
+    def draw(self, prompts, group_size):
+        numbers = [prompt.prompt_ids[0] for prompt in prompts]
+        self.calls.append(list(numbers))
+        places = [(i, number, j) for i, number in enumerate(numbers) for j in range(group_size)]
+        return Rollouts(
+            prompts=prompts,
+            groups=[i for i, _, _ in places],
+            numbers=[j for _, _, j in places],
+            samples=[
+                Sample(token_ids=[number], logprobs=[0.0], finish_reason="stop")
+                for _, number, _ in places
+            ],
+            texts=[str(self.table[number][j]) for _, number, j in places],
+        )
+
+    def reward(self, batch):
+        return Judged(
+            totals=[float(text) for text in batch.texts],
+            step_rewards=torch.zeros(len(batch.texts), 1 + len(self.calls)),
+            step_ends=torch.ones(len(batch.texts), 1 + len(self.calls), dtype=torch.bool),
+        )
+
+
+def sample_from(table, *, max_rounds=1, prompts_per_step=2):
+    """Groups of two; the sampler, and what the step learns from."""
+    game, method = TableSampler(table), Method(max_rounds=max_rounds)
+    sizes = make_settings(method, prompts_per_step=prompts_per_step, completions_per_prompt=2)
+    prompts = make_numbered_prompts(len(table))
+    return game, rl.sample(game.draw, game.reward, prompts, sizes.config, method)
+
+
+def test_sampling_in_one_round_uses_all():
+    game, (_, rewards, used, num_rounds) = sample_from([[0, 1], [0, 0]])
+    assert game.calls == [[0, 1]]
+    assert rewards.rewards().tolist() == [0, 1, 0, 0]
+    assert used.all()
+    assert num_rounds == 1
+
+
+def test_dynamic_sampling_refills_until_enough_groups_carry_signal():
+    # Prompts 0 and 3 have a signal, 5 has one too many: two are needed.
+    table = [[0, 1], [1, 1], [0, 0], [1, 0], [0, 0], [0, 1]]
+    game, (batch, rewards, used, num_rounds) = sample_from(table, max_rounds=3)
+    assert game.calls == [[0, 1], [2, 3]]
+    assert num_rounds == 2
+    assert len(rewards.totals) == 8, "those without a signal are there to be counted"
+    ids = [batch.prompt(i).id for i in range(8) if used[i]]
+    assert ids == ["p0", "p0", "p3", "p3"]
+
+
+def test_dynamic_sampling_uses_the_first_groups_when_a_round_brings_too_many():
+    table = [[0, 1], [1, 1], [0, 1], [1, 0]]
+    _, (batch, _, used, _) = sample_from(table, max_rounds=2)
+    assert {batch.prompt(i).id for i in range(8) if used[i]} == {"p0", "p2"}
+
+
+def test_dynamic_sampling_is_bounded_and_goes_on_with_what_it_has():
+    game, (_, _, used, _) = sample_from([[0, 0], [1, 1], [0, 0], [1, 0]], max_rounds=2)
+    assert len(game.calls) == 2
+    assert used.tolist() == [*[False] * 6, True, True]
+
+
+def test_a_sampler_with_other_weights_or_another_temperature_is_refused():
+    class Hotter:
+        def sample(self, prompts, seeds, *, temperature, **arguments):
+            sampler = make_sampler(load("llama"))
+            return sampler.sample(prompts, seeds, temperature=1.5 * temperature, **arguments)
+
+    for run in (train, train_ppo):
+        for sampler in (make_sampler(load("llama", seed=2)), Hotter()):
+            with pytest.raises(ValueError, match="the sampler's log-probs differ"):
+                run(FIRST_FOUR, models={"sampler": sampler})
+
+
+@pytest.mark.parametrize("advantage", ["group_zscore", "gae"])
+def test_models_that_the_method_lacks_or_has_no_use_for_are_refused(advantage):
+    value = ScalarHead(random_scalar(1), compute(), PAD)
+    method = Method(advantage=advantage, kl="loss")
+    has_value = advantage == "gae"
+    rl.check_models(make_models(load("llama"), value=value if has_value else None), method)
+    for models in (
+        make_models(load("llama"), value=None if has_value else value),
+        make_models(load("llama"), value=value if has_value else None, reference=None),
+    ):
+        with pytest.raises(ValueError, match=r"value model|reference"):
+            rl.check_models(models, method)
+
+
+# --- Rewards and advantages
+
+
+def test_punishments_lower_the_reward_of_truncated_completions_and_of_those_near_the_limit():
+    batch = make_rollouts([1, 5, 6, 6], [0, 0, 0, 0])
+    object.__setattr__(batch.samples[3], "finish_reason", "length")
+    task, config = make_task(1, lambda _: [1.0] * 4), make_settings(Method()).config
+    for method, expected in (
+        (Method(), [1.0, 1.0, 1.0, 1.0]),
+        (Method(truncation_penalty=0.5), [1.0, 1.0, 1.0, 0.5]),
+        (Method(truncation="mask"), [1.0, 1.0, 1.0, 1.0]),
+        # 5 of 6 tokens are halfway through a buffer of 2.
+        (Method(overlong_buffer=2, overlong_penalty=0.4), [1.0, 0.8, 0.6, 0.6]),
+    ):
+        totals = rl.shape_rewards(task, config, method, batch).totals
+        assert totals == pytest.approx(expected)
+
+
+MASK_LENGTHS, WIDE_LENGTHS = [3, 2], [3, 2, 3]
+WIDE = torch.tensor([[True, True, True], [True, True, False], [True, True, True]])
+ENDS = torch.tensor([[True, False, True], [False, True, False], [True, True, True]])
+STEPS = torch.tensor([[1.5, 0.0, 0.0], [0.0, 0.0, 0.0]])
+
+
+def advantages(method, totals, step_rewards=None, step_ends=None, penalties=None):
+    """Of the completions of one prompt, all counted."""
+    lengths = MASK_LENGTHS if len(totals) == 2 else WIDE_LENGTHS
+    if step_rewards is not None and step_ends is None:
+        step_ends = torch.ones_like(step_rewards, dtype=torch.bool)
+    return compare_completions(
+        method,
+        Judged(totals=totals, step_rewards=step_rewards, step_ends=step_ends),
+        torch.zeros(len(totals), 3) if penalties is None else penalties,
+        make_rollouts(lengths, [0] * len(totals)),
+        torch.ones(len(totals), dtype=torch.bool),
+        None,
+    )
+
+
+def test_one_advantage_a_completion_takes_the_sum_of_its_steps():
+    found = advantages(Method(advantage="group_centred"), [0.5, 1.0], STEPS)
+    assert found.tolist() == [[0.5, 0.5, 0.5], [-0.5, -0.5, 0.0]]
+
+
+def test_rewards_to_go_take_each_step_where_it_is_paid():
+    """To go: 2 0.5 0.5 | 1 1, mean 1, variance (1 + 0.25 + 0.25) / 5 = 0.3."""
+    method = Method(advantage="batch_whitened")
+    found, root = advantages(method, [0.5, 1.0], STEPS), 0.3**0.5
+    assert found[0].tolist() == pytest.approx([1 / root, -0.5 / root, -0.5 / root], rel=1e-5)
+    assert found[1].tolist() == pytest.approx([0.0, 0.0, 0.0], abs=1e-6)
+    assert advantages(method, [2.0, 1.0])[0].unique().numel() == 1, "all of it at the end"
+
+
+def by_steps(totals, step_rewards, step_weight=1.0, ddof=0, penalties=None):
+    method = Method(advantage="step_zscore", step_weight=step_weight, ddof=ddof, eps=1e-9)
+    return advantages(method, totals, step_rewards, ENDS, penalties)
+
+
+def test_steps_and_outcome_are_normalised_apart_and_added():
+    # R = 1, 0, 0, 0, 1, 1: mean 1/2, deviation 1/2. Ends 3, 0, 0: mean 1, deviation sqrt 2.
+    steps = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
+    found = by_steps([3.0, 0.0, 0.0], steps, step_weight=2.0)
+    root = 2**0.5
+    expected = torch.tensor(
+        [
+            [2 * 0 + root, 2 * -1 + root, 2 * -1 + root],
+            [2 * -1 - 1 / root, 2 * -1 - 1 / root, 0.0],
+            [2 * 1 - 1 / root, 2 * 2 - 1 / root, 2 * 1 - 1 / root],
+        ]
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def test_without_a_verdict_on_the_whole_the_steps_stand_alone():
+    steps = torch.rand(3, 3, generator=torch.Generator().manual_seed(0)) * ENDS
+    # Ends that are equal but not 0 leave no rounding behind that looks like a signal.
+    alone = by_steps([0.0, 0.0, 0.0], steps)
+    assert torch.equal(by_steps([0.7, 0.7, 0.7], steps), alone)
+    assert alone.any()
+
+
+def test_steps_without_signal_leave_the_outcome_form():
+    ends = [1.0, 0.0, 0.0]
+    found = by_steps(ends, 0.3 * ENDS, ddof=1)
+    outcome = group_zscore(
+        torch.tensor(ends),
+        torch.tensor([0, 0, 0]),
+        counted=torch.tensor([True, True, True]),
+        ddof=1,
+        eps=1e-9,
+    )
+    assert torch.equal(found, outcome[:, None] * WIDE)
+
+
+def test_the_scale_of_the_step_rewards_does_not_matter():
+    steps = torch.rand(3, 3, generator=torch.Generator().manual_seed(0)) * ENDS
+    found = by_steps([1.0, 0.0, 0.0], steps)
+    torch.testing.assert_close(by_steps([1.0, 0.0, 0.0], 100 * steps), found)
+
+
+def test_a_penalty_is_subtracted_from_the_outcome():
+    steps = torch.zeros(3, 3)
+    penalties = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+    found = by_steps([3.0, 0.0, 0.0], steps, penalties=penalties)
+    assert torch.equal(found, by_steps([2.0, -1.0, -3.0], steps))
+
+
+def test_a_reward_without_steps_is_refused():
+    with pytest.raises(ValueError, match="found a reward without any"):
+        advantages(Method(advantage="step_zscore"), [1.0, 0.0])
+
+
+# --- Experience of PPO
+
+GAMMA, LAM, VALUE_LAM, KL = 0.98, 0.9, 0.7, 0.1
+
+
+def gather(num_minibatches=1, step_rewards=None, truncation="penalise", whiten_eps=1e-8, **limits):
+    """Policy, value, reference and reward model, all different, and what PPO gathers with them."""
+    policy, reference = load("llama"), load("llama", seed=3)
+    value, reward = random_scalar(1), random_scalar(2)
+    method = presets.method(
+        "ppo_instructgpt", gamma=GAMMA, lam=LAM, value_lam=VALUE_LAM, whiten_eps=whiten_eps,
+        truncation=truncation, kl_coef=KL, num_minibatches=num_minibatches,
+    )  # fmt: skip
+    settings = make_settings(method, completions_per_prompt=2, max_new_tokens=16)
+    scorer = alone(reward)
+
+    def judge(batch):
+        steps = step_rewards and step_rewards(batch)
+        totals = score_completions(scorer, batch).totals
+        ends = None if steps is None else steps != 0
+        return Judged(totals=totals, step_rewards=steps, step_ends=ends)
+
+    models = make_models(
+        policy,
+        compute(**limits),
+        value=ScalarHead(value, compute(**limits), PAD),
+        reference=Policy(reference, compute(**limits), PAD),
+    )
+    found = rl.gather(models, make_task(8, judge), PROMPTS[:4], settings, 0, KL)
+    return (policy, value, reference, reward), found
+
+
+def tokens_of_rows(found, name):
+    """The values at the tokens of each completion."""
+    mask = found.rollouts.mask()
+    return [row[counts] for row, counts in zip(getattr(found.grids, name), mask, strict=True)]
+
+
+@torch.no_grad()
+def plainly(models, batch, step_rewards=None):
+    """Score, advantages before whitening and returns of each completion, one by one."""
+    policy, value, reference, reward = models
+    rows = []
+    for i, sample in enumerate(batch.samples):
+        prompt, ids = batch.prompt(i).prompt_ids, sample.token_ids
+        old = plain_logprobs(policy.eval(), prompt, ids, TEMPERATURE)
+        ref = plain_logprobs(reference.eval(), prompt, ids, TEMPERATURE)
+        hidden = [m.score(m.base_model(torch.tensor([[*prompt, *ids]])).last_hidden_state)
+                  for m in (value, reward)]  # fmt: skip
+        rewards = -KL * (old - ref)
+        score = hidden[1][0, -1, 0]
+        rewards[-1] += score
+        if step_rewards is not None:
+            rewards += step_rewards[i, : len(ids)]
+            score = score + step_rewards[i].sum()
+        values = hidden[0][0, len(prompt) - 1 : -1, 0]
+        mask = torch.ones(1, len(ids), dtype=torch.bool)
+        grid, _ = gae(rewards[None], values[None], mask, gamma=GAMMA, lam=LAM)
+        _, returns = gae(rewards[None], values[None], mask, gamma=GAMMA, lam=VALUE_LAM)
+        rows.append((score.item(), grid[0], returns[0]))
+    return rows
+
+
+def test_experience_is_what_the_definitions_give_completion_by_completion():
+    models, found = gather(num_minibatches=2)
+    expected = plainly(models, found.rollouts)
+    assert found.rewards.tolist() == pytest.approx([score for score, _, _ in expected], abs=1e-4)
+    flat = torch.cat([row for _, row, _ in expected])
+    for row, (_, plain, _) in zip(tokens_of_rows(found, "advantages"), expected, strict=True):
+        whitened = (plain - flat.mean()) / flat.std(correction=0)
+        torch.testing.assert_close(row, whitened, rtol=1e-3, atol=1e-4)
+    for row, (_, _, returns) in zip(tokens_of_rows(found, "returns"), expected, strict=True):
+        torch.testing.assert_close(row, returns, rtol=1e-3, atol=1e-4)
+    tensors = (*vars(found.grids).values(), found.rewards)
+    assert not any(tensor.requires_grad for tensor in tensors)
+
+
+def test_step_rewards_are_paid_at_their_tokens_and_without_whitening_advantages_are_those_of_gae():
+    def every_second_token(batch):
+        grid = torch.zeros(batch.mask().shape)
+        grid[:, ::2] = 0.7
+        return grid * batch.mask()
+
+    models, found = gather(whiten_eps=None, step_rewards=every_second_token)
+    _, without = gather(whiten_eps=None)
+    expected = plainly(models, found.rollouts, every_second_token(found.rollouts))
+    assert found.rewards.tolist() == pytest.approx([score for score, _, _ in expected], abs=1e-4)
+    for experience, plain in ((found, expected), (without, plainly(models, without.rollouts))):
+        for row, (_, values, _) in zip(
+            tokens_of_rows(experience, "advantages"), plain, strict=True
+        ):
+            torch.testing.assert_close(row, values, rtol=1e-3, atol=1e-4)
+    assert (found.grids.advantages - without.grids.advantages).abs().max() > 0.5
+
+
+@pytest.mark.parametrize("limits", [{"max_tokens": 20, "row_tokens": 0}, {"pack_tokens": 80}])
+def test_experience_does_not_depend_on_micro_batches_rows_and_mini_batches(limits):
+    _, expected = gather()
+    _, found = gather(num_minibatches=3, **limits)
+    for name in ("advantages", "values", "returns"):
+        rows = zip(tokens_of_rows(found, name), tokens_of_rows(expected, name), strict=True)
+        for row, other in rows:
+            torch.testing.assert_close(row, other, rtol=1e-3, atol=1e-4)
+
+
+def test_truncated_completions_may_be_left_out_of_everything():
+    _, found = gather(truncation="exclude")
+    cut = found.rollouts.truncated()
+    assert cut.any()
+    assert not cut.all()
+    learned = {i for batch in found.batches() for i in batch.indices}
+    assert learned == {i for i in range(8) if not cut[i]}
+    assert not found.grids.advantages[cut].any()
+    kept = found.grids.advantages[found.rollouts.mask() & ~cut[:, None]]
+    assert kept.mean().item() == pytest.approx(0.0, abs=1e-5)
+    assert kept.var(correction=0).item() == pytest.approx(1.0, rel=1e-4)
+    lengths = found.rollouts.mask().sum(1)
+    assert found.minibatches[0].num_tokens == lengths[~cut].sum()
+    assert found.minibatches[0].num_sequences == 8
+
+
+def test_the_divergence_and_the_fit_are_measured():
+    models, found = gather()
+    batch = found.rollouts
+    with torch.no_grad():
+        pairs = [(batch.prompt(i).prompt_ids, s.token_ids) for i, s in enumerate(batch.samples)]
+        old = torch.cat([plain_logprobs(models[0], *pair, TEMPERATURE) for pair in pairs])
+        ref = torch.cat([plain_logprobs(models[2], *pair, TEMPERATURE) for pair in pairs])
+    k3 = torch.exp(ref - old) - 1 - (ref - old)
+    assert found.metrics["kl/k1"] == pytest.approx((old - ref).mean().item(), rel=1e-3)
+    assert found.metrics["kl/k3"] == pytest.approx(k3.mean().item(), rel=1e-3)
+    assert found.metrics["kl/sequence"] == pytest.approx((old - ref).sum().item() / 8, rel=1e-3)
+    returns = torch.cat(tokens_of_rows(found, "returns"))
+    residual = returns - torch.cat(tokens_of_rows(found, "values"))
+    explained = 1 - residual.var(correction=0) / returns.var(correction=0)
+    assert found.metrics["value/explained_variance"] == pytest.approx(explained.item(), rel=1e-3)
+
+
+def test_returns_that_do_not_vary_have_nothing_to_explain():
+    mask, ones = torch.ones(2, 3, dtype=torch.bool), torch.ones(2, 3)
+    assert rl.explained_variance(ones, torch.rand(2, 3), mask) == 0.0
+    returns = torch.tensor([[1.0, 2.0, 3.0], [0.0, 1.0, 5.0]])
+    assert rl.explained_variance(returns, returns, mask) == 1.0
+    assert rl.explained_variance(returns, ones, mask) == pytest.approx(0.0)
+
+
+def test_lambda_may_follow_the_length():
+    batches, method = [], Method(advantage="gae", lam_alpha=0.5, whiten_eps=None)
+    rewards = Judged(totals=[1.0, 1.0])
+    mask = make_rollouts([4, 2], [0, 0]).mask()
+    models = make_models(load("llama"), value=ScalarHead(random_scalar(1), compute(), PAD))
+    found = rl.estimate_with_values(models, batches, method, rewards, torch.zeros(2, 4), mask)
+    # Values of 0: lambda to the number of tokens that are left. 1 - 1 / (0.5 * 4) = 0.5; of 2: 0.
+    expected = torch.tensor([[0.125, 0.25, 0.5, 1.0], [0.0, 1.0, 0.0, 0.0]])
+    torch.testing.assert_close(found["advantages"], expected)
+
+
+# --- Optimizer steps
+
+
+def make_batches():
+    generator = torch.Generator().manual_seed(0)
+    groups = [
+        Group(
+            prompt_ids=random_ids(generator, 4),
+            completions=[random_ids(generator, n) for n in (5, 2, 3)],
+            indices=range(3 * i, 3 * i + 3),
+        )
+        for i in range(4)
+    ]
+    return list(micro_batches(groups, compute(max_tokens=40), PAD, CPU))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_before_any_update_the_ratio_is_exactly_1(family, checkpointing):
+    model = load(family, gradient_checkpointing=checkpointing).train()
+    for batch, old in zip(
+        make_batches(), frozen_logprobs(Policy(model), make_batches(), 0.7), strict=True
+    ):
+        logprobs, *_ = Policy(model)(batch, temperature=0.7)
+        assert logprobs.requires_grad
+        assert not old.requires_grad
+        check_on_policy(logprobs, old)
+    assert model.training
+
+
+def test_dropout_left_on_is_found():
+    model = build("gpt2").train()
+    parts = make_batches()
+    old = frozen_logprobs(Policy(model), parts, 1.0)
+    logprobs, *_ = Policy(model)(parts[0], temperature=1.0)
+    with pytest.raises(AssertionError, match=r"moved by .* before any update"):
+        check_on_policy(logprobs, old[0])
+
+
+def test_another_temperature_is_found():
+    model = load("llama")
+    parts = make_batches()
+    old = frozen_logprobs(Policy(model), parts, 1.0)
+    logprobs, *_ = Policy(model)(parts[0], temperature=0.9)
+    with pytest.raises(AssertionError):
+        check_on_policy(logprobs, old[0])
+
+
+def test_the_first_step_is_on_policy_and_later_ones_are_clipped():
+    for run in (train, train_ppo):
+        (once,), (more,) = run(FIRST_FOUR), run(FIRST_FOUR, num_epochs=4)
+        assert once.metrics["clip_fraction"] == 0.0
+        assert more.metrics["clip_fraction"] > 0.0
+        assert more.metrics["tokens/trained"] == 4 * once.metrics["tokens/trained"]
+
+
+def zscore(rewards):
+    """(r - mean) / (std with n - 1, + 1e-4), by torch."""
+    return (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
+
+
+def test_the_first_gradient_is_the_policy_gradient_of_the_group_advantages(monkeypatch):
+    seen = watch_gradients(monkeypatch)
+    (step,) = train(FIRST_FOUR)
+    model = load("llama")
+    rewards = torch.tensor([row.reward for row in step.rows]).view(4, 4)
+    advantages = zscore(rewards).view(-1)
+    loss = 0.0
+    for row, advantage in zip(step.rows, advantages, strict=True):
+        logprobs = plain_logprobs(model, prompt_of(row), row.completion_ids, 0.9)
+        loss = loss - advantage * logprobs.mean() / 16
+    expected = torch.autograd.grad(loss, list(model.parameters()))
+    norms = sorted(float(gradient.norm()) for gradient in expected)
+    found = sorted(float(gradient.norm()) for gradient in seen[0].values())
+    assert found == pytest.approx(norms, rel=1e-3, abs=1e-5)
+
+
+def test_the_gradient_with_a_divergence_is_that_of_surrogate_plus_k3_to_the_reference(monkeypatch):
+    """exp(ref - new) - 1 - (ref - new), written out, against another reference than the policy."""
+    seen = watch_gradients(monkeypatch)
+    reference = load("llama")
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in reference.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    (step,) = train(
+        FIRST_FOUR, models={"reference": Policy(reference, compute(), PAD)}, kl_coef=0.5
+    )
+    model = load("llama")
+    rewards = torch.tensor([row.reward for row in step.rows]).view(4, 4)
+    advantages = zscore(rewards).view(-1)
+    assert (rewards != rewards[:, :1]).any(1).all(), "every group carries signal"
+    loss = 0.0
+    for row, advantage in zip(step.rows, advantages, strict=True):
+        new = plain_logprobs(model, prompt_of(row), row.completion_ids, 0.9)
+        with torch.no_grad():
+            ref = plain_logprobs(reference, prompt_of(row), row.completion_ids, 0.9)
+        k3 = torch.exp(ref - new) - 1 - (ref - new)
+        loss = loss + (-advantage * new + 0.5 * k3).mean() / 16
+    loss.backward()
+    parameters = list(model.parameters())
+    ordered = [p for p in parameters if p.ndim >= 2] + [p for p in parameters if p.ndim < 2]
+    assert_same_gradients(seen[0], gradients(torch.nn.ParameterList(ordered)))
+
+
+def test_with_one_update_and_no_penalty_the_loss_is_0_and_its_gradient_is_not():
+    """The ratio is 1, so the loss is minus the mean advantage: 0, as groups are centred."""
+    (step,) = train(FIRST_FOUR)
+    assert step.metrics["loss/policy"] == pytest.approx(0.0, abs=1e-6)
+    assert step.metrics["optim/grad_norm"] > 0.1
+
+
+def test_cut_completions_may_be_masked_or_left_out_of_the_baseline_too():
+    """Masked, they are still in the mean: the others' advantages move when they are left out."""
+    found = {}
+    for kind in ("mask", "exclude"):
+        (step,) = train(FIRST_FOUR, truncation=kind, max_new_tokens=12)
+        ended = sum(len(row.completion_ids) for row in step.rows if row.finish_reason == "stop")
+        assert 0 < step.metrics["tokens/trained"] <= ended
+        found[kind] = step.metrics["optim/grad_norm"]
+    assert found["mask"] != pytest.approx(found["exclude"], rel=1e-3)
+
+
+def test_groups_without_signal_cost_nothing_and_leave_the_weights_alone():
+    model = load("llama")
+    before = weights(model)
+    (step,) = train(FIRST_FOUR, model=model, reward=lambda _: [0.1] * 16)
+    assert step.metrics["advantage/zero_share"] == 1.0
+    assert step.metrics["tokens/trained"] == 0
+    assert "loss/policy" not in step.metrics
+    assert len(step.rows) == 16
+    assert torch.equal(weights(model), before)
+
+
+def test_a_silent_group_is_not_computed_and_still_counts_in_the_normaliser(monkeypatch):
+    seen = watch_gradients(monkeypatch)
+
+    def silence(number):
+        def reward(batch):
+            shares = even_share(batch.texts)
+            return [0.5 if i // 4 < number else share for i, share in enumerate(shares)]
+
+        return reward
+
+    # Prompt 3 alone has a signal; drawn with three silent ones it weighs a quarter.
+    (four,) = train(FIRST_FOUR, reward=silence(3))
+    (alone,) = train([[3]])
+    assert four.metrics["tokens/trained"] == alone.metrics["tokens/trained"]
+    quarter = {name: gradient / 4 for name, gradient in seen[1].items()}
+    assert_same_gradients(seen[0], quarter)
+
+
+def test_at_the_reference_the_divergence_is_zero_and_later_it_is_measured():
+    first, *_, last = train(draws(8, 5, 4, seed=0), kl_coef=0.05)
+    assert first.metrics["kl/k3"] == pytest.approx(0.0, abs=1e-6)
+    assert last.metrics["kl/k3"] > 1e-3
+
+
+def test_mini_batches_are_a_random_partition_of_the_prompts():
+    batch = make_rollouts([2] * 20, [i // 2 for i in range(20)])
+    object.__setattr__(batch, "prompts", make_prompts(10))
+    every = torch.ones(20, dtype=torch.bool)
+    selection, models = rl.Selection(every, every, every, every), make_models(load("llama"))
+
+    def parts(index, seed=0):
+        method = Method(num_minibatches=4)
+        settings = replace(make_settings(method), seed=seed)
+        minibatches = rl.split(models, batch, settings, index, selection)
+        assert all(part.num_right_tokens == part.num_tokens for part in minibatches)
+        assert sum(part.num_sequences for part in minibatches) == 20
+        indices = [[i for b in part.batches for i in b.indices] for part in minibatches]
+        return [sorted({batch.groups[i] for i in own}) for own in indices]
+
+    assert sorted(len(part) for part in parts(0)) == [2, 2, 3, 3]
+    assert sorted(number for part in parts(0) for number in part) == list(range(10))
+    assert parts(0) == parts(0)
+    assert len({str(parts(index, seed)) for index in range(2) for seed in range(2)}) == 4
+
+
+def test_each_mini_batch_is_an_optimizer_step(monkeypatch):
+    seen = watch_gradients(monkeypatch)
+    train_ppo(FIRST_FOUR, num_minibatches=4, num_epochs=2)
+    # 2 passes of 4 mini-batches, each a step of the policy and one of the value model.
+    assert len(seen) == 2 * 4 * 2
+
+
+def test_at_first_only_the_value_model_learns():
+    model, value = load("llama"), random_scalar(1)
+    before = weights(model), weights(value)
+    steps = train_ppo(draws(8, 3, 4, seed=0), model=model, value=value, value_warmup_steps=2)
+    assert "loss/policy" not in steps[1].metrics
+    assert "loss/policy" in steps[2].metrics
+    assert "loss/value" in steps[0].metrics
+    model, value = load("llama"), random_scalar(1)
+    train_ppo(draws(8, 2, 4, seed=0), model=model, value=value, value_warmup_steps=2)
+    assert torch.equal(weights(model), before[0])
+    assert not torch.equal(weights(value), before[1])
+
+
+def test_the_loss_of_right_completions_is_their_mean_negative_log_likelihood(monkeypatch):
+    """The whole loss where nothing else has a gradient; right: every second completion."""
+    seen, model = watch_gradients(monkeypatch), load("llama")
+    task = replace(
+        make_task(8, lambda _: [0.0] * 16), correct=lambda _: [i % 2 == 0 for i in range(16)]
+    )
+    method = presets.method(kl="none", positive_nll_coef=0.5)
+    models = make_models(load("llama"))
+    (step,) = rl.train(models, task, FIRST_FOUR, make_settings(method))
+    rows = [row for i, row in enumerate(step.rows) if i % 2 == 0]
+    logprobs = [plain_logprobs(model, prompt_of(r), r.completion_ids, TEMPERATURE) for r in rows]
+    loss = -0.5 * torch.cat(logprobs).mean()
+    loss.backward()
+    assert step.metrics["loss/policy"] == pytest.approx(loss.item(), rel=1e-5)
+    ordered = sorted(model.parameters(), key=lambda parameter: parameter.ndim < 2)
+    assert_same_gradients(seen[0], gradients(torch.nn.ParameterList(ordered)))
+
+
+def test_the_reward_models_score_rises_and_the_value_model_learns_to_predict_it(monkeypatch):
+    # Nothing in this game rewards ending an answer.
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
+    scorer, reference = random_scalar(1), load("llama")
+    before = weights(scorer), weights(reference)
+    steps = train_ppo(
+        draws(8, 25, 4, seed=0),
+        reward=scorer,
+        models={"reference": Policy(reference, compute(), PAD)},
+        num_epochs=2,
+        num_minibatches=2,
+    )
+    assert mean(steps[-3:], "reward/mean") > mean(steps[:3], "reward/mean") + 0.5
+    assert mean(steps[-5:], "loss/value") < mean(steps[:5], "loss/value")
+    assert torch.equal(weights(scorer), before[0])
+    assert torch.equal(weights(reference), before[1])
+
+
+def mean(steps, name):
+    return sum(step.metrics[name] for step in steps) / len(steps)
+
+
+# --- KL divergences
+
+
+def test_a_strong_penalty_keeps_the_policy_near_the_reference():
+    optim, schedule = OPTIM | {"learning_rate": 3e-3}, draws(8, 15, 4, seed=0)
+    free, held = (
+        train_ppo(schedule, num_minibatches=2, kl_coef=kl_coef, optim=optim)
+        for kl_coef in (0.0, 2.0)
+    )
+    assert mean(held[-5:], "kl/k3") < 0.5 * mean(free[-5:], "kl/k3")
+
+
+def test_the_coefficient_follows_the_divergence_from_the_reference():
+    """Ziegler et al. 2019: the error, clipped to a fifth either way, over the horizon."""
+    method = {"kl": "reward", "kl_target": 0.5, "kl_horizon": 64, "num_epochs": 2}
+    steps = train_ppo(draws(8, 4, 4, seed=0), **method)
+    for step, following in itertools.pairwise(steps):
+        error = max(-0.2, min(0.2, step.metrics["kl/sequence"] / 0.5 - 1))
+        expected = step.metrics["kl/coef"] * (1 + error * 16 / 64)
+        assert following.metrics["kl/coef"] == pytest.approx(expected, rel=1e-6)
+    assert steps[0].metrics["kl/coef"] == 0.02
+
+
+TARGET = 0.01
+
+
+@pytest.mark.parametrize("num_epochs", [1, 3])
+@torch.no_grad()
+def test_the_divergence_from_the_old_policy_is_measured_after_its_last_update(num_epochs):
+    """exp(d) - 1 - d with d = log new - log old, averaged over the tokens that the old one drew."""
+    model = load("llama")
+    changes = {"surrogate": "kl_penalty", "old_kl_target": TARGET, "num_epochs": num_epochs}
+    with torch.enable_grad():
+        (step,) = train(FIRST_FOUR, model=model, models={"reference": None}, **changes)
+    old, total, num_tokens = load("llama").eval(), 0.0, 0
+    model.eval()
+    for row in step.rows:
+        before = plain_logprobs(old, prompt_of(row), row.completion_ids, TEMPERATURE)
+        moved = plain_logprobs(model, prompt_of(row), row.completion_ids, TEMPERATURE) - before
+        total += (torch.exp(moved) - 1 - moved).sum().item()
+        num_tokens += len(row.completion_ids)
+    assert step.metrics["advantage/zero_share"] == 0, "every completion is learned from"
+    assert step.metrics["kl/old_after"] == pytest.approx(total / num_tokens, rel=1e-3)
+    assert step.metrics["kl/old_after"] > 1.5 * TARGET
+
+
+def test_the_weight_of_the_divergence_from_the_old_policy_doubles_and_halves():
+    for measured, expected in ((0.016, 2.0), (0.012, 1.0), (0.006, 0.5)):
+        method = Method(surrogate="kl_penalty", old_kl_target=TARGET)
+        coefs = rl.next_coefs(rl.Coefs(0.04, 1.0), method, {"kl/old_after": measured}, 16)
+        assert coefs == (0.04, expected)
+
+
+KL_LOSSES = [
+    Method(kl_estimator=estimator, kl_level=level, kl_corrected=is_corrected)
+    for estimator in ("k1", "k2", "k3")
+    for level in ("token", "sequence")
+    for is_corrected in (False, True)
+]
+every_kl_loss = pytest.mark.parametrize(
+    "method", KL_LOSSES, ids=lambda m: f"{m.kl_estimator}-{m.kl_level}-{m.kl_corrected}"
+)
+
+
+@every_kl_loss
+@pytest.mark.parametrize("filler", [math.nan, math.inf, -math.inf])
+def test_what_the_mask_leaves_out_reaches_neither_value_nor_gradient(method, filler):
+    mask = torch.tensor([[True, True, False]])
+    logprobs = torch.tensor([[-1.0, -2.0, filler]], requires_grad=True)
+    others = [torch.tensor([[-1.5, -1.0, filler]])] * 2
+    found = torch.where(mask, rl.kl_losses(logprobs, *others, mask, method), 0.0)
+    found.sum().backward()
+    assert found.isfinite().all()
+    assert logprobs.grad.isfinite().all()
+    assert logprobs.grad[0, 2] == 0
+
+
+@every_kl_loss
+def test_a_long_completion_in_float32_is_that_in_float64(method):
+    generator = torch.Generator().manual_seed(0)
+    logprobs = -torch.rand(1, 2000, generator=generator, dtype=torch.float64)
+    others = [
+        logprobs + 1e-3 * torch.randn(1, 2000, generator=generator, dtype=torch.float64)
+        for _ in range(2)
+    ]
+    mask = torch.ones(1, 2000, dtype=torch.bool)
+    narrow = [values.float() for values in (logprobs, *others)]
+    expected = rl.kl_losses(*(values.double() for values in narrow), mask, method)
+    found = rl.kl_losses(*narrow, mask, method).double()
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
