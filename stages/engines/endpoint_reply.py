@@ -1,9 +1,9 @@
-"""What a judge's server replied: the reading of it, its URL, and answers kept on disk.
+"""Replies of a judge's server: configuration, URL, parsing, and a cache on disk.
 
-The parts of a reply are what is cached, so that a change of the reading is seen in answers of the
-past too. The cache is no output: deleting it costs the requests again and nothing else. With it, a
-run that was killed asks for nothing twice, and a run from the same inputs gives the same bits
-although a server's batches round differently from one day to the next.
+The cache has the parts of a reply and not the judgement, so a change of `read_judgement` changes
+judgements of cached replies too. The cache is no output: deleting it costs the requests again and
+nothing else. With it, a killed run sends no request twice, and a run from the same inputs gives the
+same bits although a server's batches round differently from one day to the next.
 """
 
 import hashlib
@@ -27,33 +27,33 @@ from stages.sampler import Judgement
 
 
 class EndpointJudgeConfig(Params):
-    """A server that speaks OpenAI's protocol, of a row `from: base`; the environment says where."""
+    """Judge behind OpenAI's protocol, of a row `from: base`; the environment has its URL."""
 
     kind: Literal["endpoint"]
     model: str
-    """The name by which the server knows it."""
+    """Name of the model on the server."""
     revision: str = Field(min_length=1)
-    """Which weights and settings stand behind that name, in your words: a commit, a date. Nobody is
-    told it; another one means another judge, whose answers are not those of the cache."""
+    """Weights and settings behind that name, in your words: a commit, a date. It is not sent; a new
+    revision is a new judge, for which no replies are cached."""
     api: Literal["chat", "completions"]
     """`completions` where the model has no chat template: the message is the prompt itself."""
     top_logprobs: int = Field(ge=2, le=20)
-    """Of so many likeliest tokens the server tells the probability; most servers: at most 20."""
+    """Number of likeliest tokens whose log-probs are requested; most servers: at most 20."""
 
 
 def check_url(url: str, variable: str) -> None:
-    """Make sure that `url`, of the environment `variable`, is one of a server; never repeat it."""
+    """Raise a ValueError, without the URL, if `url` of the environment `variable` is malformed."""
     try:
         parts = urlsplit(url)
-        known = (
+        is_valid = (
             parts.scheme in ("http", "https")
             and re.fullmatch(r"[\w.:-]+", parts.hostname or "") is not None
             and parts.netloc.count("@") <= 1
             and parts.port != 0
         )
-    except ValueError:  # a port that is no number; its text repeats what stands there
-        known = False
-    if not known:
+    except ValueError:  # a port that is no number; the error's text has it
+        is_valid = False
+    if not is_valid:
         raise ValueError(
             f"expected http(s)://host[:port]/v1 in {variable}, found something else (not shown "
             f"here: it may hold a password). Write @, :, / and # inside a password as %40, %3A, "
@@ -69,27 +69,27 @@ def redact_url(url: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """One reply, as the server sent it."""
+    """Parts of a server's reply."""
 
     first: Sequence[Sequence[Any]]
-    """The likeliest first tokens, each as its text and log-prob; empty where none are told."""
+    """Text and log-prob of the likeliest first tokens; empty where the server sends none."""
     text: str
     num_prompt_tokens: int
     num_generated_tokens: int
 
 
 def parse_reply(answer: Any, place: str) -> Reply:
-    """The parts of what the client made of a server's reply, of the chat API or the other.
+    """Parts of a reply of the chat or the completions API, as the openai client returns it.
 
-    `place` names the server in the error where `answer` is none of OpenAI's protocol (the client
-    hands on a web page as text), or one without a choice.
+    A ValueError, which names the server by `place`, where `answer` is not of OpenAI's protocol (the
+    client returns a web page as text), or has no choice.
     """
     choices = getattr(answer, "choices", None)
     if not choices:
-        found = "text, such as a web page" if isinstance(answer, str) else "none"
+        content = "text, such as a web page" if isinstance(answer, str) else "none"
         raise ValueError(
             f"expected `choices` in what {place} answers, as OpenAI's protocol has it, found "
-            f"{found}: correct the URL, which ends in /v1, or look into the server's log."
+            f"{content}: correct the URL, which ends in /v1, or look into the server's log."
         )
     choice = choices[0]
     logprobs, first = choice.logprobs, []
@@ -111,7 +111,7 @@ def parse_reply(answer: Any, place: str) -> Reply:
 
 
 def read_judgement(decision: Reply, thought: Reply | None, options: Sequence[str]) -> Judgement:
-    """The choice that `decision` begins with; `thought` before it is counted as a cost only."""
+    """Judgement by the first token of `decision`; reasoning (`thought`) counts as cost alone."""
     variants: dict[str, list[float]] = {option: [] for option in options}
     for token, logprob in decision.first:
         if token.strip(OPTION_PUNCTUATION) in variants:
@@ -125,18 +125,18 @@ def read_judgement(decision: Reply, thought: Reply | None, options: Sequence[str
         mass=mass,
         num_prompt_tokens=sum(reply.num_prompt_tokens for reply in replies),
         num_generated_tokens=sum(reply.num_generated_tokens for reply in replies),
-        first_token=max(decision.first, key=lambda told: told[1])[0],
+        first_token=max(decision.first, key=lambda top: top[1])[0],
     )
 
 
 @dataclass(frozen=True)
 class AnswerCache:
-    """One JSON file an answer below `folder`; any number of processes may share it."""
+    """Cache of answers, a JSON file each below `folder`; processes may share it."""
 
     folder: Path
 
     def get(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The answer to this request, or None; a ValueError where `put` did not write the file."""
+        """Cached answer to this request, or None; a ValueError for a file not of `put`."""
         path = self._path(request)
         if not path.exists():
             return None
@@ -152,7 +152,7 @@ class AnswerCache:
         )
 
     def put(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        """Keep `answer`; it is there as a whole or not at all."""
+        """Write `answer` atomically."""
         path = self._path(request)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent)

@@ -1,8 +1,8 @@
-"""Any server that speaks OpenAI's protocol as a judge, `vllm serve` included.
+"""Judge on any server with OpenAI's protocol, such as `vllm serve`.
 
-The only file that imports openai. Where the server is and how many requests it gets at once comes
-from the environment and changes no output. Replies are cached by request, as they were sent. A
-server shows at most the 20 likeliest tokens, so an option below them counts as 0.
+The only file that imports openai. URL and number of concurrent requests come from the environment
+and change no output. Replies are cached by request. A server sends at most the 20 likeliest tokens,
+so an option that is not among them has probability 0.
 """
 
 import json
@@ -26,85 +26,87 @@ URL = "POSTTRAIN_JUDGE_URL"
 KEY = "POSTTRAIN_JUDGE_API_KEY"
 CONCURRENCY = "POSTTRAIN_JUDGE_CONCURRENCY"
 RETRIES = 5
-"""Of a request that timed out, was refused for its rate, or met an error of the server; the client
-waits 0.5, 1, 2, ... seconds at most 8, less a random quarter, or as long as the server asks."""
+"""Retries after a timeout, a refusal for the rate, or an error of the server; the client waits
+0.5, 1, 2, ... seconds, at most 8, less a random quarter, or as long as the server says."""
 TIMEOUT_SECONDS = 120.0
 TOO_LONG = re.compile(
     r"context[ _-]?(length|size|window)|maximum (model|sequence) length|too long", re.IGNORECASE
 )
-"""In a refusal (HTTP 400): the message is longer than the model may read. Servers word it in ways
-of their own: OpenAI and vLLM name the context or the model's length, llama.cpp the context size."""
+"""Refusal (HTTP 400) of a message that is longer than the model's context. Its wording depends on
+the server: OpenAI and vLLM name the context or the model's length, llama.cpp the context size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointJudge:
-    """Asks `judge` by `client`."""
+    """Judge whose requests are sent by `client`."""
 
     client: openai.OpenAI
     judge: EndpointJudgeConfig
     reasoning_tokens: int
-    """At most so many, greedily, before the choice; 0: none."""
+    """Most tokens of greedy reasoning before the choice; 0: none."""
     options: Sequence[str]
     cache: AnswerCache
     concurrency: int
 
     def choose(self, messages: Sequence[str]) -> list[Judgement | None]:
-        """See `stages.sampler.Judge.choose`; a ValueError says why the server cannot judge."""
-        different = list(dict.fromkeys(messages))
-        # The first alone: if it fails, no crowd of others has to fail before that is told.
-        answers = [self._ask(message) for message in different[:1]]
+        """See `stages.sampler.Judge.choose`; a ValueError where the server cannot judge."""
+        distinct = list(dict.fromkeys(messages))
+        # The first alone: if it fails, the error comes before the others are sent.
+        judgements = [self._request(message) for message in distinct[:1]]
         with ThreadPoolExecutor(self.concurrency) as pool:
-            answers += pool.map(self._ask, different[1:])
-        found = dict(zip(different, answers, strict=True))
-        return [found[message] for message in messages]
+            judgements += pool.map(self._request, distinct[1:])
+        by_message = dict(zip(distinct, judgements, strict=True))
+        return [by_message[message] for message in messages]
 
-    def _ask(self, message: str) -> Judgement | None:
+    def _request(self, message: str) -> Judgement | None:
         try:
             return self._choose(defuse(message))
         except openai.APIError as error:
             if isinstance(error, openai.BadRequestError) and TOO_LONG.search(str(error)):
                 return None
-            raise ValueError(self._trouble(error)) from error
+            raise ValueError(self._describe_error(error)) from error
 
     def _choose(self, message: str) -> Judgement:
         turns, thought = [{"role": "user", "content": message}], None
         if self.reasoning_tokens:
             turns[0]["content"] += prompts.REASONING_REQUEST
             thought = self._complete(turns, self.reasoning_tokens, {})
-            # What it quotes of the answers may spell a control token again.
+            # Quotations of the answers may spell a control token again.
             turns.append({"role": "assistant", "content": defuse(thought.text)})
             turns.append({"role": "user", "content": prompts.VERDICT_REQUEST})
         chat = {"logprobs": True, "top_logprobs": self.judge.top_logprobs}
-        shown = chat if self.judge.api == "chat" else {"logprobs": self.judge.top_logprobs}
-        return endpoint_reply.read_judgement(self._complete(turns, 1, shown), thought, self.options)
+        logprobs = chat if self.judge.api == "chat" else {"logprobs": self.judge.top_logprobs}
+        decision = self._complete(turns, 1, logprobs)
+        return endpoint_reply.read_judgement(decision, thought, self.options)
 
     def _complete(
-        self, turns: list[dict[str, str]], max_tokens: int, shown: dict[str, Any]
+        self, turns: list[dict[str, str]], max_tokens: int, logprobs: dict[str, Any]
     ) -> Reply:
-        """The reply to `turns`; `shown` asks for log-probs, which the reply must then tell."""
-        asked = {"model": self.judge.model, "max_tokens": max_tokens, "temperature": 0.0} | shown
+        """Reply to `turns`; `logprobs`: options for log-probs, which it then has to have."""
+        model = self.judge.model
+        request = {"model": model, "max_tokens": max_tokens, "temperature": 0.0} | logprobs
         if self.judge.api == "chat":
-            asked["messages"] = turns
+            request["messages"] = turns
         else:
             cue = prompts.REASONING_CUE if len(turns) > 1 else ""
-            asked["prompt"] = "".join(turn["content"] for turn in turns[:2]) + cue
-        key = {"api": self.judge.api, "revision": self.judge.revision, "request": asked}
-        known = self.cache.get(key)
-        if known is not None:
-            return Reply(**known)
+            request["prompt"] = "".join(turn["content"] for turn in turns[:2]) + cue
+        key = {"api": self.judge.api, "revision": self.judge.revision, "request": request}
+        cached = self.cache.get(key)
+        if cached is not None:
+            return Reply(**cached)
         chat, plain = self.client.chat.completions, self.client.completions
         try:
-            answer: Any = (chat if self.judge.api == "chat" else plain).create(**asked)
+            answer: Any = (chat if self.judge.api == "chat" else plain).create(**request)
         except json.JSONDecodeError as error:
             raise ValueError(
-                f"expected JSON from {self._place}, found what is called JSON and is none: "
+                f"expected JSON from {self._place}, found text that is not JSON: "
                 f"{error}. Correct the URL, which ends in /v1, or look into the server's log."
             ) from error
         reply = endpoint_reply.parse_reply(answer, self._place)
-        if shown and not reply.first:
+        if logprobs and not reply.first:
             raise ValueError(
                 f"expected the log-probs of the answer's first token, found none in what "
-                f"{self._place} answered: a judge needs a server that tells them (logprobs, "
+                f"{self._place} answered: a judge needs a server that sends them (logprobs, "
                 f"top_logprobs), as vllm serve does."
             )
         self.cache.put(key, asdict(reply))
@@ -112,10 +114,10 @@ class EndpointJudge:
 
     @property
     def _place(self) -> str:
-        shown = endpoint_reply.redact_url(str(self.client.base_url))
-        return f"the judge at {shown} (environment variable {URL})"
+        url = endpoint_reply.redact_url(str(self.client.base_url))
+        return f"the judge at {url} (environment variable {URL})"
 
-    def _trouble(self, error: openai.APIError) -> str:
+    def _describe_error(self, error: openai.APIError) -> str:
         place = self._place
         match error:
             case openai.APIConnectionError():
@@ -132,8 +134,8 @@ class EndpointJudge:
                     f"correct `judge` of the preset, or the URL, which ends in /v1."
                 )
         return (
-            f"{place} refuses the request: {error}. What it is asked for stands in the "
-            f"preset (api, top_logprobs, reasoning)."
+            f"{place} refuses the request: {error}. Its settings are in the preset "
+            f"(api, top_logprobs, reasoning)."
         )
 
 
@@ -146,11 +148,11 @@ def connect_endpoint(
     environment: Mapping[str, str] = os.environ,
     retries: int = RETRIES,
 ) -> EndpointJudge:
-    """The endpoint that the environment names, or a ValueError; nothing is sent yet."""
+    """Judge at the URL of the environment, or a ValueError; nothing is sent yet."""
     url = environment.get(URL)
     if not url:
         raise ValueError(
-            f"params.yaml asks for the judge '{judge.model}' behind an endpoint; expected its URL "
+            f"params.yaml names the judge '{judge.model}' behind an endpoint; expected its URL "
             f"in the environment variable {URL} (such as http://127.0.0.1:8000/v1), found none. "
             f"Set it, and {KEY} if it asks for a key."
         )

@@ -1,4 +1,4 @@
-"""The default engine, on a transformers model and any device.
+"""Sampler on a transformers model, on any device: the default engine.
 
 Each prompt is read once and its key/value cache copied for its samples; finished rows leave the
 batch. Token t of sample j is drawn by inverse transform sampling with the t-th number of a Philox
@@ -24,24 +24,24 @@ from stages.models.model_tokenizer import eos_id, pad_id
 from stages.sampler import Sample, check_requests, token_limits
 from stages.seeding import derive_seed
 
-# Finished rows are dropped once they are this share of the batch: dropping copies the cache.
 COMPACT_SHARE = 0.25
+"""Share of finished rows in a batch from which they are dropped, which copies the cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransformersSampler:
-    """Samples from `model` as its weights are at the time of the call."""
+    """Sampler of `model` with its weights at the time of the call."""
 
     model: PreTrainedModel
     eos_ids: frozenset[int]
-    """Any of these ends a completion."""
+    """End-of-sequence tokens: each of them ends a completion."""
     pad_id: int
     max_batch: int
     """Sequences decoded side by side."""
     max_tokens: int = 0
     """Padded tokens that `next_logprobs` reads at a time (one prompt at least)."""
-    look_every: int = 1
-    """Tokens between two looks at which rows ended; a GPU has to come to a halt for one."""
+    check_every: int = 1
+    """Tokens between two checks for finished rows; a check makes a GPU wait."""
 
     def sample(
         self,
@@ -54,18 +54,18 @@ class TransformersSampler:
         break_after: frozenset[int] = frozenset(),
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`; refuses more tokens than the model has positions."""
-        most = token_limits(max_new_tokens, prompts)
-        check_requests(prompts, most, self._num_positions(), num_samples, temperature)
+        limits = token_limits(max_new_tokens, prompts)
+        check_requests(prompts, limits, self._num_positions(), num_samples, temperature)
         # Longest first: an out-of-memory error comes at once, and batches pad little.
         order = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), i))
         per_batch = max(1, self.max_batch // num_samples)
         results: list[list[Sample]] = [[] for _ in prompts]
         for start in range(0, len(order), per_batch):
-            chosen = order[start : start + per_batch]
-            asked = [(prompts[i], seeds[i], most[i]) for i in chosen]
+            numbers = order[start : start + per_batch]
+            requests = [(prompts[i], seeds[i], limits[i]) for i in numbers]
             with eval_no_grad(self.model):
-                batch = self._decode(asked, num_samples, temperature, break_after)
-            for i, samples in zip(chosen, batch, strict=True):
+                batch = self._decode(requests, num_samples, temperature, break_after)
+            for i, samples in zip(numbers, batch, strict=True):
                 results[i] = samples
         return results
 
@@ -75,17 +75,17 @@ class TransformersSampler:
         """See `stages.sampler.Engine.next_logprobs`; refuses what `sample` refuses."""
         check_requests(prompts, token_limits(0, prompts), self._num_positions())
         results: list[list[float]] = [[] for _ in prompts]
-        for chosen in token_budget_batches([len(prompt) for prompt in prompts], self.max_tokens):
-            inputs = pad_left([prompts[i] for i in chosen], self.pad_id, self.model.device)
+        for numbers in token_budget_batches([*map(len, prompts)], self.max_tokens):
+            inputs = pad_left([prompts[i] for i in numbers], self.pad_id, self.model.device)
             with eval_no_grad(self.model):
                 logits = self.model(**inputs, use_cache=False, logits_to_keep=1).logits[:, -1]
-            found = logits.float().log_softmax(-1)[:, list(token_ids)].tolist()
-            for i, logprobs in zip(chosen, found, strict=True):
+            rows = logits.float().log_softmax(-1)[:, list(token_ids)].tolist()
+            for i, logprobs in zip(numbers, rows, strict=True):
                 results[i] = logprobs
         return results
 
     def close(self) -> None:
-        """See `stages.sampler.Engine.close`: the model goes with whoever holds it last."""
+        """See `stages.sampler.Engine.close`: the caller holds the model."""
 
     def _num_positions(self) -> int | None:
         config = self.model.config
@@ -93,14 +93,14 @@ class TransformersSampler:
 
     def _decode(
         self,
-        asked: Sequence[tuple[Sequence[int], int, int]],
+        requests: Sequence[tuple[Sequence[int], int, int]],
         num_samples: int,
         temperature: float,
         break_after: frozenset[int],
     ) -> list[list[Sample]]:
-        """Completions of prompts, with their seeds and limits, side by side."""
-        prompts, seeds, most = map(list, zip(*asked, strict=True))
-        device, longest = self.model.device, max(most)
+        """Samples of prompts, each with its seed and limit, decoded side by side."""
+        prompts, seeds, limits = map(list, zip(*requests, strict=True))
+        device, longest = self.model.device, max(limits)
         num_rows = len(prompts) * num_samples
         inputs = pad_left(prompts, self.pad_id, device)
         attention, width = inputs["attention_mask"], inputs["input_ids"].shape[1]
@@ -115,19 +115,19 @@ class TransformersSampler:
         position = attention[:, :width].sum(1)
         uniforms = _uniforms(seeds, num_samples, longest).to(device) if temperature > 0 else None
         ends = torch.tensor(sorted(self.eos_ids | break_after), dtype=torch.long, device=device)
-        drawn = torch.zeros(num_rows, longest, dtype=torch.long, device=device)
-        drawn_logprobs = torch.zeros(num_rows, longest, device=device)
-        rows_most = torch.tensor(most, device=device).repeat_interleave(num_samples)
+        tokens = torch.zeros(num_rows, longest, dtype=torch.long, device=device)
+        logprobs = torch.zeros(num_rows, longest, device=device)
+        row_limits = torch.tensor(limits, device=device).repeat_interleave(num_samples)
         active = torch.arange(num_rows, device=device)  # original row of each in the batch
         stopped = torch.zeros(num_rows, dtype=torch.bool, device=device)  # of those
         for t in range(longest):
             uniform = None if uniforms is None else uniforms[active, t]
-            token, drawn_logprobs[active, t] = sample_tokens(logits, temperature, uniform)
-            drawn[active, t] = token
-            stopped = stopped | torch.isin(token, ends) | (rows_most[active] <= t + 1)
+            token, logprobs[active, t] = sample_tokens(logits, temperature, uniform)
+            tokens[active, t] = token
+            stopped = stopped | torch.isin(token, ends) | (row_limits[active] <= t + 1)
             if t + 1 == longest:
                 break
-            if (t + 1) % self.look_every == 0:
+            if (t + 1) % self.check_every == 0:
                 if stopped.all():
                     break
                 if stopped.float().mean() > COMPACT_SHARE:
@@ -142,28 +142,28 @@ class TransformersSampler:
                 past_key_values=cache,
             ).logits[:, -1]
             position = position + 1
-        rows = _samples(drawn, drawn_logprobs, rows_most, ends, self.eos_ids)
-        return [rows[i : i + num_samples] for i in range(0, num_rows, num_samples)]
+        samples = _cut_samples(tokens, logprobs, row_limits, ends, self.eos_ids)
+        return [samples[i : i + num_samples] for i in range(0, num_rows, num_samples)]
 
 
-def _samples(
-    drawn: Int[Tensor, "row token"],
+def _cut_samples(
+    tokens: Int[Tensor, "row token"],
     logprobs: Float[Tensor, "row token"],
-    most: Int[Tensor, " row"],
+    limits: Int[Tensor, " row"],
     ends: Int[Tensor, " end"],
     eos_ids: frozenset[int],
 ) -> list[Sample]:
-    """What was drawn of each row up to its first token of `ends`, or its limit."""
-    within = torch.arange(drawn.shape[1], device=drawn.device) < most[:, None]
-    at_ends = (torch.isin(drawn, ends) & within).cpu().numpy()
+    """Sample of each row: its tokens up to the first one of `ends`, or to its limit."""
+    within = torch.arange(tokens.shape[1], device=tokens.device) < limits[:, None]
+    at_ends = (torch.isin(tokens, ends) & within).cpu().numpy()
     stopped = np.logical_or.reduce(at_ends, axis=1)
-    lengths = np.where(stopped, at_ends.argmax(1) + 1, most.cpu().numpy())
-    found, rows = [], zip(drawn.cpu().numpy(), logprobs.cpu().numpy(), strict=True)
-    for (ids, row), length, is_whole in zip(rows, lengths, stopped, strict=True):
-        reason = "length" if not is_whole else "stop" if ids[length - 1] in eos_ids else "step"
-        kept = {"token_ids": ids[:length].tolist(), "logprobs": row[:length].tolist()}
-        found.append(Sample(**kept, finish_reason=reason))
-    return found
+    lengths = np.where(stopped, at_ends.argmax(1) + 1, limits.cpu().numpy())
+    samples, rows = [], zip(tokens.cpu().numpy(), logprobs.cpu().numpy(), strict=True)
+    for (ids, row), length, is_stopped in zip(rows, lengths, stopped, strict=True):
+        reason = "length" if not is_stopped else "stop" if ids[length - 1] in eos_ids else "step"
+        token_ids, row_logprobs = ids[:length].tolist(), row[:length].tolist()
+        samples.append(Sample(token_ids=token_ids, logprobs=row_logprobs, finish_reason=reason))
+    return samples
 
 
 def make_sampler(
@@ -173,7 +173,7 @@ def make_sampler(
     max_batch: int,
     max_tokens: int = 0,
 ) -> TransformersSampler:
-    """A sampler on a live model: it always draws from the current weights."""
+    """Sampler of a model, whose current weights it always uses."""
     configured = getattr(model.generation_config, "eos_token_id", None)
     eos = configured if isinstance(configured, list) else [configured]
     growing_cache.check_cache(model)
@@ -183,7 +183,7 @@ def make_sampler(
         pad_id=pad_id(tokenizer),
         max_batch=max_batch,
         max_tokens=max_tokens,
-        look_every=16 if model.device.type == "cuda" else 1,
+        check_every=16 if model.device.type == "cuda" else 1,
     )
 
 
@@ -192,7 +192,7 @@ def sample_tokens(
     temperature: float,
     uniform: Float[Tensor, " batch"] | None,
 ) -> tuple[Int[Tensor, " batch"], Float[Tensor, " batch"]]:
-    """A token of each row, by inverse transform sampling (at temperature 0: greedy), and its log p.
+    """A token of each row and its log p, by inverse transform sampling (temperature 0: greedy).
 
     The token is the first whose cumulative probability exceeds u; `uniform` is in [0, 1).
     So a token of probability 0 is never drawn.
@@ -214,8 +214,8 @@ def sample_tokens(
         threshold = uniform[:, None].to(cumulative.dtype) * total
         threshold = torch.minimum(threshold, torch.nextafter(total, torch.zeros_like(total)))
         token = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
-    chosen = logits.gather(-1, token[:, None]).squeeze(-1)
-    return token, chosen - logits.logsumexp(-1)
+    token_logits = logits.gather(-1, token[:, None]).squeeze(-1)
+    return token, token_logits - logits.logsumexp(-1)
 
 
 def fixed_point_cumulative(

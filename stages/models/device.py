@@ -1,13 +1,12 @@
-"""Where and in what precision a stage computes, with the same bits on every x86-64 CPU with AVX2.
+"""Device and precision of a stage, with the same bits on every x86-64 CPU with AVX2.
 
 torch's wheels for x86-64 compute matrix products and elementary functions by Intel's MKL.
 `MKL_CBWR=AVX2` fixes the order of its sums (Intel, "Developer Guide for oneMKL", chapter "Obtaining
 Numerically Reproducible Results"), but on other makers' processors MKL goes by their name and not
 by their instructions: it refuses the setting, and offers COMPATIBLE alone, which is 2.5 times
-slower. So it is told that the processor is Intel's, by the number in which it keeps the answer to
-that question (the same, by another way: de Kok, "Intel MKL on AMD Zen", 2020, danieldk.eu). The
-code that then runs is the same everywhere, attention, gradients and LAPACK included, and nothing is
-slower than without.
+slower. So MKL's cached answer to the question whether the processor is Intel's is set to yes (the
+same, by another way: de Kok, "Intel MKL on AMD Zen", 2020, danieldk.eu). The code that then runs is
+the same everywhere, attention, gradients and LAPACK included, and nothing is slower than without.
 
 Not covered: `torch.log`, `sqrt` and `pow` of float64, and `log2` and `log10`, which MKL takes from
 the processor's approximate 1/x and 1/√x; no stage uses them. tests/stages/models/test_device.py
@@ -31,22 +30,22 @@ logger = logging.getLogger(__name__)
 
 LIBRARY = Path(torch.__path__[0]) / "lib" / "libtorch_cpu.so"
 QUESTION = "mkl_serv_intel_cpu_true"
-"""MKL's function that says whether the processor is Intel's, and asks the processor only once."""
+"""MKL function that says whether the processor is Intel's, and caches the answer."""
 LOAD, REST = bytes.fromhex("8b05"), bytes.fromhex("85c07801c3")
-"""How it begins: `mov eax, [rip + distance]` (the stored answer), `test eax, eax`, `js` (below 0:
-ask the processor), `ret`."""
+"""Its first instructions: `mov eax, [rip + distance]` (the cached answer), `test eax, eax`, `js`
+(below 0: ask the processor), `ret`."""
 UNKNOWN, YES = -1, 1
 BRANCH = 10
-"""MKL_CBWR_AVX2, as MKL's headers number it."""
+"""MKL_CBWR_AVX2 of MKL's headers."""
 
 
 class ComputeConfig(Params):
-    """Numerics that every stage with a model shares; each of them can change an output."""
+    """Numerics of every stage with a model; each of them can change an output."""
 
     dtype: Literal["float32", "bfloat16"]
-    """Precision of matrix products, of the weights of what is not trained (references, scorers,
-    judges, samplers) and of policies as they are saved. Weights in training and their optimizer
-    stay in float32: steps of a small learning rate would be lost in the rounding of bfloat16."""
+    """Precision of matrix products, of weights that are not trained (references, scorers, judges,
+    samplers) and of policies as they are saved. Weights in training and their optimizer stay in
+    float32: steps of a small learning rate would be lost in the rounding of bfloat16."""
     gradient_checkpointing: bool
     """Recompute activations in the backward pass: less memory, about a third more time."""
     max_tokens: int = Field(gt=0)
@@ -55,7 +54,7 @@ class ComputeConfig(Params):
     """Completions of a prompt share one copy of it in rows up to this length; 0: never."""
     pack_tokens: int = Field(ge=0)
     """Prompts with their completions stand side by side in rows up to this length (and up to
-    `max_tokens`), none seeing another; a longer one has rows of its own; 0: all have."""
+    `max_tokens`), none attending to another; a longer one has rows of its own; 0: all have."""
     max_batch: int = Field(gt=0)
     """Sequences decoded side by side by the transformers engine."""
 
@@ -72,9 +71,9 @@ COMPUTE = ComputeConfig(
 
 
 def setup(config: ComputeConfig) -> torch.device:
-    """Make torch deterministic and return the device: the first visible GPU, or the CPU.
+    """Make torch deterministic and join the process group.
 
-    Where several processes train a model, they have met then.
+    Returns the first visible GPU, or the CPU.
     """
     # cuBLAS reads this when it starts; without it its sums are not reproducible.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -95,10 +94,11 @@ def setup(config: ComputeConfig) -> torch.device:
 
 
 def pin_instructions() -> None:
-    """Make this process compute with the pinned instructions; nothing where they are not pinned.
+    """Pin the instructions of this process, unless POSTTRAIN_ROUNDING is native.
 
-    Best before the first operation of torch: what computed already has chosen its instructions,
-    which is logged. Refused: a processor without AVX2, and MKL as torch's wheels do not have it.
+    To be called before the first operation of torch: libraries that have computed have chosen
+    their instructions, and a warning names them. A ValueError for a processor without AVX2, and
+    for an MKL other than that of torch's wheels.
     """
     if stages.ROUNDING != "pinned":
         return
@@ -109,32 +109,32 @@ def pin_instructions() -> None:
             f"of this one alone: set the environment variable POSTTRAIN_ROUNDING=native."
         )
     if torch.backends.mkl.is_available():
-        _take_for_intel()
-    if found := unpinned_instructions():
+        _pretend_intel()
+    if unpinned := unpinned_instructions():
         logger.warning(
             "torch computed before the package `stages` was imported, and chose %s: numbers of "
             "this process can differ in rounding from those of another processor. Import `stages` "
             "first.",
-            found,
+            unpinned,
         )
 
 
 def unpinned_instructions() -> str:
-    """What computes with other instructions than the pinned ones; empty if all is as it should."""
+    """Libraries that compute with other instructions than the pinned ones; empty: none."""
     capability = torch.backends.cpu.get_cpu_capability()
-    others = [] if capability == "AVX2" else [f"kernels for {capability}"]
+    unpinned = [] if capability == "AVX2" else [f"kernels for {capability}"]
     if torch.backends.mkl.is_available() and hasattr(library := _library(), "mkl_serv_cbwr_get"):
         branch = library.mkl_serv_cbwr_get(1)
-        others += [] if branch == BRANCH else [f"branch {branch} of MKL"]
-    return ", ".join(others)
+        unpinned += [] if branch == BRANCH else [f"branch {branch} of MKL"]
+    return ", ".join(unpinned)
 
 
 def _library() -> ctypes.CDLL:
     return ctypes.CDLL(str(LIBRARY))  # loaded already: this only names it
 
 
-def _take_for_intel() -> None:
-    answer = _stored_answer()
+def _pretend_intel() -> None:
+    answer = _cached_answer()
     if answer is not None:
         if answer.value == UNKNOWN:  # once MKL has computed, its choices are made
             answer.value = YES
@@ -146,8 +146,8 @@ def _take_for_intel() -> None:
         )
 
 
-def _stored_answer() -> ctypes.c_int | None:
-    """Where `QUESTION` keeps its answer; None where that function is not, or not as we know it."""
+def _cached_answer() -> ctypes.c_int | None:
+    """Memory of the answer of `QUESTION`; None where the function is missing, or another."""
     function = getattr(_library(), QUESTION, None) if LIBRARY.exists() else None
     if function is None:
         return None

@@ -1,9 +1,9 @@
-"""What a model is computed from here, and the check at load that its own logits come of the same.
+"""Forward passes, and the check at load that they give the model's own hidden states and logits.
 
-Logits are made only of the positions that count: the hidden states of the model's body
+Logits are computed only at the positions that count: the hidden states of the model's body
 (`base_model`), then its output matrix (`get_output_embeddings`). Some architectures do more on the
 way: they scale logits, cap them, leave some out, or have a further layer. And some layers do not
-keep to the masks and positions of a shared row. Both show on a few tokens, whatever the
+respect the masks and positions of a shared row. Both show on a few tokens, whatever the
 architecture is called. A constant factor is kept, as `model.logit_factor`; the rest is refused.
 """
 
@@ -23,9 +23,9 @@ GROUPS = (
     Group(prompt_ids=[10], completions=[[11, 3]], indices=[2]),
 )
 LARGE_LOGIT = 100.0
-"""A cap does little to the small logits of an untrained model: some are made as large as this."""
+"""Size to which some logits are scaled: a cap does little to the small ones of random weights."""
 TOLERANCE = 1e-3
-"""Of the largest number at a position; rounding in float32 is a hundred times smaller."""
+"""Largest `relative_gap`; rounding in float32 is a hundred times smaller."""
 
 
 def compute_hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "position hidden"]:
@@ -40,104 +40,106 @@ def compute_hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "posi
 
 
 def get_output_layer(model: PreTrainedModel) -> OutputLayer:
-    """The layer that makes logits of hidden states."""
+    """The layer from hidden states to logits; a ValueError where it is not linear."""
     head = model.get_output_embeddings()
     if not isinstance(head, nn.Linear):
         raise ValueError(
-            f"{_name(model)}: expected a linear output layer from get_output_embeddings, found "
+            f"{_describe(model)}: expected a linear output layer from get_output_embeddings, found "
             f"{type(head).__name__}. Use a model of another architecture, such as Llama or Qwen."
         )
     return OutputLayer(head.weight, head.bias)
 
 
 def check_forward(model: PreTrainedModel, *, shared: bool) -> None:
-    """Refuse what would be computed otherwise than by the model itself, in float32 and eval mode.
+    """Raise a ValueError where forward passes here differ from the model's, in float32.
 
-    Of a model with any head, that hidden states in a row that groups share (with `shared`) are
-    those of rows of their own, and do not see the padding after them; of a language model, that its
-    logits are its output layer's of these hidden states.
+    With any head, hidden states in a row that groups share (with `shared`) have to be those of
+    separate rows, and independent of the padding after them. Of a language model, logits have to be
+    the output layer's of these hidden states.
     """
     rows = [
         [Group(prompt_ids=group.prompt_ids, completions=[ids], indices=[0])]
         for group in GROUPS
         for ids in group.completions
     ]
-    plain = make_batch(rows, 0, model.device)
+    separate = make_batch(rows, 0, model.device)
     with eval_no_grad(model), torch.autocast(model.device.type, enabled=False):
         batch = make_batch([GROUPS] if shared else rows, 1, model.device)
-        found = compute_hidden_states(model, batch)[batch.predict_index]
+        hidden = compute_hidden_states(model, batch)[batch.predict_index]
         if model.can_generate():
-            expected = _check_head(model, plain, found)
+            expected = _check_logits(model, separate, hidden)
         else:
-            expected = compute_hidden_states(model, plain)[plain.predict_index]
+            expected = compute_hidden_states(model, separate)[separate.predict_index]
     if not expected.isfinite().all():
         raise ValueError(
-            f"{_name(model)}: expected finite numbers, found NaN or infinity in its hidden states: "
-            f"its weights are damaged. Copy or train it again."
+            f"{_describe(model)}: expected finite numbers, found NaN or infinity in its hidden "
+            f"states: its weights are damaged. Copy or train it again."
         )
-    if (gap := relative_gap(found, expected)) > TOLERANCE:
+    if (gap := relative_gap(hidden, expected)) > TOLERANCE:
         where = "in rows that completions or prompts share" if shared else "whatever comes after"
         raise ValueError(
-            f"{_name(model)}: expected the same hidden states {where}, found them {gap:.1%} apart: "
-            f"some layer does not keep to masks and positions, such as one with a recurrent state. "
+            f"{_describe(model)}: expected the same hidden states {where}, found them {gap:.1%} "
+            f"apart: some layer ignores masks and positions, such as one with a recurrent state. "
             f"Set compute.row_tokens and compute.pack_tokens to 0; if they are, use a causal model."
         )
 
 
-def _check_head(
-    model: PreTrainedModel, plain: Batch, hidden: Float[Tensor, "counted hidden"]
+def _check_logits(
+    model: PreTrainedModel, batch: Batch, hidden: Float[Tensor, "counted hidden"]
 ) -> Float[Tensor, "counted hidden"]:
-    """Hold the model's logits of `plain` to its output layer; returns the hidden states of it.
+    """Compare the model's logits of `batch` with its output layer's; returns its hidden states.
 
-    `hidden` says how loud the last row has to be made, after the body and before all that follows.
+    The last row's hidden states are scaled between the body and what follows, by a factor that
+    takes the largest logit of `hidden` to `LARGE_LOGIT`.
     """
     weight, bias = get_output_layer(model)
-    gains = torch.ones_like(plain.input_ids, dtype=hidden.dtype)
+    scales = torch.ones_like(batch.input_ids, dtype=hidden.dtype)
     peak = linear(hidden, weight, bias).abs().max()
-    gains[-1] = LARGE_LOGIT / peak if peak > 0 else 1.0
-    kept: list[Tensor] = []
+    scales[-1] = LARGE_LOGIT / peak if peak > 0 else 1.0
+    states: list[Tensor] = []
 
-    def amplify(_module: nn.Module, _args: Any, output: Any) -> Any:
-        kept.append(output.last_hidden_state.flatten(0, 1)[plain.predict_index])
-        output.last_hidden_state = output.last_hidden_state * gains[..., None]
+    def scale_states(_module: nn.Module, _args: Any, output: Any) -> Any:
+        states.append(output.last_hidden_state.flatten(0, 1)[batch.predict_index])
+        output.last_hidden_state = output.last_hidden_state * scales[..., None]
         return output
 
-    hook = model.base_model.register_forward_hook(amplify)
+    hook = model.base_model.register_forward_hook(scale_states)
     try:
-        logits = model(input_ids=plain.input_ids, use_cache=False).logits
+        logits = model(input_ids=batch.input_ids, use_cache=False).logits
     finally:
         hook.remove()
-    if not kept:  # a model that calls a part of its body, as OPT does
-        kept.append(compute_hidden_states(model, plain)[plain.predict_index])
-        gains.fill_(1)
-    logits = logits.flatten(0, 1)[plain.predict_index]
-    loud = kept[-1] * gains.flatten()[plain.predict_index, None]
-    gap = relative_gap(logits, linear(loud, weight, bias))
+    if not states:  # a model that calls a part of its body, as OPT does
+        states.append(compute_hidden_states(model, batch)[batch.predict_index])
+        scales.fill_(1)
+    logits = logits.flatten(0, 1)[batch.predict_index]
+    scaled = states[-1] * scales.flatten()[batch.predict_index, None]
+    gap = relative_gap(logits, linear(scaled, weight, bias))
     if gap > TOLERANCE and logits.shape[-1] == len(weight):
-        product = linear(loud, weight).double()
-        rest = logits.double() if bias is None else logits.double() - bias
-        factor = ((rest * product).sum() / product.square().sum()).item()
+        product = linear(scaled, weight).double()
+        unbiased = logits.double() if bias is None else logits.double() - bias
+        factor = ((unbiased * product).sum() / product.square().sum()).item()
         if factor > 0:
-            gap = relative_gap(logits, linear(loud * factor, weight, bias))
+            gap = relative_gap(logits, linear(scaled * factor, weight, bias))
             model.logit_factor = factor  # pyright: ignore[reportArgumentType]
     if gap > TOLERANCE:
         raise ValueError(
-            f"{_name(model)}: expected logits that are the output layer (get_output_embeddings) of "
-            f"the last hidden states (base_model), or of these times a constant, found them "
+            f"{_describe(model)}: expected logits that are the output layer "
+            f"(get_output_embeddings) of the last hidden states (base_model), or of these times a "
+            f"constant, found them "
             f"{gap:.1%} apart, as where logits are capped or left out or come of a further "
             f"layer: its log-probabilities would be wrong here. Use a model of another "
             f"architecture, such as Llama or Qwen."
         )
-    return kept[-1]
+    return states[-1]
 
 
-def relative_gap(found: Float[Tensor, "counted n"], expected: Float[Tensor, "counted m"]) -> float:
-    """The largest difference at any position, of the largest number there; 1 if n is not m."""
-    if found.shape != expected.shape:
+def relative_gap(actual: Float[Tensor, "counted n"], expected: Float[Tensor, "counted m"]) -> float:
+    """max over positions of max |actual - expected| / max |expected|; 1 if n is not m."""
+    if actual.shape != expected.shape:
         return 1.0
     largest = expected.abs().amax(-1).clamp(min=1e-12)
-    return ((found - expected).abs().amax(-1) / largest).max().item()
+    return ((actual - expected).abs().amax(-1) / largest).max().item()
 
 
-def _name(model: PreTrainedModel) -> str:
+def _describe(model: PreTrainedModel) -> str:
     return f"{type(model).__name__} ({model.config.model_type})"

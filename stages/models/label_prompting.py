@@ -1,12 +1,11 @@
-"""Pairs of answers and labelled solutions, as a source has them, in tokens.
+"""Tokenization of preference pairs and step-labelled solutions from a source.
 
-The prompt of a pair is rendered by the tokenizer's chat template when it has one, else it is the
+The prompt of a pair is rendered by the tokenizer's chat template if it has one, else it is the
 source's plain form (a transcript, or the text itself) after `prompting.get_bos_text`; that of a
-solution is
-rendered as prepare_data does it. Prompt and answers are tokenised apart, as when a model samples,
-and an answer ends with the end-of-sequence token. A solution is tokenised step by step, each with
-the separator behind it, the last of a finished one with the end-of-sequence token: joined text
-might put a step's end into the middle of a token.
+solution is rendered as in prepare_data. Prompt and answers are tokenised separately, as when a
+model samples, and an answer ends with the end-of-sequence token. A solution is tokenised step by
+step, each step with the separator after it, the last of a finished solution with the
+end-of-sequence token: in joined text the end of a step might be in the middle of a token.
 """
 
 from collections import Counter
@@ -29,23 +28,22 @@ RowT = TypeVar("RowT")
 
 @dataclass(kw_only=True, slots=True)
 class EncodedLabels(Generic[RawT, RowT]):
-    """All pairs, or all solutions, in tokens, in their order."""
+    """Tokenised pairs or solutions, in their order, and those left out."""
 
     rows: list[RowT] = field(default_factory=list)
     rejected: list[tuple[RawT, str]] = field(default_factory=list)
-    """Those that no model can read, with the reason."""
+    """Rows that no model can read, each with the reason."""
     over_long: list[tuple[RawT, str]] = field(default_factory=list)
-    """Those longer than allowed: nothing is wrong with them, and nothing is cut."""
+    """Rows that are longer than allowed, whole, each with the reason."""
 
 
 def encode_pairs(
     raws: Sequence[RawPreference], tokenizer: PreTrainedTokenizerBase, *, max_tokens: int
 ) -> EncodedLabels[RawPreference, tuple[RawPreference, Preference]]:
-    """The pairs whose prompt and longer answer have at most `max_tokens` tokens together.
+    """Tokenised pairs, each with its raw pair.
 
-    Each with the raw one that it was made of. A pair is rejected when it is
-    `prompting.find_special_token`
-    with a special token, or when the chat template refuses its turns.
+    A pair is over-long if its prompt and longer answer have more than `max_tokens` tokens together,
+    and rejected if it spells a special token or the chat template refuses its turns.
     """
     encoded = EncodedLabels[RawPreference, tuple[RawPreference, Preference]]()
     specials = prompting.special_token_texts(tokenizer)
@@ -69,12 +67,12 @@ def encode_pairs(
 
 
 def _prompt_id(prompt: str) -> str:
-    """A name for a prompt's text: pairs of one prompt share it, and so are one problem."""
+    """Problem id of a prompt's text: pairs of one prompt are one problem."""
     return f"prompt-{blake2b(prompt.encode(), digest_size=8).hexdigest()}"
 
 
 def _encode_pair(raw: RawPreference, tokenizer: PreTrainedTokenizerBase) -> Preference:
-    """An answer follows the prompt directly, after `plain_lead` without a chat template."""
+    """Tokenised pair; without a chat template, `plain_lead` stands before each answer."""
     prompt, lead = prompting.get_bos_text(tokenizer) + raw.plain_prompt, raw.plain_lead
     if tokenizer.chat_template is not None:
         prompt = prompting.render_chat(raw.turns, tokenizer)
@@ -103,11 +101,11 @@ def encode_steps(
     separator: str,
     max_tokens: int,
 ) -> EncodedLabels[RawSteps, StepLabels]:
-    """The solutions of at most `max_tokens` tokens: prompt, steps, and one more for each step.
+    """Tokenised solutions.
 
-    The one more is the step token, at which a process model scores. A solution is rejected when it
-    is `prompting.find_special_token` with a special token. Rows of one problem share its id and
-    are numbered: where the source has none, the id is of the prompt.
+    A solution is over-long if it has more than `max_tokens` tokens: prompt, steps, and a step token
+    after each, at which a process model scores. It is rejected if it spells a special token. Rows
+    of one problem share its id and are numbered: if the source has no id, it is of the prompt.
     """
     encoded = EncodedLabels[RawSteps, StepLabels]()
     specials = prompting.special_token_texts(tokenizer)

@@ -1,8 +1,8 @@
-"""The tokenizer of the model that is trained: its own, or one learned for the tiny model.
+"""Tokenizers: that of a model, or one trained for the tiny model.
 
-The learned one is byte-level BPE, every whole number below 200 one token. Digits as tokens make a
-small model learn arithmetic too slowly to be moved by reinforcement learning in minutes; one token
-a number does not. Any text can be encoded and decoded without loss.
+The trained one is byte-level BPE, with a token for every whole number below 200. With digits as
+tokens a small model learns arithmetic too slowly for reinforcement learning in minutes; with a
+token for a number it does not. Any text can be encoded and decoded without loss.
 """
 
 import json
@@ -22,7 +22,7 @@ PRE_TOKEN = Regex(r"\n| ?\d{1,3}| ?[^\s\d\p{P}\p{S}]+| ?[\p{P}\p{S}]+|\s")
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """A tokenizer whose words are learned from `texts` and whose numbers are given.
+    """Tokenizer with words learned from `texts` and a fixed list of numbers.
 
     The vocabulary is: pad, end-of-sequence and step tokens (the last for process rewards), the 256
     bytes, the numbers 0 to 199 with and without a leading space, then merges learned from `texts`.
@@ -36,10 +36,10 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
             f"{len(vocab)}: raise model.tiny.vocab_size."
         )
     merges = list(number_merges)
-    for left, right in learned:
-        if left + right not in vocab:
-            vocab[left + right] = len(vocab)
-        merges.append((left, right))
+    for first, second in learned:
+        if first + second not in vocab:
+            vocab[first + second] = len(vocab)
+        merges.append((first, second))
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, fuse_unk=False))
     tokenizer.pre_tokenizer = _pre_tokenizer()
     tokenizer.decoder = decoders.ByteLevel()
@@ -84,7 +84,7 @@ def _learned_merges(texts: Iterable[str], vocab_size: int) -> list[tuple[str, st
     )  # fmt: skip
     trainee.train_from_iterator(texts, trainer=trainer)
     merges = json.loads(trainee.to_str())["model"]["merges"]
-    return [(left, right) for left, right in merges][: max(vocab_size, 0)]
+    return [(first, second) for first, second in merges][: max(vocab_size, 0)]
 
 
 def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
@@ -95,7 +95,7 @@ def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedT
         )
         if tokenizer.chat_template is not None:
             tokenizer.apply_chat_template(PROBE, add_generation_prompt=True, tokenize=False)
-    except Exception as error:  # libraries raise whatever they stumble over
+    except Exception as error:  # whatever the libraries make of the files
         raise ValueError(
             f"no tokenizer could be loaded from '{path}': {' '.join(str(error).split()):.200}. "
             f"Expected the model's own, chat template included, beside its weights: save it there "
@@ -107,7 +107,7 @@ def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedT
             f"end. Set `eos_token` in its tokenizer_config.json."
         )
     if tokenizer.pad_token_id is None:
-        # Padding is never counted, so any token will do.
+        # Padding is masked everywhere, so any token will do.
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
@@ -117,34 +117,34 @@ PROBE: list[dict[str, str]] = [{"role": "user", "content": "Hi"}]
 
 
 def set_thinking(tokenizer: PreTrainedTokenizerBase, *, thinking: bool) -> None:
-    """Fix `enable_thinking` of the chat template, in place, wherever it will be rendered.
+    """Fix `enable_thinking` of the chat template, in place.
 
-    The template itself begins with the switch's value: it is saved with every policy, so what is
-    trained, sampled, judged and later served reads the same prompts. A ValueError where the
-    template, unlike Qwen3's, has no such switch: both values render the same text.
+    The value is written at the start of the template, which is saved with every policy: so
+    training, sampling, judging and serving read the same prompts. A ValueError where the template,
+    unlike Qwen3's, has no such switch: both values render the same text.
     """
-    template, said = tokenizer.chat_template, {}
+    template, renderings = tokenizer.chat_template, {}
     if isinstance(template, str):
         tokenizer.chat_template = template = FIXED.sub("", template)
         for value in (True, False):
-            said[value] = tokenizer.apply_chat_template(
+            renderings[value] = tokenizer.apply_chat_template(
                 PROBE, add_generation_prompt=True, tokenize=False, enable_thinking=value
             )
-    if not said or said[True] == said[False]:
+    if not renderings or renderings[True] == renderings[False]:
         raise ValueError(
             f"model.thinking: expected a chat template with the switch enable_thinking, found "
-            f"{'one that takes no notice of it' if said else 'none'}. Set it to null."
+            f"{'one that takes no notice of it' if renderings else 'none'}. Set it to null."
         )
     tokenizer.chat_template = f"{{% set enable_thinking = {str(thinking).lower()} +%}}{template}"
 
 
 def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """What fills the right of a row."""
+    """Id of the padding token."""
     assert isinstance(tokenizer.pad_token_id, int), "`load_tokenizer` makes sure of one"
     return tokenizer.pad_token_id
 
 
 def eos_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """What ends a completion."""
+    """Id of the end-of-sequence token."""
     assert isinstance(tokenizer.eos_token_id, int), "`load_tokenizer` makes sure of one"
     return tokenizer.eos_token_id

@@ -1,6 +1,6 @@
-"""A source of problems as prompts and demonstrations in a model's tokens, or why it is refused.
+"""Preparation of a source: prompts and demonstrations in a model's tokens.
 
-What prepare_data writes is what the doctor looks at before anything runs.
+Shared by prepare_data, which writes them, and the doctor, which checks them before anything runs.
 """
 
 from typing import NamedTuple
@@ -17,25 +17,28 @@ from stages.sources.catalogue import PreparationConfig, Screened
 
 
 class PreparedProblems(NamedTuple):
-    """All that a source comes to."""
+    """Prompts and demonstrations of a source, with its rejected rows and its tokenizer."""
 
     tokenizer: PreTrainedTokenizerBase
     screened: Screened
     encoded: EncodedProblems
     demonstrations: list[Demonstration]
-    """Of the problems, then of the mixture's tasks."""
+    """Those of the problems, then those of the mixture's tasks."""
     extraction_rate: float | None
-    """Share of the solutions that the answer checker reads; None: none has an answer."""
+    """Share of the solutions that the answer checker reads; None: no solution has an answer."""
 
 
 def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) -> PreparedProblems:
-    """A ValueError where too much is bad, a split is empty or solutions cannot be read."""
+    """Screen, split and tokenize a source.
+
+    A ValueError for too many bad rows, an empty split or solutions that cannot be read.
+    """
     source = section.source
     screened = catalogue.screen(source, catalogue.problems(source, seed))
     screened.check_share(section.max_bad_share)
     splits = splitting.split(screened.problems, section.shares)
-    other = catalogue.exchanges(source, section.mixture, splits["train"], seed)
-    texts = prompting.tokenizer_texts(splits["train"], section.prompt_template, other)
+    exchanges = catalogue.exchanges(source, section.mixture, splits["train"], seed)
+    texts = prompting.tokenizer_texts(splits["train"], section.prompt_template, exchanges)
     tokenizer = model.tokenizer(texts)
     encoded = prompting.encode_problems(
         splits, tokenizer, template=section.prompt_template,
@@ -43,10 +46,12 @@ def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) 
         max_completion_tokens=section.max_completion_tokens,
         readable=answer_checker.states_an_answer,
     )  # fmt: skip
-    read = len(encoded.demonstrations), encoded.unreadable
-    rate = None if source.kind == "messages" else answer_checker.check_rate(*read)
+    rate = None
+    if source.kind != "messages":
+        rate = answer_checker.check_rate(len(encoded.demonstrations), encoded.unreadable)
     screened.reject(encoded.rejected)
     screened.check_share(section.max_bad_share)
-    learned = prompting.encode_exchanges(other, tokenizer, section.max_message_tokens)
-    model.check_ids(max(max(one.prompt_ids) for own in encoded.prompts.values() for one in own))
-    return PreparedProblems(tokenizer, screened, encoded, [*encoded.demonstrations, *learned], rate)
+    mixed_in = prompting.encode_exchanges(exchanges, tokenizer, section.max_message_tokens)
+    model.check_ids(max(max(row.prompt_ids) for rows in encoded.prompts.values() for row in rows))
+    demonstrations = [*encoded.demonstrations, *mixed_in]
+    return PreparedProblems(tokenizer, screened, encoded, demonstrations, rate)

@@ -1,7 +1,7 @@
-"""Render problems and conversations as prompts and demonstrations, in text and in tokens.
+"""Prompts and demonstrations of problems and conversations, as text and as tokens.
 
-Text is tokenised once, here. A prompt and its completion are tokenised apart, as they are when the
-model samples, so what is learned is what is generated.
+Text is tokenised once, here. A prompt and its completion are tokenised separately, as they are when
+the model samples, so demonstrations have the tokens that sampling would have.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,36 +25,36 @@ UNREADABLE = "unreadable solution"
 
 @dataclass(kw_only=True, slots=True)
 class EncodedProblems:
-    """All problems in tokens; each list in the order of the problems."""
+    """Tokenised problems; each list in the order of the problems."""
 
     prompts: dict[str, list[Prompt]] = field(default_factory=dict)
     """By split."""
     demonstrations: list[Demonstration] = field(default_factory=list)
-    """The solutions of the train split, and the assistant's earlier turns there."""
+    """Solutions of the train split, and the assistant's earlier turns there."""
     rejected: list[tuple[Problem, str]] = field(default_factory=list)
-    """Problems that cannot be used, with the reason."""
+    """Problems that cannot be used, each with the reason."""
 
     @property
     def unreadable(self) -> list[str]:
-        """The reasons of those rejected because their solution states no readable answer."""
+        """Reasons of the problems whose solution states no readable answer."""
         return [reason for _, reason in self.rejected if reason.startswith(UNREADABLE)]
 
 
 def tokenizer_texts(
     problems: Sequence[Problem], template: str, exchanges: Sequence[Exchange] = ()
 ) -> list[str]:
-    """What a tokenizer is learned from: prompts followed by their solutions, then other tasks."""
-    solved = [
+    """Training texts of a tokenizer: prompts followed by their solutions, then other tasks."""
+    solutions = [
         template.replace(PLACEHOLDER, problem.question) + (problem.solution or "")
         for problem in problems
     ]
-    return [*solved, *(exchange.message + exchange.reply for exchange in exchanges)]
+    return [*solutions, *(exchange.message + exchange.reply for exchange in exchanges)]
 
 
 def render_prompts(
     questions: Sequence[str], tokenizer: PreTrainedTokenizerBase, template: str
 ) -> list[str]:
-    """The prompts' texts: by the tokenizer's chat template when it has one, else plain.
+    """Texts of prompts, by the tokenizer's chat template if it has one.
 
     With a chat template the filled `template` is the user's message. Without one it is the
     prompt itself, after the begin-of-sequence token where the tokenizer adds one to any text.
@@ -69,7 +69,7 @@ def render_prompts(
 
 
 def render_chat(turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase) -> str:
-    """A conversation that the assistant is to continue, by the tokenizer's chat template."""
+    """Text of a conversation that the assistant is to continue, by the chat template."""
     messages = [{"role": turn.role, "content": turn.content} for turn in turns]
     text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     return str(text)
@@ -78,9 +78,9 @@ def render_chat(turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase) -> st
 def render_conversation(
     turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase
 ) -> tuple[str, str]:
-    """A conversation as a prompt, and what stands before the reply: nothing with a chat template.
+    """Prompt of a conversation, and the lead: text before the reply, empty with a chat template.
 
-    Without one it is a transcript, after whose `Assistant:` a space stands.
+    Without one the prompt is a transcript, and the lead the space after its `Assistant:`.
     """
     if tokenizer.chat_template is not None:
         return render_chat(turns, tokenizer), ""
@@ -88,7 +88,7 @@ def render_conversation(
 
 
 def get_bos_text(tokenizer: PreTrainedTokenizerBase) -> str:
-    """The begin-of-sequence token if the tokenizer starts a text with it, else nothing."""
+    """Text of the begin-of-sequence token if the tokenizer starts a text with it, else empty."""
     with_special = tokenizer("1", add_special_tokens=True)["input_ids"]
     starts = bool(with_special) and with_special[0] == tokenizer.bos_token_id
     return str(tokenizer.bos_token) if starts else ""
@@ -106,47 +106,45 @@ def encode_problems(
     """Prompts of every split, and the solutions of the train split as demonstrations.
 
     Of a conversation the assistant's earlier turns are demonstrations, too (`earlier_turns`). A
-    problem is rejected when it is longer than allowed, when it is `find_special_token` with a
-    special token,
-    when the chat template refuses its turns, or when its solution, once encoded and decoded, is not
-    `readable` to the answer checker, though the problem has a gold answer.
+    problem is rejected if it is longer than allowed, spells a special token, if the chat template
+    refuses its turns, or if its solution, once encoded and decoded, is not `readable` to the answer
+    checker, though the problem has a gold answer.
     """
     encoded = EncodedProblems(prompts={split: [] for split in splits})
     specials = special_token_texts(tokenizer)
     parts = [*splits.items(), (None, list(earlier_turns(splits.get("train", ()))))]
     for split, problems in parts:
-        prompts, lead, refused = _prompts(problems, tokenizer, template)
-        is_shown = split in ("train", None)
+        prompts, lead, refused = _render_problems(problems, tokenizer, template)
+        has_demonstrations = split in ("train", None)
         solutions = [
-            close_thinking(prompt) + lead + one.solution if is_shown and one.solution else ""
-            for one, prompt in zip(problems, prompts, strict=True)
+            close_thinking(prompt) + lead + problem.solution
+            if has_demonstrations and problem.solution
+            else ""
+            for problem, prompt in zip(problems, prompts, strict=True)
         ]
-        rows = zip(
-            problems, prompts, tokenize(prompts, tokenizer), solutions, tokenize(solutions,
-            tokenizer), strict=True,
-        )  # fmt: skip
-        for problem, prompt, prompt_ids, solution, solution_ids in rows:
-            completion_ids = [*solution_ids, tokenizer.eos_token_id] if solution else []
+        token_ids = tokenize(prompts, tokenizer), tokenize(solutions, tokenizer)
+        rows = zip(problems, prompts, solutions, *token_ids, strict=True)
+        for problem, prompt, solution, prompt_ids, solution_ids in rows:
+            completion_ids = [*solution_ids, eos_id(tokenizer)] if solution else []
             text = str(tokenizer.decode(solution_ids, skip_special_tokens=True))
-            reason = refused.get(problem.id) or find_special_token(
-                specials, problem.question, solution
-            )
+            reason = refused.get(problem.id)
+            reason = reason or find_special_token(specials, problem.question, solution)
             if reason:
                 pass
             elif solution and problem.answer is not None and not readable(text):
                 reason = f"{UNREADABLE}: no final answer at the end of {text[-60:]!r}"
-            elif len(prompt_ids) > max_prompt_tokens:
-                reason = f"over-long prompt: {len(prompt_ids)} tokens, at most {max_prompt_tokens}"
-            elif len(completion_ids) > max_completion_tokens:
-                found = len(completion_ids)
-                reason = f"over-long solution: {found} tokens, at most {max_completion_tokens}"
+            else:
+                reason = _find_over_long("prompt", prompt_ids, max_prompt_tokens)
+                reason = reason or _find_over_long(
+                    "solution", completion_ids, max_completion_tokens
+                )
             if reason:
                 encoded.rejected.append((problem, reason))
                 continue
             task = TASK if problem.turns is None else CHAT
             row: dict[str, Any] = {"id": problem.id, "task": task}
             row |= {"prompt": prompt, "prompt_ids": prompt_ids}
-            # An earlier turn of a conversation is demonstrated, and no prompt.
+            # An earlier turn of a conversation is a demonstration, and no prompt.
             encoded.prompts.get(split or "", []).append(
                 Prompt(**row, question=problem.question, answer=problem.answer)
             )
@@ -157,32 +155,37 @@ def encode_problems(
     return encoded
 
 
-def close_thinking(prompt: str) -> str:
-    """What ends the thinking that a template has begun at the end of `prompt`.
+def _find_over_long(name: str, token_ids: Sequence[int], limit: int) -> str | None:
+    length = len(token_ids)
+    return f"over-long {name}: {length} tokens, at most {limit}" if length > limit else None
 
-    What people wrote is an answer and no thinking: it stands behind an empty block.
+
+def close_thinking(prompt: str) -> str:
+    """End of the thinking block that a template has begun at the end of `prompt`; else empty.
+
+    A solution in the data is an answer without thinking: it follows an empty block.
     """
     return f"\n{THOUGHT}\n\n" if prompt.rstrip().endswith(THINK) else ""
 
 
 def measure_data(encoded: EncodedProblems, facts: Facts) -> Facts:
-    """`facts` with those of the data."""
+    """`facts` with the lengths and counts of the data."""
     prompts = [row for rows in encoded.prompts.values() for row in rows]
-    solved = [len(row.completion_ids) for row in encoded.demonstrations]
+    lengths = [len(row.completion_ids) for row in encoded.demonstrations]
     return replace(
         facts,
         prompt_tokens=max(len(row.prompt_ids) for row in prompts),
-        completion_tokens=max(solved, default=1),
+        completion_tokens=max(lengths, default=1),
         train_prompts=len(encoded.prompts["train"]),
-        demonstrations=len(solved),
+        demonstrations=len(lengths),
         thinks=facts.thinks or bool(close_thinking(prompts[0].prompt)),
     )
 
 
-def _prompts(
+def _render_problems(
     problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, template: str
 ) -> tuple[list[str], str, dict[str, str]]:
-    """The prompt of each, what stands before each reply, and why some, by id, have no prompt."""
+    """Prompts, the lead of each reply, and for those refused the reason by the problem's id."""
     if not problems or problems[0].turns is None:
         return (
             render_prompts([problem.question for problem in problems], tokenizer, template),
@@ -202,9 +205,10 @@ def _prompts(
 def encode_exchanges(
     exchanges: Sequence[Exchange], tokenizer: PreTrainedTokenizerBase, max_prompt_tokens: int
 ) -> list[Demonstration]:
-    """Messages and replies of any task as demonstrations; a ValueError where one is too long."""
+    """Messages and replies of any task as demonstrations; a ValueError for a too long one."""
     prompts = render_prompts([row.message for row in exchanges], tokenizer, PLACEHOLDER)
-    replies = [close_thinking(own) + one.reply for one, own in zip(exchanges, prompts, strict=True)]
+    pairs = zip(exchanges, prompts, strict=True)
+    replies = [close_thinking(prompt) + exchange.reply for exchange, prompt in pairs]
     encoded = tokenize(prompts, tokenizer), tokenize(replies, tokenizer)
     rows = zip(exchanges, prompts, replies, *encoded, strict=True)
     demonstrations = [
@@ -223,13 +227,13 @@ def encode_exchanges(
         raise ValueError(
             f"expected prompts of at most {max_prompt_tokens} tokens, found "
             f"{len(longest.prompt_ids)} in a '{longest.task}' of problem '{longest.id}': raise "
-            f"data.mixture.max_prompt_tokens, or tell shorter problems"
+            f"data.mixture.max_prompt_tokens, or take shorter problems"
         )
     return demonstrations
 
 
 def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    """Token ids of rendered texts: nothing is added, special tokens in them are read as such."""
+    """Token ids of rendered texts: no tokens are added, special tokens in them are read as such."""
     return tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
 
 
@@ -242,15 +246,15 @@ def special_token_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 
 
 def find_special_token(specials: Sequence[str], *texts: str) -> str | None:
-    """Why these texts are of no use: one spells a special token, and would be read as that."""
-    found = next((token for token in specials if any(token in text for text in texts)), None)
-    return None if found is None else f"special token: the text contains {found!r}"
+    """Reason to refuse texts that spell a special token, and would be read as that; else None."""
+    spelled = next((token for token in specials if any(token in text for text in texts)), None)
+    return None if spelled is None else f"special token: the text contains {spelled!r}"
 
 
 def tokenize_messages(
     messages: Sequence[str], tokenizer: PreTrainedTokenizerBase
 ) -> list[list[int]]:
-    """The prompts that messages are; what spells a special token in one is taken apart."""
+    """Token ids of messages as prompts; texts that spell a special token are defused."""
     specials = special_token_texts(tokenizer)
     plain = [defuse(message, specials) for message in messages]
     return tokenize(render_prompts(plain, tokenizer, PLACEHOLDER), tokenizer)

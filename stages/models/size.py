@@ -47,8 +47,11 @@ def count_matrices(model: nn.Module, *, adapters: bool = True) -> Matrices:
 
 def measure_model(model: nn.Module, *, adapters: bool = True) -> Size:
     """Size of a model as it is, its adapters included unless they are off."""
-    named = model.named_parameters()
-    parameters = [parameter for name, parameter in named if adapters or ".lora_" not in name]
+    parameters = [
+        parameter
+        for name, parameter in model.named_parameters()
+        if adapters or ".lora_" not in name
+    ]
     counts = {"parameters": _count(parameters), "trained_parameters": _count_trained(parameters)}
     return counts | asdict(count_matrices(model, adapters=adapters))
 

@@ -1,4 +1,4 @@
-"""Rows as JSON lines: one frozen dataclass instance a line, keys sorted, UTF-8."""
+"""JSON lines: one frozen dataclass instance a line, keys sorted, UTF-8."""
 
 import dataclasses
 import json
@@ -22,17 +22,17 @@ def write_lines(path: Path, rows: Iterable[Any]) -> int:
 
 
 def to_json_line(row: Any) -> str:
-    """A row as its line."""
+    """Line of JSON of a row."""
     return json.dumps(to_dict(row), sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def to_dict(row: Any) -> dict[str, Any]:
-    """A row's values by name."""
+    """Fields of a row by name."""
     return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
 
 
 def read_lines(path: Path, row_type: type[RowT]) -> Iterator[RowT]:
-    """The rows of a file that a stage of this project wrote; a ValueError if of another type."""
+    """Rows of a file of this project's stages; a ValueError for a row of another type."""
     number = 0
     try:
         with path.open(encoding="utf-8") as file:

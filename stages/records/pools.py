@@ -1,4 +1,4 @@
-"""Completions: rows of pools, of their scores and of rollouts; pools joined with their prompts.
+"""Rows of completions, their scores and rollouts; pools joined with their prompts.
 
 `id` is the problem's; `index` numbers its samples, from 0, and is 0 for a greedy completion.
 """
@@ -18,7 +18,7 @@ from stages.rows import PROMPTS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
-    """One row of a candidate pool."""
+    """Completion in a pool or in a policy's samples: a row of their files."""
 
     id: str
     index: int
@@ -42,17 +42,17 @@ class Score:
     """Logits of reward models, their ensembles and outcome models: comparable within a problem
     only."""
     disagreement: dict[str, float]
-    """Of each ensemble, the standard deviation of its members."""
+    """Standard deviation of the members of each ensemble."""
     steps: dict[str, list[float]]
-    """Of each process model, P(right so far) after each step."""
+    """P(right so far) after each step, by each process model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rollout:
-    """One row of `data/train_{ppo,grpo}/<policy>/rollouts.jsonl`."""
+    """Completion that training sampled: a row of `rollouts.jsonl`."""
 
     step: int
-    """The optimizer step's rollout batch, from 0."""
+    """Number of the rollout batch, from 0."""
     id: str
     index: int
     """Among the completions of the problem in this step."""
@@ -60,14 +60,14 @@ class Rollout:
     completion_ids: list[int]
     finish_reason: Literal["stop", "length"]
     reward: float
-    """What the algorithm maximises, before any KL term."""
+    """Reward, before any KL penalty."""
     correct: bool | None
     """The answer checker's verdict (the true reward); None: there is no gold answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProblemResult:
-    """What a policy did on a problem: `data/evaluations/<policy>/<seed>/per_problem.jsonl`.
+    """Results of a policy on a problem: a row of `<policy>/<seed>/per_problem.jsonl`.
 
     All is expected over random draws from the problem's N samples, to be compared in pairs.
     """
@@ -109,7 +109,7 @@ class ProblemResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoredPrompt:
-    """The same of a prompt without a gold answer: rewards alone say what samples are worth."""
+    """Scores of a policy's samples for a prompt without a gold answer."""
 
     id: str
     scores: dict[str, list[float]]
@@ -120,11 +120,11 @@ class ScoredPrompt:
 
 Side = Literal["train", "heldout"]
 SIDES: tuple[Side, Side] = ("train", "heldout")
-"""What is learned from, of the problems of the pool's split; what is tested on, of dev problems."""
+"""Training side, of the problems of the pool's split; held-out side, of dev problems."""
 
 
 def read_pools(folder: Path, seed: int, side: Side) -> list[tuple[Prompt, list[Completion]]]:
-    """A seed's completions of the pool `folder`, as `join_prompts` joins them."""
+    """Prompts and completions of a seed's pool, as of `join_prompts`."""
     path = folder / "pool.json"
     if not path.is_file():
         raise ValueError(
@@ -138,7 +138,7 @@ def read_pools(folder: Path, seed: int, side: Side) -> list[tuple[Prompt, list[C
 def read_split(
     samples: Path, split: str, name: str | None = None
 ) -> list[tuple[Prompt, list[Completion]]]:
-    """Each problem of a split with a policy's completions, of the file `name` or the split's."""
+    """Prompts of a split with a policy's completions, of the file `name` or the split's."""
     return join_prompts(
         lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt),
         lines.read_lines(samples / f"{name or split}.jsonl", Completion),
@@ -163,26 +163,26 @@ def join_prompts(
         _refuse("no prompt at all")
     num_samples = len(pairs[0][1])
     for prompt, pool in pairs:
-        found = [row.index for row in pool]
-        if not pool or found != list(range(num_samples)):
-            _refuse(f"indices {found} at problem '{prompt.id}' (the first has {num_samples})")
+        indices = [row.index for row in pool]
+        if not pool or indices != list(range(num_samples)):
+            _refuse(f"indices {indices} at problem '{prompt.id}' (the first has {num_samples})")
     return pairs
 
 
 def align_scores(
     problems: Sequence[tuple[Prompt, list[Completion]]], rows: Iterable[Score]
 ) -> list[list[Score]]:
-    """The scores of each completion of each problem, in the order of `problems`.
+    """Scores of each completion of each problem, in the order of `problems`.
 
     A ValueError for a completion without a row of scores, a row of no completion, or no number.
     """
-    of_completion = {(row.id, row.index): row for row in rows}
+    by_completion = {(row.id, row.index): row for row in rows}
     keys = [[(row.id, row.index) for row in pool] for _, pool in problems]
     expected = {key for pool in keys for key in pool}
-    for key in sorted(expected ^ of_completion.keys()):
+    for key in sorted(expected ^ by_completion.keys()):
         kind = "no score" if key in expected else "a score of no completion"
         _refuse(f"{kind} at problem '{key[0]}', index {key[1]}")
-    for key, row in of_completion.items():
+    for key, row in by_completion.items():
         steps = [(name, score) for name, of_steps in row.steps.items() for score in of_steps]
         for name, score in [*row.scores.items(), *steps]:
             if not math.isfinite(score):
@@ -191,7 +191,7 @@ def align_scores(
                     f"index {key[1]}. The model diverged: look at its training loss, lower its "
                     f"learning rate and rerun."
                 )
-    return [[of_completion[key] for key in pool] for pool in keys]
+    return [[by_completion[key] for key in pool] for pool in keys]
 
 
 def deduplicate(pool: Sequence[Completion]) -> tuple[list[Completion], list[int]]:
@@ -205,9 +205,9 @@ def deduplicate(pool: Sequence[Completion]) -> tuple[list[Completion], list[int]
     return [pool[places.index(group)] for group in range(len(groups))], places
 
 
-def _refuse(found: str) -> None:
+def _refuse(problem: str) -> None:
     raise ValueError(
         f"Expected a pool with the same number of completions, numbered from 0, for each of "
-        f"its prompts, and a score of each where there are scores; found {found}. The files "
+        f"its prompts, and a score of each where there are scores; found {problem}. The files "
         f"come from different runs: rerun `dvc repro`, which makes them from one another."
     )

@@ -1,4 +1,4 @@
-"""Rows of judgements: preferences, raw and in tokens, verdicts, revisions and outcomes.
+"""Rows of labels: preference pairs, raw and tokenised, verdicts, revisions and outcomes.
 
 `id` is the problem's, `split` (`train` or `heldout`) the file that its pair is in, if there is one;
 tokens are as sampled, the end of the sequence included: never made again from the text.
@@ -19,7 +19,7 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RawPreference:
-    """What came before both answers, and the answers."""
+    """Preference pair as a source has it: a conversation and two answers."""
 
     turns: tuple[Turn, ...]
     """The prompt as a conversation; the last turn is the user's."""
@@ -32,12 +32,12 @@ class RawPreference:
     probability: float
     """Probability that `chosen` is the better one."""
     line: int
-    """Where the row stood, from 1."""
+    """Line of the row in its file, from 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preference:
-    """A row of `data/pairs/<name>/<seed>/train.jsonl` and `heldout.jsonl`: chosen and rejected."""
+    """Preference pair: a row of `data/pairs/<name>/<seed>/train.jsonl` and `heldout.jsonl`."""
 
     id: str
     prompt: str
@@ -55,7 +55,7 @@ class Preference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnpairedExample:
-    """One row of what unpaired preference learning reads."""
+    """Completion with a desirability label, for unpaired preference learning (KTO)."""
 
     id: str
     prompt_ids: list[int]
@@ -66,19 +66,19 @@ class UnpairedExample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What an outcome reward model learns from, or is tested on."""
+    """Completion with its verdict, for an outcome reward model."""
 
     id: str
     prompt_ids: list[int]
     completion_ids: list[int]
     right: bool
     weight: float
-    """Of its loss; what a problem's outcomes weigh together does not depend on their number."""
+    """Weight of its loss; the sum over a problem's outcomes does not depend on their number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """One row of `data/pairs/<name>/<seed>/verdicts.jsonl`: a pair that was asked about."""
+    """Judgement of a pair in both orders: a row of `data/pairs/<name>/<seed>/verdicts.jsonl`."""
 
     split: str
     id: str
@@ -106,7 +106,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Revision:
-    """One row of `data/pairs/<name>/<seed>/triples.jsonl`: one round on one answer."""
+    """Round of critique and revision of an answer: a row of `<seed>/triples.jsonl` of pairs."""
 
     id: str
     index: int

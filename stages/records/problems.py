@@ -1,4 +1,4 @@
-"""Problems and what is asked of them: from a source's problem to its prompt and demonstration."""
+"""Rows of problems, prompts, demonstrations, and rows left out."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ INSTEAD = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """A question with, perhaps, a known final answer and a worked solution; or a conversation."""
+    """Problem of a source: a question, perhaps with gold answer and solution; or a conversation."""
 
     id: str
     """Unique within the source."""
@@ -28,18 +28,18 @@ class Problem:
     split: str | None
     """`test` or `train` where the source fixes it; None: by the hash of the question."""
     line: int
-    """Where it came from: line or row number in the source, from 1."""
+    """Line or row number in the source, from 1."""
     turns: tuple[Turn, ...] | None = None
     """Of a conversation what came before the solution, the user's turn last; None: `question`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """One row of `data/prepare_data/prompts/<split>.jsonl`."""
+    """Problem with its prompt: a row of `data/prompts/<split>.jsonl`."""
 
     id: str
     task: str
-    """What is asked of the model: `solve` a problem, or `chat`, the next turn of a conversation."""
+    """Task of the model: `solve` a problem, or `chat`, the next turn of a conversation."""
     question: str
     prompt: str
     """The rendered text (template, chat template, begin-of-sequence token included)."""
@@ -65,19 +65,19 @@ class Prompt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exchange:
-    """A demonstration of any task, in text."""
+    """Demonstration of any task, as text."""
 
     id: str
     task: str
-    """What is asked: `judge`, `critique`, `revise`."""
+    """Task: `judge`, `critique`, `revise`."""
     message: str
-    """The whole message to the model; nothing is put around it but a chat template."""
+    """The message to the model, without chat template."""
     reply: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demonstration:
-    """One row of `demonstrations.jsonl` (the prompt/completion shape)."""
+    """Prompt with a completion to imitate: a row of `demonstrations.jsonl`."""
 
     id: str
     task: str
@@ -90,7 +90,7 @@ class Demonstration:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BadRow:
-    """Where a rejected row stood and why it was rejected."""
+    """Rejected row: its file, line and reason."""
 
     file: str
     """The file's name (not its path), or the name of the hub data set's split."""
@@ -99,4 +99,4 @@ class BadRow:
     reason: str
     """What was expected and what was found."""
     content: str
-    """The row as read, cut to 500 characters."""
+    """Text of the row, cut to 500 characters."""

@@ -1,4 +1,4 @@
-"""Solutions in labelled steps: as a source has them, to learn from, and where errors are known."""
+"""Rows of solutions with labelled reasoning steps: raw, tokenised, and counted prefixes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from stages.records import lines
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RawSteps:
-    """One solution, whole or a prefix; the lists have one entry a step."""
+    """Solution or prefix of one, as a source has it; the lists have one entry a step."""
 
     id: str | None = None
-    """The source's own; None: what is asked names the problem."""
+    """The source's id of the problem; None: it is made of the prompt."""
     line: int
-    """Where the row stood, from 1."""
+    """Line of the row in its file, from 1."""
     question: str
     steps: list[str]
     labels: list[float | None]
@@ -75,19 +75,19 @@ class PrefixCount:
     """What the completions took."""
 
 
-def shared_prompts(some: Iterable[StepLabels], others: Iterable[StepLabels]) -> set[str]:
-    """Problems, by their prompts, that are in both."""
-    return {row.prompt for row in some} & {row.prompt for row in others}
+def shared_prompts(first: Iterable[StepLabels], second: Iterable[StepLabels]) -> set[str]:
+    """Prompts that are in both."""
+    return {row.prompt for row in first} & {row.prompt for row in second}
 
 
 TEST_SETS = frozenset(("processbench",))
-"""Sources that are published to test on."""
+"""Sources that are published as test sets."""
 
 
 def read_training_steps(steps: Path, heldout: Path) -> tuple[list[StepLabels], list[StepLabels]]:
-    """The rows of two steps.jsonl: those to learn from, those held out.
+    """Training rows and held-out rows, of two files.
 
-    A ValueError for rows to learn from that are of a test set or a held-out problem.
+    A ValueError for training rows of a test set or of a held-out problem.
     """
     rows, held = (
         list(lines.read_lines(steps, StepLabels)),

@@ -121,7 +121,7 @@ def test_a_message_too_long_for_the_model_is_no_choice_and_the_others_are(
         (("text/html", "<html>Welcome</html>"), "choices.*found text, such as a web page"),
         (("application/json", '{"choices": []}'), "expected `choices`.*found none"),
         (("application/json", '["x"]'), "expected `choices`.*found none"),
-        (("application/json", "<html>"), "called JSON and is none"),
+        (("application/json", "<html>"), "text that is not JSON"),
     ],
 )
 @pytest.mark.parametrize("settings", [{}, {"api": "completions"}, {"reasoning_tokens": 9}])

@@ -37,16 +37,16 @@ PROMPTS = [
 SEEDS = [derive_seed(0, "test", i) for i in range(NUM_PROMPTS)]
 
 
-def sampler(model, max_batch=64, look_every=1):
+def sampler(model, max_batch=64, check_every=1):
     return TransformersSampler(
         model=model, eos_ids=frozenset(ENDS), pad_id=PAD, max_batch=max_batch,
-        look_every=look_every,
+        check_every=check_every,
     )  # fmt: skip
 
 
-def sample(model, chosen, num_samples=4, max_batch=64, look_every=1, **changes):
+def sample(model, chosen, num_samples=4, max_batch=64, check_every=1, **changes):
     arguments = {"temperature": TEMPERATURE, "max_new_tokens": LENGTH} | changes
-    return sampler(model, max_batch, look_every).sample(
+    return sampler(model, max_batch, check_every).sample(
         [PROMPTS[i] for i in chosen],
         [SEEDS[i] for i in chosen],
         num_samples=num_samples,
@@ -64,8 +64,8 @@ def test_a_completion_does_not_depend_on_batching_order_or_the_number_of_samples
     for max_batch in (1, 8, 13):
         found = sample(model, range(NUM_PROMPTS), max_batch=max_batch)
         assert [[s.token_ids for s in samples] for samples in found] == ids
-    for look_every in (5, LENGTH, LENGTH + 1):
-        assert sample(model, range(NUM_PROMPTS), look_every=look_every) == expected
+    for check_every in (5, LENGTH, LENGTH + 1):
+        assert sample(model, range(NUM_PROMPTS), check_every=check_every) == expected
     order = [4, 0, 5, 2, 1, 3]
     found = sample(model, order)
     assert [[s.token_ids for s in samples] for samples in found] == [ids[i] for i in order]
