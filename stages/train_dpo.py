@@ -80,26 +80,26 @@ def learn(
 
     The reference is `model` as it is; its log-probs are computed here, before any step.
     """
-    sizes, loss = config.dpo, config.preset.loss
+    sizes, preset = config.dpo, config.preset
 
     def schedule(lengths: list[int]) -> list[list[int]]:
-        if (budget := config.preset.token_budget) is not None:
+        if (budget := preset.token_budget) is not None:
             return epochs.batches_within(lengths, budget, sizes.batch_size, seed)
         return epochs.batches(len(lengths), sizes.num_epochs, sizes.batch_size, seed)
 
-    if loss.kind == KTO:
+    if preset.kind == KTO:
         rows = kto.judged_rows(pairs)
         wanted = ref_logprobs.of_judged(rows)
         batches = schedule([len(row.completion_ids) for row in rows])
         known = record.once(run, lambda: kto.reference(model, rows, batches).all())
         ref = KtoReference(matched=known[0], mismatched=known[1:])
-        steps = kto.train(model, rows, ref, batches, loss, sizes, state)
+        steps = kto.train(model, rows, ref, batches, preset, sizes, state)
     else:
         wanted = ref_logprobs.of_pairs(pairs)
         batches = schedule([len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs])
         known = record.once(run, lambda: [ref_logprobs.compute(model, wanted)])
         ref = known[0].view(-1, 2)
-        steps = preference.train(model, pairs, ref, batches, loss, sizes, state)
+        steps = preference.train(model, pairs, ref, batches, preset, sizes, state)
     return len(batches), steps, ref_logprobs.passes(wanted, config.compute)
 
 

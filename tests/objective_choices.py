@@ -5,7 +5,6 @@ from typing import Any, get_args
 import presets
 from hypothesis import strategies as st
 
-from stages.choice import OneOf
 from stages.loops.method import Method
 
 LIMITS = {"clip_low": 0.2, "clip_high": 0.28}
@@ -64,9 +63,6 @@ def any_objective() -> st.SearchStrategy[Method]:
     )
 
 
-def kinds(choice: Any) -> set[str]:
-    """Values of a choice of `Method`, by its name, or of another choice, by its type."""
-    if isinstance(choice, str):
-        return set(get_args(Method.model_fields[choice].annotation))
-    (table,) = (extra for extra in get_args(choice) if isinstance(extra, OneOf))
-    return set(table.functions)
+def kinds(choice: str) -> set[str]:
+    """Values of a choice of `Method`, by its name."""
+    return set(get_args(Method.model_fields[choice].annotation))

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from stages import auto
 from stages.config import PRESETS_PATH, read_yaml
 from stages.loops.method import KNOBS, Method
@@ -43,11 +41,6 @@ def reward(name: str, model: str | None = None) -> RewardFile:
     return RewardFile.model_validate(content)
 
 
-def choice(table: Any, content: Any) -> Any:
-    """A choice outside of a preset."""
-    return TypeAdapter(table).validate_python(content)
-
-
 def loss(name: str) -> Any:
-    """The loss of a preset of preference learning."""
-    return PreferencePreset.model_validate(CONTENT[name]).loss
+    """A preset of preference learning."""
+    return PreferencePreset.model_validate(CONTENT[name])

@@ -219,7 +219,7 @@ class Measured:
                 )  # fmt: skip
             case "train_dpo":
                 named["dpo"] = PreferenceConfig(**common, num_checkpoints=0)
-                preset = SimpleNamespace(loss=presets.loss("dpo"))
+                preset = presets.loss("dpo")
             case "reward_preference":
                 preset = RewardConfig(**common, centring=0.01, margin=0.0)
             case "reward_outcome":
@@ -284,7 +284,7 @@ class Measured:
             case "train_dpo":
                 reference = torch.full((number, 2), -50.0)
                 return preference.train(
-                    model, pairs(number), reference, schedule, config.preset.loss, config.dpo,
+                    model, pairs(number), reference, schedule, config.preset, config.dpo,
                 )  # fmt: skip
             case "reward_preference":
                 return reward.train(model, pairs(number), schedule, config.preset)

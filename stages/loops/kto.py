@@ -7,10 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from stages.algorithms.losses.preference_losses import kto_reference_point
-from stages.choice import Choice
+from stages.algorithms.losses.preference_losses import kto_loss, kto_reference_point
 from stages.loops import ref_logprobs, work
-from stages.loops.preference import PreferenceConfig
+from stages.loops.preference import PreferenceConfig, PreferencePreset
 from stages.loops.ref_logprobs import frozen_sums, sequence_logprobs
 from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
@@ -88,13 +87,13 @@ def train(
     rows: Sequence[UnpairedExample],
     ref: KtoReference,
     schedule: Sequence[Sequence[int]],
-    loss: Choice,
+    preset: PreferencePreset,
     config: PreferenceConfig,
     state: State | None = None,
 ) -> Iterator[Step]:
     """One step for each list of row numbers in `schedule`; `model` is changed in place.
 
-    Loss: mean of `loss` over the step's rows. Its reference point is of the whole optimizer
+    Loss: mean of `kto_loss` over the step's rows. Its reference point is of the whole optimizer
     step, computed before the first backward pass. In the metrics, `chosen` are the desirable rows
     and `rejected` the others; a step without rows of a kind has no metric of it.
     """
@@ -110,11 +109,12 @@ def train(
         groups = single_groups(rows, [(i, i) for i in numbers])
         for batch in model_batches(model, groups):
             logprobs = sequence_logprobs(model, batch)
-            some, _ = loss(
-                logprobs=logprobs,
+            some, _ = kto_loss(
+                logprobs,
                 ref_logprobs=matched[batch.indices].to(logprobs.device),
                 desirable=desirable[batch.indices].to(logprobs.device),
                 reference_point=point.to(logprobs.device),
+                **preset.knobs(),
             )
             (some.sum() / len(numbers)).backward()
             found[batch.indices] = logprobs.detach().cpu()

@@ -7,8 +7,8 @@ Preference Optimization" (2024), https://arxiv.org/abs/2410.08847
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from stages.algorithms.losses import preference_losses, reference_free_losses
 from stages.algorithms.losses.preference_losses import Losses, PairLogprobs
-from stages.choice import Choice, OneOf
 from stages.config import Params
 from stages.loops import work
 from stages.loops.epochs import EpochsConfig
@@ -30,31 +29,33 @@ from stages.records.preferences import Preference
 
 logger = logging.getLogger(__name__)
 
-GIVEN_TO_KTO = ("logprobs", "ref_logprobs", "desirable", "reference_point")
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+ErrorRate = Annotated[float, Field(ge=0, lt=0.5)]
+PAIR_LOSSES: dict[str, Callable[..., Losses]] = {
+    "sigmoid": preference_losses.dpo_loss,
+    "robust": preference_losses.robust_dpo_loss,
+    "ipo_sum": preference_losses.ipo_sum_loss,
+    "ipo_mean": preference_losses.ipo_mean_loss,
+    "hinge": preference_losses.hinge_loss,
+    "simpo": reference_free_losses.simpo_loss,
+    "orpo": reference_free_losses.orpo_loss,
+    "cpo": reference_free_losses.cpo_loss,
+}
 KTO = "kto"
 """The kind that learns from single completions, each desirable or not: loops/kto."""
-PreferenceLoss = Annotated[
-    Choice,
-    OneOf(
-        {
-            "sigmoid": preference_losses.dpo_loss,
-            "robust": preference_losses.robust_dpo_loss,
-            "ipo_sum": preference_losses.ipo_sum_loss,
-            "ipo_mean": preference_losses.ipo_mean_loss,
-            "hinge": preference_losses.hinge_loss,
-            "simpo": reference_free_losses.simpo_loss,
-            "orpo": reference_free_losses.orpo_loss,
-            "cpo": reference_free_losses.cpo_loss,
-            KTO: preference_losses.kto_loss,
-        },
-        given=["pairs", *GIVEN_TO_KTO],
-        bounds={
-            **dict.fromkeys(("beta", "desirable_weight", "undesirable_weight"), Field(gt=0)),
-            **dict.fromkeys(("label_smoothing", "flip_rate"), Field(ge=0, lt=0.5)),
-            **dict.fromkeys(("gamma", "lam", "alpha"), Field(ge=0)),
-        },
-    ),
-]
+KNOBS = {
+    "sigmoid": ("beta", "label_smoothing"),
+    "robust": ("beta", "flip_rate"),
+    "ipo_sum": ("beta",),
+    "ipo_mean": ("beta",),
+    "hinge": ("beta",),
+    "simpo": ("beta", "gamma"),
+    "orpo": ("lam",),
+    "cpo": ("beta", "alpha"),
+    KTO: ("beta", "desirable_weight", "undesirable_weight"),
+}
+"""Kind of loss -> the numbers that it uses. Another one that is set is an error."""
 
 BOTH_FELL = (
     "the chosen completions became less likely than under the reference, together with the "
@@ -75,19 +76,49 @@ class PreferenceConfig(EpochsConfig):
 
 
 class PreferencePreset(Params):
-    """A loss and its numbers; `token_budget` may stand beside them."""
+    """A loss and its numbers, flat: `{kind: simpo, beta: 2.0, gamma: 1.0}`."""
 
-    loss: PreferenceLoss
-    token_budget: int | None = Field(gt=0)
+    kind: Literal[
+        "sigmoid", "robust", "ipo_sum", "ipo_mean", "hinge", "simpo", "orpo", "cpo", "kto"
+    ]  # fmt: skip
+    """A function of `algorithms/losses`: PAIR_LOSSES."""
+    beta: Positive = 0.5
+    """Strength of the implied KL constraint; the risk aversion of KTO."""
+    label_smoothing: ErrorRate = 0.0
+    """Assumed probability that a label is wrong (conservative DPO)."""
+    flip_rate: ErrorRate = 0.1
+    """Rate of flipped labels that robust DPO corrects for."""
+    gamma: NotNegative = 1.0
+    """Target margin of SimPO."""
+    lam: NotNegative = 0.1
+    """Weight of ORPO's odds ratio."""
+    alpha: NotNegative = 1.0
+    """Weight of CPO's likelihood term."""
+    desirable_weight: Positive = 1.0
+    undesirable_weight: Positive = 1.0
+    """Weights of KTO's two kinds of completions."""
+    token_budget: Annotated[int, Field(gt=0)] | None = None
     """Tokens to train on in place of `num_epochs`; the step that reaches it is the last."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _one_mapping(cls, content: Any) -> Any:
-        if not isinstance(content, dict) or "loss" in content:
-            return content
-        loss = {key: value for key, value in content.items() if key != "token_budget"}
-        return {"loss": loss, "token_budget": content.get("token_budget")}
+    @model_validator(mode="after")
+    def _has_the_knobs_of_its_kind(self) -> "PreferencePreset":
+        knobs = {knob for names in KNOBS.values() for knob in names}
+        for name in sorted(self.model_fields_set & knobs - set(KNOBS[self.kind])):
+            users = [kind for kind, names in KNOBS.items() if name in names]
+            raise ValueError(
+                f"{name} is of no use with kind {self.kind}: remove it, or take kind "
+                f"{' or '.join(users)}"
+            )
+        return self
+
+    def knobs(self) -> dict[str, float]:
+        """The numbers that the loss uses."""
+        return {name: getattr(self, name) for name in KNOBS[self.kind]}
+
+
+def pair_losses(preset: PreferencePreset, pairs: PairLogprobs) -> Losses:
+    """Losses and margins of pairs, of any kind but KTO."""
+    return PAIR_LOSSES[preset.kind](pairs, **preset.knobs())
 
 
 def train(
@@ -95,7 +126,7 @@ def train(
     pairs: Sequence[Preference],
     ref_logprobs: Float[Tensor, "pair 2"],
     schedule: Sequence[Sequence[int]],
-    loss: Choice,
+    preset: PreferencePreset,
     config: PreferenceConfig,
     state: State | None = None,
 ) -> Iterator[Step]:
@@ -110,7 +141,7 @@ def train(
         num_tokens = num_positions = 0
         for batch in model_batches(model, pair_groups(pairs, chosen)):
             logprobs = pair_logprobs(model, batch, ref_logprobs)
-            losses, margins = expected_loss(loss, logprobs, pair_labels(pairs, batch))
+            losses, margins = expected_loss(preset, logprobs, pair_labels(pairs, batch))
             (losses.sum() / len(chosen)).backward()
             for name, values in {
                 "loss/preference": losses,
@@ -162,7 +193,7 @@ def pair_logprobs(
 
 
 def expected_loss(
-    loss: Choice, pairs: PairLogprobs, probabilities: Float[Tensor, " pair"]
+    preset: PreferencePreset, pairs: PairLogprobs, probabilities: Float[Tensor, " pair"]
 ) -> Losses:
     """The expected loss where `chosen` is better with probability p, and the margins as they stand.
 
@@ -170,12 +201,12 @@ def expected_loss(
 
     With DPO's loss this is conservative DPO with a label smoothing of its own, 1 - p, for each pair
     (Mitchell, "A note on DPO with noisy preferences", 2023). A sure pair, p = 1, has exactly the
-    loss and the margin of `loss`.
+    loss and the margin of `pair_losses`.
     """
-    losses, margins = loss(pairs=pairs)
+    losses, margins = pair_losses(preset, pairs)
     if bool((probabilities == 1).all()):
         return losses, margins
-    turned, _ = loss(pairs=pairs.turned())
+    turned, _ = pair_losses(preset, pairs.turned())
     # A loss that is infinite the wrong way round must not turn a sure pair's into NaN.
     mixed = probabilities * losses + (1 - probabilities) * turned
     return torch.where(probabilities == 1, losses, mixed), margins

@@ -57,17 +57,17 @@ def _pairs(trial: Trial, numbers: range) -> list[Preference]:
 
 
 def _dpo(trial: Trial, models: Models) -> Iterator[Any]:
-    sizes, loss = trial.config.dpo, trial.config.preset.loss
+    sizes, preset = trial.config.dpo, trial.config.preset
     model, numbers = models.build("policy", trained=True), trial.numbers(sizes.batch_size, 2)
     pairs = _pairs(trial, numbers)
-    if loss.kind != preference.KTO:
+    if preset.kind != preference.KTO:
         zeros = torch.zeros(len(pairs), 2)
-        return preference.train(model, pairs, zeros, [numbers] * 2, loss, sizes)
+        return preference.train(model, pairs, zeros, [numbers] * 2, preset, sizes)
     rows = kto.judged_rows(pairs)
     schedule = [range(min(len(rows), sizes.batch_size))] * 2
     mismatched = [torch.zeros(len(rows_of_step)) for rows_of_step in schedule]
     reference = KtoReference(matched=torch.zeros(len(rows)), mismatched=mismatched)
-    return kto.train(model, rows, reference, schedule, loss, sizes)
+    return kto.train(model, rows, reference, schedule, preset, sizes)
 
 
 def _reward_preference(trial: Trial, models: Models) -> Iterator[Any]:

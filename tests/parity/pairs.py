@@ -11,9 +11,8 @@ from tiny_checkpoints import CPU, PAD, compute, load
 from tiny_rollouts import OPTIM, make_pairs
 from torch import Tensor
 
-from stages.choice import Choice
 from stages.loops import preference
-from stages.loops.preference import pair_groups
+from stages.loops.preference import PreferencePreset, pair_groups
 from stages.loops.ref_logprobs import frozen_sums
 from stages.models.batch import Batch, micro_batches
 from stages.models.policy import Policy
@@ -59,7 +58,7 @@ def one_batch() -> tuple[Batch, Tensor]:
     return batch, frozen_sums(Policy(load("llama", 1), compute(), PAD), GROUPS).view(-1, 2)
 
 
-def our_step(loss: Choice, monkeypatch: pytest.MonkeyPatch) -> Computed:
+def our_step(loss: PreferencePreset, monkeypatch: pytest.MonkeyPatch) -> Computed:
     """One step of our loop, from the same weights, with the same reference."""
     model = load("llama", 0)
     seen = ours.watch(monkeypatch, preference, model)

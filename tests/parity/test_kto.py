@@ -1,6 +1,5 @@
 """Kahneman-Tversky optimisation against TRL's `KTOTrainer`."""
 
-import presets
 import pytest
 from parity import ours, reference
 from parity.characters import text, tokenizer
@@ -9,7 +8,7 @@ from tiny_checkpoints import PAD, compute, load
 from tiny_rollouts import OPTIM, make_pairs
 
 from stages.loops import kto
-from stages.loops.preference import PreferenceConfig, PreferenceLoss
+from stages.loops.preference import PreferenceConfig, PreferencePreset
 from stages.models.policy import Policy
 from stages.optim import OptimConfig
 from stages.records.preferences import UnpairedExample
@@ -70,7 +69,7 @@ def our_step(rows, schedule, reference_seed, policy_seed, monkeypatch):
         num_epochs=1, batch_size=len(rows), num_checkpoints=0, optim=OptimConfig(**OPTIM)
     )
     numbers = {"beta": 0.3, "desirable_weight": 1.2, "undesirable_weight": 0.8}
-    loss = presets.choice(PreferenceLoss, {"kind": "kto", **numbers})
+    loss = PreferencePreset.model_validate({"kind": "kto", **numbers})
     (step,) = kto.train(Policy(model, compute(), PAD), rows, ref, schedule, loss, config)
     computed = Computed(loss=step.metrics["loss/preference"], gradients=seen[0])
     return computed, step.metrics["kl/reference_point"]

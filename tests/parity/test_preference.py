@@ -1,10 +1,9 @@
 """Losses on preference pairs with a reference against TRL's `DPOTrainer`."""
 
-import presets
 import pytest
 from parity.pairs import our_step, trl_step
 
-from stages.loops.preference import PreferenceLoss
+from stages.loops.preference import PreferencePreset
 
 BETA = 0.3
 CASES = [
@@ -26,5 +25,5 @@ def test_pairs_with_a_reference(method, settings, loss, tmp_path, monkeypatch, a
 
     step = trl_step(DPOTrainer, DPOConfig, tmp_path, with_reference=True, beta=BETA, **settings)
     compared = f"`loops/preference.train`, one step, `loss_type` {settings['loss_type'][0]}"
-    found = our_step(presets.choice(PreferenceLoss, loss), monkeypatch)
+    found = our_step(PreferencePreset.model_validate(loss), monkeypatch)
     agree(method, compared, found, step.computed, note=NOTES.get(method, ""))

@@ -1,17 +1,16 @@
 """Losses on preference pairs without a reference against TRL's experimental trainers."""
 
-import presets
 from parity import ours
 from parity.pairs import PAIRS, one_batch, our_step, trl_step
 from tiny_checkpoints import load
 
 from stages.algorithms.aggregation import token_mean
-from stages.loops.preference import PreferenceLoss, pair_logprobs
+from stages.loops.preference import PreferencePreset, pair_logprobs, pair_losses
 from stages.models.policy import Policy
 
 
 def loss_of(**content):
-    return presets.choice(PreferenceLoss, content)
+    return PreferencePreset.model_validate(content)
 
 
 def test_simpo(tmp_path, monkeypatch, agree):
@@ -43,7 +42,7 @@ def test_cpo(tmp_path, agree):
 
     def loss(policy):
         pairs = pair_logprobs(Policy(policy), *one_batch())
-        return preference(pairs=pairs)[0].mean() + 0.5 * whole(policy)
+        return pair_losses(preference, pairs)[0].mean() + 0.5 * whole(policy)
 
     agree(
         "CPO",
@@ -69,7 +68,9 @@ def test_orpo(tmp_path, agree):
 
     def loss(policy):
         pairs = pair_logprobs(Policy(policy), *one_batch())
-        return (with_odds(pairs=pairs)[0] - without(pairs=pairs)[0]).mean() + whole(policy)
+        return (pair_losses(with_odds, pairs)[0] - pair_losses(without, pairs)[0]).mean() + whole(
+            policy
+        )
 
     agree(
         "ORPO",

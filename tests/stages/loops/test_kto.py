@@ -1,7 +1,6 @@
 import dataclasses
 import math
 
-import presets
 import pytest
 import torch
 from tiny_checkpoints import FAMILIES, PAD, compute, load, load_exact, plain_logprobs
@@ -9,14 +8,13 @@ from tiny_rollouts import OPTIM, assert_same_gradients, make_pairs, watch_gradie
 
 from stages.loops import epochs, kto
 from stages.loops.kto import judged_rows
-from stages.loops.preference import PreferenceConfig, PreferenceLoss
+from stages.loops.preference import PreferenceConfig, PreferencePreset
 from stages.models.policy import Policy
 
 PAIRS = make_pairs(5)
 ROWS = judged_rows(PAIRS)
 ONE_STEP = [[0, 3, 4, 7, 8, 1, 2, 5, 6, 9]]
-LOSS = presets.choice(
-    PreferenceLoss,
+LOSS = PreferencePreset.model_validate(
     {"kind": "kto", "beta": 0.1, "desirable_weight": 1.0, "undesirable_weight": 1.5},
 )
 

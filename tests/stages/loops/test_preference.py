@@ -1,6 +1,5 @@
 import math
 
-import presets
 import pytest
 import torch
 from tiny_checkpoints import FAMILIES, PAD, compute, load, plain_logprobs
@@ -10,7 +9,7 @@ from stages.loops import epochs, preference, ref_logprobs
 from stages.loops.preference import (
     BOTH_FELL,
     PreferenceConfig,
-    PreferenceLoss,
+    PreferencePreset,
     late_mean,
     summarise,
 )
@@ -42,7 +41,7 @@ def train(model, schedule, settings=None, *, loss=DPO, ref=None):
     ref = reference(model, settings) if ref is None else ref
     optim = OPTIM | {"learning_rate": 3e-3}
     config = PreferenceConfig(num_epochs=1, batch_size=8, num_checkpoints=0, optim=optim)
-    chosen = presets.choice(PreferenceLoss, loss)
+    chosen = PreferencePreset.model_validate(loss)
     steps = preference.train(Policy(model, settings, PAD), PAIRS, ref, schedule, chosen, config)
     return list(steps)
 

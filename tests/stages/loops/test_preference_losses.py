@@ -1,16 +1,14 @@
 import math
-from functools import partial
 
-import presets
 import pydantic
 import pytest
 import torch
 from tiny_rollouts import make_pairs
 
-from stages.algorithms.losses.preference_losses import PairLogprobs
-from stages.loops.preference import PreferenceLoss, expected_loss, pair_groups
+from stages.algorithms.losses.preference_losses import PairLogprobs, kto_loss
+from stages.loops.preference import PreferencePreset, expected_loss, pair_groups, pair_losses
 
-loss_of = partial(presets.choice, PreferenceLoss)
+loss_of = PreferencePreset.model_validate
 # h = (-4 + 5) - (-6 + 5) = 2; per token -2 and -1.5; log-ratios per token 0.5 and -0.25.
 PAIRS = PairLogprobs(
     chosen_logprobs=torch.tensor([-4.0]),
@@ -43,7 +41,7 @@ PAIRS = PairLogprobs(
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
 def test_each_kind_gives_its_numbers_and_the_pairs_to_its_loss(numbers, loss, margin):
-    losses, margins = loss_of(numbers)(pairs=PAIRS)
+    losses, margins = pair_losses(loss_of(numbers), PAIRS)
     assert losses.item() == pytest.approx(loss, abs=2e-6)
     assert margins.item() == pytest.approx(margin, abs=2e-6)
 
@@ -51,11 +49,12 @@ def test_each_kind_gives_its_numbers_and_the_pairs_to_its_loss(numbers, loss, ma
 def test_kto_takes_rows_with_a_verdict_and_a_reference_point():
     loss = loss_of({"kind": "kto", "beta": 0.5, "desirable_weight": 2.0, "undesirable_weight": 3.0})
     logprobs, verdicts = torch.tensor([-3.0, -3.0]), torch.tensor([True, False])
-    losses, rewards = loss(
+    losses, rewards = kto_loss(
         logprobs=logprobs,
         ref_logprobs=torch.tensor([-5.0, -5.0]),
         desirable=verdicts,
         reference_point=torch.tensor(2.0),
+        **loss.knobs(),
     )
     # Rewards 1 less 0.5 (2): at the reference point, half of each weight.
     assert losses.tolist() == [1.0, 1.5]
@@ -65,8 +64,9 @@ def test_kto_takes_rows_with_a_verdict_and_a_reference_point():
 @pytest.mark.parametrize(
     ("numbers", "problem"),
     [
-        ({"kind": "dpo", "beta": 0.5}, "does not match any of the expected tags"),
-        ({"kind": "sigmoid", "beta": 0.5}, "label_smoothing"),
+        ({"kind": "dpo", "beta": 0.5}, "Input should be 'sigmoid', 'robust'"),
+        ({"kind": "sigmoid", "flip_rate": 0.1}, "flip_rate is of no use with kind sigmoid"),
+        ({"beta": 0.5}, "kind"),
         ({"kind": "hinge", "beta": 0.5, "gamma": 1.0}, "gamma"),
         ({"kind": "hinge", "beta": 0.0}, "greater than 0"),
         ({"kind": "robust", "beta": 0.5, "flip_rate": 0.5}, "less than 0.5"),
@@ -114,7 +114,7 @@ def test_the_gradient_vanishes_where_the_model_says_what_the_label_says():
 def test_it_is_conservative_dpo_with_a_smoothing_for_each_pair():
     smoothed = loss_of({"kind": "sigmoid", "beta": 1.0, "label_smoothing": 0.2})
     found, _ = expected_loss(DPO, pairs(0.7), label(0.8))
-    torch.testing.assert_close(found, smoothed(pairs=pairs(0.7))[0])
+    torch.testing.assert_close(found, pair_losses(smoothed, pairs(0.7))[0])
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_label_and_its_complement_are_the_pair_turned_round(loss):
 def test_a_sure_pair_among_others_costs_what_it_costs_alone():
     """ORPO's odds of a completion of probability 1 are infinite the wrong way round."""
     loss = loss_of({"kind": "orpo", "lam": 0.1})
-    alone, _ = loss(pairs=pairs(-0.5))
+    alone, _ = pair_losses(loss, pairs(-0.5))
     both = PairLogprobs(*map(torch.cat, zip(pairs(-0.5), pairs(0.2), strict=True)))
     found, _ = expected_loss(loss, both, torch.tensor([1.0, 0.6], dtype=torch.float64))
     assert found[0].item() == alone.item()
