@@ -4,7 +4,7 @@ Some are found by tests that exist for another reason, and only named here:
 
 | Class | Example elsewhere | Found by |
 |---|---|---|
-| Wrong loss scale: mean of means | trl#5619, verl#3332 | `test_policy_objective_properties`, `test_loop_properties`, `test_preference_properties`; PPO's and GRPO's own, `tests/stages/loops` |
+| Wrong loss scale: mean of means | trl#5619, verl#3332 | `test_policy_objective_properties`, `test_loop_properties`; `tests/stages/loops/test_every_loop.py` |
 | KL estimator and its gradient | OpenRLHF#1309, trl#4638 | `test_kl_gradients`; `tests/stages/algorithms/test_kl.py` |
 | Temperature not in the log-probs | trl#3029, NeMo-RL#935 | here; `tests/stages/loops/test_rl.py` |
 | Sampler with stale weights | trl#5312, NeMo-RL#4018 | here; `tests/stages/engines/test_transformers.py` |
@@ -12,11 +12,11 @@ Some are found by tests that exist for another reason, and only named here:
 | NaN from rows without tokens | open-instruct#1685, OpenRLHF#1240 | here; `test_extremes` |
 | Logits too large for memory | trl#2773, OpenRLHF#718 | `tests/stages/algorithms/test_logprobs.py` |
 | Silent truncation, bad rows | trl#6320, autocontext#1067 | here; `tests/stages/test_prepare_data.py` |
-| Labels on other rows after a shuffle | open-instruct#1484 | here; `test_preference_properties` |
+| Labels on other rows after a shuffle | open-instruct#1484 | here; `tests/stages/loops/test_every_loop.py` |
 | Stale data cache | open-instruct#1497 | `tests/architecture/test_dvc_deps.py` |
 | Dropout in old and reference | trl#3234 | here; `tests/stages/models/test_policy.py`, `tests/stages/loops/test_rl.py` |
 | A score that depends on the batch | reward-bench#137, trl#2633 | here; `tests/stages/models/test_scalar_head.py` |
-| A run that does not repeat | verl#3126 | "twice gives the same bits", `tests/stages/loops` |
+| A run that does not repeat | verl#3126 | `tests/stages/loops/test_every_loop.py` |
 """  # noqa: E501
 
 import math

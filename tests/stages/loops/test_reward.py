@@ -3,8 +3,8 @@ import math
 
 import pytest
 import torch
-from tiny_checkpoints import CPU, FAMILIES, PAD, checkpoint, compute
-from tiny_rollouts import OPTIM, assert_same_gradients, make_pairs, watch_gradients, weights
+from tiny_checkpoints import CPU, PAD, checkpoint, compute
+from tiny_rollouts import OPTIM, assert_same_gradients, make_pairs, watch_gradients
 
 from stages.loops import epochs, reward
 from stages.loops.preference import pair_groups
@@ -84,19 +84,6 @@ def test_a_label_below_a_half_is_the_pair_the_other_way_round(probability, monke
     assert_same_gradients(*gradients)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_gradient_does_not_depend_on_micro_batches_rows_or_order(family, monkeypatch):
-    seen = watch_gradients(monkeypatch)
-    for row_tokens, pack_tokens in ((64, 0), (0, 0), (14, 0), (64, 40), (0, 40)):
-        for max_tokens in (4096, 30):
-            changes = {"row_tokens": row_tokens, "pack_tokens": pack_tokens}
-            settings = compute(max_tokens=max_tokens, **changes)
-            train(load(family, head=0.5), ONE_STEP, settings, centring=0.1)
-    train(load(family, head=0.5), [[3, 1, 7, 0, 5, 2, 6, 4]], centring=0.1)
-    for found in seen[1:]:
-        assert_same_gradients(found, seen[0])
-
-
 def test_a_soft_label_is_learned_as_a_probability():
     model = load()
     pairs = make_pairs(8, probability=0.8)
@@ -112,12 +99,3 @@ def test_even_tokens_are_told_from_odd_ones_in_pairs_never_seen():
     train(model, epochs.batches(32, 15, 8, seed=0), pairs=pairs[:32])
     scores = score_pairs(model, pairs[32:], compute(), PAD)
     assert (scores[:, 0] > scores[:, 1]).float().mean().item() >= 0.9
-
-
-def test_the_same_training_twice_gives_the_same_bits():
-    found = []
-    for _ in range(2):
-        model = load()
-        train(model, epochs.batches(8, 2, 4, seed=0))
-        found.append(weights(model))
-    assert torch.equal(found[0], found[1])

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_checkpoints import FAMILIES, PAD, compute, load, plain_logprobs
+from tiny_checkpoints import FAMILIES, PAD, compute, gradients, load, plain_logprobs
 from tiny_rollouts import (
     OPTIM,
     assert_same_gradients,
@@ -46,23 +46,14 @@ def test_the_loss_is_minus_the_mean_log_prob_of_the_steps_completion_tokens(fami
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_gradient_is_that_of_the_plain_loss_whatever_the_micro_batches_and_row_order(
-    family, monkeypatch
-):
-    seen = watch_gradients(monkeypatch)
-    for max_tokens in (4096, 40, 1):
-        for pack_tokens in (0, 30):
-            settings = compute(max_tokens=max_tokens, pack_tokens=pack_tokens)
-            train(load(family), ONE_STEP, settings)
-    train(load(family), [[3, 1, 7, 0, 5, 2, 6, 4]])
-    model = load(family)
+def test_the_gradient_is_that_of_the_plain_loss(family, monkeypatch):
+    seen, model = watch_gradients(monkeypatch), load(family)
+    train(load(family), ONE_STEP)
     flat = torch.cat([plain_logprobs(model, r.prompt_ids, r.completion_ids) for r in ROWS])
-    expected = torch.autograd.grad(-flat.mean(), list(model.parameters()))
-    by_shape = sorted(float(gradient.norm()) for gradient in expected)
-    for found in seen:
-        assert_same_gradients(found, seen[0])
-        norms = sorted(float(gradient.norm()) for gradient in found.values())
-        assert norms == pytest.approx(by_shape, rel=1e-3, abs=1e-5)
+    (-flat.mean()).backward()
+    # As the optimizer numbers them: matrices first.
+    ordered = sorted(model.parameters(), key=lambda parameter: parameter.ndim < 2)
+    assert_same_gradients(seen[0], gradients(torch.nn.ParameterList(ordered)))
 
 
 def test_all_rows_are_chosen_as_they_are_unless_fewer_or_documents_are_asked_for():
@@ -105,15 +96,6 @@ def test_eight_demonstrations_are_learned_by_heart():
     assert steps[0].metrics["loss/nll"] > 2
     assert steps[-1].metrics["loss/nll"] < 0.05
     assert [step.index for step in steps] == list(range(120))
-
-
-def test_the_same_training_twice_gives_the_same_bits():
-    found = []
-    for _ in range(2):
-        model = load("llama")
-        train(model, epochs.batches(8, 3, 4, seed=0))
-        found.append(weights(model))
-    assert torch.equal(found[0], found[1])
 
 
 def test_gradient_checkpointing_gives_the_same_step():

@@ -1,0 +1,312 @@
+"""Every training loop on tiny models, described once: its rows, the models it trains, its steps."""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import presets
+import torch
+from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute, exact, load, random_ids
+from tiny_rollouts import (
+    OPTIM,
+    decode,
+    even_share,
+    make_demonstrations,
+    make_pairs,
+    make_prompts,
+    make_sampler,
+)  # fmt: skip
+from torch import nn
+from transformers import PreTrainedModel
+
+from stages.loops import kto, preference, process_reward, ref_logprobs, reward, rl, sft
+from stages.loops.method import GroupRlConfig, Method, PpoConfig, Settings
+from stages.loops.preference import PreferenceConfig
+from stages.loops.process_reward import ProcessRewardConfig
+from stages.loops.reward import OutcomeConfig, RewardConfig
+from stages.loops.rollouts import RlModels, Rollouts, Task
+from stages.loops.sft import SftConfig
+from stages.loops.state import State
+from stages.loops.work import Step
+from stages.models import process_head, row_policy, scalar_head
+from stages.models.policy import Policy
+from stages.models.process_head import ProcessHead
+from stages.models.row_policy import LoraConfig
+from stages.models.scalar_head import ScalarHead
+from stages.records.preferences import Outcome
+from stages.records.steps import StepLabels
+from stages.rewards.judged import Judged
+
+Schedule = Sequence[Sequence[int]]
+NUM_ROWS, STEP_ID = 6, 2
+RATE = OPTIM | {"learning_rate": 3e-3}
+EPOCHS = {"num_epochs": 1, "batch_size": NUM_ROWS, "optim": RATE}
+SIZES = {"num_steps": 3, "prompts_per_step": NUM_ROWS, "temperature": 0.9, "max_new_tokens": 6,
+         "num_checkpoints": 0, "optim": RATE}  # fmt: skip
+
+
+def make_problems() -> list[list[Outcome]]:
+    """Problems with 2 to 6 completions of different weights, whose sums are exact."""
+    generator = torch.Generator().manual_seed(3)
+    problems = []
+    for i in range(NUM_ROWS):
+        prompt_ids, sides = random_ids(generator, 2 + i % 4), ((1, 2, 4)[i % 3], 1 + i % 2)
+        problems.append(
+            [
+                Outcome(
+                    id=f"q{i}", prompt_ids=prompt_ids, right=right, weight=0.5 / number,
+                    completion_ids=[*random_ids(generator, 1 + (i + j) % 4), EOS],
+                )
+                for right, number in zip((True, False), sides, strict=True)
+                for j in range(number)
+            ]
+        )  # fmt: skip
+    return problems
+
+
+LABELS = [[1.0, 0.5], [0.0], [1.0, None, 0.25], [0.5], [0.75, 0.0, 0.0, 1.0], [0.25, None]]
+
+
+def make_solutions() -> list[StepLabels]:
+    """Solutions of one to four steps, some without a label; the first three of one problem."""
+    generator = torch.Generator().manual_seed(0)
+    prompts = [random_ids(generator, 4), random_ids(generator, 6)]
+    return [
+        StepLabels(
+            id="ab"[i > 2], index=i, prompt="", prompt_ids=prompts[i > 2],
+            steps=["x"] * len(labels), labels=labels,
+            step_ids=[random_ids(generator, 1 + place) for place in range(len(labels))],
+            num_completions=[4] * len(labels), true_labels=None, correct=None,
+            source="math_shepherd",
+        )
+        for i, labels in enumerate(LABELS)
+    ]  # fmt: skip
+
+
+# Labels that differ: each must follow its pair.
+PAIRS = [replace(pair, probability=0.5 + i / 12) for i, pair in enumerate(make_pairs(NUM_ROWS))]
+
+
+def reward_evenness(batch: Rollouts, *, by_step: bool) -> Judged:
+    """The share of even tokens; by step, besides, each token is a step whose reward differs."""
+    shares = even_share(batch.texts)
+    if not by_step:
+        return Judged(totals=shares)
+    mask = batch.mask()
+    tokens = [float(token) for sample in batch.samples for token in sample.token_ids]
+    zeros = torch.zeros(mask.shape)
+    steps = zeros.masked_scatter(mask, torch.tensor(tokens).sin())
+    return Judged(totals=shares, step_rewards=steps, step_ends=mask)
+
+
+def one_optimizer_step(name: str) -> Method:
+    """The preset with one optimizer step a rollout batch, from as many prompts as it is given."""
+    method = presets.method(name)
+    changes: dict[str, Any] = {"num_epochs": 1, "num_minibatches": 1}
+    changes |= {"max_rounds": 1, "overlong_buffer": 2} if method.overlong_buffer else {}
+    return presets.method(name, **changes | ({"value_warmup_steps": 0} if is_ppo(method) else {}))
+
+
+def several_optimizer_steps(name: str) -> Method:
+    """The preset as it is, but for sizes that are too large here."""
+    method = presets.method(name)
+    changes: dict[str, Any] = {"num_minibatches": min(method.num_minibatches, 2)}
+    changes |= {"max_rounds": 1, "overlong_buffer": 2} if method.overlong_buffer else {}
+    return presets.method(name, **changes | ({"value_warmup_steps": 1} if is_ppo(method) else {}))
+
+
+def is_ppo(method: Method) -> bool:
+    return method.advantage == "gae"
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class SinglePrecisionSampler:
+    """A sampler that works in float32 while the loop around it does in float64."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.sampler = make_sampler(model)
+
+    def sample(self, *prompts: Any, **settings: Any) -> Any:
+        with default_dtype(torch.float32):
+            return self.sampler.sample(*prompts, **settings)
+
+
+class Setup:
+    """A loop's models, which its steps change."""
+
+    def __init__(self, name: str, family: str = "llama", rank: int = 0, *, is_exact: bool) -> None:
+        """`is_exact`: in float64. `rank`: of adapters, above 0."""
+        self.name, self.family, self.rank, self.is_exact = name, family, rank, is_exact
+        self.method = one_optimizer_step(name) if name in RL else None
+        self.models = {role: self._make(role) for role in ROLES[KIND[name]]}
+        trained = [model for role, model in self.models.items() if role != "reference"]
+        self.trained = nn.ModuleList(trained)
+
+    def _make(self, role: str) -> PreTrainedModel:
+        seed = 1 if role in ("reference", "value") else 0
+        path = checkpoint(self.family, seed)
+        match role:
+            case "policy" | "reference":
+                model = load(self.family, seed)
+            case "process":
+                model = process_head.init_process_model(path, STEP_ID, compute(), CPU)
+                for parameter in process_head.get_head(model).parameters():
+                    nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1))
+            case _:
+                model = scalar_head.init_scalar_model(path, PAD, compute(), CPU, head_seed=3)
+        model = exact(model) if self.is_exact else model
+        if role != "reference":
+            disable = row_policy.add_adapters(model, LoraConfig(rank=self.rank, alpha=16), seed)
+            self.disable_adapters = disable if role == "policy" else None
+        return model
+
+    def steps(
+        self,
+        schedule: Schedule,
+        rows: Sequence[int] = range(NUM_ROWS),
+        state: State | None = None,
+        **limits: int,
+    ) -> Iterator[Step]:
+        """Steps on these rows of the loop's table, in this order; `schedule` numbers them."""
+        settings = compute(**limits)
+        readers = {"policy": Policy, "reference": Policy, "process": ProcessHead}
+        trained = {
+            role: readers.get(role, ScalarHead)(model, settings, PAD)
+            for role, model in self.models.items()
+        }
+        if self.rank and "policy" in trained:
+            trained["policy"] = Policy(self.models["policy"], settings, PAD, self.disable_adapters)
+        return START[KIND[self.name]](Inputs(self, trained, rows, schedule, state))
+
+    def gradient(
+        self, schedule: Schedule, rows: Sequence[int] = range(NUM_ROWS), **limits: int
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        """Of one optimizer step, which is not taken, and what was logged; work aside."""
+        norms = mock.Mock(return_value={"optim/grad_norm": 0.0})
+        # Loops collect numbers in the default precision, that of outcomes in float32.
+        is_double = self.is_exact and self.name != "outcome"
+        with (
+            default_dtype(torch.float64 if is_double else torch.float32),
+            mock.patch("stages.loops.state.step_optimizer", norms),
+            mock.patch("stages.loops.rl.step_optimizer", norms),
+        ):
+            (step,) = self.steps(schedule, rows, **limits)
+        grads = [
+            torch.zeros_like(p) if p.grad is None else p.grad for p in self.trained.parameters()
+        ]
+        vector = torch.cat([grad.flatten() for grad in grads]).clone()
+        self.trained.zero_grad(set_to_none=True)
+        layout = ("work/", "batch/padding")
+        return vector, {k: v for k, v in step.metrics.items() if not k.startswith(layout)}
+
+    def weights(self) -> torch.Tensor:
+        """Of all models that are trained."""
+        return torch.cat([p.detach().flatten() for p in self.trained.parameters()])
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Arguments of a loop, but for its own rows and configuration."""
+
+    setup: Setup
+    trained: dict[str, Any]
+    numbers: Sequence[int]
+    schedule: Schedule
+    state: State | None
+
+    def pick(self, rows: Sequence[Any]) -> list[Any]:
+        return [rows[number] for number in self.numbers]
+
+
+def start_sft(given: Inputs) -> Iterator[Step]:
+    rows = given.pick(make_demonstrations(NUM_ROWS))
+    config = SftConfig(**EPOCHS)
+    return sft.train(given.trained["policy"], rows, given.schedule, config, given.state)
+
+
+def start_preference(given: Inputs) -> Iterator[Step]:
+    pairs, config = given.pick(PAIRS), PreferenceConfig(**EPOCHS, num_checkpoints=0)
+    requests = ref_logprobs.of_pairs(pairs)
+    ref = ref_logprobs.compute(given.trained["reference"], requests).view(-1, 2)
+    loss, policy = presets.loss(given.setup.name), given.trained["policy"]
+    return preference.train(policy, pairs, ref, given.schedule, loss, config, given.state)
+
+
+def start_kto(given: Inputs) -> Iterator[Step]:
+    rows = given.pick(kto.judged_rows(make_pairs(NUM_ROWS // 2)))
+    ref = kto.reference(given.trained["reference"], rows, given.schedule)
+    loss, policy = presets.loss("kto"), given.trained["policy"]
+    config = PreferenceConfig(**EPOCHS, num_checkpoints=0)
+    return kto.train(policy, rows, ref, given.schedule, loss, config, given.state)
+
+
+def start_reward(given: Inputs) -> Iterator[Step]:
+    config = RewardConfig(**EPOCHS, centring=0.1, margin=0.0)
+    pairs, model = given.pick(PAIRS), given.trained["reward"]
+    return reward.train(model, pairs, given.schedule, config, given.state)
+
+
+def start_outcome(given: Inputs) -> Iterator[Step]:
+    config = OutcomeConfig(**EPOCHS, max_per_problem=4, one_class_weight=0.0)
+    problems, model = given.pick(make_problems()), given.trained["reward"]
+    return reward.train_outcomes(model, problems, given.schedule, config, given.state)
+
+
+def start_process(given: Inputs) -> Iterator[Step]:
+    config = ProcessRewardConfig(**EPOCHS, targets={"kind": "soft"}, up_to_first_error=False)
+    rows, model = given.pick(make_solutions()), given.trained["process"]
+    return process_reward.train(model, rows, given.schedule, config, given.state)
+
+
+def start_rl(given: Inputs) -> Iterator[Step]:
+    method, policy = given.setup.method, given.trained["policy"]
+    assert method is not None
+    models = RlModels(
+        policy=policy,
+        reference=policy if given.setup.rank else given.trained["reference"],
+        value=given.trained.get("value"),
+        sampler=SinglePrecisionSampler(given.setup.models["policy"]),
+        decode=decode,
+    )
+    by_step = given.setup.name in ("grpo_process", "ppo_process")
+    task = Task(
+        prompts=given.pick(make_prompts(NUM_ROWS)),
+        reward=functools.partial(reward_evenness, by_step=by_step),
+        correct=lambda batch: [share >= 0.5 for share in even_share(batch.texts)],
+    )
+    if is_ppo(method):
+        config = PpoConfig(**SIZES, samples_per_prompt=3, value_optim=RATE)
+    else:
+        config = GroupRlConfig(**SIZES, group_size=3)
+    settings = Settings(config=config, method=method, seed=0)
+    return rl.train(models, task, given.schedule, settings, given.state)
+
+
+START: dict[str, Callable[[Inputs], Iterator[Step]]] = {
+    "sft": start_sft, "preference": start_preference, "kto": start_kto, "reward": start_reward,
+    "outcome": start_outcome, "process": start_process, "grpo": start_rl, "ppo": start_rl,
+}  # fmt: skip
+ROLES = {
+    "sft": ["policy"], "preference": ["policy", "reference"], "kto": ["policy", "reference"],
+    "reward": ["reward"], "outcome": ["reward"], "process": ["process"],
+    "grpo": ["policy", "reference"], "ppo": ["policy", "reference", "value"],
+}  # fmt: skip
+RL = (*presets.GROUP_RL, *presets.PPO)
+KIND = {"sft": "sft", "reward": "reward", "outcome": "outcome", "process": "process"}
+KIND |= {name: "kto" if name == "kto" else "preference" for name in presets.PREFERENCE}
+KIND |= dict.fromkeys(presets.GROUP_RL, "grpo") | dict.fromkeys(presets.PPO, "ppo")
+"""Name of a case, a preset where the loop has presets -> the loop."""
+ONE_EACH = ("sft", "dpo", "kto", "reward", "outcome", "process", "grpo_deepseekmath",
+            "ppo_instructgpt")  # fmt: skip
