@@ -219,7 +219,7 @@ def headlines(name: str, before: Side, after: Side, cache: Cache) -> Iterator[st
 
 
 def _percent(cells: Any) -> str:
-    found = crossed_means.estimate(cells, confidence=CONFIDENCE)
+    found = crossed_means.estimate_means(cells, confidence=CONFIDENCE)
     value, low, high = (100 * float(one[0]) for one in found[:3])
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 

@@ -29,9 +29,9 @@ class Matrices:
     """Numbers in the matrices of a model."""
 
     body: int
-    """Of those that every position passes, adapters included; no input embedding."""
+    """Numbers in matrices that every position passes, adapters included; no input embedding."""
     output: int
-    """Of the output matrix, hidden x vocabulary; 0 for a model without one."""
+    """Numbers in the output matrix, hidden x vocabulary; 0 for a model without one."""
     trained_body: int
     """Of `body`, those that are trained."""
     trained_output: int
@@ -49,12 +49,12 @@ class Passes:
 
 
 def count_forward_flops(matrices: Matrices, passes: Passes) -> int:
-    """Operations of forward passes: 2 (body positions + output outputs)."""
+    """Floating-point operations of forward passes: 2 (body positions + output outputs)."""
     return 2 * (matrices.body * passes.positions + matrices.output * passes.outputs)
 
 
 def count_training_flops(matrices: Matrices, passes: Passes) -> int:
-    """Operations of forward and backward passes.
+    """Floating-point operations of forward and backward passes.
 
     2 (2 body + trained_body) positions + 2 (2 output + trained_output) outputs; 6 of each where
     all is trained.

@@ -4,7 +4,7 @@ Among them those of GRPO (`group_zscore`), Dr. GRPO (`group_centred`), RLOO (`le
 ReMax (`greedy_baseline`), and one advantage from several rewards, summed first or normalised first.
 
 `groups` holds the id of each completion's prompt. A group, the rows with one id, may have any size,
-ids any values and rows any order. Every statistic of a group is given to each of its rows. Rows
+ids any values and rows any order. Every statistic of a group is repeated for each of its rows. Rows
 that are not `counted` enter none and have advantage 0. Of a standard deviation, `ddof` 0 divides by
 n and 1 by n - 1, and `eps` is added to it.
 """
@@ -126,8 +126,8 @@ def leave_one_out(rewards: Rewards, groups: Groups, *, counted: Counted) -> Rewa
     "Back to Basics" (2024), https://arxiv.org/abs/2402.14740
     """
     rewards = torch.where(counted, rewards.detach(), 0.0)
-    others = group_counts(groups, counted=counted) - 1
-    baselines = (group_sums(rewards, groups) - rewards) / others.clamp(min=1)
+    num_others = group_counts(groups, counted=counted) - 1
+    baselines = (group_sums(rewards, groups) - rewards) / num_others.clamp(min=1)
     signal = counted & ~without_signal(rewards, groups, counted=counted)
     return torch.where(signal, rewards - baselines, 0.0)
 

@@ -1,4 +1,4 @@
-"""A judge's readings: its options' probabilities, two orders of a pair, and how far to trust them.
+"""Probabilities that a judge gives: of options, of a pair in both orders, and their consistency.
 
 A pair is read in the orders A, B and B, A; p12 and p21 are the probabilities that the judge gives
 to whichever answer stands first. A judge that favours a position says so twice, once for each
@@ -48,7 +48,7 @@ def soft_label(p12: float, p21: float) -> float:
 
 
 def order_gap(p12: float, p21: float) -> float:
-    """How far the orders disagree: ``|p12 - (1 - p21)|``, 0 for a judge blind to the order."""
+    """Disagreement of the orders: ``|p12 - (1 - p21)|``, 0 for a judge blind to the order."""
     return abs(p12 - (1.0 - p21))
 
 
@@ -58,35 +58,35 @@ def orders_agree(p12: float, p21: float) -> bool:
 
 
 def ring_pairs(groups: Sequence[int]) -> list[tuple[int, int]]:
-    """Each member of a group with the next one of it, and the last with the first.
+    """Pairs of each member of a group with the next one, and of the last with the first.
 
-    Two members are one pair. Who is next is a matter of the order within the group alone.
-    `groups` has the number of each member's group; one alone in it is a ValueError.
+    Two members are one pair. `groups` has the number of each member's group; a ValueError for a
+    group of one.
     """
     members: dict[int, list[int]] = {}
     for index, group in enumerate(groups):
         members.setdefault(group, []).append(index)
-    found: list[tuple[int, int]] = []
-    for own in members.values():
-        if len(own) == 1:
-            raise ValueError(f"expected groups of at least two, found {own[0]} alone")
-        following = own[1:] if len(own) == 2 else [*own[1:], own[0]]
-        found += zip(own, following, strict=False)
-    return found
+    pairs: list[tuple[int, int]] = []
+    for group in members.values():
+        if len(group) == 1:
+            raise ValueError(f"expected groups of at least two, found {group[0]} alone")
+        following = group[1:] if len(group) == 2 else [*group[1:], group[0]]
+        pairs += zip(group, following, strict=False)
+    return pairs
 
 
 def ring_means(
     number: int, compared: Sequence[tuple[int, int]], values: Sequence[tuple[float, float]]
 ) -> list[float]:
-    """Of each of `number` members, the mean of what its comparisons say of it.
+    """Mean value of each of `number` members over its comparisons.
 
-    `values` holds what each pair of `compared` says of its first and of its second member.
+    `values` holds the values of each pair of `compared`, of its first and of its second member.
     """
-    said: list[list[float]] = [[] for _ in range(number)]
+    by_member: list[list[float]] = [[] for _ in range(number)]
     for pair, both in zip(compared, values, strict=True):
         for index, value in zip(pair, both, strict=True):
-            said[index].append(value)
-    return [sum(own) / len(own) for own in said]
+            by_member[index].append(value)
+    return [sum(member) / len(member) for member in by_member]
 
 
 def wins(probabilities: Pairs) -> Pairs:
@@ -94,17 +94,17 @@ def wins(probabilities: Pairs) -> Pairs:
     return (np.sign(probabilities - 0.5) + 1.0) / 2.0
 
 
-def first_position(p12: Pairs, p21: Pairs) -> Pairs:
+def first_position_share(p12: Pairs, p21: Pairs) -> Pairs:
     """Share of the two readings that prefer whichever answer stands first; unbiased: 1/2."""
     return (wins(p12) + wins(p21)) / 2.0
 
 
-def judged_right(probabilities: Pairs, a_is_better: Bool[np.ndarray, " pair"]) -> Pairs:
+def choice_accuracy(probabilities: Pairs, a_is_better: Bool[np.ndarray, " pair"]) -> Pairs:
     """1 where P(A is better) is on the side of the truth, 0 where not, 1/2 where undecided."""
     a_wins = wins(probabilities)
     return np.where(a_is_better, a_wins, 1.0 - a_wins)
 
 
-def single_order_right(p12: Pairs, p21: Pairs, a_is_better: Bool[np.ndarray, " pair"]) -> Pairs:
+def single_order_accuracy(p12: Pairs, p21: Pairs, a_is_better: Bool[np.ndarray, " pair"]) -> Pairs:
     """The expected `right` of reading a pair once, in an order drawn by a coin."""
-    return (judged_right(p12, a_is_better) + judged_right(1.0 - p21, a_is_better)) / 2.0
+    return (choice_accuracy(p12, a_is_better) + choice_accuracy(1.0 - p21, a_is_better)) / 2.0

@@ -1,4 +1,4 @@
-"""What a completion is fined for whatever it says: nearing the length limit, repeating itself."""
+"""Penalties and measures of length and repetition, whatever the content."""
 
 import zlib
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def _different(tokens: Sequence[int], n: int) -> int:
 
 
 COPIES = 3
-"""So often a loop has to go round before it is called one."""
+"""Repetitions that make a loop."""
 
 
 def longest_repeat(tokens: Sequence[int]) -> int:
@@ -72,17 +72,17 @@ def compression_ratio(text: str) -> float:
     return len(packed) / len(plain) if plain else 0.0
 
 
-def ends_in_loop(tokens: Sequence[int], *, least: int = 1) -> bool:
-    """Whether the end is the same run of tokens again and again, `least` tokens or more in all.
+def ends_in_loop(tokens: Sequence[int], *, min_length: int = 1) -> bool:
+    """Whether the completion ends in repetitions of a run of tokens, together `min_length` or more.
 
-        tokens[i] = tokens[i - period]   over the last max(COPIES * period, least),   any period
+        tokens[i] = tokens[i - period]   over the last max(COPIES period, min_length),   any period
 
     What most likely follows is the run once more: a policy that was cut there would be at any limit
     (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751).
     """
     return any(
         tokens[-1] == tokens[-1 - period]  # a quick look, before runs are compared
-        and (span := max(COPIES * period, least)) <= len(tokens)
+        and (span := max(COPIES * period, min_length)) <= len(tokens)
         and tokens[-span:-period] == tokens[period - span :]
         for period in range(1, len(tokens) // COPIES + 1)
     )

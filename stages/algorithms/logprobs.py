@@ -22,14 +22,14 @@ from torch.nn.functional import linear
 Hidden = Float[Tensor, "token hidden"]
 Tokens = Float[Tensor, " token"]
 
-# As many logits at once: 2^24 are 64 MiB in float32.
 MAX_LOGITS = 2**24
-# But tokens in a chunk: for fewer the output matrix is read and its gradient summed too often.
+"""Most logits in memory at once: 64 MiB in float32."""
 MIN_CHUNK = 2048
+"""Fewest tokens in a chunk: below, the output matrix is read and its gradient summed too often."""
 
 
 class OutputLayer(NamedTuple):
-    """What makes logits of hidden states."""
+    """Weight and bias of the layer from hidden states to logits."""
 
     weight: Float[Tensor, "vocab hidden"]
     bias: Float[Tensor, " vocab"] | None = None
@@ -67,19 +67,19 @@ def token_logprobs(
         # d log p_t / d z_v = [v = t] - p_v;   d entropy / d z_v = - p_v (log p_v + entropy)
         weight = -of_chosen[:, None]
         if entropy_gradient:
-            own = (logprobs.exp() * logprobs).sum(-1, keepdim=True)
-            weight = weight - of_entropy[:, None] * (logprobs - own)
-        found = logprobs.exp_().mul_(weight)
-        return found.scatter_add_(-1, token_ids[:, None], of_chosen[:, None])
+            mean = (logprobs.exp() * logprobs).sum(-1, keepdim=True)
+            weight = weight - of_entropy[:, None] * (logprobs - mean)
+        gradient = logprobs.exp_().mul_(weight)
+        return gradient.scatter_add_(-1, token_ids[:, None], of_chosen[:, None])
 
     size = max(min_chunk, max_logits // len(output.weight))
     if len(hidden) * len(output.weight) <= max_logits:
-        found = value(_vocabulary_logprobs(hidden, output, temperature), token_ids)
+        values = value(_vocabulary_logprobs(hidden, output, temperature), token_ids)
     else:
         term = _Term(value, slope, temperature, 1 + (entropy and entropy_gradient))
         # torch's `apply` is not annotated.
-        found = _Chunked.apply(term, size, hidden, *output, token_ids)  # pyright: ignore
-    return found[0], found[1]  # pyright: ignore
+        values = _Chunked.apply(term, size, hidden, *output, token_ids)  # pyright: ignore
+    return values[0], values[1]  # pyright: ignore
 
 
 def _vocabulary_logprobs(
@@ -99,13 +99,13 @@ def _cast(output: OutputLayer, hidden: Tensor) -> OutputLayer:
     kind, dtype = hidden.device.type, hidden.dtype
     if torch.is_autocast_enabled(kind) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(kind)
-    weight, bias = (one if one is None else one.detach().to(dtype) for one in output)
+    weight, bias = (part if part is None else part.detach().to(dtype) for part in output)
     assert weight is not None
     return OutputLayer(weight, bias)
 
 
 class _Term(NamedTuple):
-    """What is made of log-probabilities over the vocabulary, token by token."""
+    """Function of the log-probabilities over the vocabulary, token by token."""
 
     value: Callable[..., tuple[Tensor, ...]]
     """Of log p [token, vocab] and the chosen tokens."""
@@ -156,7 +156,7 @@ class _Chunked(torch.autograd.Function):
         def add(part: slice) -> None:
             h = hidden[part].to(weight.dtype)
             logprobs = _vocabulary_logprobs(h, OutputLayer(weight, bias), term.temperature)
-            scaled = (one[part] / term.temperature for one in gradients)
+            scaled = (gradient[part] / term.temperature for gradient in gradients)
             slope = term.slope(logprobs, token_ids[part], *scaled).to(weight.dtype)
             del logprobs
             of_hidden[part] = slope @ weight

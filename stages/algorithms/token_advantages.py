@@ -1,4 +1,4 @@
-"""Advantages of single tokens: what each still earns, or more than a value model foresaw.
+"""Advantages of single tokens, from rewards to go or from a value model's residuals.
 
 Returns to go, generalised advantage estimation (GAE) and its lambda by length, GRPO's process
 supervision (`step_zscore`), and step rewards of which only the smallest counts (`min_credit`).
@@ -97,8 +97,8 @@ def step_zscore(
     gains more. A group of equal rewards gets exactly 0.
     """
     row_of = step_ends.nonzero()[:, 0]
-    own, groups, counted = step_rewards.detach()[step_ends], groups[row_of], counted[row_of]
-    zscores = group_zscore(own, groups, counted=counted, ddof=ddof, eps=eps)
+    rewards, groups, counted = step_rewards.detach()[step_ends], groups[row_of], counted[row_of]
+    zscores = group_zscore(rewards, groups, counted=counted, ddof=ddof, eps=eps)
     grid = torch.zeros_like(step_rewards).masked_scatter(step_ends, zscores)
     return returns_to_go(grid, torch.ones_like(step_ends), gamma=1.0)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stages.algorithms.statistics import crossed_means
-from stages.algorithms.statistics.crossed_means import CrossedMeans, Wanted, holm_adjusted
+from stages.algorithms.statistics.crossed_means import CrossedMeans, PowerDesign, holm_adjusted
 from stages.records.metrics import mean_over_seeds, round_metric, with_interval
 from stages.report import verdict
 from stages.report.estimates import (
@@ -154,9 +154,9 @@ def differences(family: Mapping[str, Table], results: Results) -> dict[str, Diff
         return {name: one | nothing for name, one in found.items()}
     alpha = 1.0 - results.confidence
     adjusted = holm_adjusted(means.p_value.tolist())
-    wanted = Wanted(significance=alpha / len(family), power=POWER)
+    wanted = PowerDesign(significance=alpha / len(family), power=POWER)
     num_seeds, num_problems = next(iter(family.values())).shape
-    least = crossed_means.detectable(
+    least = crossed_means.detectable_difference(
         means.spread, wanted, num_seeds=num_seeds, num_problems=num_problems
     )
     for at, one in enumerate(found.values()):
@@ -172,7 +172,7 @@ def _estimate(
     tables: Mapping[str, Table], results: Results
 ) -> tuple[CrossedMeans, dict[str, Interval]]:
     stacked = np.stack(list(tables.values()), axis=-1)
-    means = crossed_means.estimate(stacked, confidence=results.confidence)
+    means = crossed_means.estimate_means(stacked, confidence=results.confidence)
     bounds = zip(means.value, means.low, means.high, strict=True)
     return means, {
         name: {

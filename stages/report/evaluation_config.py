@@ -78,7 +78,7 @@ class EvaluationConfig(Intervals):
         from stages.algorithms.length_and_repetition import ends_in_loop
 
         cut = [row.completion_ids for row in rows if row.finish_reason == "length"]
-        in_loop = sum(ends_in_loop(ids, least=LOOP) for ids in cut) / len(rows)
+        in_loop = sum(ends_in_loop(ids, min_length=LOOP) for ids in cut) / len(rows)
         share = len(cut) / len(rows) - in_loop
         told = f"{in_loop:.1%} of the completions in {path} repeat themselves until they are cut"
         if share > self.max_cut_share:

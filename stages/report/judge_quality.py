@@ -59,13 +59,13 @@ def summarise(
     agree = list(map(judge_readings.orders_agree, p12.tolist(), p21.tolist()))
     metrics |= {
         "swap_consistency": round_metric(sum(agree) / len(agree)),
-        "first_position_rate": round_metric(judge_readings.first_position(p12, p21).mean()),
+        "first_position_rate": round_metric(judge_readings.first_position_share(p12, p21).mean()),
         "first_position_probability": round_metric(((p12 + p21) / 2).mean()),
         "mean_gap": round_metric(gap.mean()), "mean_option_mass": round_metric(mass.mean()),
     }  # fmt: skip
     longer = _longer(read, num_tokens)
     if (uneven := longer != 0).any():
-        won = judge_readings.judged_right(soft[uneven], longer[uneven] > 0)
+        won = judge_readings.choice_accuracy(soft[uneven], longer[uneven] > 0)
         metrics["longer_wins_rate"] = round_metric(won.mean())
     decided = [one for one in read if correct[one.id, one.index_a] != correct[one.id, one.index_b]]
     metrics["agreement"] = (
@@ -95,9 +95,9 @@ def against_truth(
     a_right = np.array([correct[verdict.id, verdict.index_a] for verdict in verdicts])
     problems = [verdict.id for verdict in verdicts]
     longer = _longer(verdicts, num_tokens)
-    single = judge_readings.single_order_right(p12, p21, a_right)
-    averaged = judge_readings.judged_right(soft, a_right)
-    by_length = judge_readings.judged_right(0.5 + 0.5 * np.sign(longer), a_right)
+    single = judge_readings.single_order_accuracy(p12, p21, a_right)
+    averaged = judge_readings.choice_accuracy(soft, a_right)
+    by_length = judge_readings.choice_accuracy(0.5 + 0.5 * np.sign(longer), a_right)
     columns = {
         "single_order": single, "averaged": averaged, "gain": averaged - single,
         "longer_wins": by_length, "beyond_length": averaged - by_length,

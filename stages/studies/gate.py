@@ -137,7 +137,7 @@ def compare(policy: Values, baseline: Values, confidence: float) -> dict[str, An
             not_compared[probe] = f"{len(both)} problems in common, fewer than {MIN_PROBLEMS}"
             continue
         own, other = (np.array([one[probe][name] for name in both]).T for one in (policy, baseline))
-        found = crossed_means.estimate((own - other)[..., None], confidence=confidence)
+        found = crossed_means.estimate_means((own - other)[..., None], confidence=confidence)
         value, low, high = (bound.item() for bound in found[:3])
         compared[probe] = dict(zip(BOUNDS, map(round_metric, (value, low, high)), strict=True)) | {
             "problems": len(both),

@@ -123,23 +123,25 @@ def _fit(
     """
     form, distance, mean = curve.form, curve.distance(), reward.mean(0)
     near = config.min_distance if form == "logarithmic" else 0.0
-    found = reward_over_distance.fit(distance, mean, form, min_distance=near)
+    found = reward_over_distance.fit_curve(distance, mean, form, min_distance=near)
     if np.isnan(found).any():
         return None
     distances = curve.distance(draws)
-    drawn = reward_over_distance.fit(distances, draws @ reward, form, min_distance=near)
+    drawn = reward_over_distance.fit_curve(distances, draws @ reward, form, min_distance=near)
     drawn = drawn[~np.isnan(drawn).any(axis=1)]
     farthest = float(distance.max())
     grid = np.linspace(0.0, farthest, GRID)
-    lines = reward_over_distance.curve(drawn, np.broadcast_to(grid, (len(drawn), GRID)), form)
+    lines = reward_over_distance.reward_curve(
+        drawn, np.broadcast_to(grid, (len(drawn), GRID)), form
+    )
     low, high = percentiles(lines, config.confidence)
     peaks = reward_over_distance.peak_distance(drawn, form)
     tail = (1.0 - config.confidence) / 2.0
     # The next number that was drawn, not one between two: between a number and none there is none.
     bounds = np.quantile(peaks, [tail, 1.0 - tail], method="inverted_cdf")
     peak = reward_over_distance.peak_distance(found, form)
-    missed = (mean - reward_over_distance.curve(found, distance, form))[distance > near]
-    value = reward_over_distance.curve(found, grid, form)
+    missed = (mean - reward_over_distance.reward_curve(found, distance, form))[distance > near]
+    value = reward_over_distance.reward_curve(found, grid, form)
     band = {"distance": grid, "value": value, "low": low, "high": high}
     return {
         "form": form,
@@ -208,7 +210,7 @@ def effect(
 
 def _peaks(curve: Curve, weights: Draws) -> Float[np.ndarray, " draw"]:
     """The fitted peak of each weighting of the problems."""
-    fitted = reward_over_distance.fit(
+    fitted = reward_over_distance.fit_curve(
         curve.distance(weights), weights @ curve.rewards()[GOLD], curve.form
     )
     return reward_over_distance.peak_distance(fitted, curve.form)

@@ -114,7 +114,7 @@ def summarise(
     """Accuracies and F1 of the model and of the baselines, and how well steps are told apart.
 
     A problem is a prompt: rows of one prompt are drawn together. `scores`: P(right) of each step;
-    `options`: of the intervals, see `error_detection.found_intervals`.
+    `options`: of the intervals, see `error_detection.accuracy_intervals`.
     """
     rows, truth = solutions.rows, np.array(solutions.first_errors)
     problems = problem_numbers([row.prompt for row in rows])
@@ -124,11 +124,11 @@ def summarise(
     metrics |= {"erroneous": erroneous, "correct": len(rows) - erroneous}
     for name, answers in {"model": predicted, **baselines(rows)}.items():
         numbers = np.array(answers)
-        found = error_detection.found_intervals(numbers, truth, problems, **options)
+        found = error_detection.accuracy_intervals(numbers, truth, problems, **options)
         metrics[name] = {key: with_interval(*value) for key, value in found.items()}
         if name != "model":
-            above = error_detection.found_intervals(
-                np.array(predicted), truth, problems, other=numbers, **options
+            above = error_detection.accuracy_intervals(
+                np.array(predicted), truth, problems, baseline=numbers, **options
             )
             metrics[name]["model_f1_minus_this"] = with_interval(*above["f1"])
     return metrics | {

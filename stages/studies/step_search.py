@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pydantic import Field
 
-from stages.algorithms.selection.step_scores import KINDS, Kind, survivors
+from stages.algorithms.selection.step_scores import KINDS, Kind, select_beam
 from stages.config import Params
 from stages.loops.work import Step
 from stages.models.process_head import ProcessScorer, TokenizedSolution
@@ -104,7 +104,7 @@ class Search:
         competing = [*self.finished, *children]
         first: dict[tuple[int, ...], int] = {}
         same = [first.setdefault(one.ids, number) for number, one in enumerate(competing)]
-        chosen = survivors(
+        chosen = select_beam(
             np.array([one.score for one in competing]),
             np.array([one.tree for one in competing]),
             np.array(same if distinct else range(len(competing))),

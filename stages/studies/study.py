@@ -53,7 +53,7 @@ def interval(
     number, value = values.shape[1], values.mean()
     low = high = value
     if number > 1:
-        found = crossed_means.estimate(values[..., None], confidence=confidence)
+        found = crossed_means.estimate_means(values[..., None], confidence=confidence)
         value, low, high = (bound.item() for bound in found[:3])
     if is_rate and ((values == 0.0).all() or (values == 1.0).all()):
         low, high = wilson_interval(round(values[0].sum()), number, confidence=confidence)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stages.algorithms.statistics import crossed_means
-from stages.algorithms.statistics.crossed_means import CrossedMeans, Wanted, holm_adjusted
+from stages.algorithms.statistics.crossed_means import CrossedMeans, PowerDesign, holm_adjusted
 from stages.records.metrics import round_metric, with_interval
 from stages.report.comparison import POWER
 from stages.report.estimates import Table
@@ -102,14 +102,14 @@ def differences(
     found: dict[tuple[str, str], CrossedMeans] = {}
     for (one, other), values in family.items():
         sign, names = (1.0, (one, other)) if values.mean() >= 0.0 else (-1.0, (other, one))
-        found[names] = crossed_means.estimate(sign * values[..., None], confidence=confidence)
+        found[names] = crossed_means.estimate_means(sign * values[..., None], confidence=confidence)
     adjusted = holm_adjusted([float(mean.p_value[0]) for mean in found.values()])
-    wanted = Wanted(significance=(1.0 - confidence) / len(family), power=POWER)
+    wanted = PowerDesign(significance=(1.0 - confidence) / len(family), power=POWER)
     num_seeds, num_problems = next(iter(family.values())).shape
     rows: list[dict[str, Any]] = []
     for ((first, second), mean), p_holm in zip(found.items(), adjusted, strict=True):
         known, effect = mean.spread, float(mean.value[0])
-        least = crossed_means.detectable(
+        least = crossed_means.detectable_difference(
             known, wanted, num_seeds=num_seeds, num_problems=num_problems
         )
         row = {
@@ -124,7 +124,7 @@ def differences(
             "detectable": round_metric(least[0]),
         }
         if not row["resolved"] and effect != 0.0:
-            problems, seeds = crossed_means.needed(
+            problems, seeds = crossed_means.required_sizes(
                 known, effect, wanted, num_seeds=num_seeds, num_problems=num_problems
             )
             row["more_problems"] = None if problems is None else max(0, problems - num_problems)

@@ -93,8 +93,8 @@ def sequence_masked(
 
 
 def _log_product(old_logprobs: Tokens, sampler_logprobs: Tokens, mask: Mask) -> Tokens:
-    found = sequence_log_ratio(old_logprobs.detach(), sampler_logprobs, mask, normalise=False)
-    return found.expand_as(mask)
+    log_ratio = sequence_log_ratio(old_logprobs.detach(), sampler_logprobs, mask, normalise=False)
+    return log_ratio.expand_as(mask)
 
 
 def _truncated(log_weights: Tokens, mask: Mask, cap: float) -> Tokens:

@@ -28,14 +28,14 @@ KINDS: dict[Kind, Callable[[Sequence[float]], float]] = {
 """Their names in params.yaml and in choices."""
 
 
-def survivors(
+def select_beam(
     scores: Float[np.ndarray, " candidate"], trees: Candidates, solutions: Candidates, *, keep: int
 ) -> list[int]:
-    """The numbers of the candidates that keep a place, tree by tree, best first.
+    """Numbers of the candidates that stay in the beam, tree by tree, best first.
 
     In each tree the `keep` candidates of the highest score; of equal scores the one that stands
-    first. A candidate that is the same solution as one before it in this order has no place of
-    its own: two copies would be gone on with from one point, and the beam would be narrower.
+    first. A candidate that is the same solution as one before it in this order is left
+    out: two copies would be continued from one point, and the beam would be narrower.
 
     One tree is the beam search of Snell et al. 2024 (https://arxiv.org/abs/2408.03314, section
     5.2), with N = `keep` times the children of each; many trees of `keep` = 1 are the diverse
@@ -48,12 +48,12 @@ def survivors(
     """
     assert keep >= 1, keep
     assert np.isfinite(scores).all(), "scores must be finite"
-    found: list[int] = []
-    taken: dict[int, set[int]] = {}
+    selected: list[int] = []
+    selected_by_tree: dict[int, set[int]] = {}
     for candidate in np.lexsort((-scores, trees)).tolist():
-        own = taken.setdefault(int(trees[candidate]), set())
+        beam = selected_by_tree.setdefault(int(trees[candidate]), set())
         solution = int(solutions[candidate])
-        if len(own) < keep and solution not in own:
-            own.add(solution)
-            found.append(candidate)
-    return found
+        if len(beam) < keep and solution not in beam:
+            beam.add(solution)
+            selected.append(candidate)
+    return selected

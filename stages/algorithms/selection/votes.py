@@ -45,24 +45,25 @@ def majority_vote(
     sizes = [int(size) for size in class_sizes]
     ways = np.zeros(largest + 1)
     for answer in [index for index, right in enumerate(class_is_right) if right]:
-        others = sizes[:answer] + sizes[answer + 1 :]
+        other_sizes = sizes[:answer] + sizes[answer + 1 :]
         for top in range(1, min(sizes[answer], largest) + 1):
-            rest = _ways_of_others(others, num_unreadable, top=top, largest=largest - top)
+            rest = _ways_of_others(other_sizes, num_unreadable, top=top, largest=largest - top)
             ways[top:] += math.comb(sizes[answer], top) * rest
     return np.array([ways[n] / math.comb(num_samples, n) for n in ns])
 
 
 def _ways_of_others(
-    others: Sequence[int], num_unreadable: int, *, top: int, largest: int
+    other_sizes: Sequence[int], num_unreadable: int, *, top: int, largest: int
 ) -> Float[np.ndarray, " drawn"]:
     """Σ_m W_top(d, m) / (1 + m) for every number d of other samples up to `largest`."""
     ways = np.zeros((largest + 1, largest // top + 1))
     ways[0, 0] = 1.0
-    for size, most in [*((size, top - 1) for size in others), (num_unreadable, num_unreadable)]:
+    limits = [*((size, top - 1) for size in other_sizes), (num_unreadable, num_unreadable)]
+    for size, limit in limits:
         before, ways = ways, np.zeros_like(ways)
-        for drawn in range(min(size, most, largest) + 1):
-            ways[drawn:] += math.comb(size, drawn) * before[: largest + 1 - drawn]
-        if most < top <= min(size, largest):
+        for number in range(min(size, limit, largest) + 1):
+            ways[number:] += math.comb(size, number) * before[: largest + 1 - number]
+        if limit < top <= min(size, largest):
             ways[top:, 1:] += math.comb(size, top) * before[: largest + 1 - top, :-1]
     return np.sum(ways / (1.0 + np.arange(ways.shape[1])), axis=1)
 

@@ -1,7 +1,7 @@
 """Means over training seeds and problems: t intervals for both kinds of chance, tests, and plans.
 
-How small a difference an experiment could see and how large it must be: `detectable`,
-`needed` (for one seed: Miller 2024, https://arxiv.org/abs/2411.00640,
+How small a difference an experiment could see and how large it must be: `detectable_difference`,
+`required_sizes` (for one seed: Miller 2024, https://arxiv.org/abs/2411.00640,
 section 5), by the t distribution: the power of a test is taken to be that of a shifted t.
 """
 
@@ -21,7 +21,7 @@ MOST = 10**9
 
 
 class Spread(NamedTuple):
-    """Where differences between a table's cells come from; another experiment is planned by it."""
+    """Variance components of a table's cells, by which another experiment is planned."""
 
     seed: Columns
     """Variance of what a training seed adds on every problem; NaN of a single seed, which says
@@ -29,13 +29,13 @@ class Spread(NamedTuple):
     problem: Columns
     """Variance of what a problem adds under every seed; of a single seed, of all there is."""
     rest: Columns
-    """Variance of what is left in a cell, the chance of its samples included; 0 of one seed."""
+    """Residual variance of a cell, that of its samples included; 0 of one seed."""
     pooled: Pooled
     """Whether the seeds differ so little that they have the rest's degrees of freedom."""
 
 
 class CrossedMeans(NamedTuple):
-    """Means with what is known of their chance, one of each for every column."""
+    """Means with interval, standard error and p-value, one of each for every column."""
 
     value: Columns
     low: Columns
@@ -49,7 +49,7 @@ class CrossedMeans(NamedTuple):
     spread: Spread
 
 
-def estimate(values: Cells, *, confidence: float) -> CrossedMeans:
+def estimate_means(values: Cells, *, confidence: float) -> CrossedMeans:
     """Mean of each column over seeds and problems, which are crossed: every seed met every problem.
 
     The model is y[s, p] = mean + seed[s] + problem[p] + rest[s, p], all three drawn anew in another
@@ -97,8 +97,8 @@ def estimate(values: Cells, *, confidence: float) -> CrossedMeans:
     else:
         seed = num_problems * np.square(by_seed - mean).sum(axis=0) / (num_seeds - 1)
         rest_degrees = (num_seeds - 1) * (num_problems - 1)
-        left = values - by_seed[:, None] - by_problem + mean
-        rest = np.square(left).sum(axis=(0, 1)) / rest_degrees
+        residuals = values - by_seed[:, None] - by_problem + mean
+        rest = np.square(residuals).sum(axis=(0, 1)) / rest_degrees
         pooled = (seed < rest / 2.0) & (num_seeds > 2)
         variance, degrees = _satterthwaite(seed, problem, rest, pooled, values.shape[:2])
         spread = Spread(
@@ -119,7 +119,7 @@ def estimate(values: Cells, *, confidence: float) -> CrossedMeans:
 def _satterthwaite(
     seed: Columns, problem: Columns, rest: Columns, pooled: Pooled, shape: tuple[int, ...]
 ) -> tuple[Columns, Columns]:
-    """The mean's variance and degrees of freedom from A, B and R; see `estimate`."""
+    """The mean's variance and degrees of freedom from A, B and R; see `estimate_means`."""
     num_seeds, num_problems = shape
     rest_degrees = float((num_seeds - 1) * (num_problems - 1))
     seed_degrees = np.where(pooled, rest_degrees, float(num_seeds - 1))
@@ -151,29 +151,31 @@ def holm_adjusted(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-class Wanted(NamedTuple):
-    """What a test is asked for."""
+class PowerDesign(NamedTuple):
+    """Significance and power of a test."""
 
     significance: float
     """Of the two-sided test, for example 0.05; of one of m comparisons adjusted by Holm, 0.05 / m
     is on the safe side."""
     power: float
-    """Probability that it sees the difference, for example 0.8."""
+    """Probability that it detects the difference, for example 0.8."""
 
 
-def detectable(spread: Spread, wanted: Wanted, *, num_seeds: int, num_problems: int) -> Columns:
-    """The smallest true mean difference that S seeds and P problems show.
+def detectable_difference(
+    spread: Spread, design: PowerDesign, *, num_seeds: int, num_problems: int
+) -> Columns:
+    """Smallest true mean difference that S seeds and P problems detect.
 
         (t_{1 - significance/2} + t_{power}) sqrt(v_seed / S + v_problem / P + v_rest / (S P))
 
-    with Satterthwaite's degrees of freedom of the expected mean squares, as in `estimate`; of a
-    single seed, without A and R, P - 1.
+    with Satterthwaite's degrees of freedom of the expected mean squares, as in `estimate_means`; of
+    a single seed, without A and R, P - 1.
 
     With v_seed 0, v_rest 0, v_problem 0.16, one seed, 101 problems, significance 0.05, power 0.8:
     (1.984 + 0.845) sqrt(0.16 / 101) = 0.1126.
     """
-    assert 0.0 < wanted.significance < 1.0, wanted
-    assert 0.0 < wanted.power < 1.0, wanted
+    assert 0.0 < design.significance < 1.0, design
+    assert 0.0 < design.power < 1.0, design
     assert np.isnan(spread.seed).all() == (num_seeds == 1), "plan with seeds as they were estimated"
     if num_seeds == 1:
         variance = (spread.problem + spread.rest) / num_problems
@@ -186,22 +188,22 @@ def detectable(spread: Spread, wanted: Wanted, *, num_seeds: int, num_problems: 
             spread.pooled & (num_seeds > 2),
             (num_seeds, num_problems),
         )
-    seen = special.stdtrit(degrees, 1.0 - wanted.significance / 2.0)
-    return (seen + special.stdtrit(degrees, wanted.power)) * np.sqrt(variance)
+    seen = special.stdtrit(degrees, 1.0 - design.significance / 2.0)
+    return (seen + special.stdtrit(degrees, design.power)) * np.sqrt(variance)
 
 
-def needed(
-    spread: Spread, effect: float, wanted: Wanted, *, num_seeds: int, num_problems: int
+def required_sizes(
+    spread: Spread, effect: float, design: PowerDesign, *, num_seeds: int, num_problems: int
 ) -> tuple[int | None, int | None]:
-    """How many problems, with S seeds, show a mean difference of `effect`; how many seeds, with P.
+    """Problems, with S seeds, that detect a mean difference of `effect`; and seeds, with P.
 
     The spread is of one column. None: no number does, or one seed says nothing of others.
     """
-    known = partial(detectable, spread, wanted)
-    problems = _fewest(lambda p: known(num_seeds=num_seeds, num_problems=p), effect)
+    difference = partial(detectable_difference, spread, design)
+    problems = _fewest(lambda p: difference(num_seeds=num_seeds, num_problems=p), effect)
     if num_seeds == 1:
         return problems, None
-    return problems, _fewest(lambda s: known(num_seeds=s, num_problems=num_problems), effect)
+    return problems, _fewest(lambda s: difference(num_seeds=s, num_problems=num_problems), effect)
 
 
 def _fewest(detectable_with: Callable[[int], Columns], effect: float) -> int | None:

@@ -1,4 +1,4 @@
-"""How well the first wrong step of a solution is found: ProcessBench's accuracies, F1, threshold.
+"""Detection of the first wrong step of a solution: ProcessBench's accuracies, F1, threshold.
 
 The answer to an *erroneous* solution is the index of its first wrong step, to a *correct* one -1.
 
@@ -40,30 +40,30 @@ def harmonic_mean(first: Cases, second: Cases) -> Cases:
     return np.divide(2 * first * second, total, out=np.zeros_like(total), where=total != 0)
 
 
-def found_intervals(
+def accuracy_intervals(
     predicted: Numbers,
     first_errors: Numbers,
     problems: Numbers,
     *,
-    other: Numbers | None = None,
+    baseline: Numbers | None = None,
     num_resamples: int,
     confidence: float,
     seed: int,
 ) -> dict[str, Interval]:
     """Error accuracy, correct accuracy and F1, each with a bootstrap interval over problems.
 
-    Where `other` is given, each minus that of `other`, paired: on the same draws.
+    With a `baseline`, each minus that of the baseline, paired: on the same draws.
 
     `predicted` is the step found in each solution, or -1; solutions of a problem, all of one number
     from 0, are drawn together. A draw without an erroneous or a correct solution has no F1 and is
     left out; a ValueError if all are. An accuracy of 0 or 1 has an interval of no width.
     """
     scores = _scores(predicted, first_errors, problems, num_resamples, seed)
-    if other is not None:
-        scores = scores - _scores(other, first_errors, problems, num_resamples, seed)
+    if baseline is not None:
+        scores = scores - _scores(baseline, first_errors, problems, num_resamples, seed)
     bounds = percentiles(scores[1:], confidence)
-    found = np.stack([scores[0], *bounds], axis=1).tolist()
-    return {name: Interval(*own) for name, own in zip(NAMES, found, strict=True)}
+    rows = np.stack([scores[0], *bounds], axis=1).tolist()
+    return {name: Interval(*row) for name, row in zip(NAMES, rows, strict=True)}
 
 
 def _scores(
@@ -76,8 +76,8 @@ def _scores(
             f"expected erroneous and correct solutions, found {int(erroneous.sum())} erroneous of "
             f"{len(erroneous)}: an F1 needs both. Use more solutions."
         )
-    found = predicted == first_errors
-    columns = np.stack([found & erroneous, found & ~erroneous, erroneous, ~erroneous], axis=1)
+    exact = predicted == first_errors
+    columns = np.stack([exact & erroneous, exact & ~erroneous, erroneous, ~erroneous], axis=1)
     sums = np.zeros((int(problems.max()) + 1, 4))
     np.add.at(sums, problems, columns.astype(np.float64))
     once = np.ones(len(sums))
@@ -118,14 +118,14 @@ def best_threshold(
     is no erroneous, or no correct, solution.
     """
     solutions = list(zip(scores, first_errors, strict=True))
-    lowest = [min(own) for own, first in solutions if first == NO_ERROR]
+    lowest = [min(steps) for steps, first in solutions if first == NO_ERROR]
     exact = [
-        (own[first], min(own[:first], default=math.inf))
-        for own, first in solutions
+        (steps[first], min(steps[:first], default=math.inf))
+        for steps, first in solutions
         if first != NO_ERROR
     ]
     # Never found exactly where an earlier step scores as low.
-    opens, closes = np.array([one for one in exact if one[0] < one[1]]).reshape(-1, 2).T
+    opens, closes = np.array([ends for ends in exact if ends[0] < ends[1]]).reshape(-1, 2).T
     num_erroneous = len(first_errors) - len(lowest)
     if not num_erroneous or not lowest:
         raise ValueError(
@@ -139,9 +139,9 @@ def best_threshold(
         np.searchsorted(np.sort(values), below, side="right") for values in (opens, closes, lowest)
     )
     f1 = harmonic_mean((opened - closed) / num_erroneous, (len(lowest) - lost) / len(lowest))
-    left, right = np.clip(below, 0.0, 1.0), np.array([*ends, 1.0])
-    best = max(range(len(f1)), key=lambda gap: (f1[gap], right[gap] - left[gap]))
-    threshold = float(left[best] + right[best]) / 2
+    lows, highs = np.clip(below, 0.0, 1.0), np.array([*ends, 1.0])
+    best = max(range(len(f1)), key=lambda gap: (f1[gap], highs[gap] - lows[gap]))
+    threshold = float(lows[best] + highs[best]) / 2
     if threshold <= below[best]:
         # Neighbouring numbers have no middle; above 1 there is none that scores reach.
         is_last = best == len(ends)

@@ -46,11 +46,11 @@ def resamples(num_problems: int, num_resamples: int, seed: int) -> Iterator[Coun
         yield np.bincount(stream.integers(0, num_problems, num_problems), minlength=num_problems)
 
 
-def percentiles(drawn: Float[np.ndarray, "..."], confidence: float) -> Float[np.ndarray, "..."]:
+def percentiles(values: Float[np.ndarray, "..."], confidence: float) -> Float[np.ndarray, "..."]:
     """The (1 - confidence)/2 and the (1 + confidence)/2 quantile over resamples, the first axis."""
     assert 0.0 < confidence < 1.0, confidence
     tail = (1.0 - confidence) / 2.0
-    return np.nanquantile(drawn, [tail, 1.0 - tail], axis=0)
+    return np.nanquantile(values, [tail, 1.0 - tail], axis=0)
 
 
 def bootstrap_means(
@@ -88,7 +88,7 @@ def bootstrap_ratios(
     """
     assert numerators.shape == denominators.shape, (numerators.shape, denominators.shape)
     draws = resamples(len(numerators), num_resamples, seed)
-    ratios = np.stack([_divide(one @ numerators, one @ denominators) for one in draws])
+    ratios = np.stack([_divide(draw @ numerators, draw @ denominators) for draw in draws])
     value = _divide(numerators.sum(axis=0), denominators.sum(axis=0))
     unmeasured = np.isnan(value)
     bounds = percentiles(np.where(unmeasured, 0.0, ratios), confidence)

@@ -1,4 +1,4 @@
-"""How a reward changes with the distance from the start policy: two forms, their fits and peaks.
+"""Reward as a function of the distance from the start policy: two forms, their fits and peaks.
 
 Gao, Schulman and Hilton, "Scaling Laws for Reward Model Overoptimization" (2023),
 https://arxiv.org/abs/2210.10760: with d = sqrt(KL(policy || start)) and rewards relative to the
@@ -24,12 +24,14 @@ Points = Float[np.ndarray, "*resample point"]
 Peaks = Float[np.ndarray, "*resample"]
 
 
-def curve(coefficients: Coefficients, distance: Points, form: Form) -> Points:
+def reward_curve(coefficients: Coefficients, distance: Points, form: Form) -> Points:
     """R(d) of each pair (alpha, beta); 0 at d = 0."""
     return (_columns(distance, form) * coefficients[..., None, :]).sum(-1)
 
 
-def fit(distance: Points, reward: Points, form: Form, *, min_distance: float = 0.0) -> Coefficients:
+def fit_curve(
+    distance: Points, reward: Points, form: Form, *, min_distance: float = 0.0
+) -> Coefficients:
     """(alpha, beta) by linear least squares, every point of the same weight.
 
     Only points farther away than `min_distance` are fitted; the start never is, for both forms go
@@ -38,9 +40,9 @@ def fit(distance: Points, reward: Points, form: Form, *, min_distance: float = 0
     used = distance > min_distance
     columns = np.where(used[..., None], _columns(distance, form), 0.0)
     target = np.where(used, reward, 0.0)
-    found = (np.linalg.pinv(columns) @ target[..., None])[..., 0]
+    coefficients = (np.linalg.pinv(columns) @ target[..., None])[..., 0]
     determined = np.linalg.matrix_rank(columns) == 2
-    return np.where(determined[..., None], found, np.nan)
+    return np.where(determined[..., None], coefficients, np.nan)
 
 
 def peak_distance(coefficients: Coefficients, form: Form) -> Peaks:
@@ -55,8 +57,8 @@ def peak_distance(coefficients: Coefficients, form: Form) -> Peaks:
     turns = beta > 0.0
     with np.errstate(over="ignore", divide="ignore"):
         ratio = alpha / np.where(turns, beta, 1.0)
-        found = np.maximum(ratio / 2.0, 0.0) if form == "quadratic" else np.exp(ratio - 1.0)
-    return np.where(np.isnan(beta), np.nan, np.where(turns, found, np.inf))
+        peak = np.maximum(ratio / 2.0, 0.0) if form == "quadratic" else np.exp(ratio - 1.0)
+    return np.where(np.isnan(beta), np.nan, np.where(turns, peak, np.inf))
 
 
 def peak_reward(coefficients: Coefficients, form: Form) -> Peaks:
@@ -72,7 +74,7 @@ def peak_reward(coefficients: Coefficients, form: Form) -> Peaks:
 
 
 def _columns(distance: Points, form: Form) -> Float[np.ndarray, "*resample point 2"]:
-    """What alpha and beta are multiplied by."""
+    """Regressors of alpha and beta."""
     assert (distance >= 0.0).all(), "distances are not negative"
     if form == "quadratic":
         return np.stack([distance, -(distance**2)], axis=-1)
@@ -81,7 +83,7 @@ def _columns(distance: Points, form: Form) -> Float[np.ndarray, "*resample point
 
 
 def change_after_best(
-    values: Float[np.ndarray, "problem point"], *others: Float[np.ndarray, "problem point"]
+    values: Float[np.ndarray, "problem point"], *more_values: Float[np.ndarray, "problem point"]
 ) -> list[Float[np.ndarray, " problem"]]:
     """For each problem, a curve's last point minus its best point.
 
@@ -92,7 +94,7 @@ def change_after_best(
     that tie the last is taken.
 
     The best point is chosen by `values`, and what follows are the changes of these, then of each of
-    `others`, from that point to the last.
+    `more_values`, from that point to the last.
     """
     num_problems, num_points = values.shape
     assert num_problems >= 2, "no halves of a single problem"
@@ -101,4 +103,4 @@ def change_after_best(
     for half in (0, 1):
         means = values[1 - half :: 2].mean(axis=0)
         best[half::2] = num_points - 1 - int(means[::-1].argmax())
-    return [array[:, -1] - array[rows, best] for array in (values, *others)]
+    return [array[:, -1] - array[rows, best] for array in (values, *more_values)]

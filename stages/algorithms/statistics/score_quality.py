@@ -1,4 +1,4 @@
-"""How good scores are: do they tell right from wrong, what else do they go by, are they calibrated?
+"""Quality of scores: discrimination of right and wrong, bias by length, calibration.
 
 AUC, balanced accuracy and likelihood of a yes or no; and pairs by how much longer
 their better completion is: does a score know more than lengths? A score that has learned "longer is
@@ -60,8 +60,8 @@ def balanced_accuracy(scores: Samples, is_right: AreRight, *, threshold: float) 
     """
     if is_right.all() or not is_right.any():
         return None
-    said = scores >= threshold
-    return float((said[is_right].mean() + (~said[~is_right]).mean()) / 2)
+    predicted = scores >= threshold
+    return float((predicted[is_right].mean() + (~predicted[~is_right]).mean()) / 2)
 
 
 def negative_log_likelihood(probabilities: Samples, labels: Samples) -> float:
@@ -96,7 +96,7 @@ class ReliabilityBin:
     confidence: float
     """Mean predicted probability."""
     accuracy: float
-    """How often it came true: the mean outcome."""
+    """Mean outcome."""
     count: int
     """Predictions in the bin, at least 1."""
 

@@ -94,13 +94,13 @@ A_IS_BETTER = np.array([True, True, True, True])
 
 def test_reading_once_is_right_as_often_as_the_orders_are_on_average():
     # order A,B: 1, 0, 1, 1/2; order B,A: 1, 0, 0, 1
-    found = judge_readings.single_order_right(P12, P21, A_IS_BETTER)
+    found = judge_readings.single_order_accuracy(P12, P21, A_IS_BETTER)
     assert found.tolist() == [1.0, 0.0, 0.5, 0.75]
 
 
 def test_the_truth_decides_which_side_is_right():
     soft = np.array([0.8, 0.8, 0.5])
-    assert judge_readings.judged_right(soft, np.array([True, False, True])).tolist() == [
+    assert judge_readings.choice_accuracy(soft, np.array([True, False, True])).tolist() == [
         1.0,
         0.0,
         0.5,
@@ -109,13 +109,13 @@ def test_the_truth_decides_which_side_is_right():
 
 def test_a_judge_that_always_takes_the_first_has_rate_one_and_a_fair_one_a_half():
     always = np.array([0.9, 0.6])
-    assert judge_readings.first_position(always, always).tolist() == [1.0, 1.0]
-    assert judge_readings.first_position(np.array([0.9]), np.array([0.1])).tolist() == [0.5]
-    assert judge_readings.first_position(np.array([0.5]), np.array([0.1])).tolist() == [0.25]
+    assert judge_readings.first_position_share(always, always).tolist() == [1.0, 1.0]
+    assert judge_readings.first_position_share(np.array([0.9]), np.array([0.1])).tolist() == [0.5]
+    assert judge_readings.first_position_share(np.array([0.5]), np.array([0.1])).tolist() == [0.25]
 
 
 def test_averaging_saves_a_judge_whose_position_bias_is_larger_than_its_knowledge():
     # 0.1 of knowledge for A, 0.3 of favour for the first place
     p12, p21, better = np.array([0.9]), np.array([0.7]), np.array([True])
-    assert judge_readings.single_order_right(p12, p21, better).tolist() == [0.5]
-    assert judge_readings.judged_right((p12 + 1 - p21) / 2, better).tolist() == [1.0]
+    assert judge_readings.single_order_accuracy(p12, p21, better).tolist() == [0.5]
+    assert judge_readings.choice_accuracy((p12 + 1 - p21) / 2, better).tolist() == [1.0]

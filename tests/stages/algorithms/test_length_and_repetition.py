@@ -85,11 +85,11 @@ def test_a_loop_is_three_rounds_at_the_end():
 
 
 def test_a_loop_of_a_least_length_repeats_with_one_period_all_along():
-    loop = functools.partial(length_and_repetition.ends_in_loop, least=8)
+    loop = functools.partial(length_and_repetition.ends_in_loop, min_length=8)
     assert loop([9, 1, 2, 3, 1, 2, 3, 1, 2, 3]), "three rounds of 3 are 9 tokens"
     assert not loop([9, 9, 9, 9, 1, 2, 1, 2, 1, 2]), "three rounds of 2 are 6"
     assert loop([9, 2, 1, 2, 1, 2, 1, 2, 1]), "four rounds of 2 are 8"
-    assert length_and_repetition.ends_in_loop([9, 2, 1, 2, 1, 2, 1, 2], least=7), "three and a half"
+    assert length_and_repetition.ends_in_loop([9, 2, 1, 2, 1, 2, 1, 2], min_length=7), "3.5"
     assert not loop([1, 0, 0, 0]), "1000"
     assert loop([0] * 8)
     assert not loop([0] * 7)

@@ -76,7 +76,7 @@ def test_differences_are_paired():
     opposed = Searched(accuracy={"best": second}, costs=costs)
     found = equal_compute.compare({"a": curve(0.5, 0.5, 0.5)}, {"beam": opposed}, **SETTINGS)
     gain = found["searches"]["beam"]["versus"]["flops"]["a"]["ways"]["best"]["at_n"]
-    expected = crossed_means.estimate((second - first)[..., None], **SETTINGS)
+    expected = crossed_means.estimate_means((second - first)[..., None], **SETTINGS)
     assert gain["low"] == pytest.approx(float(expected.low[0]))
     assert gain["low"] < -0.2
     assert gain["high"] > 0.2

@@ -14,7 +14,7 @@ def made(gold, proxy, form="quadratic", noise=0.0, units=None):
     stream = np.random.default_rng(0)
 
     def around(coefficients, start):
-        mean = start + forms.curve(np.array(coefficients), DISTANCE, form)
+        mean = start + forms.reward_curve(np.array(coefficients), DISTANCE, form)
         return mean + noise * stream.normal(size=(100, len(DISTANCE)))
 
     return Curve(
@@ -109,7 +109,7 @@ DIFFICULTY = np.random.default_rng(0).normal(size=(50, 1))
 
 def curve(scorer, coefficients):
     """What all problems share, and a difficulty of each, which a paired difference cancels."""
-    gold = 0.4 + DIFFICULTY + forms.curve(np.array(coefficients), NEAR, "quadratic")
+    gold = 0.4 + DIFFICULTY + forms.reward_curve(np.array(coefficients), NEAR, "quadratic")
     kl = np.tile(NEAR**2, (50, 1))
     return Curve(
         method="best_of_n", name="sft", scorer=scorer, places=[1, 2, 3, 4], form="quadratic",

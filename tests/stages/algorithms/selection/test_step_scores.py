@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from stages.algorithms.selection.step_scores import KINDS, survivors
+from stages.algorithms.selection.step_scores import KINDS, select_beam
 
 last, lowest, product, mean = (KINDS[kind] for kind in ("last", "min", "product", "mean"))
 SCORES = [0.9, 0.2, 0.5]
@@ -33,7 +33,7 @@ def test_a_further_doubtful_step_lowers_the_product_alone_below_the_minimum():
 
 def chosen(scores, trees=None, solutions=None, keep=1):
     number = len(scores)
-    return survivors(
+    return select_beam(
         np.array(scores, dtype=np.float64),
         np.array([0] * number if trees is None else trees, dtype=np.int64),
         np.array(range(number) if solutions is None else solutions, dtype=np.int64),
@@ -80,9 +80,9 @@ def test_it_is_the_definition_tree_by_tree(seed):
                 best = max(left, key=lambda i: (scores[i], -i))
                 expected.append(best)
                 left = [i for i in left if solutions[i] != solutions[best]]
-    assert survivors(scores, trees, solutions, keep=keep) == expected
+    assert select_beam(scores, trees, solutions, keep=keep) == expected
     # only the order of the scores matters
-    assert survivors(np.exp(scores) - 7, trees, solutions, keep=keep) == expected
+    assert select_beam(np.exp(scores) - 7, trees, solutions, keep=keep) == expected
 
 
 def test_a_score_that_is_no_number_is_refused():

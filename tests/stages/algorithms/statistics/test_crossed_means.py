@@ -4,16 +4,16 @@ import synthetic_pools
 
 from stages.algorithms.statistics.crossed_means import (
     Spread,
-    Wanted,
-    detectable,
-    estimate,
+    PowerDesign,
+    detectable_difference,
+    estimate_means,
     holm_adjusted,
-    needed,
+    required_sizes,
 )
 
 
 def one(values, confidence=0.95):
-    found = estimate(np.array(values, dtype=np.float64)[..., None], confidence=confidence)
+    found = estimate_means(np.array(values, dtype=np.float64)[..., None], confidence=confidence)
     spread = found.spread
     numbers = {name: float(column[0]) for name, column in found._asdict().items()
                if name != "spread"}  # fmt: skip
@@ -57,7 +57,7 @@ def test_one_seed_is_students_t_over_problems():
 
 def test_the_interval_leaves_0_out_exactly_where_p_is_small():
     values = np.random.default_rng(0).normal(0.2, 1.0, (3, 30, 200))
-    found = estimate(values, confidence=0.9)
+    found = estimate_means(values, confidence=0.9)
     outside = (found.low > 0.0) | (found.high < 0.0)
     assert 0 < outside.sum() < 200
     np.testing.assert_array_equal(outside, found.p_value < 0.1)
@@ -88,7 +88,7 @@ def test_where_seeds_differ_95_of_100_intervals_hold_the_truth(num_seeds, seed_d
     values = synthetic_pools.differences(
         0, num_seeds=num_seeds, num_problems=150, seed_deviation=seed_deviation
     )
-    found = estimate(values, confidence=0.95)
+    found = estimate_means(values, confidence=0.95)
     assert 0.93 <= synthetic_pools.coverage(found.low, found.high, 0.0) <= 0.97
 
 
@@ -97,7 +97,7 @@ def test_where_they_do_not_differ_the_intervals_are_on_the_safe_side(num_seeds, 
     values = synthetic_pools.differences(
         0, num_seeds=num_seeds, num_problems=150, seed_deviation=0.0
     )
-    found = estimate(values, confidence=0.95)
+    found = estimate_means(values, confidence=0.95)
     assert 0.94 <= synthetic_pools.coverage(found.low, found.high, 0.0) <= most
 
 
@@ -106,58 +106,62 @@ def test_two_seeds_are_never_too_sure(seed_deviation):
     values = synthetic_pools.differences(
         0, num_seeds=2, num_problems=150, seed_deviation=seed_deviation
     )
-    found = estimate(values, confidence=0.95)
+    found = estimate_means(values, confidence=0.95)
     assert synthetic_pools.coverage(found.low, found.high, 0.0) >= 0.94
 
 
 def test_the_variances_are_found_again_on_average():
     values = synthetic_pools.differences(3, num_seeds=8, num_problems=150, seed_deviation=0.05)
-    spread = estimate(values, confidence=0.95).spread
+    spread = estimate_means(values, confidence=0.95).spread
     # two methods: twice the variance of each
     assert spread.seed.mean() == pytest.approx(2 * 0.05**2, rel=0.05)
     assert spread.problem.mean() == pytest.approx(2 * 0.03**2, rel=0.1)
 
 
-WANTED = Wanted(significance=0.05, power=0.8)
+WANTED = PowerDesign(significance=0.05, power=0.8)
 ONE = Spread(*np.array([[np.nan], [0.16], [0.0]]), pooled=np.array([False]))
 SEVERAL = Spread(*np.array([[0.0004], [0.01], [0.05]]), pooled=np.array([False]))
 
 
 def test_of_one_seed_it_is_the_paired_t_test():
     # t of 100 degrees: 1.983972 at 0.975, 0.845230 at 0.8; standard error 0.4 / sqrt(101)
-    found = detectable(ONE, WANTED, num_seeds=1, num_problems=101)
+    found = detectable_difference(ONE, WANTED, num_seeds=1, num_problems=101)
     assert found == pytest.approx((1.983972 + 0.845230) * 0.4 / 101**0.5, abs=1e-6)
 
 
 def test_what_is_detectable_is_detected_as_often_as_wanted():
     shape = (3, 120, 4000)
     stream = np.random.default_rng(0)
-    effect = detectable(SEVERAL, WANTED, num_seeds=3, num_problems=120)
+    effect = detectable_difference(SEVERAL, WANTED, num_seeds=3, num_problems=120)
     values = (
         effect
         + stream.normal(0, SEVERAL.seed**0.5, (3, 1, 4000))
         + stream.normal(0, SEVERAL.problem**0.5, (1, 120, 4000))
         + stream.normal(0, SEVERAL.rest**0.5, shape)
     )
-    found = estimate(values, confidence=0.95)
+    found = estimate_means(values, confidence=0.95)
     assert np.mean(found.p_value <= 0.05) == pytest.approx(0.8, abs=0.06)
 
 
 @pytest.mark.parametrize("effect", [0.05, -0.08])
 def test_the_numbers_needed_are_the_fewest_that_do(effect):
-    problems, seeds = needed(SEVERAL, effect, WANTED, num_seeds=8, num_problems=200)
+    problems, seeds = required_sizes(SEVERAL, effect, WANTED, num_seeds=8, num_problems=200)
     assert problems is not None
-    assert detectable(SEVERAL, WANTED, num_seeds=8, num_problems=problems) <= abs(effect)
-    assert detectable(SEVERAL, WANTED, num_seeds=8, num_problems=problems - 1) > abs(effect)
+    assert detectable_difference(SEVERAL, WANTED, num_seeds=8, num_problems=problems) <= abs(effect)
+    assert detectable_difference(SEVERAL, WANTED, num_seeds=8, num_problems=problems - 1) > abs(
+        effect
+    )
     assert seeds is not None
-    assert detectable(SEVERAL, WANTED, num_seeds=seeds, num_problems=200) <= abs(effect)
-    assert detectable(SEVERAL, WANTED, num_seeds=seeds - 1, num_problems=200) > abs(effect)
+    assert detectable_difference(SEVERAL, WANTED, num_seeds=seeds, num_problems=200) <= abs(effect)
+    assert detectable_difference(SEVERAL, WANTED, num_seeds=seeds - 1, num_problems=200) > abs(
+        effect
+    )
 
 
 def test_no_number_of_problems_makes_up_for_seeds_that_differ():
     # with endless problems 3 seeds leave 0.02 / sqrt(3) times t of 2 degrees, 4.30 + 1.06
-    assert needed(SEVERAL, 0.05, WANTED, num_seeds=3, num_problems=9)[0] is None
-    assert needed(SEVERAL, 0.07, WANTED, num_seeds=3, num_problems=9)[0] is not None
+    assert required_sizes(SEVERAL, 0.05, WANTED, num_seeds=3, num_problems=9)[0] is None
+    assert required_sizes(SEVERAL, 0.07, WANTED, num_seeds=3, num_problems=9)[0] is not None
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.5])
@@ -166,20 +170,20 @@ def test_an_experiment_is_planned_as_it_is_estimated(offset):
     stream = np.random.default_rng(4)
     values = stream.normal(0, 1, (3, 50)) + stream.normal(0, 1, (1, 50))
     values = values - values.mean(axis=1, keepdims=True) + offset * np.arange(3)[:, None]
-    found = estimate(values[..., None], confidence=0.95)
+    found = estimate_means(values[..., None], confidence=0.95)
     assert found.spread.pooled[0] == (offset == 0.0)
-    half = Wanted(significance=0.05, power=0.5)  # its quantile is 0
-    planned = detectable(found.spread, half, num_seeds=3, num_problems=50)
+    half = PowerDesign(significance=0.05, power=0.5)  # its quantile is 0
+    planned = detectable_difference(found.spread, half, num_seeds=3, num_problems=50)
     assert planned == pytest.approx(float(found.high[0] - found.value[0]))
 
 
 def test_one_seed_says_nothing_of_others():
-    assert needed(ONE, 0.1, WANTED, num_seeds=1, num_problems=50)[1] is None
+    assert required_sizes(ONE, 0.1, WANTED, num_seeds=1, num_problems=50)[1] is None
 
 
 def test_a_difference_of_0_cannot_be_planned_for():
     with pytest.raises(AssertionError, match="cannot be detected"):
-        needed(ONE, 0.0, WANTED, num_seeds=1, num_problems=50)
+        required_sizes(ONE, 0.0, WANTED, num_seeds=1, num_problems=50)
 
 
 def test_the_hand_worked_three():

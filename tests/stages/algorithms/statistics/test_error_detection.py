@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from stages.algorithms.statistics.error_detection import (
+    accuracy_intervals,
     best_threshold,
     first_below,
-    found_intervals,
     harmonic_mean,
 )
 
@@ -15,7 +15,9 @@ OPTIONS = {"num_resamples": 500, "confidence": 0.95, "seed": 0}
 
 def found(predicted, truth, problems=None, **changes):
     numbers = range(len(truth)) if problems is None else problems
-    return found_intervals(*map(np.array, (predicted, truth, list(numbers))), **OPTIONS | changes)
+    return accuracy_intervals(
+        *map(np.array, (predicted, truth, list(numbers))), **OPTIONS | changes
+    )
 
 
 def test_the_first_score_below_the_threshold():
@@ -67,9 +69,9 @@ def test_a_difference_is_paired():
     truth = np.where(np.arange(400) % 2, -1, 1)
     worse = np.where(stream.random(400) < 0.5, truth, 0)
     better = np.where(stream.random(400) < 0.1, truth, worse)
-    same = found(worse, truth, other=worse)["f1"]
+    same = found(worse, truth, baseline=worse)["f1"]
     assert same == (0.0, 0.0, 0.0)
-    paired = found(better, truth, other=worse)["f1"]
+    paired = found(better, truth, baseline=worse)["f1"]
     one, other = (found(answers, truth)["f1"] for answers in (better, worse))
     assert paired.value == pytest.approx(one.value - other.value)
     assert paired.high - paired.low < 0.5 * (one.high - one.low)

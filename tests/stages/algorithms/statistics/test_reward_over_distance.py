@@ -12,9 +12,9 @@ BOTH = pytest.mark.parametrize("form", ["quadratic", "logarithmic"])
 def test_both_forms_by_hand():
     d = np.array([0.0, 1.0, 2.0])
     both = np.array([3.0, 0.5])
-    assert forms.curve(both, d, "quadratic").tolist() == [0.0, 2.5, 4.0]
+    assert forms.reward_curve(both, d, "quadratic").tolist() == [0.0, 2.5, 4.0]
     expected = [0.0, 3.0, 2 * (3 - 0.5 * math.log(2))]
-    assert forms.curve(both, d, "logarithmic").tolist() == pytest.approx(expected)
+    assert forms.reward_curve(both, d, "logarithmic").tolist() == pytest.approx(expected)
 
 
 def test_peaks_by_hand():
@@ -32,8 +32,8 @@ def test_peaks_by_hand():
 @pytest.mark.parametrize("coefficients", [(2.0, 0.7), (1.0, -0.3), (-0.5, 0.4), (0.0, 0.0)])
 def test_noise_free_points_give_their_coefficients_back(form, coefficients):
     d = np.array([0.0, 0.2, 0.9, 1.5, 3.0])
-    made = forms.curve(np.array(coefficients), d, form)
-    found = forms.fit(d, made, form)
+    made = forms.reward_curve(np.array(coefficients), d, form)
+    found = forms.fit_curve(d, made, form)
     np.testing.assert_allclose(found, coefficients, atol=1e-12)
 
 
@@ -41,10 +41,10 @@ def test_noise_free_points_give_their_coefficients_back(form, coefficients):
 def test_it_is_least_squares(form):
     stream = np.random.default_rng(0)
     d, reward = stream.random(6) * 3 + 0.1, stream.normal(size=6)
-    best = forms.fit(d, reward, form)
+    best = forms.fit_curve(d, reward, form)
 
     def loss(coefficients):
-        return ((forms.curve(coefficients, d, form) - reward) ** 2).sum()
+        return ((forms.reward_curve(coefficients, d, form) - reward) ** 2).sum()
 
     for change in ([1e-3, 0], [-1e-3, 0], [0, 1e-3], [0, -1e-3]):
         assert loss(best + change) > loss(best)
@@ -54,7 +54,7 @@ def test_it_is_least_squares(form):
 def test_the_peak_is_the_largest_value_of_the_curve(form):
     both = np.array([1.3, 0.8])
     grid = np.linspace(0.0, 10.0, 200_001)
-    values = forms.curve(both, grid, form)
+    values = forms.reward_curve(both, grid, form)
     assert forms.peak_distance(both, form) == pytest.approx(grid[values.argmax()], abs=1e-4)
     assert forms.peak_reward(both, form) == pytest.approx(values.max(), abs=1e-8)
 
@@ -82,27 +82,27 @@ def test_a_peak_too_far_for_a_float_is_infinite():
 def test_points_that_fix_no_curve_give_nan(form):
     for d in ([0.0, 0.0, 0.0], [0.0, 2.0], [0.0, 2.0, 2.0]):
         distance = np.array(d)
-        found = forms.fit(distance, distance, form)
+        found = forms.fit_curve(distance, distance, form)
         assert np.isnan(found).all(), d
         assert np.isnan(forms.peak_distance(found, form))
 
 
 def test_near_points_are_left_out():
     d = np.array([0.0, 0.05, 1.0, 2.0])
-    made = forms.curve(np.array([2.0, 0.7]), d, "logarithmic")
+    made = forms.reward_curve(np.array([2.0, 0.7]), d, "logarithmic")
     made[1] = 100.0
-    found = forms.fit(d, made, "logarithmic", min_distance=0.05)
+    found = forms.fit_curve(d, made, "logarithmic", min_distance=0.05)
     np.testing.assert_allclose(found, [2.0, 0.7], atol=1e-12)
-    assert not np.allclose(forms.fit(d, made, "logarithmic"), [2.0, 0.7], atol=0.1)
+    assert not np.allclose(forms.fit_curve(d, made, "logarithmic"), [2.0, 0.7], atol=0.1)
 
 
 @BOTH
 def test_resamples_are_fitted_one_by_one(form):
     stream = np.random.default_rng(3)
     d, reward = stream.random((5, 4)) + 0.2, stream.normal(size=(5, 4))
-    together = forms.fit(d, reward, form, min_distance=0.3)
+    together = forms.fit_curve(d, reward, form, min_distance=0.3)
     for one, place, values in zip(together, d, reward, strict=True):
-        np.testing.assert_allclose(one, forms.fit(place, values, form, min_distance=0.3))
+        np.testing.assert_allclose(one, forms.fit_curve(place, values, form, min_distance=0.3))
 
 
 def test_by_hand():
