@@ -3,8 +3,8 @@ import pytest
 import synthetic_pools
 
 from stages.algorithms.statistics.crossed_means import (
-    Spread,
     PowerDesign,
+    Spread,
     detectable_difference,
     estimate_means,
     holm_adjusted,
