@@ -219,14 +219,14 @@ def find_circles(tables: Tables) -> Iterator[str]:
         except CycleError as error:
             circle = error.args[1][::-1]
             yield f"rows that need each other: {' -> '.join(circle)}"
-            needs[circle[0]].discard(circle[1])
+            needs[circle[0]].remove(circle[1])
 
 
-def list_needs(row: TableRow, tables: Tables) -> set[str]:
+def list_needs(row: TableRow, tables: Tables) -> list[str]:
     """The rows, as `policies/sft`, that make what a row reads."""
     words = [f"{POLICIES}/{row.words['from']}", row.words.get("on", "")]
     parts = [word.partition("/") for word in words]
-    return {f"{table}/{name}" for table, _, name in parts if name in tables.get(table, {})}
+    return [f"{table}/{name}" for table, _, name in parts if name in tables.get(table, {})]
 
 
 def list_rows(tables: Tables) -> Iterator[TableRow]:

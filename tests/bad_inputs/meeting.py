@@ -19,8 +19,8 @@ from stages.models.model_tokenizer import train_tokenizer
 from stages.records import lines as records
 
 ROOT = Path(__file__).parents[2]
-TOLD = Path(__file__).parent / "told"
-WORKS = "(works)"
+REFUSALS = Path(__file__).parent / "refusals.yaml"
+WORKS = "works"
 HEAD = "The plan is not valid; correct this:\n"
 OLD = ("data/prompts/train.jsonl", "data/prepared/data_card.json", "data/plan.json",
        "data/pairs/mine/train.jsonl")  # fmt: skip
@@ -147,14 +147,6 @@ def told(kind: Kind) -> str:
     return WORKS
 
 
-def expected(name: str) -> dict[str, str]:
-    """The table of a kind: what is put in -> what is told."""
-    found, given = dict[str, str](), ""
-    for line in (TOLD / f"{name}.txt").read_text(encoding="utf-8").splitlines():
-        if line.startswith("    "):
-            found[given] += ("\n" if found[given] else "") + line[4:]
-        elif line:
-            given = line
-            assert given not in found, given
-            found[given] = ""
-    return found
+def expected() -> dict[str, dict[str, list[str] | str]]:
+    """Kind -> bad input -> what its refusal must name, or WORKS."""
+    return YAML(typ="safe").load(REFUSALS)
