@@ -233,7 +233,7 @@ def train(
         kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
         over = kl_exceeded or budget.is_spent()
         state.step, state.numbers = index + 1, {
-            "coefs": coefs, "num_truncated_steps": num_truncated_steps, "spent": budget.spent,
+            "coefs": [*coefs], "num_truncated_steps": num_truncated_steps, "spent": budget.spent,
             "over": over,
         }  # fmt: skip
         rows = rollouts.make_rows(

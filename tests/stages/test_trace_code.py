@@ -107,7 +107,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_stage_has_the_digests_of_the_files_that_it_reads(data: Path) -> None:
     read = json.loads((data / "code/train_dpo.json").read_text())
-    needed = {"stages/train_dpo.py", "stages/params.py", "stages/rows.py", "constraints.txt"}
+    needed = {"stages/train_dpo.py", "stages/config.py", "stages/rows.py", "constraints.txt"}
     assert needed <= set(read)
     assert [file for file in read if file.startswith("stages/algorithms/")]
     assert not [file for file in read if file.startswith(("stages/runtime/", "stages/train_ppo"))]

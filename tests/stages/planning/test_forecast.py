@@ -86,7 +86,7 @@ def test_what_fake_tensors_cannot_run_is_no_problem_of_the_users(monkeypatch):
         def predict(_trial):
             raise error
 
-        monkeypatch.setattr(memory, "predict", predict)
+        monkeypatch.setattr(memory, "predict_peaks", predict)
         return forecast._measure(Measured("train_sft", BIGGER, rows=1).trial(), GPU, 1000)
 
     assert raising(TypeError("no such operation")) == ({}, "TypeError: no such operation", None)
