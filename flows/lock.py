@@ -14,7 +14,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 logger = logging.getLogger(__name__)
-LOCKS = ("dvc.lock", "stages/studies/dvc.lock")
+LOCKS = ("dvc.lock", "studies/dvc.lock")
 RECORDS = "data/runs/"
 """Run records hold times: they differ where nothing else does."""
 PRESETS = "stages/presets.yaml"

@@ -5,8 +5,9 @@
 Every other stage depends on one file `code/<entry point>.json`: the import closure of its entry
 point (found by grimp, Seddon, https://grimp.readthedocs.io) and constraints.txt, each with its
 SHA-256. So an edit reruns this stage, which takes a second, and then the stages whose code it
-changed, no others; imports are declared nowhere. Studies have theirs under `code/studies/`, and the
-files of `rewards/own/`, which rows name as `own/<file>`, under that name.
+changed, no others; imports are declared nowhere. An entry point in a subpackage has its file in a
+subfolder, and the files of `rewards/own/`, which rows name as `own/<file>`, have theirs under that
+name.
 
 grimp parses the files, so imports inside functions count and a package that is not installed does
 no harm. Imports under `if TYPE_CHECKING:` do not count: they never run.
@@ -24,7 +25,6 @@ from stages.runtime import outputs, process
 ROOT = Path()
 DATA = Path("data")
 PACKAGE = "stages"
-STUDIES_PACKAGE = "stages.studies"
 OWN_PACKAGE = "stages.rewards.own"
 """Files that a row names and Python imports by that name."""
 EXEMPT = ("stages.runtime.", "stages.plan.", "stages.trace_code.")
@@ -62,15 +62,23 @@ def import_graph(root: Path) -> grimp.ImportGraph:
 
 
 def entries(root: Path) -> list[str]:
-    """Dotted names of what a stage's command or row names, sorted."""
-    found = [
-        f"{package}.{path.stem}"
-        for package in (PACKAGE, STUDIES_PACKAGE, OWN_PACKAGE)
-        for path in root.joinpath(*package.split(".")).glob("[!_]*.py")
-        if package == OWN_PACKAGE
-        or '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
+    """Dotted names of the modules that commands and rows of stages name, sorted.
+
+    Commands name modules of `stages` and of its subpackages that have a `__main__.py`.
+    """
+    packages = [root / PACKAGE, *(path.parent for path in (root / PACKAGE).glob("*/__main__.py"))]
+    main = '\nif __name__ == "__main__":'
+    paths = [
+        *root.joinpath(*OWN_PACKAGE.split(".")).glob("[!_]*.py"),
+        *(
+            path
+            for package in packages
+            for path in package.glob("[!_]*.py")
+            if main in path.read_text(encoding="utf-8")
+        ),
     ]
-    return sorted(entry for entry in found if not exempt(entry))
+    modules = (".".join(path.relative_to(root).with_suffix("").parts) for path in paths)
+    return sorted(module for module in modules if not exempt(module))
 
 
 def import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:

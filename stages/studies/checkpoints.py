@@ -1,6 +1,6 @@
 """Study: what did a training run do on its way?
 
-    dvc repro stages/studies/dvc.yaml:checkpoints
+    python -m stages.studies checkpoints
 
 Samples completions of each dev problem by the policy that a run started from (step 0), by each of
 its checkpoints and by the policy that it wrote, with the same random streams; writes of each step

@@ -1,6 +1,6 @@
 """Study: which method is best where all have cost the same number of tokens?
 
-    dvc repro stages/studies/dvc.yaml:equal_tokens
+    python -m stages.studies equal_tokens
 
 Trains each policy with every seed again until it has spent a budget of generated and trained
 tokens. What it is made from and the baseline is not (pairs, reward models, policies it starts

@@ -1,6 +1,6 @@
 """Study: is a policy fit for release? The gate over its probes, and its model card.
 
-    dvc repro stages/studies/dvc.yaml:gate
+    python -m stages.studies gate
 
 Compares what the study `probes` found of each policy with what it found of the baseline, and writes
 a card of each, to lie beside the checkpoint of whichever seed is released.

@@ -1,6 +1,6 @@
 """Study: how many wrong labels does a reward model bear?
 
-    dvc repro stages/studies/dvc.yaml:label_noise
+    python -m stages.studies label_noise
 
 Trains the reward models of a row of `rewards` again, with a share of the training labels made
 wrong, the same of every seed's pairs, and tells how many of the held-out pairs, whose labels are

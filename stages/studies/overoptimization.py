@@ -1,6 +1,6 @@
 """Study: does the true reward fall while the proxy rises, where, and does an ensemble help?
 
-    dvc repro stages/studies/dvc.yaml:overoptimization
+    python -m stages.studies overoptimization
 
 Best-of-n is over-optimised only where n is large, and its estimators need pools several times as
 large: so large pools of a few dev problems are drawn from each seed's start policy and scored by

@@ -1,6 +1,6 @@
 """Study: did a policy game what it was trained for?
 
-    dvc repro stages/studies/dvc.yaml:probes
+    python -m stages.studies probes
 
 Asks a policy its problems otherwise (a wrong hint, other numbers), pads its answers, edits their
 steps and attacks a judge with them: a value for each probe (`probe_catalogue`), seed and problem.

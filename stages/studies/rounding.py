@@ -1,6 +1,6 @@
 """Study: how much of a result is rounding, and how much is the seed?
 
-    dvc repro stages/studies/dvc.yaml:rounding
+    python -m stages.studies rounding
 
 Trains policies with every seed again under other roundings: the instructions of the machine in
 place of the pinned ones, with one thread and with two (`POSTTRAIN_ROUNDING`, stages/__init__.py).

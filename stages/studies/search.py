@@ -1,6 +1,6 @@
 """Study: is a search over steps worth what it costs?
 
-    dvc repro stages/studies/dvc.yaml:search
+    python -m stages.studies search
 
 Searches for solutions of the test problems with a policy and a process reward model of each seed
 (`step_search`), and compares them with best-of-n and votes among the policy's samples where both

@@ -1,6 +1,6 @@
 """Study: does a process reward model find the first wrong step, and would a trivial rule too?
 
-    dvc repro stages/studies/dvc.yaml:step_errors
+    python -m stages.studies step_errors
 
 The first error found is the first step whose P(right) is below a threshold, chosen on dev for the
 best F1 and frozen: no number of the test solutions has a part in it. Solutions are a policy's

@@ -29,8 +29,9 @@ from stages.runtime import outputs, runs, seeds
 from stages.runtime.runs import Run
 from stages.runtime.seeds import SeedRun
 
-FILE = "stages/studies/dvc.yaml"
 STUDIES = DATA / "studies"
+DVC_YAML = Path("studies/dvc.yaml")
+"""Stages of the studies that were run: `stages.studies` writes it."""
 STUDY_PARAMS = Path("stages/studies/params.yaml")
 ConfigT = TypeVar("ConfigT", bound=Params)
 ResultT = TypeVar("ResultT")
@@ -118,7 +119,7 @@ def start(name: str, *, rows: bool = True, plots: bool = True) -> Iterator[Study
     """
     paths = {"folder": STUDIES / name.replace("@", "/")}
     with ExitStack() as stack:
-        run = stack.enter_context(runs.start(f"{FILE}:{name}"))
+        run = stack.enter_context(runs.start(f"{DVC_YAML}:{name}"))
         for word, wanted in (("rows", rows), ("plots", plots)):
             paths[word] = paths["folder"] / word
             if wanted:

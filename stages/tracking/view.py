@@ -198,7 +198,7 @@ def show(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> None:
         for path in [folder / "journal.jsonl", *sorted(folder.glob("seed-*/journal.jsonl"))]:
             points += _points(path.parent.name if path.parent != folder else "", journal.read(path))
         stage, started = execution["stage"], (folder / "exec.json").stat().st_mtime
-        if ":" in stage:  # studies are not in MLflow
+        if ":" in stage:  # of a dvc.yaml other than the pipeline's
             return
         run_id, lacks = store.run(
             EXECUTION,

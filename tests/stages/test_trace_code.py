@@ -28,6 +28,7 @@ SOURCES = {
     "stages/params.py": "",
     "stages/plan.py": 'import stages.first\nif __name__ == "__main__":\n    pass\n',
     "stages/studies/__init__.py": "",
+    "stages/studies/__main__.py": "",
     "stages/studies/probes.py": 'from stages import params\nif __name__ == "__main__":\n    pass\n',
     "stages/runtime/__init__.py": "",
     "stages/runtime/runs.py": "",

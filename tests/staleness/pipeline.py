@@ -28,6 +28,7 @@ class DonePipeline:
         self.copy.run("-m", "dvc", "config", "core.autostage", "false")
         self.is_traced = True
         self.copy.run("-m", "stages.trace_code")
+        self.copy.run("-c", "from stages.studies.__main__ import add_stages; add_stages(['all'])")
         with Repo(str(path)) as repo:
             for stage in repo.index.stages:
                 for out in stage.outs:

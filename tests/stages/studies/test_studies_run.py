@@ -42,7 +42,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     (path / ".dvc/config").write_text("[core]\n    no_scm = True\n")
     plan = {name: content[name] for name in ("policies", "pools", "pairs", "steps", "rewards")}
     copy = Copy(path=path)
-    (path / "stages/studies/dvc.yaml").unlink()  # nobody's stages: there is no trace of the code
     start(copy, "prepare_data")
     studied_run.write_json(path / "data/plan.json", plan)
     for policy in ("dpo", "grpo"):
@@ -74,7 +73,7 @@ def test_rounding(run):
     assert found["roundings"] == ["pinned", "native-2"]
     assert len(found["policies"]["sft"]["test"]["accuracy"]) == 2
     record = json.loads((run.data / "studies/rounding/run/run.json").read_text())
-    assert record["stage"] == "stages/studies/dvc.yaml:rounding"
+    assert record["stage"] == "studies/dvc.yaml:rounding"
 
 
 def test_label_noise(run):

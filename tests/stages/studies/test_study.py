@@ -1,27 +1,18 @@
-"""The frame of a study, and its stages in a DVC repository."""
+"""Parameters, outputs and run record of a study."""
 
 import json
 from pathlib import Path
 
 import pytest
 import studied_run
-from dvc.repo import Repo
 from pydantic import Field
 from studied_run import ROOT
 
 from stages.config import Params, read_yaml
-from stages.runtime import identity, runs
+from stages.runtime import runs
 from stages.studies import study as studies
-from stages.studies.study import FILE, STUDY_PARAMS
-
-DVC_YAML = """
-stages:
-  counted:
-    wdir: ../..
-    cmd: mkdir -p data/studies/counted && cp data/input data/studies/counted/metrics.json
-    deps: [data/input]
-    outs: [data/studies/counted/metrics.json]
-"""
+from stages.studies.__main__ import DEFINITIONS
+from stages.studies.study import DVC_YAML, STUDY_PARAMS
 
 
 @pytest.fixture(autouse=True)
@@ -29,27 +20,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_study_is_identified_as_dvc_does_and_runs_only_when_asked_for():
-    Path("data").mkdir()
-    Path("data/input").write_text("1")
-    Path(FILE).parent.mkdir(parents=True)
-    Path(FILE).write_text(DVC_YAML)
-    Path("dvc.yaml").write_text("stages: {plain: {cmd: echo 2 > data/plain, outs: [data/plain]}}\n")
-    Repo.init(".", no_scm=True).close()
-    key = identity.input_key(identity.dvc_stage(f"{FILE}:counted"))
-    with Repo(".") as repo:
-        repo.reproduce("dvc.yaml")
-        assert Path("data/plain").exists()
-        assert not Path("data/studies").exists()
-        repo.reproduce([f"{FILE}:counted"])
-    entry = read_yaml(Path(FILE).with_suffix(".lock"))["stages"]["counted"]
-    assert identity.lock_key(entry) == key
-    assert Path("data/studies/counted/metrics.json").read_text() == "1"
-    assert identity.dvc_stage(f"{FILE}:another") is None
-
-
 def test_the_record_of_a_study_is_in_its_own_folder():
-    assert runs.record_of(f"{FILE}:checkpoints@dpo") == Path("data/studies/checkpoints/dpo/run")
+    assert runs.record_of(f"{DVC_YAML}:checkpoints@dpo") == Path("data/studies/checkpoints/dpo/run")
     assert runs.record_of("train@dpo") == Path("data/runs/train/dpo")
 
 
@@ -64,7 +36,7 @@ def test_rows_and_plots_take_their_place_together_or_not_at_all():
         "metrics.json", "plots", "report.md", "rows", "run",
     ]  # fmt: skip
     record = json.loads((folder / "run/run.json").read_text())
-    assert record["stage"] == f"{FILE}:counted"
+    assert record["stage"] == f"{DVC_YAML}:counted"
 
     def interrupted() -> None:
         with studies.start("counted") as study:
@@ -100,7 +72,7 @@ def test_parameters_are_of_two_files_and_checked_at_once():
 
 
 def test_no_section_is_without_a_study_and_no_study_without_its_code():
-    content = read_yaml(ROOT / FILE)["stages"]
+    content = read_yaml(ROOT / DEFINITIONS)["stages"]
     for name, stage in content.items():
         deps = stage.get("do", stage)["deps"]
         assert (ROOT / f"stages/studies/{name}.py").is_file()

@@ -112,7 +112,7 @@ def test_a_failure_shows_until_the_next_attempt(shown):
 
 
 def test_studies_and_what_was_killed_long_ago_are_left_out(shown, monkeypatch):
-    write(range(3), stage="stages/studies/dvc.yaml:search")
+    write(range(3), stage="studies/dvc.yaml:search")
     assert shown({}) == (None, [])
     write(range(3))
     monkeypatch.setattr(view, "SECONDS_OF_A_STEP", 0.0)

@@ -1,0 +1,156 @@
+"""Run studies, and bring all that they read up to date first.
+
+    python -m stages.studies search                     one study
+    python -m stages.studies checkpoints@ppo gate       several; `<study>@<row>` for one row of it
+    python -m stages.studies all --force                every study, with options of `dvc repro`
+
+DVC reads every dvc.yaml of the repository, so stages that were never run would appear in `dvc
+status`, `dvc checkout`, `dvc metrics show` and the like, with their outputs missing. Therefore the
+studies' stages are defined in studies.yaml beside this file, which DVC does not read. This command
+copies those that are asked for, and the studies that they read, into studies/dvc.yaml, and
+calls `dvc repro studies/dvc.yaml:<study>`. They are stages of the same DVC project as the
+pipeline's: upstream stages run where they are out of date, results are cached, restored and pushed.
+What has no result when `dvc repro` ends is taken out again. Commit studies/dvc.yaml with its
+dvc.lock to keep the results of studies with those of the pipeline.
+"""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from ruamel.yaml import YAML
+
+from stages.config import read_yaml
+from stages.runtime import outputs
+from stages.runtime.identity import PIPE
+from stages.studies.study import DVC_YAML, STUDIES, STUDY_PARAMS
+
+DEFINITIONS = Path("stages/studies/studies.yaml")
+ALL = "all"
+LOCK = PIPE / "studies.lock"
+
+
+def main(*words: str) -> int:
+    """Run the studies that are named; the exit status of `dvc repro`."""
+    names = [word for word in words if not word.startswith("-")]
+    options = [word for word in words if word.startswith("-")]
+    stages = add_stages(names)
+    try:
+        return run_dvc(["repro", *options, *(f"{DVC_YAML}:{stage}" for stage in stages)])
+    finally:
+        remove_unrun(stages)
+
+
+def resolve_names(
+    names: Iterable[str], definitions: Mapping[str, Any], parameters: Mapping[str, Any]
+) -> Iterator[str]:
+    """DVC's names of the stages of the named studies, and of the studies whose results they read.
+
+    `checkpoints` names every stage of its `foreach`; `all` every study. A ValueError lists the
+    names that no study has.
+    """
+    rows = {
+        study: look_up(stage["foreach"], parameters) if "foreach" in stage else None
+        for study, stage in definitions.items()
+    }
+    stages_by_study = {
+        study: [study] if of_study is None else [f"{study}@{row}" for row in of_study]
+        for study, of_study in rows.items()
+    }
+    valid = [stage for stages in stages_by_study.values() for stage in stages]
+    names = [*stages_by_study] if ALL in names else [*names]
+    unknown = [name for name in names if name not in (*stages_by_study, *valid)]
+    if unknown or not names:
+        raise ValueError(
+            f"expected names of studies, found {', '.join(unknown) or 'none'}: choose of "
+            f"{', '.join(dict.fromkeys([ALL, *stages_by_study, *valid]))}"
+        )
+    selected: dict[str, None] = {}
+    while names:
+        name = names.pop(0)
+        for stage in stages_by_study.get(name, [name]):
+            if stage not in selected:
+                selected[stage] = None
+                names += studies_read(definitions[stage.partition("@")[0]])
+    yield from (stage for stage in valid if stage in selected)
+
+
+def look_up(template: str, parameters: Mapping[str, Any]) -> list[str]:
+    """The value of `${checkpoints.runs}`: of a key of the studies' parameters."""
+    value: Any = parameters
+    for key in re.fullmatch(r"\$\{(.*)\}", template)[1].split("."):  # type: ignore[index]
+        value = value[key]
+    return value
+
+
+def studies_read(definition: Mapping[str, Any]) -> list[str]:
+    """Studies whose results a stage depends on."""
+    paths = [Path(path) for path in definition.get("do", definition)["deps"]]
+    return [path.relative_to(STUDIES).parts[0] for path in paths if path.is_relative_to(STUDIES)]
+
+
+def add_stages(names: Iterable[str]) -> list[str]:
+    """Add the stages of studies, and of those that they read, to studies/dvc.yaml; their names.
+
+    Stages that are in it already take the definition of today.
+    """
+    definitions, parameters = read_yaml(DEFINITIONS)["stages"], read_yaml(STUDY_PARAMS)
+    stages = list(resolve_names(names, definitions, parameters))
+    PIPE.mkdir(exist_ok=True)
+    with FileLock(LOCK):
+        valid = set(resolve_names([ALL], definitions, parameters))
+        _write_dvc_yaml(_stages_in_dvc_yaml() & valid | {*stages})
+    return stages
+
+
+def remove_unrun(stages: Iterable[str]) -> None:
+    """Remove those of the stages that studies/dvc.lock has no result of."""
+    with FileLock(LOCK):
+        lock = DVC_YAML.with_suffix(".lock")
+        locked = read_yaml(lock)["stages"] if lock.is_file() else {}
+        _write_dvc_yaml(_stages_in_dvc_yaml() - {stage for stage in stages if stage not in locked})
+
+
+def _stages_in_dvc_yaml() -> set[str]:
+    content = read_yaml(DVC_YAML)["stages"] if DVC_YAML.is_file() else {}
+    return {
+        f"{study}@{row}" if row else study
+        for study, stage in content.items()
+        for row in stage.get("foreach", [""])
+    }
+
+
+def _write_dvc_yaml(stages: set[str]) -> None:
+    """Write the definitions of the stages, or no file where there are none."""
+    content: dict[str, Any] = {}
+    for study, definition in read_yaml(DEFINITIONS)["stages"].items():
+        of_row = definition.get("do", definition)
+        of_row["wdir"] = ".."
+        rows = sorted(stage.partition("@")[2] for stage in stages if stage.startswith(f"{study}@"))
+        if study in stages:
+            content[study] = definition
+        elif rows:
+            content[study] = definition | {"foreach": rows}
+    if not content:
+        DVC_YAML.unlink(missing_ok=True)
+        return
+    parameters = ".." / STUDY_PARAMS  # relative to dvc.yaml, as is `wdir`
+    with outputs.replace(DVC_YAML) as temporary, temporary.open("w", encoding="utf-8") as file:
+        YAML().dump({"vars": [parameters.as_posix()], "stages": content}, file)
+
+
+def run_dvc(arguments: list[str]) -> int:
+    """Run DVC; its exit status. Ctrl-C reaches it by itself, SIGTERM is passed on."""
+    with subprocess.Popen([sys.executable, "-m", "dvc", *arguments]) as dvc:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: dvc.terminate())
+        return dvc.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
