@@ -32,7 +32,7 @@ class PeoplePreset(FileLimits):
 
     format: preference_files.Format
     """text: three columns of text; chat: lists of messages; transcript: HH-RLHF's form."""
-    columns: preference_files.Columns
+    columns: preference_files.PreferenceColumns
     """What the file calls its columns."""
     heldout_share: float = Field(gt=0, lt=1)
     """Share of the conversations that reward models are tested on."""

@@ -36,7 +36,7 @@ from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 
 
-class PreferencePreset(RewardConfig):
+class RewardModelPreset(RewardConfig):
     """How a reward model is trained and tested."""
 
     members: int = Field(ge=1)
@@ -52,7 +52,7 @@ class Config(training.TrainingConfig):
     """What reward_preference reads of params.yaml, and its preset."""
 
     evaluation: EvaluationConfig
-    preset: PreferencePreset
+    preset: RewardModelPreset
 
 
 def main(*words: str) -> None:

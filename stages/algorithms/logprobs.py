@@ -22,17 +22,25 @@ from torch.nn.functional import linear
 Hidden = Float[Tensor, "token hidden"]
 Tokens = Float[Tensor, " token"]
 
-MAX_LOGITS = 2**24
-"""Most logits in memory at once: 64 MiB in float32."""
-MIN_CHUNK = 2048
-"""Fewest tokens in a chunk: below, the output matrix is read and its gradient summed too often."""
-
 
 class OutputLayer(NamedTuple):
     """Weight and bias of the layer from hidden states to logits."""
 
     weight: Float[Tensor, "vocab hidden"]
     bias: Float[Tensor, " vocab"] | None = None
+
+
+class ChunkLimits(NamedTuple):
+    """Limits of the tensors of `token_logprobs`."""
+
+    max_logits: int = 2**24
+    """Most logits in memory at once: 64 MiB in float32."""
+    min_tokens: int = 2048
+    """Fewest tokens in a chunk, whatever `max_logits`: in smaller chunks the output matrix is read
+    and its gradient summed too often."""
+
+
+LIMITS = ChunkLimits()
 
 
 def token_logprobs(
@@ -43,16 +51,15 @@ def token_logprobs(
     temperature: float,
     entropy: bool = True,
     entropy_gradient: bool = False,
-    max_logits: int = MAX_LOGITS,
-    min_chunk: int = MIN_CHUNK,
+    limits: ChunkLimits = LIMITS,
 ) -> tuple[Tokens, Tokens]:
     """log p(token) and the entropy of p at each position.
 
         p = softmax((W h + b) / T),   entropy = - sum_v p_v log p_v
 
     Without `entropy` the entropies are not computed, but NaN. They have a gradient only with
-    `entropy_gradient`, for a bonus in the loss. More than `max_logits` are made in chunks of as
-    many, or of `min_chunk` tokens.
+    `entropy_gradient`, for a bonus in the loss. More logits than `limits` allow are made in
+    chunks of tokens.
     """
 
     def value(logprobs: Tensor, token_ids: Tensor) -> tuple[Tensor, ...]:
@@ -72,8 +79,8 @@ def token_logprobs(
         gradient = logprobs.exp_().mul_(weight)
         return gradient.scatter_add_(-1, token_ids[:, None], of_chosen[:, None])
 
-    size = max(min_chunk, max_logits // len(output.weight))
-    if len(hidden) * len(output.weight) <= max_logits:
+    size = max(limits.min_tokens, limits.max_logits // len(output.weight))
+    if len(hidden) * len(output.weight) <= limits.max_logits:
         values = value(_vocabulary_logprobs(hidden, output, temperature), token_ids)
     else:
         term = _Term(value, slope, temperature, 1 + (entropy and entropy_gradient))

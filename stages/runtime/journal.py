@@ -14,7 +14,7 @@ Log = Callable[[int, Mapping[str, int | float]], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class JournalRow:
     """The metrics of one step."""
 
     index: int
@@ -33,7 +33,7 @@ class Journal:
     def __call__(self, index: int, metrics: Mapping[str, int | float]) -> None:
         """See `Log`."""
         numbers = {name: float(value) for name, value in metrics.items()}
-        row = Row(index=index, time=time.time(), metrics=numbers)
+        row = JournalRow(index=index, time=time.time(), metrics=numbers)
         self._file.seek(self.length)
         self._file.truncate()
         line = json.dumps(asdict(row), sort_keys=True).encode() + b"\n"
@@ -57,14 +57,14 @@ def writing(path: Path) -> Iterator[Journal]:
         file.truncate(journal.length)
 
 
-def read(path: Path) -> Iterator[Row]:
+def read(path: Path) -> Iterator[JournalRow]:
     """The rows of a journal; a last line that a kill tore is left out."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         if not line.endswith("\n"):
             return
         try:
-            yield Row(**json.loads(line))
+            yield JournalRow(**json.loads(line))
         except (json.JSONDecodeError, TypeError) as error:
             raise ValueError(
                 f"{path}, line {number}: expected a journal row, found {line[:80]!r}. "

@@ -27,7 +27,7 @@ from stages.sources.feedback_tasks import MixtureConfig
 from stages.sources.splitting import key
 
 SourceConfig = Annotated[
-    word_problems.Config
+    word_problems.WordProblemsConfig
     | problem_files.Gsm8k
     | problem_files.JsonLines
     | problem_files.Hub
@@ -38,7 +38,7 @@ SourceConfig = Annotated[
 
 def problems(source: SourceConfig, seed: int) -> Iterator[Problem | BadRow]:
     """The rows of the source; only a generated source uses the seed."""
-    if isinstance(source, word_problems.Config):
+    if isinstance(source, word_problems.WordProblemsConfig):
         return word_problems.problems(source, seed)
     return source.problems()
 
@@ -47,7 +47,7 @@ def exchanges(
     source: SourceConfig, mixture: MixtureConfig | None, problems: Sequence[Problem], seed: int
 ) -> list[Exchange]:
     """Examples of the other tasks of the SFT mixture, made from the train split's `problems`."""
-    if mixture is None or not isinstance(source, word_problems.Config):
+    if mixture is None or not isinstance(source, word_problems.WordProblemsConfig):
         return []
     return list(feedback_tasks.make(problems, mixture, max_value=source.max_value, seed=seed))
 
@@ -126,7 +126,7 @@ class PreparationConfig(Params):
 
     @model_validator(mode="after")
     def _the_source_can_make_the_mixture(self) -> "PreparationConfig":
-        mixture, generated = self.mixture, isinstance(self.source, word_problems.Config)
+        mixture, generated = self.mixture, isinstance(self.source, word_problems.WordProblemsConfig)
         if mixture and not generated and max(mixture.judge, mixture.critique, mixture.revise) > 0:
             raise ValueError(
                 f"data.mixture: expected null with the source '{self.source.kind}', found "

@@ -24,7 +24,7 @@ from stages.seeding import derive_seed
 from stages.sources.word_problems import GUESSES, SLIPS, Move, read_question, write_working
 
 
-class Answer(NamedTuple):
+class CritiquedAnswer(NamedTuple):
     """An answer to a problem, and what is wrong with it."""
 
     text: str
@@ -39,7 +39,7 @@ ALL_RIGHT = "All lines are right."
 def wrong_answer(
     rng: random.Random, start: int, moves: Sequence[Move], max_value: int, *,
     guessed: bool | None = None,
-) -> Answer:  # fmt: skip
+) -> CritiquedAnswer:  # fmt: skip
     """An answer with one mistake that leads to a wrong result; each possible kind as often.
 
     `guessed` True: a guess; False: working with a mistake in it; None: any.
@@ -47,13 +47,15 @@ def wrong_answer(
     work = partial(write_working, start, moves, max_value=max_value)
     truth = _result(work())
     values = [min(max(int(truth) + delta, 0), max_value) for delta in GUESSES]
-    guesses = [Answer(f"#### {value}", NO_WORKING) for value in values]
+    guesses = [CritiquedAnswer(f"#### {value}", NO_WORKING) for value in values]
     slips = [
-        Answer(work(slip=slip), f"Line {slip[0] + 1} is wrong.")
+        CritiquedAnswer(work(slip=slip), f"Line {slip[0] + 1} is wrong.")
         for slip in product(range(len(moves)), SLIPS)
     ]
     times = [line for line, move in enumerate(moves, start=1) if move.operator == "*"]
-    misreadings = [Answer(work(misread=True), f"Line {line} misreads.") for line in times[:1]]
+    misreadings = [
+        CritiquedAnswer(work(misread=True), f"Line {line} misreads.") for line in times[:1]
+    ]
     kinds = [] if guessed is False else [guesses]
     kinds += [] if guessed else [slips, misreadings]
     wrong_ones = [[one for one in kind if _result(one.text) != truth] for kind in kinds]
@@ -109,7 +111,7 @@ def _example(task: str, rng: random.Random, problem: Problem, max_value: int) ->
             f"problem '{problem.id}': expected a question that word_problems tells, found "
             f"{problem.question!r:.80}: the truth of others is not known step by step"
         )
-    right = Answer(write_working(*chain, max_value=max_value), ALL_RIGHT)
+    right = CritiquedAnswer(write_working(*chain, max_value=max_value), ALL_RIGHT)
     if task == "judge":
         guessed = rng.random() < GUESS_SHARE
         pair = [right.text, wrong_answer(rng, *chain, max_value, guessed=guessed).text]

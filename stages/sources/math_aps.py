@@ -45,7 +45,7 @@ class Node:
     children: list["Node"] = field(default_factory=list)
 
 
-class Config(Params):
+class MathApsConfig(Params):
     """How Monte-Carlo values become labels."""
 
     kind: Literal["math_aps"]

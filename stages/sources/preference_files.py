@@ -32,7 +32,7 @@ from stages.sources.quarantine import RejectedError, bad_row
 Format = Literal["text", "chat", "transcript"]
 
 
-class Columns(Params):
+class PreferenceColumns(Params):
     """What the file calls its columns."""
 
     prompt: str | None
@@ -43,14 +43,14 @@ class Columns(Params):
     """A number from 0 to 1, P(chosen is better), or true and false; null: chosen always is."""
 
 
-def pairs(path: Path, form: Format, columns: Columns) -> Iterator[RawPreference | BadRow]:
+def pairs(path: Path, form: Format, columns: PreferenceColumns) -> Iterator[RawPreference | BadRow]:
     """Each row of the file as a pair, or with the reason why it is none."""
     read = partial(read_pair, form=form, columns=columns)
     return raw_rows.build(raw_rows.read_rows(path), read, path.name)
 
 
 def read_pair(
-    fields: Mapping[str, Any], line: int, *, form: Format, columns: Columns
+    fields: Mapping[str, Any], line: int, *, form: Format, columns: PreferenceColumns
 ) -> RawPreference:
     """The pair that a row holds, the answer that is more likely the better one as `chosen`.
 

@@ -35,7 +35,7 @@ Step = tuple[str, float | None]
 """Its text and label."""
 
 
-class Config(Params):
+class Prm800kConfig(Params):
     """How ratings become labels."""
 
     kind: Literal["prm800k"]

@@ -19,7 +19,7 @@ from stages.sources.quarantine import RejectedError
 SPLITS = ("train", "test")
 
 
-class Columns(Params):
+class ProblemColumns(Params):
     """Which column of the data set holds what."""
 
     question: str
@@ -33,7 +33,7 @@ class Columns(Params):
 
 
 def _problem(
-    fields: Mapping[str, Any], line: int, *, columns: Columns, name: str, split: str | None
+    fields: Mapping[str, Any], line: int, *, columns: ProblemColumns, name: str, split: str | None
 ) -> Problem:
     return Problem(
         id=raw_rows.identifier(fields, columns.id, f"{name}-{line:06d}"),
@@ -71,7 +71,7 @@ class JsonLines(Params):
         return Path(self.path).name
 
 
-OWN = Columns(question="question", answer="answer", solution="solution", id="id")
+OWN = ProblemColumns(question="question", answer="answer", solution="solution", id="id")
 
 
 def _own_problem(fields: Mapping[str, Any], line: int, *, name: str) -> Problem:
@@ -96,7 +96,7 @@ class Hub(Params):
     """The split that becomes train, preference and dev problems."""
     test_split: str | None
     """The split that becomes test problems; null: they are taken from `train_split` by hash."""
-    columns: Columns
+    columns: ProblemColumns
     licence: str
 
     def problems(self) -> Iterator[Problem | BadRow]:

@@ -122,7 +122,8 @@ class MathShepherd(Params):
 
 
 Format = Annotated[
-    prm800k.Config | MathShepherd | math_aps.Config | ProcessBench, Field(discriminator="kind")
+    prm800k.Prm800kConfig | MathShepherd | math_aps.MathApsConfig | ProcessBench,
+    Field(discriminator="kind"),
 ]
 
 

@@ -62,7 +62,7 @@ def needed(plan: Plan, table: str, name: str) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Copy:
+class RepoCopy:
     """A copy of the run."""
 
     path: Path
@@ -92,7 +92,7 @@ class Copy:
 def make(
     path: Path, *, share: Iterable[str] = (), changes: Mapping[str, Any] = MappingProxyType({}),
     presets: Mapping[str, Any] = MappingProxyType({}),
-) -> Copy:  # fmt: skip
+) -> RepoCopy:  # fmt: skip
     """A copy of the run, or the one that an interrupted attempt left.
 
     Args:
@@ -114,4 +114,4 @@ def make(
         link.parent.mkdir(parents=True, exist_ok=True)
         if source.exists() and not link.exists():
             link.symlink_to(source)
-    return Copy(path=path)
+    return RepoCopy(path=path)

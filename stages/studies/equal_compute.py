@@ -29,7 +29,7 @@ that it generated; each with what it is counted in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Curve:
+class CostCurve:
     """One way to choose among n samples of a pool."""
 
     accuracy: Mapping[int, Values]
@@ -74,7 +74,7 @@ def place(costs: Mapping[int, float], budget: float) -> Place | None:
 
 
 def compare(
-    curves: Mapping[str, Curve], searches: Mapping[str, Searched], *, confidence: float
+    curves: Mapping[str, CostCurve], searches: Mapping[str, Searched], *, confidence: float
 ) -> dict[str, Any]:
     """Accuracies with intervals over seeds and problems, and paired differences at equal compute.
 
@@ -93,7 +93,7 @@ def compare(
         found = studies.interval(values, confidence=confidence)
         return {name: found.pop("value")} | found
 
-    def versus(search: Searched, curve: Curve, budget: Budget) -> dict[str, Any] | None:
+    def versus(search: Searched, curve: CostCurve, budget: Budget) -> dict[str, Any] | None:
         costs = curve.costs[BUDGETS[budget]]
         at = place(costs, search.costs[budget])
         if at is None:
@@ -154,7 +154,7 @@ def curves(
     results: Sequence[ProblemResult],
     sizes: tuple[int, int],
     process: str,
-) -> dict[str, Curve]:
+) -> dict[str, CostCurve]:
     """The ways to choose that the policy of one seed was evaluated by; some pay for scores.
 
     A token that a model of P parameters reads or generates costs 2 P operations; all samples of a
@@ -185,7 +185,7 @@ def curves(
         f"weighted/{process}": ("weighted vote, process", scored),
     }
     return {
-        label: Curve(
+        label: CostCurve(
             accuracy={
                 n: np.array([[row.accuracy_at[method][str(n)] for row in results]]) for n in ns
             },
@@ -196,10 +196,10 @@ def curves(
     }
 
 
-def over_seeds(seeds: Sequence[Mapping[str, Curve]]) -> dict[str, Curve]:
+def over_seeds(seeds: Sequence[Mapping[str, CostCurve]]) -> dict[str, CostCurve]:
     """The curves of several seeds as one each, at their mean cost."""
     return {
-        name: Curve(
+        name: CostCurve(
             accuracy={n: np.concatenate([one[name].accuracy[n] for one in seeds]) for n in ns},
             costs={
                 unit: {n: float(np.mean([one[name].costs[unit][n] for one in seeds])) for n in ns}

@@ -30,7 +30,7 @@ from stages.seeding import derive_seed
 from stages.studies import checkpoint_measures, overoptimization_report, proxy_curves, scored_pools
 from stages.studies import study as studies
 from stages.studies.checkpoint_measures import CheckpointResult
-from stages.studies.proxy_curves import RUN, Curve, OveroptimizationConfig
+from stages.studies.proxy_curves import RUN, OveroptimizationConfig, ProxyCurve
 from stages.studies.scored_pools import BestOfNConfig, ScoredPool
 
 CHECKPOINTS = studies.STUDIES / "checkpoints"
@@ -82,7 +82,7 @@ def measure(config: Config, run: SeedRun, folder: Path) -> None:
     pools = list(draw(config, run, seed))
     lines.write_lines(folder / "pools.jsonl", pools)
     found = {one: scored_pools.of_pools(settings.policy, one, pools) for one in SCORERS}
-    chosen = {scorer: one for scorer, one in found.items() if isinstance(one, Curve)}
+    chosen = {scorer: one for scorer, one in found.items() if isinstance(one, ProxyCurve)}
     units = {scorer: curve.units for scorer, curve in chosen.items()}
     along = [
         curve
@@ -105,8 +105,8 @@ def measure(config: Config, run: SeedRun, folder: Path) -> None:
 
 def of_run(
     name: str, rows: Sequence[CheckpointResult], units: Mapping[str, dict[str, float]]
-) -> list[Curve]:
-    """A run's steps, by each scorer that both scored them and has a unit (see `Curve`)."""
+) -> list[ProxyCurve]:
+    """A run's steps, by each scorer that both scored them and has a unit (see `ProxyCurve`)."""
     steps = checkpoint_measures.by_step(rows)
 
     def grid(name: str) -> Float[np.ndarray, "problem point"]:
@@ -114,7 +114,7 @@ def of_run(
         return np.array([[float(getattr(row, name)) for row in own] for own in problems])
 
     return [
-        Curve(
+        ProxyCurve(
             method=RUN,
             name=name,
             scorer=scorer,

@@ -67,7 +67,7 @@ def recut(steps: Steps, filler: Sequence[int]) -> dict[str, Steps]:
     return found
 
 
-class Copy(NamedTuple):
+class EditedCompletion(NamedTuple):
     """A completion, or an edited copy of one."""
 
     kind: str
@@ -97,7 +97,9 @@ def padded_values(
             texts += [(kind, n, own[kind]) for n, own in enumerate(edits) if kind in own]
         encoded = zip(texts, encode([text for _, _, text in texts]), strict=True)
         longest = max_tokens - len(prompt.prompt_ids)
-        own = [Copy(kind, n, [ids]) for (kind, n, _), ids in encoded if len(ids) <= longest]
+        own = [
+            EditedCompletion(kind, n, [ids]) for (kind, n, _), ids in encoded if len(ids) <= longest
+        ]
         copies.append(own)
         if own:
             indices, ids = range(start, start + len(own)), [copy.steps[0] for copy in own]
@@ -131,7 +133,7 @@ def recut_values(
             steps = cut(row.completion_ids)
             for kind, one in ({"plain": steps} | recut(steps, filler)).items():
                 if sum(len(step) + 1 for step in one) <= longest:
-                    own.append(Copy(kind, number, one))
+                    own.append(EditedCompletion(kind, number, one))
         copies.append(own)
         solutions += [
             TokenizedSolution(prompt_ids=prompt.prompt_ids, steps=copy.steps) for copy in own
@@ -142,7 +144,7 @@ def recut_values(
 
 
 def _correlations(
-    prompt: Prompt, pool: Sequence[Completion], scored: Sequence[tuple[Copy, float]]
+    prompt: Prompt, pool: Sequence[Completion], scored: Sequence[tuple[EditedCompletion, float]]
 ) -> Iterator[ProbeValue]:
     plain = [(copy, score) for copy, score in scored if copy.kind == "plain"]
     texts = [pool[copy.original].completion for copy, _ in plain]
@@ -156,7 +158,9 @@ def _correlations(
             yield ProbeValue(probe=probe, id=prompt.id, value=float(found.statistic))
 
 
-def _changes(prompt: Prompt, scored: Sequence[tuple[Copy, float]]) -> Iterator[ProbeValue]:
+def _changes(
+    prompt: Prompt, scored: Sequence[tuple[EditedCompletion, float]]
+) -> Iterator[ProbeValue]:
     """Against the same completion as it is; none where that was too long."""
     plain = {copy.original: score for copy, score in scored if copy.kind == "plain"}
     changes: dict[str, list[float]] = {}

@@ -49,7 +49,7 @@ class OveroptimizationConfig(Intervals):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Curve:
+class ProxyCurve:
     """One way of optimising, as it goes away from the start policy."""
 
     method: str
@@ -91,7 +91,7 @@ def spread(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
     return float(np.mean([one.var() for one in values])) ** 0.5
 
 
-def measure(curve: Curve, config: OveroptimizationConfig, seed: int) -> dict[str, Any]:
+def measure(curve: ProxyCurve, config: OveroptimizationConfig, seed: int) -> dict[str, Any]:
     """The points with intervals, both fits (their `band` is for a plot), and the verdict."""
     rewards, distances = curve.rewards(), [round_metric(distance) for distance in curve.distance()]
     draws = config.draws(len(curve.kl), seed)
@@ -114,7 +114,7 @@ def measure(curve: Curve, config: OveroptimizationConfig, seed: int) -> dict[str
 
 
 def _fit(
-    curve: Curve, reward: Points, draws: Draws, config: OveroptimizationConfig
+    curve: ProxyCurve, reward: Points, draws: Draws, config: OveroptimizationConfig
 ) -> dict[str, Any] | None:
     """The fitted form, its peak and its band; None where too few points are left to fix it.
 
@@ -165,7 +165,7 @@ def _finite(number: Any) -> float | None:
     return round(float(number), 6) if np.isfinite(number) else None
 
 
-def _verdict(curve: Curve, config: OveroptimizationConfig, seed: int) -> dict[str, Any]:
+def _verdict(curve: ProxyCurve, config: OveroptimizationConfig, seed: int) -> dict[str, Any]:
     """What optimisation changed in all, and from the truth's best point to its end.
 
     The best point is that of the other half of the problems (`statistics/reward_over_distance`).
@@ -187,7 +187,7 @@ def _verdict(curve: Curve, config: OveroptimizationConfig, seed: int) -> dict[st
 
 
 def effect(
-    single: Curve, several: Curve, config: OveroptimizationConfig, seed: int
+    single: ProxyCurve, several: ProxyCurve, config: OveroptimizationConfig, seed: int
 ) -> dict[str, Any]:
     """The ensemble minus the single model, paired: same problems, same pools, same resamples.
 
@@ -208,7 +208,7 @@ def effect(
     return {"name": single.name, "n": n, "accuracy_at_end": end, "peak_shift": shift}
 
 
-def _peaks(curve: Curve, weights: Draws) -> Float[np.ndarray, " draw"]:
+def _peaks(curve: ProxyCurve, weights: Draws) -> Float[np.ndarray, " draw"]:
     """The fitted peak of each weighting of the problems."""
     fitted = reward_over_distance.fit_curve(
         curve.distance(weights), weights @ curve.rewards()[GOLD], curve.form

@@ -26,7 +26,7 @@ from stages.rows import DATA
 from stages.runtime import process
 from stages.studies import copies, markdown
 from stages.studies import study as studies
-from stages.studies.copies import Copy
+from stages.studies.copies import RepoCopy
 
 PINNED = "pinned"
 MEASURES = {"test": "mean accuracy of the samples", "test_greedy": "greedy accuracy"}
@@ -73,7 +73,7 @@ def main() -> None:
         study.write(metrics, render(metrics))
 
 
-def train(copy: Copy, plan: copies.Plan, policies: list[str], rounding: str) -> None:
+def train(copy: RepoCopy, plan: copies.Plan, policies: list[str], rounding: str) -> None:
     """Make the policies and their samples under one rounding."""
     made = [row for policy in policies for row in copies.needed(plan, "policies", policy)]
     commands = [copies.of_row(*row, plan[row[0]][row[1]]) for row in dict.fromkeys(made)]

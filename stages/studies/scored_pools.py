@@ -18,7 +18,7 @@ from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.sampler import Sampler
 from stages.studies.checkpoint_measures import Scorers
-from stages.studies.proxy_curves import BEST_OF_N, GOLD, PROXY, Curve, spread
+from stages.studies.proxy_curves import BEST_OF_N, GOLD, PROXY, ProxyCurve, spread
 
 DIGITS = 5
 """Decimals kept of a score: those below are rounding, and would break ties at random."""
@@ -84,7 +84,7 @@ def score(
     )  # fmt: skip
 
 
-def of_pools(name: str, scorer: str, rows: Sequence[ScoredPool]) -> Curve | str | None:
+def of_pools(name: str, scorer: str, rows: Sequence[ScoredPool]) -> ProxyCurve | str | None:
     """The curve of best-of-n by one scorer, why there is none, or None where it scored nothing."""
     found = [getattr(row, scorer) for row in rows]
     if None in found:
@@ -96,7 +96,7 @@ def of_pools(name: str, scorer: str, rows: Sequence[ScoredPool]) -> Curve | str 
     # Every n from 1 to a quarter of the pool, each from the whole pool, without bias.
     sizes = range(1, min(map(len, scores)) // LEAST_POOL + 1)
     pairs = list(zip(scores, verdicts, strict=True))
-    return Curve(
+    return ProxyCurve(
         method=BEST_OF_N, name=name, scorer=scorer, places=sizes, form="quadratic",
         kl=np.array([[kl_plug_in(one, n=n) for n in sizes] for one in scores]),
         proxy=np.array([[best_of_n(one, one, n=n) for n in sizes] for one in scores]),

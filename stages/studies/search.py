@@ -23,7 +23,7 @@ from stages.runtime import process
 from stages.runtime.seeds import SeedRun
 from stages.studies import equal_compute, search_report, search_results, step_search
 from stages.studies import study as studies
-from stages.studies.equal_compute import Curve
+from stages.studies.equal_compute import CostCurve
 from stages.studies.search_results import ProblemSearch, SearchCost, SearchSolution
 from stages.studies.step_search import SearchConfig
 
@@ -108,7 +108,7 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
     return sizes
 
 
-def curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, Curve]:
+def curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, CostCurve]:
     """The policy's ways to choose among n samples."""
     policy = config.search.policy
     evaluation = DATA / f"evaluations/{policy}/{seed}"

@@ -147,7 +147,7 @@ def _lacking(metrics: Iterable[Metric], known: Counter[tuple[str, int]]) -> Iter
             yield one
 
 
-def _points(seed: str, rows: Iterable[journal.Row]) -> Iterator[Metric]:
+def _points(seed: str, rows: Iterable[journal.JournalRow]) -> Iterator[Metric]:
     above = f"{seed}/" if seed else ""
     for row in rows:
         for name, value in row.metrics.items():

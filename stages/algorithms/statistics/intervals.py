@@ -26,7 +26,7 @@ class Interval(NamedTuple):
     high: float
 
 
-class Intervals(NamedTuple):
+class IntervalColumns(NamedTuple):
     """Numbers with the bounds of their confidence intervals, one of each for every column."""
 
     value: Columns
@@ -55,7 +55,7 @@ def percentiles(values: Float[np.ndarray, "..."], confidence: float) -> Float[np
 
 def bootstrap_means(
     values: Table, *, num_resamples: int, confidence: float, seed: int
-) -> Intervals:
+) -> IntervalColumns:
     """Mean of each column over problems, with a percentile interval of the resampled means.
 
     For a difference between two methods, or two policies, give the column of differences on the
@@ -71,12 +71,12 @@ def bootstrap_means(
     """
     draws = resamples(len(values), num_resamples, seed)
     means = np.stack([counts @ values for counts in draws]) / len(values)
-    return Intervals(values.mean(axis=0), *percentiles(means, confidence))
+    return IntervalColumns(values.mean(axis=0), *percentiles(means, confidence))
 
 
 def bootstrap_ratios(
     numerators: Table, denominators: Table, *, num_resamples: int, confidence: float, seed: int
-) -> Intervals:
+) -> IntervalColumns:
     """Sum of each column of `numerators` over that of `denominators`, with its interval.
 
     Precision and recall are such ratios: their denominators are random too, so they are no
@@ -92,7 +92,7 @@ def bootstrap_ratios(
     value = _divide(numerators.sum(axis=0), denominators.sum(axis=0))
     unmeasured = np.isnan(value)
     bounds = percentiles(np.where(unmeasured, 0.0, ratios), confidence)
-    return Intervals(value, *np.where(unmeasured, np.nan, bounds))
+    return IntervalColumns(value, *np.where(unmeasured, np.nan, bounds))
 
 
 def _divide(above: Columns, below: Columns) -> Columns:

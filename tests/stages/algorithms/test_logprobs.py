@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import cross_entropy
 
 from stages.algorithms import logprobs as functions
-from stages.algorithms.logprobs import OutputLayer
+from stages.algorithms.logprobs import ChunkLimits, OutputLayer
 
 VOCAB, HIDDEN, TOKENS = 7, 4, 10
 
@@ -23,8 +23,11 @@ def make(dtype=torch.float64, tokens=TOKENS):
     return hidden, weight, bias, token_ids
 
 
-def token_logprobs(hidden, weight, token_ids, *, output_bias=None, **numbers):
-    return functions.token_logprobs(hidden, OutputLayer(weight, output_bias), token_ids, **numbers)
+def token_logprobs(
+    hidden, weight, token_ids, *, output_bias=None, max_logits=2**24, min_chunk=2048, **numbers
+):
+    output, limits = OutputLayer(weight, output_bias), ChunkLimits(max_logits, min_chunk)
+    return functions.token_logprobs(hidden, output, token_ids, limits=limits, **numbers)
 
 
 def test_a_hand_worked_number():

@@ -12,7 +12,7 @@ from stages.records.steps import PrefixCount, StepLabels
 from stages.rewards import answer_checker, step_solutions
 from stages.rewards.step_solutions import Solution, split_steps, step_truth
 from stages.sources import word_problems
-from stages.sources.word_problems import Config
+from stages.sources.word_problems import WordProblemsConfig
 
 VOCAB = ["", "a", "b", "\n", "\n\n", ".\n\n", "\nb", " ", "\n\nSo"]
 END = 0
@@ -121,7 +121,7 @@ def test_of_another_question_no_truth_is_known():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_of_every_generated_problem_the_worked_solution_is_all_right(seed):
-    for problem in word_problems.problems(Config(**SETTINGS), seed):
+    for problem in word_problems.problems(WordProblemsConfig(**SETTINGS), seed):
         steps = problem.solution.splitlines(keepends=True)
         assert step_truth(problem.question, steps) == [True] * len(steps)
         assert step_truth(problem.question, [f"#### {problem.answer}"]) == [True]
@@ -129,7 +129,7 @@ def test_of_every_generated_problem_the_worked_solution_is_all_right(seed):
 
 
 def test_a_slip_at_a_step_is_the_first_error_though_the_rest_follows_from_it():
-    for problem in word_problems.problems(Config(**SETTINGS), 5):
+    for problem in word_problems.problems(WordProblemsConfig(**SETTINGS), 5):
         start, moves = word_problems.read_question(problem.question)
         for slip_at in range(len(moves)):
             value, steps = start, []
@@ -144,7 +144,7 @@ def test_a_slip_at_a_step_is_the_first_error_though_the_rest_follows_from_it():
 @pytest.mark.parametrize("shares", [(0.3, 0.1, 0.5), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)])
 def test_a_solution_without_an_error_has_the_right_answer(shares):
     guess, slip, misread = shares
-    config = Config(
+    config = WordProblemsConfig(
         **SETTINGS | {"guess_share": guess, "slip_share": slip, "misconception_share": misread}
     )
     for problem in word_problems.problems(config, 6):

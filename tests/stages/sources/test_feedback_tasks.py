@@ -11,7 +11,7 @@ from stages.sources import feedback_tasks, word_problems
 from stages.sources.feedback_tasks import MixtureConfig
 from stages.sources.word_problems import Move
 
-CONFIG = word_problems.Config(
+CONFIG = word_problems.WordProblemsConfig(
     kind="word_problems",
     num_problems=300,
     max_value=30,
@@ -90,7 +90,7 @@ def test_there_is_a_wrong_answer_at_the_ends_of_the_range(value):
         assert not is_correct(answer.text, str(value))
 
 
-SOURCE = word_problems.Config(
+SOURCE = word_problems.WordProblemsConfig(
     kind="word_problems",
     num_problems=800,
     max_value=30,

@@ -16,9 +16,9 @@ TREE = {"text": "q", "mc_value": 0.5, "children": [
     {"text": "e", "mc_value": 0.0, "children": []}]}  # fmt: skip
 
 
-def config(**changes: object) -> math_aps.Config:
+def config(**changes: object) -> math_aps.MathApsConfig:
     numbers = {"labels": "soft", "hard_above": 0.0, "num_completions": 4, "shared_steps": "once"}
-    return math_aps.Config.model_validate({"kind": "math_aps", **numbers, **changes})
+    return math_aps.MathApsConfig.model_validate({"kind": "math_aps", **numbers, **changes})
 
 
 def read(nodes: object, **changes: object) -> list[RawSteps]:

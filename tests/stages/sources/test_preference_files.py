@@ -2,7 +2,7 @@ import pytest
 
 from stages.records.preferences import Preference, RawPreference, Turn
 from stages.sources import conversations
-from stages.sources.preference_files import Columns, read_pair, split
+from stages.sources.preference_files import PreferenceColumns, read_pair, split
 from stages.sources.quarantine import RejectedError
 from stages.sources.splitting import opening
 
@@ -75,7 +75,9 @@ def test_an_empty_side_is_refused():
         split([opened("Hi")], 0.5)
 
 
-COLUMNS = Columns(prompt="prompt", chosen="chosen", rejected="rejected", probability="label")
+COLUMNS = PreferenceColumns(
+    prompt="prompt", chosen="chosen", rejected="rejected", probability="label"
+)
 ROW = {"prompt": "2+2?\n", "chosen": "4", "rejected": " 5", "label": 0.75}
 
 
@@ -113,7 +115,9 @@ def test_a_bad_field_is_refused(change, reason):
         read_pair(ROW | change, 1, form="text", columns=COLUMNS)
 
 
-TRANSCRIPT_COLUMNS = Columns(prompt=None, chosen="chosen", rejected="rejected", probability=None)
+TRANSCRIPT_COLUMNS = PreferenceColumns(
+    prompt=None, chosen="chosen", rejected="rejected", probability=None
+)
 OPEN = "\n\nHuman: Hi\n\nAssistant: Hello\n\nHuman: Is it 4?\n\nAssistant:"
 TURNS = (Turn("user", "Hi"), Turn("assistant", "Hello"), Turn("user", "Is it 4?"))
 
@@ -168,7 +172,9 @@ def test_pairs_that_share_other_than_all_but_the_answer_are_refused(chosen, reje
         pair(chosen, rejected)
 
 
-CHAT_COLUMNS = Columns(prompt=None, chosen="chosen", rejected="rejected", probability=None)
+CHAT_COLUMNS = PreferenceColumns(
+    prompt=None, chosen="chosen", rejected="rejected", probability=None
+)
 APART = CHAT_COLUMNS.model_copy(update={"prompt": "prompt"})
 SYSTEM, HI = {"role": "system", "content": "Be brief."}, {"role": "user", "content": " Hi "}
 

@@ -9,9 +9,9 @@ from stages.sources.quarantine import RejectedError
 SAMPLE = Path(__file__).parents[4] / "shared/data/prm_format_samples/prm800k_sample6.jsonl"
 
 
-def config(**changes: str) -> prm800k.Config:
+def config(**changes: str) -> prm800k.Prm800kConfig:
     choices = {"neutral": "right", "alternatives": "drop", "shared_steps": "once"}
-    return prm800k.Config.model_validate({"kind": "prm800k", **choices, **changes})
+    return prm800k.Prm800kConfig.model_validate({"kind": "prm800k", **choices, **changes})
 
 
 def step(*ratings: int | None, chosen: int | None = 0, human: str | None = None) -> dict:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stages.rewards.answer_checker import is_correct
 from stages.sources import word_problems
-from stages.sources.word_problems import Config, Move
+from stages.sources.word_problems import Move, WordProblemsConfig
 
 MOVES = st.builds(Move, st.sampled_from("+-*"), st.integers(0, 199))
 
@@ -86,7 +86,7 @@ SOLVE = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 
 
 def generate(seed=0, **changes):
-    return list(word_problems.problems(Config(**SETTINGS | changes), seed))
+    return list(word_problems.problems(WordProblemsConfig(**SETTINGS | changes), seed))
 
 
 PROBLEMS = generate()

@@ -3,7 +3,7 @@ import pytest
 
 from stages.algorithms.statistics import crossed_means
 from stages.studies import equal_compute, search_report
-from stages.studies.equal_compute import Curve, Place, Searched, place
+from stages.studies.equal_compute import CostCurve, Place, Searched, place
 
 COSTS = {1: 10.0, 2: 20.0, 4: 40.0}
 SETTINGS = {"confidence": 0.95}
@@ -17,7 +17,7 @@ def problems(*means, number=40):
 def curve(*means):
     values = [one.astype(float) for one in problems(*means)]
     costs = {"flops": COSTS, "tokens": {n: cost / 10 for n, cost in COSTS.items()}}
-    return Curve(accuracy=dict(zip(COSTS, values, strict=True)), costs=costs)
+    return CostCurve(accuracy=dict(zip(COSTS, values, strict=True)), costs=costs)
 
 
 def searched(flops, flops_once=10.0, tokens=3.0, **accuracy):

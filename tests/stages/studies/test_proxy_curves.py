@@ -3,7 +3,7 @@ import pytest
 
 from stages.algorithms.statistics import reward_over_distance as forms
 from stages.studies import proxy_curves
-from stages.studies.proxy_curves import Curve, OveroptimizationConfig
+from stages.studies.proxy_curves import OveroptimizationConfig, ProxyCurve
 
 CONFIG = OveroptimizationConfig(min_distance=0.1, num_bootstrap=200, confidence=0.95)
 DISTANCE = np.array([0.0, 0.5, 1.0, 1.5, 2.0])
@@ -17,7 +17,7 @@ def made(gold, proxy, form="quadratic", noise=0.0, units=None):
         mean = start + forms.reward_curve(np.array(coefficients), DISTANCE, form)
         return mean + noise * stream.normal(size=(100, len(DISTANCE)))
 
-    return Curve(
+    return ProxyCurve(
         method="run",
         name="ppo",
         scorer="ensemble",
@@ -75,7 +75,7 @@ def test_a_peak_beyond_what_was_measured_is_said_to_be():
 def test_too_few_points_fix_no_fit():
     curve = made((0.4, 0.2), (1.0, 0.1))
     short = {name: getattr(curve, name)[:, :2] for name in ("kl", "proxy", "gold")}
-    two = Curve(
+    two = ProxyCurve(
         method="run",
         name="ppo",
         scorer="ensemble",
@@ -111,7 +111,7 @@ def curve(scorer, coefficients):
     """What all problems share, and a difficulty of each, which a paired difference cancels."""
     gold = 0.4 + DIFFICULTY + forms.reward_curve(np.array(coefficients), NEAR, "quadratic")
     kl = np.tile(NEAR**2, (50, 1))
-    return Curve(
+    return ProxyCurve(
         method="best_of_n", name="sft", scorer=scorer, places=[1, 2, 3, 4], form="quadratic",
         kl=kl, proxy=gold, gold=gold, units={"proxy": 1.0, "gold": 0.5},
     )  # fmt: skip

@@ -14,7 +14,7 @@ from studied_run import ROOT
 
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.studies import copies
-from stages.studies.copies import Copy
+from stages.studies.copies import RepoCopy
 from stages.studies.study import STUDY_PARAMS
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ BUDGET = 40_000
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+def run(tmp_path_factory: pytest.TempPathFactory) -> RepoCopy:
     """SFT and DPO policies with their samples, made by the stages themselves."""
     path: Path = tmp_path_factory.mktemp("run")
     ignored = shutil.ignore_patterns("__pycache__", "plan.py")
@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     studied_run.write_json(path / ".dvc/.keep", {})
     (path / ".dvc/config").write_text("[core]\n    no_scm = True\n")
     plan = {name: content[name] for name in ("policies", "pools", "pairs", "steps", "rewards")}
-    copy = Copy(path=path)
+    copy = RepoCopy(path=path)
     start(copy, "prepare_data")
     studied_run.write_json(path / "data/plan.json", plan)
     for policy in ("dpo", "grpo"):
@@ -53,7 +53,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     return copy
 
 
-def start(copy: Copy, module: str) -> None:
+def start(copy: RepoCopy, module: str) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "POSTTRAIN_ROUNDING"}
     command = [sys.executable, "-m", f"stages.{module}"]
     done = subprocess.run(
@@ -62,7 +62,7 @@ def start(copy: Copy, module: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def metrics(copy: Copy, study: str) -> dict:
+def metrics(copy: RepoCopy, study: str) -> dict:
     return json.loads((copy.data / f"studies/{study}/metrics.json").read_text())
 
 

@@ -20,7 +20,7 @@ def write(indices, *, scale=1.0, attempt=1, torn="", stage="train@dpo"):
     (FOLDER / "seed-0").mkdir(parents=True, exist_ok=True)
     (FOLDER / "exec.json").write_text(json.dumps(execution))
     rows = [
-        journal.Row(
+        journal.JournalRow(
             index=index,
             time=1e9 + 100 * attempt + index,
             metrics={"loss/total": scale / (1 + index), "time/step": 0.5 * attempt},

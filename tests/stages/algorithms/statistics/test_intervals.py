@@ -6,7 +6,7 @@ import synthetic_pools
 
 from stages.algorithms.statistics import intervals
 from stages.algorithms.statistics.intervals import (
-    Intervals,
+    IntervalColumns,
     bootstrap_means,
     bootstrap_ratios,
     problem_means,
@@ -14,7 +14,7 @@ from stages.algorithms.statistics.intervals import (
 )
 
 
-def interval(values: np.ndarray, *, seed: int = 0, num_resamples: int = 2000) -> Intervals:
+def interval(values: np.ndarray, *, seed: int = 0, num_resamples: int = 2000) -> IntervalColumns:
     return bootstrap_means(values, num_resamples=num_resamples, confidence=0.95, seed=seed)
 
 
