@@ -143,8 +143,7 @@ def judge_parts(
     split: str,
     first: int = 0,
 ) -> Iterator[dict[str, Any]]:
-    """Of each part from number `first` on the `verdicts`, and the `count_judge_tokens` that they
-    cost.
+    """Verdicts of each part from number `first` on, and their cost (`count_judge_tokens`).
 
     If not one of the first part is answered, a ValueError says so before the others are asked.
     """
