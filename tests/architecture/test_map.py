@@ -124,7 +124,7 @@ def test_every_source_file_that_a_page_names_exists() -> None:
     absent = []
     for page in PAGES:
         text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
-        names = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]*(?:\.(?:py|md|yaml|sh|jsonl))?)`", text)
+        names = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]*(?:\.(?:py|md|sh|jsonl))?)`", text)
         names += re.findall(r"`([a-z_]+\.(?:py|sh))`", text)
         absent += [
             f"{page.relative_to(REPOSITORY)}: {name}"
