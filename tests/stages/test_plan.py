@@ -1,4 +1,4 @@
-"""What `plan` refuses, in which words, and what it deletes: on this repository's own files."""
+"""What `plan` refuses and deletes, on this repository's own files."""
 
 import json
 import shutil
@@ -80,64 +80,34 @@ def test_a_policy_is_one_line(problems):
 
 
 @pytest.mark.parametrize(
-    ("edit", "told"),
+    ("edit", "named"),
     [
-        (row("policies", "dapo", from_="sfft"),
-         "policies.dapo.from: there is no policy 'sfft'; did you mean 'sft'?"),
-        (row("policies", "dapo", on="rewards/rules"),
-         "policies.dapo.on: no row makes 'rewards/rules'; did you mean 'rewards/rule'?"),
-        (row("policies", "dapo", on="pairs/verifier"),
-         "policies.dapo.on: train_grpo learns nothing from 'pairs/verifier'; it reads rewards"),
-        (row("policies", "dapo", preset="dapoo"),
-         "policies.dapo.preset: stages/presets.yaml has no 'dapoo'; did you mean 'dapo'?"),
-        (row("policies", "dapo", preset="simpo"),
-         "policies.dapo.preset: 'simpo' is a preset of train_dpo; those of train_grpo are"),
         (row("policies", "dapo", on="rewards/preference", preset="grpo_process"),
-         "policies.dapo: advantage step_zscore compares rewards of steps: expected a reward"),
-        (row("policies", "ppo", on="rewards/rule"),
-         "policies.ppo: value_init is reward_model: expected a reward whose model scores"),
+         "policies.dapo: advantage step_zscore"),
+        (row("policies", "ppo", on="rewards/rule"), "policies.ppo: value_init is reward_model"),
         (row("rewards", "rule", preset="process_sum"),
-         "rewards.rule: components of kind process: expected `on: rewards/<name>`, found `on: pro"),
+         "rewards.rule: components of kind process: expected `on: rewards/<name>`"),
         (row("rewards", "rule", on="own/brevity"),
-         "rewards.rule: components of kind answer, final_line: expected `on: prompts`, found"),
-        (row("rewards", "longest", by="rule", preset="rule", from_="base", on="prompts"),
-         "rewards.longest: a way to choose that needs no reward has this name; take another"),
-        (row("policies", "dapo", train="gpro"),
-         "policies.dapo.train: expected 'sft', 'dpo', 'ppo' or 'grpo', found 'gpro'"),
-        (row("policies", "dapo", train=3), "policies.dapo.train: expected 'sft', 'dpo', "),
-        (row("policies", "dapo", form="sft"), "policies.dapo.form: unknown key; remove it"),
-        (row("policies", "dapo", from_="base"),
-         "policies.dapo.from: model.path is null, and a random model knows nothing"),
-        (row("policies", "base"), "policies.base: 'base' is the model of section `model`"),
-        (row("policies", "a/b"), "policies: expected a folder's name,"),
+         "rewards.rule: components of kind answer, final_line: expected `on: prompts`"),
+        (row("policies", "dapo", from_="base"), "policies.dapo.from: model.path is null"),
         (row("policies", "rft", train="sft", preset="rejection_sampling", on="pairs/verifier"),
-         "'pairs/verifier', by verifier, holds no demonstrations; selection and revision do"),
-        (row("pools", "sft", split="test"),
-         "pools.sft.split: expected 'train' or 'preference', found 'test'"),
-        (row("rewards", "rule", on="own/brevty"),
+         "policies.rft.on: 'pairs/verifier', by verifier, holds no demonstrations"),
+        (row("rewards", "rule", preset="rule_own", on="own/brevty"),
          "rewards.rule.on: no row makes 'own/brevty'; did you mean 'own/brevity'?"),
-        (row("pairs", "judge", by="people", preset="hh_rlhf", on="raw/hh.jsonl"),
-         "pairs.judge.on: there is no file data/raw/hh.jsonl: put it there"),
-        (lambda content: content.update(baseline="stf"),
-         "baseline: no row makes 'stf'; did you mean 'sft'?"),
-        (lambda content: content.update(seeds=[]), "seeds: expected at least one"),
-        (lambda content: content.update(seeds=[0, 0]), "seeds: expected at least one, each once"),
-        (lambda content: content.update(polcies={}), "polcies: unknown key; remove it"),
+        (lambda content: content.update(baseline="stf"), "baseline: no row makes 'stf'; did you"),
+        (lambda content: content.update(seeds=[]), "seeds: "),
+        (lambda content: content.update(polcies={}), "polcies: unknown key"),
         (lambda content: content.pop("lora"), "lora: missing"),
         (lambda content: content["grpo"].update(num_step=3), "grpo.num_step: unknown key"),
-        (lambda content: content["grpo"]["optim"].update(learning_rate="fast"),
-         "grpo.optim.learning_rate: expected a number, found 'fast'"),
-        (lambda content: content["grpo"].update(temperature="auto"),
-         "grpo.temperature: expected a value, found auto, for which stages/auto.py has no rule"),
-        (lambda content: content["policies"].update(sft=None),
-         "policies.sft: expected {from, preset, on, train}, found None"),
     ],
 )  # fmt: skip
-def test_a_wrong_word_is_told_with_what_was_meant(problems, edit, told):
-    assert [one for one in problems(edit) if told in one] != [], problems(edit)
+def test_what_does_not_fit_is_refused_by_its_place(problems, edit, named):
+    """Besides the rows and numbers of tests/bad_inputs."""
+    (message,) = problems(edit)
+    assert message.startswith(named)
 
 
-def test_everything_is_told_at_once_and_a_mistyped_key_as_one_mistake(problems):
+def test_all_errors_are_listed_at_once_and_a_mistyped_key_is_one_error(problems):
     def edit(content):
         row("policies", "dapo", from_="sfft", preset="dapoo")(content)
         content["grpo"]["num_stepps"] = content["grpo"].pop("num_steps")
@@ -151,7 +121,7 @@ def test_everything_is_told_at_once_and_a_mistyped_key_as_one_mistake(problems):
     ]
 
 
-def test_a_wrong_number_of_a_preset_is_told_by_its_name(problems, files):
+def test_a_wrong_number_of_a_preset_is_refused_by_its_name(problems, files):
     path = files / "stages/presets.yaml"
     text = path.read_text()
     assert text.count("\nverifier: {max_pairs_per_problem: 4}") == 1
@@ -173,7 +143,7 @@ def test_a_judge_behind_an_endpoint_is_from_base(problems, files):
     assert told.startswith("pairs.judge.from: model.path is null")
 
 
-def test_rows_that_need_each_other_are_told_as_a_circle(problems):
+def test_every_circle_of_rows_is_listed(problems):
     def edit(content):
         content["policies"]["dpo"]["from"] = "dpo-2"
         content["policies"]["dpo-2"] = content["policies"]["dpo"] | {"from": "dpo"}
@@ -307,7 +277,7 @@ def test_what_needs_a_gold_answer_is_refused_where_there_is_none(problems):
     )
 
 
-def test_the_words_of_a_row_are_those_that_a_stage_is_told():
+def test_a_stage_reads_the_words_of_its_row():
     content = read_yaml(ROOT / "params.yaml")
     for table in TABLES:
         for name, words in content[table].items():
