@@ -75,9 +75,9 @@ def load_config(
     try:
         return config.model_validate(content)
     except pydantic.ValidationError as error:
-        named = f" (preset '{preset}' of {PRESETS_PATH})" if preset is not None else ""
+        place = f" (preset '{preset}' of {PRESETS_PATH})" if preset is not None else ""
         lines = "\n  ".join(error_messages(error.errors(), content))
-        raise ValueError(f"{PARAMS_PATH}{named} is not valid:\n  {lines}") from None
+        raise ValueError(f"{PARAMS_PATH}{place} is not valid:\n  {lines}") from None
 
 
 def load_preset(
@@ -187,7 +187,7 @@ def match_keys(keys: Collection[str], expected: Collection[str], prefix: str) ->
     for key in keys:
         if key not in expected:
             close = difflib.get_close_matches(key, missing, n=1)
-            missing = [other for other in missing if other not in close]
+            missing = [name for name in missing if name not in close]
             remedy = suggest(key, close, otherwise="; remove it")
             yield f"{prefix}{ascii(key)[1:-1]:.100}: unknown key{remedy}"
     yield from (f"{prefix}{key}: missing; add it" for key in missing)

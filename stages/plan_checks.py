@@ -26,7 +26,6 @@ from stages.loops.rollout_rewards import check_reward
 from stages.records.problems import INSTEAD
 from stages.report import evaluation_config
 from stages.rewards import reward_file
-from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
 from stages.rows import BASE
 from stages.tables import ABOVE, REWARDS, TableRow, Tables, list_rows
@@ -164,7 +163,7 @@ def check_row(
     untrained = row.words["from"] == BASE and auto.is_embedded(content)
     if untrained and row.entry_point in NEEDS_TRAINED and not remote:
         yield f"{row}.from: {RANDOM_BASE}"
-    kinds = preset.kinds() if isinstance(preset, Composition) else set[str]()
+    kinds = preset.kinds() if row.entry_point == "reward_rule" else ()
     needs_gold = row.entry_point in NEEDS_GOLD or getattr(preset, "positive_nll_coef", 0)
     if has_no_gold(content) and ("answer" in kinds or needs_gold):
         yield f"{row}: it learns from right and wrong answers, and {INSTEAD}"
@@ -209,12 +208,12 @@ def describe_reward(name: str, configs: Configs, tables: Tables) -> RewardFile |
     reward_file.check_source(composition, on)
     model = "policy" if composition.needs_judge() else None
     if composition.needs_model() and model is None:
-        other = describe_reward(on.removeprefix(reward_file.OTHER), configs, tables)
-        if other is None:
+        source = describe_reward(on.removeprefix(reward_file.OTHER), configs, tables)
+        if source is None:
             return None
-        model = other.model
-    own = on.removeprefix(reward_file.OWN) if "own" in composition.kinds() else None
+        model = source.model
+    file = on.removeprefix(reward_file.OWN) if "own" in composition.kinds() else None
     return RewardFile(
-        kind="rule", model=model, composition=composition, aggregate=reward_file.MEAN, own=own,
+        kind="rule", model=model, composition=composition, aggregate=reward_file.MEAN, own=file,
         own_digest=None,
     )  # fmt: skip

@@ -71,7 +71,7 @@ def write(
     tokenizer: PreTrainedTokenizerBase, written: Mapping[str, Sequence[Any]], card: dict[str, Any]
 ) -> None:
     """Write every output; the data card, with the digests of the others, comes last."""
-    base = rows.model(rows.BASE, 0)
+    base = rows.locate_policy(rows.BASE, 0)
     with ExitStack() as stack:  # all take their places, or on a full disk none does
         for folder in {name.partition("/")[0] for name in written}:
             temporary = stack.enter_context(outputs.replace(rows.DATA / folder))

@@ -49,7 +49,10 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
                 f"reward '{row.name}': its components ask a judge: expected `from: <policy>`, a "
                 f"row of `policies`, found `from: {BASE}`"
             )
-        kind, models = "policy", {seed: rows.model(row.policy, seed) for seed in config.seeds}
+        kind, models = (
+            "policy",
+            {seed: rows.locate_policy(row.policy, seed) for seed in config.seeds},
+        )
     elif composition.needs_model():
         other = reward_file.read(row.source)
         kind, aggregate = other.model, other.aggregate

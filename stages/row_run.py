@@ -66,7 +66,7 @@ def start(stage: str, words: tuple[str, ...], config: type[Params]) -> Iterator[
 
     A process that torchrun started beside the first has folders that are forgotten.
     """
-    row = rows.parse(words)
+    row = rows.parse_row(words)
     with ExitStack() as stack:
         run = stack.enter_context(runs.start(f"{stage}@{row.name}"))
         read = load_config(config, row.preset if PRESET in config.model_fields else None)

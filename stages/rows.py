@@ -1,8 +1,8 @@
-"""A row of a table of params.yaml, as a stage is told it, and where what it names lies.
+"""Command line of a stage run: a row of a table of params.yaml, and the folders that it names.
 
 dvc.yaml runs `python -m stages.train_grpo grpo ${item}`, which DVC writes out as
 `grpo --train grpo --preset grpo_deepseekmath --from sft --on rewards/rule`: the row's name, then
-its words. Every path follows from them, so none is written in a table:
+its keys and values. Every path follows from them:
 
     data/policies/<policy>/model/<seed>/      a policy; of `base` one folder for all seeds
     data/pools/<pool>/<seed>/                 completions to label or to learn from
@@ -10,7 +10,7 @@ its words. Every path follows from them, so none is written in a table:
     data/steps/<steps>/<seed>/                solutions whose steps are labelled
     data/rewards/<reward>/                    reward.json, and the models in <seed>/
     data/samples/<policy>/<seed>/             completions of the dev and test problems
-    data/evaluations/<policy>/<seed>/         what the samples and their scores come to
+    data/evaluations/<policy>/<seed>/         accuracies, votes and best-of-n of the samples
 """
 
 import argparse
@@ -26,17 +26,17 @@ TABLES = ("policies", "pools", "pairs", "steps", "rewards")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One line of a table."""
+    """A line of a table."""
 
     name: str
     by: str
-    """Who makes it: the stage is `train_<by>`, `label_<by>` or `reward_<by>`; of a pool nobody."""
+    """Kind of the stage, as in `train_<by>` or `label_<by>`; empty for a pool."""
     preset: str
-    """An entry of stages/presets.yaml; of a pool the split whose problems it answers."""
+    """An entry of stages/presets.yaml; for a pool the split of its problems."""
     policy: str
-    """`from` in the table: the policy that it starts from, or that samples, labels or completes."""
+    """Key `from` of the table: the initial policy, or the one that samples, labels or judges."""
     on: str
-    """A folder under data/ that it learns from or labels; of a pool none."""
+    """A folder under data/ to learn from or to label; empty for a pool."""
 
     @property
     def source(self) -> Path:
@@ -44,11 +44,11 @@ class Row:
         return DATA / self.on
 
 
-def parse(words: tuple[str, ...]) -> Row:
+def parse_row(words: tuple[str, ...]) -> Row:
     """The row of a stage's command line: `<name> --by .. --preset .. --from .. --on ..`.
 
-    `--train` is `--by`, as the table `policies` calls it; a pool has `--split` for its preset.
-    `sample` and `evaluate` are told a policy's name alone.
+    The table `policies` has `--train` in place of `--by`, and pools `--split` in place of
+    `--preset`; `sample` and `evaluate` have a policy's name alone.
     """
     parser = argparse.ArgumentParser(prog="python -m stages.<stage>", allow_abbrev=False)
     parser.add_argument("name")
@@ -59,7 +59,7 @@ def parse(words: tuple[str, ...]) -> Row:
     return Row(**vars(parser.parse_args(words)))
 
 
-def model(policy: str, seed: int) -> Path:
+def locate_policy(policy: str, seed: int) -> Path:
     """The folder of a policy of a seed, as transformers saves it."""
     folder = DATA / "policies" / policy / "model"
     return folder if policy == BASE else folder / str(seed)

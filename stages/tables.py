@@ -129,9 +129,9 @@ def read_tables(paths: Collection[Path]) -> tuple[Tables, list[str]]:
             problems.append(str(error))
             continue
         if path != PARAMS_PATH:
-            others = [key for key in content if key not in (*TABLES, "tables")]
-            remedies = {key: suggest(key, TABLES, otherwise="; remove it") for key in others}
-            problems += [f"{path}: {key}: unknown key{remedies[key]}" for key in others]
+            for key in content.keys() - {*TABLES, "tables"}:
+                remedy = suggest(key, TABLES, otherwise="; remove it")
+                problems.append(f"{path}: {key}: unknown key{remedy}")
         for table in TABLES:
             rows = content.get(table)
             if not isinstance(rows, dict):
@@ -177,8 +177,8 @@ def check_names(tables: Tables) -> Iterator[str]:
     for table, rows in tables.items():
         lower: dict[str, str] = {}
         for name in rows:
-            if (other := lower.setdefault(name.lower(), name)) != name:
-                yield f"{table}.{name}: differs from '{other}' in capitals alone; rename it"
+            if (first := lower.setdefault(name.lower(), name)) != name:
+                yield f"{table}.{name}: differs from '{first}' in capitals alone; rename it"
     yield from find_circles(tables)
 
 
@@ -204,10 +204,10 @@ def check_source(row: TableRow, tables: Tables) -> str | None:
 
 def list_sources(tables: Tables, kinds: Collection[str]) -> list[str]:
     """Folders of these kinds that a word `on` can name."""
-    made = [f"{table}/{name}" for table in TABLES if table in kinds for name in tables[table]]
+    folders = [f"{table}/{name}" for table in TABLES if table in kinds for name in tables[table]]
     files = sorted(OWN_SOURCES.glob("[!_]*.py")) if OWN in kinds else []
     prepared = [kind for kind in kinds if kind in PREPARED]
-    return [*prepared, *made, *(f"{OWN}/{path.stem}" for path in files)]
+    return [*prepared, *folders, *(f"{OWN}/{path.stem}" for path in files)]
 
 
 def find_circles(tables: Tables) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Write which source files each entry point reads, and their digests.
+"""Import closure of each entry point, with the digests of its files.
 
     python -m stages.trace_code
 
@@ -26,32 +26,34 @@ ROOT = Path()
 DATA = Path("data")
 PACKAGE = "stages"
 OWN_PACKAGE = "stages.rewards.own"
-"""Files that a row names and Python imports by that name."""
+"""Rewards of the user, which a row names."""
 EXEMPT = ("stages.runtime.", "stages.plan.", "stages.trace_code.")
-"""Declared unable to change an output: run records and progress; and of what the other two look at,
-rows, parameters and code, every stage depends by itself."""
+"""Modules that can change no output: run records and progress, and the stages that look at rows,
+parameters and code, on which every stage depends by itself."""
 CONSTRAINTS = "constraints.txt"
-"""The versions of everything that is not in this repository."""
+"""Versions of all packages."""
 
 
 def main() -> None:
     """Write `code/` and `own/`."""
     process.die_with_dvc("trace_code")
-    graph = import_graph(ROOT)
-    with outputs.replace(DATA / "code") as code, outputs.replace(DATA / "own") as own:
+    graph = build_import_graph(ROOT)
+    with outputs.replace(DATA / "code") as code, outputs.replace(DATA / "own") as rewards:
         code.mkdir()
-        own.mkdir()
-        for entry in entries(ROOT):
-            files = [*import_closure(graph, entry, ROOT), CONSTRAINTS]
-            read = {one: hashlib.sha256((ROOT / one).read_bytes()).hexdigest() for one in files}
+        rewards.mkdir()
+        for entry in list_entries(ROOT):
+            files = [*list_import_closure(graph, entry, ROOT), CONSTRAINTS]
+            digests = {
+                file: hashlib.sha256((ROOT / file).read_bytes()).hexdigest() for file in files
+            }
             path = code / f"{entry.removeprefix(f'{PACKAGE}.').replace('.', '/')}.json"
             if entry.startswith(OWN_PACKAGE):
-                path = own / entry.removeprefix(f"{OWN_PACKAGE}.")
+                path = rewards / entry.removeprefix(f"{OWN_PACKAGE}.")
             path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps(read, indent=0) + "\n", encoding="utf-8")
+            path.write_text(json.dumps(digests, indent=0) + "\n", encoding="utf-8")
 
 
-def import_graph(root: Path) -> grimp.ImportGraph:
+def build_import_graph(root: Path) -> grimp.ImportGraph:
     """The import graph of `<root>/stages`."""
     folder = str(root.resolve())
     sys.path.insert(0, folder)  # grimp finds a package through sys.path
@@ -61,7 +63,7 @@ def import_graph(root: Path) -> grimp.ImportGraph:
         sys.path.remove(folder)
 
 
-def entries(root: Path) -> list[str]:
+def list_entries(root: Path) -> list[str]:
     """Dotted names of the modules that commands and rows of stages name, sorted.
 
     Commands name modules of `stages` and of its subpackages that have a `__main__.py`.
@@ -78,17 +80,17 @@ def entries(root: Path) -> list[str]:
         ),
     ]
     modules = (".".join(path.relative_to(root).with_suffix("").parts) for path in paths)
-    return sorted(module for module in modules if not exempt(module))
+    return sorted(module for module in modules if not is_exempt(module))
 
 
-def import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:
+def list_import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:
     """The files that importing a module of the graph reads, sorted, relative to `root`."""
     modules = {entry, *graph.find_upstream_modules(entry)}
     # Importing a.b.c runs a/__init__.py and a/b/__init__.py first.
     for module in tuple(modules):
         parts = module.split(".")
         modules.update(".".join(parts[:length]) for length in range(1, len(parts)))
-    stems = [root / module.replace(".", "/") for module in modules if not exempt(module)]
+    stems = [root / module.replace(".", "/") for module in modules if not is_exempt(module)]
     files = [file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py")]
     # A namespace package has no file, and that of most packages is empty.
     return sorted(
@@ -98,8 +100,8 @@ def import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str
     )
 
 
-def exempt(module: str) -> bool:
-    """Whether the module is declared unable to change an output."""
+def is_exempt(module: str) -> bool:
+    """Whether the module can change no output."""
     return f"{module}.".startswith(EXEMPT)
 
 

@@ -54,7 +54,7 @@ def configure(preset: Mapping[str, Any], seeds: Sequence[int] = (SEED,), **secti
 
 def write_policy(name: str = "sft", seed: int = SEED) -> None:
     """A policy with random weights, whose tokens 2 to 31 are words."""
-    folder = rows.model(name, seed)
+    folder = rows.locate_policy(name, seed)
     tiny_checkpoints.load("llama").save_pretrained(folder)
     vocab = {"<pad>": 0, "</s>": 1, **{f"w{i}": i for i in range(2, 32)}}
     words = Tokenizer(WordLevel(vocab, unk_token="<pad>"))

@@ -77,12 +77,12 @@ def make(study: str, settings: dict[str, Any], *, policies: tuple[str, ...] = ("
     for seed in SEEDS:
         for number, name in enumerate(policies):
             model = build_tiny(TinyConfig(**TINY), words(), 10 * number + seed)
-            policy.save_model(model, words(), rows.model(name, seed))
+            policy.save_model(model, words(), rows.locate_policy(name, seed))
             folder = DATA / "samples" / name / str(seed)
             for split in ("dev", "test"):
                 lines.write_lines(folder / f"{split}.jsonl", completions(splits[split], 8))
                 lines.write_lines(folder / f"{split}_greedy.jsonl", completions(splits[split], 1))
-        start, generator = rows.model("sft", seed), torch.Generator().manual_seed(seed)
+        start, generator = rows.locate_policy("sft", seed), torch.Generator().manual_seed(seed)
         process = process_head.init_process_model(start, 2, compute(), CPU)
         for parameter in process_head.get_head(process).parameters():
             torch.nn.init.normal_(parameter, generator=generator)

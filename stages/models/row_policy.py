@@ -149,7 +149,7 @@ def locate_policy(name: str, seed: int, config: ModelConfig) -> tuple[str | Path
     A ValueError for a base model without a path: its weights are random.
     """
     if name != BASE:
-        return rows.model(name, seed), None
+        return rows.locate_policy(name, seed), None
     if config.path is None:
         raise ValueError(RANDOM_BASE_MODEL)
     return config.path, config.revision
@@ -194,7 +194,7 @@ def build_tiny(
 
 def load_row_tokenizer(name: str, seed: int) -> PreTrainedTokenizerBase:
     """Tokenizer of a row's policy, or of the base model."""
-    return model_tokenizer.load_tokenizer(rows.model(name, seed))
+    return model_tokenizer.load_tokenizer(rows.locate_policy(name, seed))
 
 
 def locate_policy_folder(name: str, seed: int, config: ModelConfig) -> Path:

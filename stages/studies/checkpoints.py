@@ -86,7 +86,7 @@ def evaluate(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str,
     """Every policy along the run of one seed."""
     settings, compute, device = config.checkpoints, config.compute, setup(config.compute)
     judges = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
-    start = rows.model(settings.start, run.seed)
+    start = rows.locate_policy(settings.start, run.seed)
     reference = Policy(policy.load_policy(start, compute, device, trained=False), compute).eval()
     pool = candidates.read("dev", settings.sampling, "dev")
     found: list[CheckpointResult] = []
@@ -109,7 +109,7 @@ def policies(name: str, start: Path, seed: int) -> Iterator[tuple[int, Path]]:
     yield 0, start
     yield from read_checkpoints(training / "checkpoints")
     history = (training / "history.jsonl").read_text(encoding="utf-8")
-    yield history.count("\n"), rows.model(name, seed)
+    yield history.count("\n"), rows.locate_policy(name, seed)
 
 
 def measure(

@@ -93,7 +93,7 @@ def load() -> None:
 def people() -> None:
     """What `label_people` reads: a file of pairs, a tokenizer, and prompts that it leaves out."""
     words = train_tokenizer(["Human: how do I do this? Assistant: you can, I think."], 700)
-    words.save_pretrained(rows.model(rows.BASE, 0))
+    words.save_pretrained(rows.locate_policy(rows.BASE, 0))
     for split in ("dev", "test"):
         records.write_lines(rows.PROMPTS / f"{split}.jsonl", [])
     stage_inputs.configure(pairs.PRESET)

@@ -89,7 +89,7 @@ def outputs() -> tuple[list[Preference], list[Preference], list[Verdict], dict]:
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    policy = rows.model("sft", SEED)
+    policy = rows.locate_policy("sft", SEED)
     policy.parent.mkdir(parents=True)
     policy.symlink_to(judge_checkpoint.checkpoint())
     write("train", "abcd")

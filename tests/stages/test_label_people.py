@@ -30,7 +30,7 @@ FILE = DATA / "raw/mine.jsonl"
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = train_tokenizer(["Human: how do I do this? Assistant: you can, I think."], 700)
-    words.save_pretrained(rows.model(BASE, 0))
+    words.save_pretrained(rows.locate_policy(BASE, 0))
     FILE.parent.mkdir()
     for split in ("dev", "test"):
         lines.write_lines(rows.PROMPTS / f"{split}.jsonl", [])

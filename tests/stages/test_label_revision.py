@@ -62,8 +62,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = build_tiny(TinyConfig(**stage_inputs.TINY), TOKENS, 0)
     end_early(model)
-    model.save_pretrained(rows.model("sft", SEED))
-    TOKENS.save_pretrained(rows.model("sft", SEED))
+    model.save_pretrained(rows.locate_policy("sft", SEED))
+    TOKENS.save_pretrained(rows.locate_policy("sft", SEED))
     write_pool("train", 5)
     write_pool("heldout", 3)
 

@@ -282,7 +282,7 @@ def test_a_stage_reads_the_words_of_its_row():
     for table in TABLES:
         for name, words in content[table].items():
             told = [word for key, value in words.items() for word in (f"--{key}", value)]
-            found = rows.parse((name, *told))
+            found = rows.parse_row((name, *told))
             assert found.name == name
             assert found.policy == words["from"]
             assert found.preset == words.get("preset", words.get("split"))

@@ -66,7 +66,7 @@ def rows(numbers, tokenizer, prompt="sum?\n"):
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tokenizer = train_tokenizer(["3 + 4 = 7\n#### 7 sum?"], TINY["vocab_size"])
-    start = table_rows.model("sft", SEED)
+    start = table_rows.locate_policy("sft", SEED)
     policy.save_model(build_tiny(TinyConfig(**TINY), tokenizer, 0), tokenizer, start)
     lines.write_lines(SOURCE / "train.jsonl", rows(range(4), tokenizer))
     # Another problem: what is held out may share no prompt with what is learned.

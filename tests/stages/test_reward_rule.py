@@ -41,7 +41,7 @@ def test_a_judge_is_copied_for_each_seed():
     for seed in (SEED, 5):
         copied = reward_file.model(OUTPUT, seed)
         assert {path.name for path in copied.iterdir()} == {
-            path.name for path in rows.model("sft", seed).iterdir()
+            path.name for path in rows.locate_policy("sft", seed).iterdir()
         }
     with pytest.raises(ValueError, match=r"expected `from: <policy>`.*found `from: base`"):
         run("judge_wins")

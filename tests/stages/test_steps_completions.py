@@ -81,7 +81,7 @@ def make_inputs(
 ):
     tokenizer = train_tokenizer([RIGHT], TINY["vocab_size"])
     model = build_tiny(TinyConfig(**TINY), tokenizer, 0)
-    policy.save_model(model, tokenizer, rows.model("sft", SEED))
+    policy.save_model(model, tokenizer, rows.locate_policy("sft", SEED))
     for side, numbers in {"train": range(6), "heldout": range(6, 9)}.items():
         write_side(side, question, numbers, tokenizer)
 
@@ -195,7 +195,7 @@ def test_held_out_are_all_solutions_to_choose_among_of_which_some_are_labelled()
 
 def test_without_completions_the_labels_are_the_truth_and_no_model_is_read():
     set_preset(num_completions=0)
-    (rows.model("sft", SEED) / "model.safetensors").unlink()
+    (rows.locate_policy("sft", SEED) / "model.safetensors").unlink()
     metrics = run()
     found = labelled("train")
     assert all(row.labels == [float(one) for one in row.true_labels] for row in found)

@@ -34,7 +34,7 @@ FILE = DATA / "raw/mine.jsonl"
 def words(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = train_tokenizer(["Solve: what is 2 + 2? 2 + 2 = 4"], 700)
-    words.save_pretrained(rows.model(BASE, 0))
+    words.save_pretrained(rows.locate_policy(BASE, 0))
     FILE.parent.mkdir()
     stage_inputs.configure(PRESET)
     return words

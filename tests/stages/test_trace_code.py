@@ -62,8 +62,9 @@ def closures(root: Path) -> dict[str, list[str]]:
         "import json, pathlib, sys; root = pathlib.Path();"
         f"sys.path.insert(0, {str(REPOSITORY)!r}); from stages import trace_code; del sys.path[0];"
         "ours = [name for name in sys.modules if name.partition('.')[0] == 'stages'];"
-        "[sys.modules.pop(name) for name in ours]; graph = trace_code.import_graph(root);"
-        "found = {e: trace_code.import_closure(graph, e, root) for e in trace_code.entries(root)};"
+        "[sys.modules.pop(name) for name in ours]; graph = trace_code.build_import_graph(root);"
+        "entries = trace_code.list_entries(root);"
+        "found = {e: trace_code.list_import_closure(graph, e, root) for e in entries};"
         "print(json.dumps(found))"
     )
     command = [sys.executable, "-c", program]

@@ -60,7 +60,7 @@ def write_reward(kind, model=None):
     folder.mkdir(parents=True, exist_ok=True)
     reward_file.write(folder, content)
     if model is not None:
-        scorer = scalar_head.init_scalar_model(rows.model("sft", SEED), PAD, compute(), CPU)
+        scorer = scalar_head.init_scalar_model(rows.locate_policy("sft", SEED), PAD, compute(), CPU)
         torch.nn.init.normal_(scorer.score.weight, generator=torch.Generator().manual_seed(0))
         scorer.save_pretrained(reward_file.model(folder, SEED))
 
@@ -122,7 +122,7 @@ def test_a_policy_is_written_with_its_checkpoint_its_rollouts_and_its_numbers(me
     # of 3 steps and 1 checkpoint: after the second
     assert checkpoint.name == "step-0002"
     weights = [load_file(path / "model.safetensors") for path in
-               (rows.model("sft", SEED), checkpoint, POLICY / f"model/{SEED}")]  # fmt: skip
+               (rows.locate_policy("sft", SEED), checkpoint, POLICY / f"model/{SEED}")]  # fmt: skip
     name = "model.layers.0.mlp.up_proj.weight"
     assert len({tuple(one[name].flatten().tolist()) for one in weights}) == 3
 
@@ -184,7 +184,7 @@ def test_the_value_model_starts_as_the_first_member_of_an_ensemble_or_under_a_he
     shutil.rmtree(path)
     for member in range(2):
         scorer = scalar_head.init_scalar_model(
-            rows.model("sft", SEED), PAD, compute(), CPU, head_seed=member
+            rows.locate_policy("sft", SEED), PAD, compute(), CPU, head_seed=member
         )
         scorer.save_pretrained(path / str(member))
     saved = tmp_path / "head.safetensors"
@@ -209,7 +209,7 @@ def test_the_value_model_starts_as_the_first_member_of_an_ensemble_or_under_a_he
 def test_vllm_draws_from_the_policy_as_it_learns(method, rank):
     # vLLM computes no attention of narrower heads on a CPU.
     shape = BLOCKS | {"hidden_size": 128, "num_attention_heads": 4, "initializer_range": 0.1}
-    LlamaForCausalLM(LlamaConfig(**shape)).save_pretrained(rows.model("sft", SEED))
+    LlamaForCausalLM(LlamaConfig(**shape)).save_pretrained(rows.locate_policy("sft", SEED))
     write_reward(SCORE, "reward")
     gaps, written = {}, {}
     for engine in ("transformers", "vllm", "vllm"):
@@ -223,7 +223,7 @@ def test_vllm_draws_from_the_policy_as_it_learns(method, rank):
         assert all(torch.equal(before[1][name], weights[name]) for name in weights)
     assert len(gaps["vllm"]) == len(gaps["transformers"]) == 3
     assert max(gaps["vllm"] + gaps["transformers"]) < 2e-5
-    start = load_file(rows.model("sft", SEED) / "model.safetensors")
+    start = load_file(rows.locate_policy("sft", SEED) / "model.safetensors")
     name = "model.layers.0.mlp.up_proj.weight"
     # As far as a step of this rate goes: a stale copy would be noticed.
     assert (written["vllm"][1][name] - start[name]).abs().max() > 1e-3

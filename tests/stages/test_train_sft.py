@@ -44,7 +44,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     stage_inputs.write_policy()
     lines.write_lines(DATA / "demonstrations/demonstrations.jsonl", make_demonstrations(8))
-    model_tokenizer.train_tokenizer(["3 + 4 = 7"], 700).save_pretrained(rows.model("base", 0))
+    model_tokenizer.train_tokenizer(["3 + 4 = 7"], 700).save_pretrained(
+        rows.locate_policy("base", 0)
+    )
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)

@@ -51,8 +51,8 @@ def load(judge: dict, policy: str, reasoning: int = 0):
 
 def test_a_policy_judges_with_its_own_tokenizer(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rows.model("sft", 0).parent.mkdir(parents=True)
-    rows.model("sft", 0).symlink_to(judge_checkpoint.checkpoint())
+    rows.locate_policy("sft", 0).parent.mkdir(parents=True)
+    rows.locate_policy("sft", 0).symlink_to(judge_checkpoint.checkpoint())
     judge = load(POLICY, "sft", reasoning=4)
     assert isinstance(judge, PolicyJudge)
     assert (judge.max_prompt_tokens, judge.reasoning_tokens) == (200, 4)
@@ -91,7 +91,7 @@ def test_what_no_judge_can_be_is_refused(judge):
 
 def test_a_policys_folder_is_sampled_with_its_own_tokenizer(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    folder = rows.model("sft", 2)
+    folder = rows.locate_policy("sft", 2)
     shutil.copytree(checkpoint("llama"), folder)
     words = model_tokenizer.train_tokenizer(["2 + 2"] * 2, 700)
     words.save_pretrained(folder)

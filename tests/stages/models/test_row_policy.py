@@ -24,7 +24,7 @@ RANDOM = ModelConfig(path=None, revision=None, thinking=None, tiny=TINY)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model_tokenizer.train_tokenizer(["1 + 1 = 2"], 700).save_pretrained(
-        rows.model(row_policy.BASE, 0)
+        rows.locate_policy(row_policy.BASE, 0)
     )
 
 

@@ -36,7 +36,7 @@ def folder(tmp_path, monkeypatch):
     for seed in SEEDS:
         training = DATA / f"policies/dpo/training/{seed}"
         (training / "checkpoints").mkdir(parents=True)
-        shutil.copytree(rows.model("sft", seed), training / "checkpoints/step-0002")
+        shutil.copytree(rows.locate_policy("sft", seed), training / "checkpoints/step-0002")
         (training / "history.jsonl").write_text("{}\n" * 5)
 
 

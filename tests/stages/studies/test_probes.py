@@ -41,7 +41,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for seed in SEEDS:
         for name in ("sft", "grpo"):
-            shutil.copytree(judge_checkpoint.checkpoint(), rows.model(name, seed))
+            shutil.copytree(judge_checkpoint.checkpoint(), rows.locate_policy(name, seed))
             write_results(name, seed)
     write_params()
     write_prompts()
@@ -86,7 +86,7 @@ def write_results(name: str, seed: int) -> None:
 
 
 def write_prompts() -> None:
-    tokenizer = model_tokenizer.load_tokenizer(rows.model("sft", 0))
+    tokenizer = model_tokenizer.load_tokenizer(rows.locate_policy("sft", 0))
     for split in ("train", "dev", "test"):
         questions = [
             f"Anna has {3 + i} apples. She buys 4 more. She loses 2. How many apples now?"
@@ -128,7 +128,7 @@ def test_every_probe_is_run_or_says_why():
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
 def test_a_chat_model_is_asked_xstest_and_svamp():
     for seed in SEEDS:
-        path = rows.model("sft", seed)
+        path = rows.locate_policy("sft", seed)
         tokenizer = model_tokenizer.load_tokenizer(path)
         tokenizer.chat_template = CHAT
         tokenizer.save_pretrained(path)
