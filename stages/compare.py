@@ -39,39 +39,51 @@ def main() -> None:
     with runs.start("compare") as run:
         config = load_config(Config)
         plan = json.loads((DATA / "plan.json").read_text(encoding="utf-8"))
-        checked = next(iter(lines.read_lines(PROMPTS / "test.jsonl", Prompt))).answer is not None
-        found = (estimates if checked else reward_comparison).read(
+        first = next(iter(lines.read_lines(PROMPTS / "test.jsonl", Prompt)))
+        has_answers = first.answer is not None
+        read_results, compare, build_sections = (
+            (estimates.read_results, comparison.compare_policies, sections.build_sections)
+            if has_answers
+            else (
+                reward_comparison.read_scored_results,
+                reward_comparison.compare_by_rewards,
+                sections.build_reward_sections,
+            )
+        )
+        results = read_results(
             DATA / "evaluations",
             [config.baseline, *plan["policies"]],
             config.seeds,
             config.evaluation.confidence,
         )
-        costs = stage_metrics.costs_of_rows(DATA, plan, config.seeds)
-        of_policies = stage_metrics.costs_of_policies(plan, config.baseline, costs)
+        costs = stage_metrics.read_costs(DATA, plan, config.seeds)
+        of_policies = stage_metrics.sum_policy_costs(plan, config.baseline, costs)
         metrics = {
-            **(comparison if checked else reward_comparison).compare(found),
-            "quality": stage_metrics.quality(DATA, plan, config.seeds),
+            **compare(results),
+            "quality": stage_metrics.read_quality(DATA, plan, config.seeds),
             "costs": {"policies": of_policies, "rows": costs},
         }
         curves = {
-            name: one
-            for name in found.tables
-            if (one := plots.read_training(DATA / f"policies/{name}/training", config.seeds))
+            name: curve
+            for name in results.tables
+            if (curve := plots.read_curves(DATA / f"policies/{name}/training", config.seeds))
         }
         with outputs.replace(OUTPUT) as folder:
             (folder / "plots").mkdir(parents=True)
-            if checked:
-                plots.accuracy(folder / "plots", metrics)
-                plots.accuracy_by_n(folder / "plots", found)
-            plots.training(folder / "plots", curves, found)
+            if has_answers:
+                plots.draw_accuracy(folder / "plots", metrics)
+                plots.draw_accuracy_by_n(folder / "plots", results)
+            plots.draw_training(folder / "plots", curves, results)
             outputs.write_json(folder / "metrics.json", metrics)
-            problems = transcripts.read(DATA / "samples", list(found.tables), config.seeds[0])
-            told = sections.sections if checked else sections.by_rewards
-            parts = told(metrics, problems, list(curves))
-            page.write(folder, metrics["verdict"], parts, page.PICTURE if checked else None)
-        for name, one in metrics["policies"].items():
-            headline = {"mean_accuracy"} if checked else {k for k in one if "reward/" in k}
-            run.log(0, {f"{name}/{key}": one[key]["value"] for key in sorted(headline)})
+            problems = transcripts.read_transcripts(
+                DATA / "samples", list(results.tables), config.seeds[0]
+            )
+            parts = build_sections(metrics, problems, list(curves))
+            picture = page.PICTURE if has_answers else None
+            page.write_report(folder, metrics["verdict"], parts, picture)
+        for name, values in metrics["policies"].items():
+            headline = {"mean_accuracy"} if has_answers else {k for k in values if "reward/" in k}
+            run.log(0, {f"{name}/{key}": values[key]["value"] for key in sorted(headline)})
 
 
 if __name__ == "__main__":

@@ -92,7 +92,9 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
                 prompt, pool, greedy, by_scorer, ks=settings.ks, orders=orders
             )
         )
-    metrics = estimates.score_means(unchecked) if unchecked else estimates.means(results)
+    metrics = (
+        estimates.average_scores(unchecked) if unchecked else estimates.average_results(results)
+    )
     if results:
         metrics["dev_accuracy"] = estimates.round_metric(problem_evaluation.accuracy(dev))
     run.log(0, metrics | in_loop)

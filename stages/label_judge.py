@@ -80,15 +80,15 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
             cost.update(part["tokens"])
         found = judging.preferences(asked, said, preset.rule)
         lines.write_lines(own / f"{side}.jsonl", found)
-        metrics[side] = judge_quality.summarise(said, *judging.facts(asked), seed)
-        judge_quality.warn(metrics[side], side)
-        headline = judge_quality.headline(metrics[side])
+        metrics[side] = judge_quality.summarise_verdicts(said, *judging.facts(asked), seed)
+        judge_quality.warn_of_low_mass(metrics[side], side)
+        headline = judge_quality.select_headline(metrics[side])
         run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
         verdicts += said
     flips, spent = injections.flips(
         chooser, asked, said, prompts, preset.rule, num_pairs=preset.injection_pairs
     )
-    metrics["injection"] = judge_quality.flip_rates(flips, seed)
+    metrics["injection"] = judge_quality.estimate_flip_rates(flips, seed)
     is_ours = preset.judge.kind == "policy"
     judge_size = size.measure_policy(row.policy, run.seed, config.model) if is_ours else None
     metrics |= work.judged(cost + spent, judge_size)

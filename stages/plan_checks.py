@@ -89,7 +89,7 @@ def find_problems(params: Content, presets: Content, tables: Tables, modules: Mo
     for row in rows:
         if (config := configs.get(str(row))) is not None:
             problems += check_row(row, config, content, configs, tables)
-    problems += evaluation_config.wrong_ks(content)
+    problems += evaluation_config.check_ks(content)
     return list(dict.fromkeys(problems))
 
 

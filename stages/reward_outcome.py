@@ -83,7 +83,7 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         **work.learned(history, {"reward": size.measure_model(model)}),
         "problems": len(problems),
         "completions": sum(map(len, problems)),
-        "heldout": reward_quality.of_outcomes(
+        "heldout": reward_quality.evaluate_outcomes(
             [one for problem in heldout for one in problem],
             scores.numpy(),
             config.evaluation.quality(preset.quality),

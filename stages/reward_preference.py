@@ -99,7 +99,7 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     return {
         **work.learned(history, {"reward": sizes[-1]}),
         "pairs": len(pairs),
-        "heldout": reward_quality.of_pairs(heldout, found.numpy(), quality, seed),
+        "heldout": reward_quality.evaluate_pairs(heldout, found.numpy(), quality, seed),
     }
 
 

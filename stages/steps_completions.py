@@ -79,7 +79,9 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
             found += step_solutions.unlabelled(whole, found)
         lines.write_lines(own / f"{side}.jsonl", found)
         cut = sum(one.finish_reason == "length" for _, pool in asked[side] for one in pool)
-        metrics[side] = step_label_quality.summarise(labelled, preset.audit, num_cut=cut, seed=seed)
+        metrics[side] = step_label_quality.summarise_labels(
+            labelled, preset.audit, num_cut=cut, seed=seed
+        )
     lines.write_lines(own / "prefixes.jsonl", counts or [])
     measured = size.measure_policy(row.policy, run.seed, config.model)
     metrics |= step_labels.done(parts, counts or [], measured)

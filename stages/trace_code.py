@@ -84,7 +84,10 @@ def list_entries(root: Path) -> list[str]:
 
 
 def list_import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:
-    """The files that importing a module of the graph reads, sorted, relative to `root`."""
+    """The files that importing a module of the graph reads, sorted, relative to `root`.
+
+    The templates of a module `page` are the files `page.*.j2` beside it.
+    """
     modules = {entry, *graph.find_upstream_modules(entry)}
     # Importing a.b.c runs a/__init__.py and a/b/__init__.py first.
     for module in tuple(modules):
@@ -92,6 +95,7 @@ def list_import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> lis
         modules.update(".".join(parts[:length]) for length in range(1, len(parts)))
     stems = [root / module.replace(".", "/") for module in modules if not is_exempt(module)]
     files = [file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py")]
+    files += [file for stem in stems for file in stem.parent.glob(f"{stem.name}.*.j2")]
     # A namespace package has no file, and that of most packages is empty.
     return sorted(
         file.relative_to(root).as_posix()

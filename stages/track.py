@@ -55,18 +55,20 @@ def main(live: str = "") -> None:
 
     if live:
         with suppress(KeyboardInterrupt):
-            view.follow()
+            view.follow_running()
         return
-    entries = lockfile.read()
+    entries = lockfile.read_entries()
     write_manifest(entries)
     try:
-        added = view.sync(entries)
+        added = view.sync_entries(entries)
     except store.OUTAGES as error:
-        logger.warning(store.outage(error, "stages.track"))
+        logger.warning(store.describe_outage(error, "stages.track"))
     else:
         logger.info("MLflow: %d runs added, of now and earlier; `mlflow server` shows them", added)
-    records = {entry.stage: lockfile.record(entry) for entry in entries}
-    logger.info("%s", told({name: one for name, one in records.items() if one}, REPORT))
+    records = {entry.stage: lockfile.read_record(entry) for entry in entries}
+    logger.info(
+        "%s", describe_runs({name: record for name, record in records.items() if record}, REPORT)
+    )
 
 
 def write_manifest(entries: list[lockfile.Entry]) -> None:
@@ -83,7 +85,7 @@ def write_manifest(entries: list[lockfile.Entry]) -> None:
             (temporary / MANIFEST.name).write_text(text, encoding="utf-8")
 
 
-def told(records: Mapping[str, Mapping[str, Any]], report: Path) -> str:
+def describe_runs(records: Mapping[str, Mapping[str, Any]], report: Path) -> str:
     """Seconds by stage, its rows side by side; then the verdict, and where the report is."""
     groups: dict[str, dict[str, float]] = {}
     for name, record in records.items():
@@ -94,7 +96,7 @@ def told(records: Mapping[str, Mapping[str, Any]], report: Path) -> str:
         parts = [f"{row} {seconds:.0f}".strip() for row, seconds in rows.items()]
         total = f"{sum(rows.values()):.0f}" if len(rows) > 1 else ""
         lines.append(f"  {stage:<12} {total:>5}  {', '.join(parts)}".rstrip())
-    lines.append(f"  {'all':<12} {sum(one['seconds'] for one in records.values()):>5.0f}")
+    lines.append(f"  {'all':<12} {sum(record['seconds'] for record in records.values()):>5.0f}")
     verdict = report / "verdict.txt"
     if verdict.is_file():
         lines += ["", verdict.read_text(encoding="utf-8").strip()]

@@ -105,7 +105,7 @@ def write_policy(
     lines.write_lines(Path(f"data/samples/{policy}/{seed}/test_greedy.jsonl"), greedy)
     folder = Path(f"data/evaluations/{policy}/{seed}")
     lines.write_lines(folder / "per_problem.jsonl", results)
-    metrics = estimates.means(results) | {"dev_accuracy": round(rate, 3)}
+    metrics = estimates.average_results(results) | {"dev_accuracy": round(rate, 3)}
     write_json(f"evaluations/{policy}/{seed}/metrics.json", metrics)
     trained = {"sft": ["loss/nll"], "dpo": ["loss/preference", "margin/accuracy", "kl/k1"]}
     names = trained.get(policy, ["reward/mean", "reward/accuracy", "kl/k1", "length/mean"])

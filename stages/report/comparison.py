@@ -43,33 +43,33 @@ UNTESTED = (FORMAT, LONGEST, SHORTEST)
 NUM_GROUPS = 5
 
 
-def compare(results: Results) -> dict[str, Any]:
+def compare_policies(results: Results) -> dict[str, Any]:
     """The numbers of `data/report/metrics.json` that are estimated on test problems; the verdict.
 
     Families of comparisons, Holm's adjustment within each: every policy minus the baseline, of each
     measure; every two of the other policies, of mean accuracy; every way to choose among a policy's
     samples minus their majority, and minus what a check of the format does in its place.
     """
-    baseline, *others = results.tables
+    baseline, *trained = results.tables
     n, tables = results.ns[-1], results.tables
-    kept = [*FIELDS, f"{MAJORITY}/{n}", f"{PASS}/{n}"]
+    measures = [*FIELDS, f"{MAJORITY}/{n}", f"{PASS}/{n}"]
     loops = {
-        name: fmean(one.get(IN_LOOP, 0.0) for one in of_seeds.values())
+        name: fmean(metrics.get(IN_LOOP, 0.0) for metrics in of_seeds.values())
         for name, of_seeds in results.metrics.items()
     }
     policies: dict[str, dict[str, Any]] = {
-        name: intervals({key: table[key] for key in kept}, results)
+        name: estimate_intervals({key: table[key] for key in measures}, results)
         | {"dev_accuracy": mean_over_seeds(results.metrics[name], ["dev_accuracy"])}
         | ({IN_LOOP: loops[name]} if loops[name] else {})
         for name, table in tables.items()
     }
-    by_mean = sorted(others, key=lambda name: -float(tables[name][MEAN].mean()))
+    by_mean = sorted(trained, key=lambda name: -float(tables[name][MEAN].mean()))
     pairs = {
         f"{first} - {second}": tables[first][MEAN] - tables[second][MEAN]
         for first, second in itertools.combinations(by_mean, 2)
     }
     gains = {
-        measure: {name: tables[name][measure] - tables[baseline][measure] for name in others}
+        measure: {name: tables[name][measure] - tables[baseline][measure] for name in trained}
         for measure in (MEAN, GREEDY, f"{MAJORITY}/{n}", "mean_strict", "mean_lenient")
     }
     metrics = {
@@ -77,15 +77,15 @@ def compare(results: Results) -> dict[str, Any]:
         "num_samples": results.num_samples, "n": n, "confidence": results.confidence,
         "best_on_dev": max(policies, key=lambda name: policies[name]["dev_accuracy"]["value"]),
         "policies": policies,
-        "gains": {measure: differences(family, results) for measure, family in gains.items()},
-        "pairs": differences(pairs, results),
-        "selection": {name: selection(results, name) for name in tables},
-        "difficulty": difficulty(results),
+        "gains": {measure: test_differences(family, results) for measure, family in gains.items()},
+        "pairs": test_differences(pairs, results),
+        "selection": {name: compare_selection(results, name) for name in tables},
+        "difficulty": split_by_difficulty(results),
     }  # fmt: skip
-    return {"verdict": verdict.sentences(metrics), **metrics}
+    return {"verdict": verdict.write_verdict(metrics), **metrics}
 
 
-def selection(results: Results, policy: str) -> dict[str, Any]:
+def compare_selection(results: Results, policy: str) -> dict[str, Any]:
     """What choosing among n samples of a policy gives, by reward and way, at the largest n.
 
     Returns:
@@ -100,21 +100,21 @@ def selection(results: Results, policy: str) -> dict[str, Any]:
     over_format = {
         way: accuracy[way] - tables[f"{kind}/{FORMAT}/{n}"] for way, kind in tested.items()
     }
-    found: dict[str, Any] = {
-        "accuracy": intervals(accuracy, results),
-        "over_majority": differences(over_majority, results),
-        "over_format": differences(over_format, results),
+    result: dict[str, Any] = {
+        "accuracy": estimate_intervals(accuracy, results),
+        "over_majority": test_differences(over_majority, results),
+        "over_format": test_differences(over_format, results),
     }
     for kind in ("auc", "auc_in_format"):
-        found[kind] = {
+        result[kind] = {
             reward: area
             for reward in results.methods(policy, BEST_OF)
             if (area := mean_over_seeds(results.metrics[policy], [f"{kind}/{reward}"]))
         }
-    return found
+    return result
 
 
-def difficulty(results: Results) -> list[dict[str, Any]]:
+def split_by_difficulty(results: Results) -> list[dict[str, Any]]:
     """Mean accuracy on fifths of the problems, the hardest for the baseline first.
 
     A problem's difficulty is the baseline's accuracy over the samples of even number; what is shown
@@ -129,46 +129,48 @@ def difficulty(results: Results) -> list[dict[str, Any]]:
     return [
         {
             "problems": len(places),
-            "policies": intervals({name: odd[:, places] for name, odd in halves.items()}, results),
+            "policies": estimate_intervals(
+                {name: odd[:, places] for name, odd in halves.items()}, results
+            ),
         }
         for places in groups
     ]
 
 
-def intervals(tables: Mapping[str, Table], results: Results) -> dict[str, Interval]:
+def estimate_intervals(tables: Mapping[str, Table], results: Results) -> dict[str, Interval]:
     """The mean of each table with its interval; of a share it stays within 0 and 1."""
-    _, found = _estimate(tables, results)
-    for name, one in found.items():
+    _, means = _estimate_means(tables, results)
+    for name, mean in means.items():
         if tables[name].min() >= 0.0 and tables[name].max() <= 1.0:
-            one["low"], one["high"] = max(0.0, one["low"]), min(1.0, one["high"])
-    return found
+            mean["low"], mean["high"] = max(0.0, mean["low"]), min(1.0, mean["high"])
+    return means
 
 
-def differences(family: Mapping[str, Table], results: Results) -> dict[str, Difference]:
+def test_differences(family: Mapping[str, Table], results: Results) -> dict[str, Difference]:
     """The mean of each table of differences, and which differ from 0, adjusted together."""
     if not family:
         return {}
-    means, found = _estimate(family, results)
+    means, results_by_name = _estimate_means(family, results)
     if len(results.seeds) == 1:
         nothing = dict.fromkeys(("p", "p_holm", "significant", "degrees", "detectable"))
-        return {name: one | nothing for name, one in found.items()}
+        return {name: difference | nothing for name, difference in results_by_name.items()}
     alpha = 1.0 - results.confidence
     adjusted = holm_adjusted(means.p_value.tolist())
-    wanted = PowerDesign(significance=alpha / len(family), power=POWER)
+    design = PowerDesign(significance=alpha / len(family), power=POWER)
     num_seeds, num_problems = next(iter(family.values())).shape
-    least = crossed_means.detectable_difference(
-        means.spread, wanted, num_seeds=num_seeds, num_problems=num_problems
+    detectable = crossed_means.detectable_difference(
+        means.spread, design, num_seeds=num_seeds, num_problems=num_problems
     )
-    for at, one in enumerate(found.values()):
-        one |= {
+    for at, difference in enumerate(results_by_name.values()):
+        difference |= {
             "p": round_metric(means.p_value[at]), "p_holm": round_metric(adjusted[at]),
             "significant": adjusted[at] <= alpha, "degrees": round(float(means.degrees[at]), 1),
-            "detectable": round_metric(least[at]),
+            "detectable": round_metric(detectable[at]),
         }  # fmt: skip
-    return found
+    return results_by_name
 
 
-def _estimate(
+def _estimate_means(
     tables: Mapping[str, Table], results: Results
 ) -> tuple[CrossedMeans, dict[str, Interval]]:
     stacked = np.stack(list(tables.values()), axis=-1)
@@ -176,11 +178,11 @@ def _estimate(
     bounds = zip(means.value, means.low, means.high, strict=True)
     return means, {
         name: {
-            **with_interval(*found),
+            **with_interval(*estimate),
             "seeds": {
                 str(seed): round_metric(row.mean())
                 for seed, row in zip(results.seeds, table, strict=True)
             },
         }
-        for (name, table), found in zip(tables.items(), bounds, strict=True)
+        for (name, table), estimate in zip(tables.items(), bounds, strict=True)
     }

@@ -39,7 +39,7 @@ class Results:
     ns: list[int]
     """The numbers of samples for which votes and best-of-n are estimated, rising."""
     tables: dict[str, dict[str, Table]]
-    """Policy -> estimate (see `columns`) -> its table; the baseline is the first."""
+    """Policy -> estimate (see `collect_estimates`) -> its table; the baseline is the first."""
     halves: dict[str, tuple[Table, Table]]
     """Policy -> mean accuracy of the samples of even, and of odd number."""
     metrics: dict[str, dict[int, dict[str, Any]]]
@@ -52,7 +52,9 @@ class Results:
         return list(dict.fromkeys(parts[1] for parts in ends if parts[0] == way))
 
 
-def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float) -> Results:
+def read_results(
+    folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float
+) -> Results:
     """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`."""
     rows = {
         policy: [
@@ -65,22 +67,26 @@ def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence
     first = rows[baseline][0]
     ids = [row.id for row in first]
     for policy, of_seeds in rows.items():
-        for seed, one in zip(seeds, of_seeds, strict=True):
-            if [row.id for row in one] != ids:
+        for seed, results in zip(seeds, of_seeds, strict=True):
+            if [row.id for row in results] != ids:
                 raise ValueError(
                     f"expected results on the same problems in the same order, found {len(ids)} "
-                    f"of {baseline} and {len(one)} of {policy}, seed {seed}, that differ. They "
+                    f"of {baseline} and {len(results)} of {policy}, seed {seed}, that differ. They "
                     f"come from different runs: rerun `dvc repro`."
                 )
-    found = {policy: list(map(columns, of_seeds)) for policy, of_seeds in rows.items()}
+    estimates = {
+        policy: list(map(collect_estimates, of_seeds)) for policy, of_seeds in rows.items()
+    }
     return Results(
         seeds=list(seeds),
         ids=ids,
         num_samples=first[0].num_samples,
         ns=sorted(int(n) for n in first[0].accuracy_at[MAJORITY]),
         tables={
-            policy: {name: np.stack([one[name] for one in of_seeds]) for name in of_seeds[0]}
-            for policy, of_seeds in found.items()
+            policy: {
+                name: np.stack([estimate[name] for estimate in of_seeds]) for name in of_seeds[0]
+            }
+            for policy, of_seeds in estimates.items()
         },
         halves={policy: _halves(of_seeds) for policy, of_seeds in rows.items()},
         metrics={policy: read_metrics(folder / policy, seeds) for policy in rows},
@@ -88,7 +94,7 @@ def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence
     )
 
 
-def columns(results: Sequence[ProblemResult]) -> dict[str, Float[np.ndarray, " problem"]]:
+def collect_estimates(results: Sequence[ProblemResult]) -> dict[str, Float[np.ndarray, " problem"]]:
     """Every estimate of every problem, by its name: `mean_accuracy`, `best_of/outcome/8`."""
     fields = {name: name for name in FIELDS} | {GREEDY: "greedy_correct"}
     return {
@@ -109,28 +115,31 @@ def _halves(of_seeds: Sequence[Sequence[ProblemResult]]) -> tuple[Table, Table]:
     return even / num_even, (right - even) / max(1, num_samples - num_even)
 
 
-def means(results: Sequence[ProblemResult]) -> dict[str, Any]:
+def average_results(results: Sequence[ProblemResult]) -> dict[str, Any]:
     """The content of an evaluation's metrics.json.
 
     The mean of each column over problems. Of `auc/<reward>` and `auc_in_format/<reward>` over the
     problems that have both right and wrong samples; absent where none has.
     """
-    found: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "num_problems": len(results), "num_samples": results[0].num_samples,
-        **{name: round_metric(values.mean()) for name, values in columns(results).items()},
+        **{name: round_metric(column.mean())
+           for name, column in collect_estimates(results).items()},
     }  # fmt: skip
     for kind in ("auc", "auc_in_format"):
         for name in results[0].auc:
             areas = [area for row in results if (area := getattr(row, kind)[name]) is not None]
             if areas:
-                found[f"{kind}/{name}"] = round_metric(sum(areas) / len(areas))
-    return found
+                metrics[f"{kind}/{name}"] = round_metric(sum(areas) / len(areas))
+    return metrics
 
 
-def score_means(rows: Sequence[ScoredPrompt]) -> dict[str, Any]:
+def average_scores(rows: Sequence[ScoredPrompt]) -> dict[str, Any]:
     """The same without gold answers: means over prompts, of each reward `reward/<name>`."""
-    found = {f"reward/{name}": [fmean(row.scores[name]) for row in rows] for name in rows[0].scores}
-    found |= {name: [getattr(row, name) for row in rows] for name in OF_SAMPLES}
+    values = {
+        f"reward/{name}": [fmean(row.scores[name]) for row in rows] for name in rows[0].scores
+    }
+    values |= {name: [getattr(row, name) for row in rows] for name in OF_SAMPLES}
     return {"num_problems": len(rows)} | {
-        name: round_metric(fmean(one)) for name, one in found.items()
+        name: round_metric(fmean(column)) for name, column in values.items()
     }

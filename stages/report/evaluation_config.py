@@ -80,17 +80,17 @@ class EvaluationConfig(Intervals):
         cut = [row.completion_ids for row in rows if row.finish_reason == "length"]
         in_loop = sum(ends_in_loop(ids, min_length=LOOP) for ids in cut) / len(rows)
         share = len(cut) / len(rows) - in_loop
-        told = f"{in_loop:.1%} of the completions in {path} repeat themselves until they are cut"
+        message = f"{in_loop:.1%} of the completions in {path} repeat themselves until they are cut"
         if share > self.max_cut_share:
             raise ValueError(
-                f"{told}, {share:.1%} were cut otherwise, at max_new_tokens, and an answer that is "
-                f"cut counts as wrong; expected at most {self.max_cut_share:.0%}. "
+                f"{message}, {share:.1%} were cut otherwise, at max_new_tokens, and an answer that "
+                f"is cut counts as wrong; expected at most {self.max_cut_share:.0%}. "
                 f"Raise `sampling.{path.stem.removesuffix('_greedy')}.max_new_tokens`; to evaluate "
                 f"a policy that has not learned to stop, raise `evaluation.max_cut_share`."
             )
         if in_loop < 0.01:
             return {}
-        logger.warning("%s, and %.1f %% are cut otherwise", told, 100 * share)
+        logger.warning("%s, and %.1f %% are cut otherwise", message, 100 * share)
         return {f"in_loop/{path.stem}": round(in_loop, 6)}
 
     def quality(self, bins: Bins) -> QualityConfig:
@@ -100,7 +100,7 @@ class EvaluationConfig(Intervals):
         )
 
 
-def wrong_ks(content: Mapping[str, Any]) -> Iterator[str]:
+def check_ks(content: Mapping[str, Any]) -> Iterator[str]:
     """Votes among more samples than there will be: of params.yaml, where it can be read."""
     try:
         number = content["sampling"]["test"]["num_samples"]

@@ -22,7 +22,7 @@ Facts = Mapping[tuple[str, int], Any]
 """What is known of the completion of a problem's id and an index."""
 
 
-def warn(metrics: Mapping[str, Any], side: str) -> None:
+def warn_of_low_mass(metrics: Mapping[str, Any], side: str) -> None:
     """Say so where a judge gives its options together, on average, less than `ENOUGH_MASS`."""
     if (mass := metrics.get("mean_option_mass", 1.0)) < ENOUGH_MASS:
         logger.warning(
@@ -34,7 +34,7 @@ def warn(metrics: Mapping[str, Any], side: str) -> None:
         )
 
 
-def summarise(
+def summarise_verdicts(
     verdicts: Sequence[Verdict], correct: Facts, num_tokens: Facts, seed: int
 ) -> dict[str, Any]:
     """Numbers of one split's verdicts, of every pair that was asked about.
@@ -42,7 +42,7 @@ def summarise(
     `first_position_rate`: share of readings that prefer the answer standing first (1/2: no
     position bias); `swap_consistency`: share of pairs of which both orders prefer the same
     answer; `longer_wins_rate`: of pairs of different length, those whose averaged label prefers
-    the longer; `agreement`: see `against_truth`.
+    the longer; `agreement`: see `compare_with_truth`.
 
     `correct` tells whether the verifier calls a completion right, `num_tokens` its length.
     """
@@ -52,10 +52,10 @@ def summarise(
         "dropped": dict(sorted(dropped.items())),
         "parse_failures": round_metric(dropped["parse_failure"] / max(1, len(verdicts))),
     }  # fmt: skip
-    read = [verdict for verdict in verdicts if verdict.dropped not in UNREAD]
-    if not read:
+    judged = [verdict for verdict in verdicts if verdict.dropped not in UNREAD]
+    if not judged:
         return metrics
-    p12, p21, soft, gap, mass = _columns(read, "p12", "p21", "probability", "gap", "option_mass")
+    p12, p21, soft, gap, mass = _columns(judged, "p12", "p21", "probability", "gap", "option_mass")
     agree = list(map(judge_readings.orders_agree, p12.tolist(), p21.tolist()))
     metrics |= {
         "swap_consistency": round_metric(sum(agree) / len(agree)),
@@ -63,25 +63,29 @@ def summarise(
         "first_position_probability": round_metric(((p12 + p21) / 2).mean()),
         "mean_gap": round_metric(gap.mean()), "mean_option_mass": round_metric(mass.mean()),
     }  # fmt: skip
-    longer = _longer(read, num_tokens)
+    longer = _longer(judged, num_tokens)
     if (uneven := longer != 0).any():
         won = judge_readings.choice_accuracy(soft[uneven], longer[uneven] > 0)
         metrics["longer_wins_rate"] = round_metric(won.mean())
-    decided = [one for one in read if correct[one.id, one.index_a] != correct[one.id, one.index_b]]
+    decided = [
+        verdict
+        for verdict in judged
+        if correct[verdict.id, verdict.index_a] != correct[verdict.id, verdict.index_b]
+    ]
     metrics["agreement"] = (
-        against_truth(decided, correct, num_tokens, seed) if decided else {"pairs": 0}
+        compare_with_truth(decided, correct, num_tokens, seed) if decided else {"pairs": 0}
     )
     return metrics
 
 
-def headline(metrics: Mapping[str, Any]) -> dict[str, int | float]:
+def select_headline(metrics: Mapping[str, Any]) -> dict[str, int | float]:
     """What is shown while the stage runs: pairs, both orders agreeing, and agreement with truth."""
-    found = {name: metrics[name] for name in ("pairs", "swap_consistency") if name in metrics}
+    numbers = {name: metrics[name] for name in ("pairs", "swap_consistency") if name in metrics}
     agreement = metrics.get("agreement", {}).get("averaged")
-    return found | ({"agreement": agreement["value"]} if agreement else {})
+    return numbers | ({"agreement": agreement["value"]} if agreement else {})
 
 
-def against_truth(
+def compare_with_truth(
     verdicts: Sequence[Verdict], correct: Facts, num_tokens: Facts, seed: int
 ) -> dict[str, Any]:
     """How often the judge is right about pairs of one right and one wrong completion.
@@ -112,11 +116,15 @@ def against_truth(
     return metrics
 
 
-def flip_rates(found: Mapping[str, Sequence[tuple[str, float]]], seed: int) -> dict[str, Any]:
+def estimate_flip_rates(
+    flips_by_attack: Mapping[str, Sequence[tuple[str, float]]], seed: int
+) -> dict[str, Any]:
     """Share of verdicts that each attack flips; `all` of them; `control`, for comparison."""
-    attacks = [flip for name, flips in found.items() if name != "control" for flip in flips]
+    attacks = [
+        flip for name, flips in flips_by_attack.items() if name != "control" for flip in flips
+    ]
     metrics: dict[str, Any] = {}
-    for name, flips in {"all": attacks, **found}.items():
+    for name, flips in {"all": attacks, **flips_by_attack}.items():
         metrics[name] = {"readings": len(flips)}
         if flips:
             problems, flipped = zip(*flips, strict=True)
@@ -132,7 +140,10 @@ def _columns(verdicts: Sequence[Verdict], *names: str) -> Float[np.ndarray, "nam
 def _longer(verdicts: Sequence[Verdict], num_tokens: Facts) -> Int[np.ndarray, " pair"]:
     """By how many tokens A is longer than B."""
     return np.array(
-        [num_tokens[one.id, one.index_a] - num_tokens[one.id, one.index_b] for one in verdicts]
+        [
+            num_tokens[verdict.id, verdict.index_a] - num_tokens[verdict.id, verdict.index_b]
+            for verdict in verdicts
+        ]
     )
 
 
@@ -141,7 +152,7 @@ def _intervals(
 ) -> dict[str, dict[str, float]]:
     numbers = intervals.problem_numbers(problems)
     means = intervals.problem_means(np.stack(list(columns.values()), axis=1), numbers)
-    found = intervals.bootstrap_means(
+    estimates = intervals.bootstrap_means(
         means, num_resamples=NUM_RESAMPLES, confidence=CONFIDENCE, seed=seed
     )
-    return {name: with_interval(*bounds) for name, *bounds in zip(columns, *found, strict=True)}
+    return {name: with_interval(*bounds) for name, *bounds in zip(columns, *estimates, strict=True)}

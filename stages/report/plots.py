@@ -48,7 +48,7 @@ Curves = dict[str, Float[np.ndarray, "seed step"]]
 
 
 @contextmanager
-def figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
+def save_figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
     """A figure of so many inches in this style, whatever the user's matplotlibrc says.
 
     At the end it is saved, as SVG or PNG, without a date or the library's version.
@@ -56,36 +56,36 @@ def figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_STYLE)
-        drawn = Figure(figsize=(width, height))
-        yield drawn
-        drawn.savefig(path, metadata=_NO_METADATA[path.suffix])
+        new_figure = Figure(figsize=(width, height))
+        yield new_figure
+        new_figure.savefig(path, metadata=_NO_METADATA[path.suffix])
 
 
-def colours(policies: Iterable[str]) -> dict[str, str]:
+def assign_colours(policies: Iterable[str]) -> dict[str, str]:
     """The colour of each policy in every plot, by its place; the baseline, the first, is grey."""
     return {name: _ORDER[place % len(_ORDER)] for place, name in enumerate(policies)}
 
 
-def accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
+def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
     """Each policy's mean accuracy with its interval, and a dot for each seed."""
-    policies = {name: one[MEAN] for name, one in metrics["policies"].items()}
+    policies = {name: estimates[MEAN] for name, estimates in metrics["policies"].items()}
     seeds = metrics["seeds"]
     header = ["policy", "mean_accuracy", "low", "high", *(f"seed_{seed}" for seed in seeds)]
     rows = (
-        [name, one["value"], one["low"], one["high"], *one["seeds"].values()]
-        for name, one in policies.items()
+        [name, estimate["value"], estimate["low"], estimate["high"], *estimate["seeds"].values()]
+        for name, estimate in policies.items()
     )
-    _write(folder / "accuracy.csv", header, rows)
+    _write_csv(folder / "accuracy.csv", header, rows)
     over = "seeds and problems" if len(seeds) > 1 else "problems (one seed)"
     height = 0.95 + 0.42 * len(policies)
-    with figure(folder / "accuracy.svg", width=7.2, height=height) as drawn:
-        axes = drawn.subplots()
-        for place, (name, colour) in enumerate(colours(policies).items()):
-            one = policies[name]
-            value, low, high = (100 * one[key] for key in ("value", "low", "high"))
+    with save_figure(folder / "accuracy.svg", width=7.2, height=height) as plot:
+        axes = plot.subplots()
+        for place, (name, colour) in enumerate(assign_colours(policies).items()):
+            estimate = policies[name]
+            value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
             axes.plot([low, high], [place, place], color=colour, linewidth=2.2)
             axes.plot(value, place, "|", markersize=17, markeredgewidth=2.6, color=colour)
-            of_seeds = [100 * seed for seed in one["seeds"].values()]
+            of_seeds = [100 * seed for seed in estimate["seeds"].values()]
             axes.plot(of_seeds, [place] * len(of_seeds), "o", markersize=6.5, color=colour,
                       markeredgecolor="white", markeredgewidth=0.9, zorder=3)  # fmt: skip
             axes.annotate(f"{value:.1f}", (value, place), xytext=(0, 10), color=colour,
@@ -102,7 +102,7 @@ def accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
         )
 
 
-def accuracy_by_n(folder: Path, results: Results) -> None:
+def draw_accuracy_by_n(folder: Path, results: Results) -> None:
     """A panel a policy: pass@n, the majority and best-of-n; in the numbers also votes by weight."""
     rows = (
         [policy, method, n, f"{table.mean():.6f}"]
@@ -111,28 +111,28 @@ def accuracy_by_n(folder: Path, results: Results) -> None:
         for method, _, n in [name.rpartition("/")]
         if method.partition("/")[0] in (PASS, MAJORITY, BEST_OF, WEIGHTED)
     )
-    _write(folder / "accuracy_by_n.csv", ["policy", "method", "n", "accuracy"], rows)
+    _write_csv(folder / "accuracy_by_n.csv", ["policy", "method", "n", "accuracy"], rows)
     num_columns = min(COLUMNS, len(results.tables))
     num_rows = -(-len(results.tables) // num_columns)
     path = folder / "accuracy_by_n.svg"
-    with figure(path, width=8.4, height=0.9 + 2.3 * num_rows) as drawn:
-        panels = drawn.subplots(num_rows, num_columns, squeeze=False, sharey=True).ravel()
+    with save_figure(path, width=8.4, height=0.9 + 2.3 * num_rows) as plot:
+        panels = plot.subplots(num_rows, num_columns, squeeze=False, sharey=True).ravel()
         for panel, policy in zip(panels, results.tables, strict=False):
-            _by_n(panel, results, policy)
+            _draw_panel(panel, results, policy)
         for panel in panels[len(results.tables) :]:
             panel.set_visible(False)
         handles, labels = panels[0].get_legend_handles_labels()
-        drawn.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
+        plot.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
 
 
-def _by_n(panel: Axes, results: Results, policy: str) -> None:
-    rewards = [one for one in results.methods(policy, BEST_OF) if one not in UNTESTED]
+def _draw_panel(panel: Axes, results: Results, policy: str) -> None:
+    rewards = [reward for reward in results.methods(policy, BEST_OF) if reward not in UNTESTED]
     styles = {PASS: (GREY, ":"), MAJORITY: (BLACK, "-")}
     styles |= {f"{BEST_OF}/{r}": (_ORDER[1 + at % 7], "-") for at, r in enumerate(rewards)}
-    named = {PASS: "any right (pass@n)", MAJORITY: "majority"}
+    labels = {PASS: "any right (pass@n)", MAJORITY: "majority"}
     for method, (colour, line) in styles.items():
         values = [100 * results.tables[policy][f"{method}/{n}"].mean() for n in results.ns]
-        label = named.get(method) or verdict.name(method, "n")
+        label = labels.get(method) or verdict.name_choice(method, "n")
         panel.plot(results.ns, values, line, color=colour, marker=".", label=label)
     panel.set_xscale("log", base=2)
     panel.set_xticks(results.ns, [str(n) for n in results.ns])
@@ -140,12 +140,12 @@ def _by_n(panel: Axes, results: Results, policy: str) -> None:
     panel.label_outer()
 
 
-def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([header, *rows])
 
 
-def read_training(training: Path, seeds: Sequence[int]) -> Curves:
+def read_curves(training: Path, seeds: Sequence[int]) -> Curves:
     """The curves of one policy, from `<training>/<seed>/history.jsonl`."""
     paths = [training / str(seed) / "history.jsonl" for seed in seeds]
     if not all(path.exists() for path in paths):
@@ -155,13 +155,15 @@ def read_training(training: Path, seeds: Sequence[int]) -> Curves:
         [json.loads(line)["metrics"] for line in of_seeds] for of_seeds in zip(*texts, strict=False)
     ]
     return {
-        name: np.array([[one[name] for one in own] for own in zip(*steps, strict=True)])
+        name: np.array(
+            [[metrics[name] for metrics in of_step] for of_step in zip(*steps, strict=True)]
+        )
         for name in SHOWN
-        if steps and all(name in one for of_seeds in steps for one in of_seeds)
+        if steps and all(name in metrics for of_seeds in steps for metrics in of_seeds)
     }
 
 
-def training(folder: Path, curves: Mapping[str, Curves], results: Results) -> None:
+def draw_training(folder: Path, curves: Mapping[str, Curves], results: Results) -> None:
     """A plot a policy with a panel a metric: a thin line a seed, and their mean."""
     rows = (
         [policy, seed, metric, step, f"{value:.6g}"]
@@ -170,16 +172,16 @@ def training(folder: Path, curves: Mapping[str, Curves], results: Results) -> No
         for seed, of_seed in zip(results.seeds, values, strict=True)
         for step, value in enumerate(of_seed)
     )
-    _write(folder / "training.csv", ["policy", "seed", "metric", "step", "value"], rows)
-    for policy, colour in colours(results.tables).items():
+    _write_csv(folder / "training.csv", ["policy", "seed", "metric", "step", "value"], rows)
+    for policy, colour in assign_colours(results.tables).items():
         if policy in curves:
-            _training(folder / f"training-{policy}.svg", curves[policy], colour)
+            _draw_curves(folder / f"training-{policy}.svg", curves[policy], colour)
 
 
-def _training(path: Path, curves: Curves, colour: str) -> None:
+def _draw_curves(path: Path, curves: Curves, colour: str) -> None:
     num_rows = -(-len(curves) // COLUMNS)
-    with figure(path, width=8.4, height=0.2 + 1.9 * num_rows) as drawn:
-        panels = drawn.subplots(num_rows, COLUMNS, squeeze=False).ravel()
+    with save_figure(path, width=8.4, height=0.2 + 1.9 * num_rows) as plot:
+        panels = plot.subplots(num_rows, COLUMNS, squeeze=False).ravel()
         for panel, (name, values) in zip(panels, curves.items(), strict=False):
             panel.plot(values.T, color=colour, linewidth=0.7, alpha=0.4)
             panel.plot(values.mean(axis=0), color=colour, linewidth=1.6)

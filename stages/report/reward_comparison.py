@@ -1,9 +1,9 @@
 """The comparison where no answer can be checked: what the rewards that are models prefer.
 
-Of each reward: the mean score of a policy's samples, whose differences are paired by seed and
-prompt (`comparison.differences`), and how often a sample of a policy is scored above one of the
-baseline's to the same prompt, ties half. Scores have no unit and no zero, and those of two seeds'
-models are of two scales: the share of wins depends on neither.
+For each reward: the mean score of a policy's samples, with differences paired by seed and prompt
+(`comparison.test_differences`), and the win rate: how often a sample of a policy is scored above a
+sample of the baseline to the same prompt, ties half. Scores have no unit and no zero, and those of
+two seeds' models are on two scales: the win rate depends on neither.
 
 A policy trained on a reward model learns what that overrates, too (Gao et al. 2023,
 https://arxiv.org/abs/2210.10760): a gain by that very model is no gain in the eyes of people.
@@ -20,11 +20,13 @@ from stages.records import lines
 from stages.records.metrics import read_metrics
 from stages.records.pools import ScoredPrompt
 from stages.report import verdict
-from stages.report.comparison import differences, intervals
+from stages.report.comparison import estimate_intervals, test_differences
 from stages.report.estimates import OF_SAMPLES, Results, Table
 
 
-def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float) -> Results:
+def read_scored_results(
+    folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float
+) -> Results:
     """The results of the policies, the baseline first, as `evaluate` wrote them below `folder`."""
     names = list(dict.fromkeys(policies))
     rows = {
@@ -36,7 +38,7 @@ def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence
     }
     first = rows[names[0], seeds[0]]
     ids = [row.id for row in first]
-    if any([row.id for row in own] != ids for own in rows.values()):
+    if any([row.id for row in results] != ids for results in rows.values()):
         raise ValueError(
             "expected results on the same prompts in the same order, found some that differ. They "
             "come from different runs: rerun `dvc repro`."
@@ -53,9 +55,9 @@ def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence
     for name in names:
         tables[name] = {measure: table(name, measure) for measure in OF_SAMPLES}
         for scorer in scorers:
-            own, others = scores(name, scorer), scores(names[0], scorer)
-            tables[name][f"reward/{scorer}"] = own.mean(axis=-1)
-            tables[name][f"wins/{scorer}"] = wins(own, others)
+            policy_scores, baseline_scores = scores(name, scorer), scores(names[0], scorer)
+            tables[name][f"reward/{scorer}"] = policy_scores.mean(axis=-1)
+            tables[name][f"wins/{scorer}"] = win_rates(policy_scores, baseline_scores)
     return Results(
         seeds=list(seeds), ids=ids, num_samples=len(next(iter(first[0].scores.values()), ())),
         ns=[], tables=tables, halves={},
@@ -63,26 +65,27 @@ def read(folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence
     )  # fmt: skip
 
 
-def wins(
-    own: Float[np.ndarray, "seed prompt sample"], others: Float[np.ndarray, "seed prompt other"]
+def win_rates(
+    policy_scores: Float[np.ndarray, "seed prompt sample"],
+    baseline_scores: Float[np.ndarray, "seed prompt other"],
 ) -> Table:
     """How often one of `own` is above one of `others`, of all pairs of a prompt; ties half."""
-    gaps = own[..., :, None] - others[..., None, :]
+    gaps = policy_scores[..., :, None] - baseline_scores[..., None, :]
     return (0.5 + 0.5 * np.sign(gaps)).mean(axis=(-2, -1))
 
 
-def compare(results: Results) -> dict[str, Any]:
+def compare_by_rewards(results: Results) -> dict[str, Any]:
     """The numbers of `data/report/metrics.json` that are estimated on test prompts; the verdict.
 
     Each reward is a family of comparisons of its own: every policy minus the baseline.
     """
-    baseline, *others = results.tables
+    baseline, *trained = results.tables
     measures = [name for name in results.tables[baseline] if name.startswith("reward/")]
     gains = {
-        measure: differences(
+        measure: test_differences(
             {
                 name: results.tables[name][measure] - results.tables[baseline][measure]
-                for name in others
+                for name in trained
             },
             results,
         )
@@ -91,7 +94,9 @@ def compare(results: Results) -> dict[str, Any]:
     metrics = {
         "baseline": baseline, "seeds": results.seeds, "num_problems": len(results.ids),
         "confidence": results.confidence,
-        "policies": {name: intervals(table, results) for name, table in results.tables.items()},
+        "policies": {
+            name: estimate_intervals(table, results) for name, table in results.tables.items()
+        },
         "gains": gains,
     }  # fmt: skip
-    return {"verdict": verdict.by_rewards(metrics), **metrics}
+    return {"verdict": verdict.write_reward_verdict(metrics), **metrics}

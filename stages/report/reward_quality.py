@@ -23,7 +23,7 @@ Interval = dict[str, float]
 """`{value, low, high}`."""
 
 
-def of_pairs(
+def evaluate_pairs(
     pairs: Sequence[Preference], scores: Float[np.ndarray, "pair 2"], config: QualityConfig,
     seed: int,
 ) -> dict[str, Any]:  # fmt: skip
@@ -45,17 +45,17 @@ def of_pairs(
         return {"pairs": 0}
     problems = problem_numbers([pair.id for pair in pairs])
     labels = np.array([pair.probability for pair in pairs])
-    margins = np.subtract(*_finite(scores, "reward").T)
+    margins = np.subtract(*_check_finite(scores, "reward").T)
     right = 0.5 + 0.5 * np.sign(margins) * np.sign(labels - 0.5)
     decided = labels != 0.5
     better = np.where(labels >= 0.5, 1, -1)
-    longer = np.array([len(one.chosen_ids) - len(one.rejected_ids) for one in pairs]) * better
-    mean = partial(over_problems, problems=problems, config=config, seed=seed)
+    longer = np.array([len(pair.chosen_ids) - len(pair.rejected_ids) for pair in pairs]) * better
+    mean = partial(average_over_problems, problems=problems, config=config, seed=seed)
 
     def accuracy(among: Bool[np.ndarray, " pair"]) -> dict[str, Any] | None:
-        kept = among & decided
-        found = over_problems(right[kept], problems[kept], config, seed)
-        return found and found | {"pairs": int(kept.sum())}
+        selected = among & decided
+        estimate = average_over_problems(right[selected], problems[selected], config, seed)
+        return estimate and estimate | {"pairs": int(selected.sum())}
 
     likelihood = labels * np.logaddexp(0.0, -margins) + (1 - labels) * np.logaddexp(0.0, margins)
     sides = np.stack([labels, 1 - labels])
@@ -65,11 +65,11 @@ def of_pairs(
         "pairs": len(pairs),
         "problems": int(problems.max()) + 1,
         "undecided_pairs": int((~decided).sum()),
-        "accuracy": over_problems(right[decided], problems[decided], config, seed),
+        "accuracy": average_over_problems(right[decided], problems[decided], config, seed),
         "tie_rate": mean((margins == 0.0).astype(np.float64)),
         "negative_log_likelihood": mean(likelihood, is_rate=False),
         "label_entropy": mean(entropy, is_rate=False),
-        "expected_calibration_error": _calibration_error(
+        "expected_calibration_error": _estimate_calibration_error(
             score_quality.preferred_side(margins, labels), problems, config, seed
         ),
         "length_matched_accuracy": accuracy(np.abs(longer) <= config.length_tolerance),
@@ -79,7 +79,7 @@ def of_pairs(
     }
 
 
-def of_outcomes(
+def evaluate_outcomes(
     rows: Sequence[Outcome], scores: Float[np.ndarray, " completion"], config: QualityConfig,
     seed: int,
 ) -> dict[str, Any]:  # fmt: skip
@@ -96,7 +96,7 @@ def of_outcomes(
     """
     if not rows:
         raise ValueError("expected held-out completions, found none: give a pool of the split dev")
-    scores = _finite(scores, "outcome")
+    scores = _check_finite(scores, "outcome")
     problems = problem_numbers([row.id for row in rows])
     right = np.array([row.right for row in rows])
     outcomes = right.astype(np.float64)
@@ -104,8 +104,8 @@ def of_outcomes(
         score_quality.auc(scores[problems == number], right[problems == number])
         for number in range(int(problems.max()) + 1)
     ]
-    areas = np.array([one for one in of_problem if one is not None])
-    mean = partial(over_problems, problems=problems, config=config, seed=seed)
+    areas = np.array([area for area in of_problem if area is not None])
+    mean = partial(average_over_problems, problems=problems, config=config, seed=seed)
     right_share = mean(outcomes)
     assert right_share is not None
     likelihood = np.logaddexp(0.0, np.where(right, -scores, scores))
@@ -114,17 +114,17 @@ def of_outcomes(
         "problems": len(of_problem),
         "problems_with_both": len(areas),
         "right_share": right_share,
-        "auc": over_problems(areas, np.arange(len(areas)), config, seed),
+        "auc": average_over_problems(areas, np.arange(len(areas)), config, seed),
         "accuracy": mean(0.5 + 0.5 * np.sign(scores) * np.sign(outcomes - 0.5)),
         "one_verdict_accuracy": max(right_share["value"], 1 - right_share["value"]),
         "negative_log_likelihood": mean(likelihood, is_rate=False),
-        "expected_calibration_error": _calibration_error(
+        "expected_calibration_error": _estimate_calibration_error(
             (np.exp(-np.logaddexp(0.0, -scores)), outcomes), problems, config, seed
         ),
     }
 
 
-def _finite(scores: np.ndarray, model: str) -> Float[np.ndarray, "..."]:
+def _check_finite(scores: np.ndarray, model: str) -> Float[np.ndarray, "..."]:
     if not np.isfinite(scores).all():
         raise ValueError(
             f"expected finite scores, found some that are not: the {model} model diverged. Look at "
@@ -133,7 +133,7 @@ def _finite(scores: np.ndarray, model: str) -> Float[np.ndarray, "..."]:
     return scores.astype(np.float64)
 
 
-def over_problems(
+def average_over_problems(
     values: Float[np.ndarray, " row"], problems: Int[np.ndarray, " row"], config: QualityConfig,
     seed: int, *, is_rate: bool = True,
 ) -> Interval | None:  # fmt: skip
@@ -148,19 +148,19 @@ def over_problems(
     if is_rate and (not means.any() or (means == 1.0).all()):
         bounds = intervals.wilson_interval(round(total), len(means), confidence=config.confidence)
         return with_interval(total / len(means), *bounds)
-    found = intervals.bootstrap_means(
+    estimates = intervals.bootstrap_means(
         means, num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed
     )
-    return with_interval(*(column[0] for column in found))
+    return with_interval(*(column[0] for column in estimates))
 
 
-def _calibration_error(
-    said: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
+def _estimate_calibration_error(
+    predictions: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
     problems: Int[np.ndarray, " row"], config: QualityConfig, seed: int,
 ) -> Interval:  # fmt: skip
     """Of probabilities and outcomes."""
-    found = score_quality.expected_calibration_error(
-        *said, problems, num_bins=config.num_bins, num_resamples=config.num_bootstrap,
+    estimate = score_quality.expected_calibration_error(
+        *predictions, problems, num_bins=config.num_bins, num_resamples=config.num_bootstrap,
         confidence=config.confidence, seed=seed,
     )  # fmt: skip
-    return with_interval(*found)
+    return with_interval(*estimate)

@@ -53,9 +53,9 @@ Cost = dict[str, int | float]
 """`COSTS` of one seed, the mean over seeds."""
 
 
-def quality(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, dict[str, Any]]:
+def read_quality(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, dict[str, Any]]:
     """Table -> row -> measure -> `{value, seeds}`, what is there; rules have nothing."""
-    found: dict[str, dict[str, Any]] = {}
+    quality_by_table: dict[str, dict[str, Any]] = {}
     for table, measures in MEASURES.items():
         for name in plan[table]:
             metrics = read_metrics(data / table / name, seeds)
@@ -64,47 +64,57 @@ def quality(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, dict[str,
                     label: mean_over_seeds(metrics, places)
                     for label, (_, places) in measures.items()
                 }
-                found.setdefault(table, {})[name] = {k: one for k, one in row.items() if one}
-    return found
+                quality_by_table.setdefault(table, {})[name] = {
+                    k: estimate for k, estimate in row.items() if estimate
+                }
+    return quality_by_table
 
 
-def costs_of_rows(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, Cost]:
+def read_costs(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, Cost]:
     """`policies/dpo`, `samples/dpo`, ... -> its cost."""
     tables = {**plan, "samples": plan["policies"], "evaluations": plan["policies"]}
     rows = [f"{table}/{name}" for table, names in tables.items() for name in names]
     within = {row: f"{row}/training" for row in rows if row.startswith("policies/")}
-    return {row: cost_of_row(data / within.get(row, row), seeds) for row in rows}
+    return {row: read_row_cost(data / within.get(row, row), seeds) for row in rows}
 
 
-def cost_of_row(folder: Path, seeds: Sequence[int]) -> Cost:
+def read_row_cost(folder: Path, seeds: Sequence[int]) -> Cost:
     """The mean over seeds; 0 where nothing was counted."""
-    found = [cost(one) for one in read_metrics(folder, seeds).values()]
-    return {kind: float(np.mean([one[kind] for one in found])) if found else 0.0 for kind in COSTS}
+    seed_costs = [sum_cost(metrics) for metrics in read_metrics(folder, seeds).values()]
+    return {
+        kind: float(np.mean([seed_cost[kind] for seed_cost in seed_costs])) if seed_costs else 0.0
+        for kind in COSTS
+    }
 
 
-def cost(metrics: Mapping[str, Any]) -> Cost:
+def sum_cost(metrics: Mapping[str, Any]) -> Cost:
     """What a stage's metrics.json tells of its cost."""
     # What labels training and held-out problems tells its tokens for each.
     sides = [metrics.get(side, {}) for side in ("train", "heldout")]
-    tokens = {kind: metrics.get(kind, sum(one.get(kind, 0) for one in sides)) for kind in COSTS[:2]}
-    return tokens | {"flops": sum(operations(done) for done in metrics.get("work", {}).values())}
+    tokens = {
+        kind: metrics.get(kind, sum(metrics.get(kind, 0) for metrics in sides))
+        for kind in COSTS[:2]
+    }
+    return tokens | {
+        "flops": sum(count_operations(done) for done in metrics.get("work", {}).values())
+    }
 
 
-def operations(done: Mapping[str, Any]) -> int:
+def count_operations(done: Mapping[str, Any]) -> int:
     """All passes of a model: 2 operations a number of a matrix forward, 6 where it is trained."""
     names = ("body", "output", "trained_body", "trained_output")
     matrices = Matrices(**{name: done[name] for name in names})
-    sampled, read, trained = (
+    sampled, scored, trained = (
         Passes(**done.get(kind, {"positions": 0, "outputs": 0}))
         for kind in ("sampled", "read", "trained")
     )
     forward = flops.count_forward_flops(matrices, sampled) + flops.count_forward_flops(
-        matrices, read
+        matrices, scored
     )
     return forward + flops.count_training_flops(matrices, trained)
 
 
-def costs_of_policies(
+def sum_policy_costs(
     plan: Plan, baseline: str, costs: Mapping[str, Cost]
 ) -> dict[str, dict[str, Any]]:
     """Policy -> `rows` that were made for it, and their cost together.
@@ -112,21 +122,21 @@ def costs_of_policies(
     Whatever the baseline needed is left out of the others: what is compared is what a method costs
     beyond it. A row that several policies need counts in full for each.
     """
-    shared = set(ancestors(plan, f"policies/{baseline}"))
-    found: dict[str, dict[str, Any]] = {}
+    shared = set(list_ancestors(plan, f"policies/{baseline}"))
+    costs_by_policy: dict[str, dict[str, Any]] = {}
     for policy in plan["policies"]:
-        needed = ancestors(plan, f"policies/{policy}")
+        needed = list_ancestors(plan, f"policies/{policy}")
         rows = [row for row in needed if policy == baseline or row not in shared]
         together = {kind: sum(costs[row][kind] for row in rows) for kind in COSTS}
-        found[policy] = {"rows": rows} | together
-    return found
+        costs_by_policy[policy] = {"rows": rows} | together
+    return costs_by_policy
 
 
-def ancestors(plan: Plan, row: str) -> dict[str, None]:
+def list_ancestors(plan: Plan, row: str) -> dict[str, None]:
     """The rows that make what a row reads, before it, each once; then the row."""
     table, _, name = row.partition("/")
     if name == BASE or name not in plan.get(table, {}):
         return {}
     words = plan[table][name]
     policy, learned_from = f"policies/{words.get('from')}", words.get("on", "")
-    return {**ancestors(plan, policy), **ancestors(plan, learned_from), row: None}
+    return {**list_ancestors(plan, policy), **list_ancestors(plan, learned_from), row: None}

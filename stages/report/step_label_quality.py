@@ -1,9 +1,9 @@
-"""Step labels in numbers: how many, what they cost, how sure they are, and how right.
+"""Metrics of step labels: number, cost, precision of the estimates, and agreement with the truth.
 
-`audit` compares estimated labels with the truth, and tells what fewer completions would have said.
-Labels are made of K completions of a prefix, of which c reach the right answer. Any k of the K are
-k completions too, so what k would have said is known from c alone, without chance: the average over
-all subsets of size k.
+`audit_labels` compares estimated labels with the true ones, also for fewer completions than were
+sampled. Labels are made of K completions of a prefix, of which c reach the right answer. Any k of
+the K are k completions too, so the label from k completions follows from c alone, exactly: the
+average over all subsets of size k.
 
 What is counted is the verdict "wrong": precision is the share of the steps labelled wrong that are
 wrong, recall the share of the wrong steps that are labelled so, over the estimated labels alone
@@ -56,13 +56,13 @@ class Audited:
     true_labels: list[bool]
 
 
-def sizes(num_completions: int) -> list[int]:
+def subset_sizes(num_completions: int) -> list[int]:
     """The powers of two up to K, and K."""
     powers = [2**power for power in range(num_completions.bit_length())]
     return sorted({*powers, num_completions})
 
 
-def audit(
+def audit_labels(
     solutions: Sequence[Audited], config: AuditConfig, *, num_completions: int, seed: int
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """By rule and k, each of `RATIOS` with its interval over problems, and `f1`.
@@ -70,14 +70,14 @@ def audit(
     The rule `hard` says "right" where any completion is; `soft_<t>` where at least a share t is.
     A ratio of nothing (no step is wrong) is null.
     """
-    solutions = [one for one in solutions if one.num_right]
-    problems = problem_numbers([one.id for one in solutions])
+    solutions = [solution for solution in solutions if solution.num_right]
+    problems = problem_numbers([solution.id for solution in solutions])
     rules = {"hard": 0.0} | {f"soft_{threshold}": threshold for threshold in config.thresholds}
-    found: dict[str, dict[str, dict[str, Any]]] = {rule: {} for rule in rules}
-    for (rule, threshold), k in itertools.product(rules.items(), sizes(num_completions)):
+    ratios_by_rule: dict[str, dict[str, dict[str, Any]]] = {rule: {} for rule in rules}
+    for (rule, threshold), k in itertools.product(rules.items(), subset_sizes(num_completions)):
         sums = np.zeros((2, int(problems.max()) + 1, len(RATIOS)))
-        for problem, one in zip(problems, solutions, strict=True):
-            sums[:, problem] += _counts(one, num_completions, k, threshold)
+        for problem, solution in zip(problems, solutions, strict=True):
+            sums[:, problem] += _count_verdicts(solution, num_completions, k, threshold)
         intervals = bootstrap_ratios(
             *sums, num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed
         )
@@ -89,20 +89,20 @@ def audit(
         if ratios["error_accuracy"] and ratios["correct_accuracy"]:
             e, c = (ratios[f"{kind}_accuracy"]["value"] for kind in ("error", "correct"))
             ratios["f1"] = round_metric(2 * e * c / (e + c)) if e + c else 0.0
-        found[rule][str(k)] = ratios
-    return found
+        ratios_by_rule[rule][str(k)] = ratios
+    return ratios_by_rule
 
 
-def _counts(
-    one: Audited, num_completions: int, k: int, threshold: float
+def _count_verdicts(
+    solution: Audited, num_completions: int, k: int, threshold: float
 ) -> Float[np.ndarray, "2 ratio"]:
     """Numerators and denominators of `RATIOS`, expected over the subsets of k completions."""
     sizes = {"subset_size": k, "needed": min_right(threshold, k)}
-    estimated = [wrong_probability(count, num_completions, **sizes) for count in one.num_right]
-    wrong = [not right for right in one.true_labels]
+    estimated = [wrong_probability(count, num_completions, **sizes) for count in solution.num_right]
+    wrong = [not right for right in solution.true_labels]
     hits = sum(p for p, is_wrong in zip(estimated, wrong, strict=False) if is_wrong)
     first = wrong.index(True) if any(wrong) else -1
-    agrees = first_error_probability([*estimated, float(not one.correct)], first)
+    agrees = first_error_probability([*estimated, float(not solution.correct)], first)
     error = float(any(wrong))
     above = [hits, hits, agrees, agrees * error, agrees * (1 - error)]
     return np.array([above, [sum(estimated), sum(wrong[:-1]), 1.0, error, 1 - error]])
@@ -149,23 +149,25 @@ def first_error_probability(wrong: Sequence[float], first: int) -> float:
     """
     assert -1 <= first < len(wrong), (first, len(wrong))
     before = wrong if first == -1 else wrong[:first]
-    return math.prod(1.0 - one for one in before) * (1.0 if first == -1 else wrong[first])
+    return math.prod(1.0 - probability for probability in before) * (
+        1.0 if first == -1 else wrong[first]
+    )
 
 
-def summarise(
+def summarise_labels(
     rows: Sequence[tuple[StepLabels, Sequence[PrefixCount]]], config: AuditConfig, *, num_cut: int,
     seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """The content of metrics.json; `audit` is empty where nothing was estimated or is known.
+    """The content of metrics.json; `audit` is empty without estimates or truth.
 
     `rows` are solutions with the counts of their prefixes; equal ones are the same completions.
     `num_cut`: completions of the problems' pools that were cut and therefore left out.
     """
     solutions = [row for row, _ in rows]
-    assert all(None not in (one.correct, *(one.true_labels or ())) for one in solutions), "unknown"
+    assert all(None not in (row.correct, *(row.true_labels or ())) for row in solutions), "unknown"
     estimates = [count for _, counts in rows for count in counts]
     sampled = {(count.id, tuple(count.prefix_ids)): count for count in estimates}.values()
-    tokens = sum(one.generated_tokens for one in sampled)
+    tokens = sum(count.generated_tokens for count in sampled)
     labels = [label for row in solutions for label in row.labels if label is not None]
     audited = [
         Audited(
@@ -177,10 +179,10 @@ def summarise(
         for row, counts in rows
         if row.true_labels is not None
     ]
-    known = [counts for row, counts in rows if row.true_labels is not None]
-    drawn = {count.num_completions for counts in known for count in counts}
-    assert len(drawn) <= 1, drawn
-    of_right = [not all(one.true_labels) for one in audited if one.correct]
+    audited_counts = [counts for row, counts in rows if row.true_labels is not None]
+    num_completions = {count.num_completions for counts in audited_counts for count in counts}
+    assert len(num_completions) <= 1, num_completions
+    of_right = [not all(solution.true_labels) for solution in audited if solution.correct]
     return {
         "problems": len({row.id for row in solutions}), "solutions": len(solutions),
         "cut_completions": num_cut,
@@ -188,11 +190,13 @@ def summarise(
         "steps": sum(len(row.steps) for row in solutions), "estimated_labels": len(estimates),
         "completed_prefixes": len(sampled),
         "tokens_per_label": round_metric(tokens / len(estimates)) if estimates else None,
-        "interval_width": _mean([one.high - one.low for one in estimates]),
+        "interval_width": _mean([count.high - count.low for count in estimates]),
         "labelled_right": _mean([label >= 0.5 for label in labels]),
-        "truly_right": _mean([right for one in audited for right in one.true_labels]),
+        "truly_right": _mean([right for solution in audited for right in solution.true_labels]),
         "right_answers_with_a_wrong_step": _mean(of_right),
-        "audit": audit(audited, config, num_completions=drawn.pop(), seed=seed) if drawn else {},
+        "audit": audit_labels(audited, config, num_completions=num_completions.pop(), seed=seed)
+        if num_completions
+        else {},
     }  # fmt: skip
 
 

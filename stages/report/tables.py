@@ -18,126 +18,137 @@ WRITTEN: dict[Kind, Callable[[float], str]] = {
 }  # fmt: skip
 
 
-def accuracy(metrics: Metrics) -> Rows:
+def tabulate_accuracy(metrics: Metrics) -> Rows:
     """A row a policy: accuracies, each seed's, and the gain over the baseline."""
     n, gains = metrics["n"], metrics["gains"][MEAN]
     return [
         {
             "policy": name,
-            "accuracy, %": interval(one[MEAN]),
-            **over_seeds(one[MEAN], "each seed"),
-            "greedy, %": value(one[GREEDY]),
-            **({"greedy in a loop, %": f"{100 * one[IN_LOOP]:.1f}"} if IN_LOOP in one else {}),
-            f"majority of {n}, %": value(one[f"{MAJORITY}/{n}"]),
-            "cut, %": value(one["truncation_rate"]),
-            f"over {metrics['baseline']}, points": points(gains.get(name)),
-            **over_seeds(gains.get(name, one[MEAN]), "p (Holm)"),
+            "accuracy, %": format_interval(estimates[MEAN]),
+            **format_seed_columns(estimates[MEAN], "each seed"),
+            "greedy, %": format_share(estimates[GREEDY]),
+            **(
+                {"greedy in a loop, %": f"{100 * estimates[IN_LOOP]:.1f}"}
+                if IN_LOOP in estimates
+                else {}
+            ),
+            f"majority of {n}, %": format_share(estimates[f"{MAJORITY}/{n}"]),
+            "cut, %": format_share(estimates["truncation_rate"]),
+            f"over {metrics['baseline']}, points": format_difference(gains.get(name)),
+            **format_seed_columns(gains.get(name, estimates[MEAN]), "p (Holm)"),
         }
-        for name, one in metrics["policies"].items()
+        for name, estimates in metrics["policies"].items()
     ]
 
 
-def rewards(metrics: Metrics, reward: str) -> Rows:
+def tabulate_rewards(metrics: Metrics, reward: str) -> Rows:
     """A row a policy: its mean score by a reward, what it gains, and how often it wins.
 
     Scores have no unit, and are no shares.
     """
     gains, baseline = metrics["gains"][f"reward/{reward}"], metrics["baseline"]
 
-    def written(one: Metrics | None) -> str:
-        return NOTHING if one is None else "{value:.3f} [{low:.3f}, {high:.3f}]".format(**one)
+    def written(estimate: Metrics | None) -> str:
+        return (
+            NOTHING
+            if estimate is None
+            else "{value:.3f} [{low:.3f}, {high:.3f}]".format(**estimate)
+        )
 
     return [
         {
             "policy": name,
-            "mean score": written(one[f"reward/{reward}"]),
+            "mean score": written(estimates[f"reward/{reward}"]),
             f"over {baseline}": written(gains.get(name)),
-            **over_seeds(gains.get(name, one[f"reward/{reward}"]), "p (Holm)"),
-            f"wins against {baseline}, %": interval(one[f"wins/{reward}"]),
+            **format_seed_columns(gains.get(name, estimates[f"reward/{reward}"]), "p (Holm)"),
+            f"wins against {baseline}, %": format_interval(estimates[f"wins/{reward}"]),
         }
-        for name, one in metrics["policies"].items()
+        for name, estimates in metrics["policies"].items()
     ]
 
 
-def lengths(metrics: Metrics) -> Rows:
+def tabulate_lengths(metrics: Metrics) -> Rows:
     """A row a policy: tokens of a sample, and how many were cut."""
     return [
         {
             "policy": name,
-            "tokens": f"{one['mean_tokens']['value']:.1f}",
-            "cut, %": value(one["truncation_rate"]),
+            "tokens": f"{estimates['mean_tokens']['value']:.1f}",
+            "cut, %": format_share(estimates["truncation_rate"]),
         }
-        for name, one in metrics["policies"].items()
+        for name, estimates in metrics["policies"].items()
     ]
 
 
-def gains(metrics: Metrics, measure: str) -> Rows:
+def tabulate_gains(metrics: Metrics, measure: str) -> Rows:
     """A row a policy: one measure, and its gain over the baseline's."""
     return [
         {
             "policy": name,
-            "%": interval(metrics["policies"][name][measure]),
-            f"over {metrics['baseline']}, points": points(gain),
-            **over_seeds(gain, "each seed", "p (Holm)", "detectable, points"),
+            "%": format_interval(metrics["policies"][name][measure]),
+            f"over {metrics['baseline']}, points": format_difference(gain),
+            **format_seed_columns(gain, "each seed", "p (Holm)", "detectable, points"),
         }
         for name, gain in metrics["gains"][measure].items()
     ]
 
 
-def pairs(metrics: Metrics) -> Rows:
+def tabulate_pairs(metrics: Metrics) -> Rows:
     """A row a pair of policies besides the baseline."""
     return [
         {
             "difference": name.replace(" - ", " − "),
-            "points": points(one),
-            **over_seeds(one, "each seed", "p (Holm)", "detectable, points"),
+            "points": format_difference(difference),
+            **format_seed_columns(difference, "each seed", "p (Holm)", "detectable, points"),
         }
-        for name, one in metrics["pairs"].items()
+        for name, difference in metrics["pairs"].items()
     ]
 
 
-def selection(metrics: Metrics, policy: str) -> Rows:
+def tabulate_selection(metrics: Metrics, policy: str) -> Rows:
     """A row a way to choose among n samples of a policy; first what needs no reward."""
-    n, found = metrics["n"], metrics["selection"][policy]
-    one, tested = metrics["policies"][policy], found["over_majority"]
+    n, choices = metrics["n"], metrics["selection"][policy]
+    estimates, tested = metrics["policies"][policy], choices["over_majority"]
     levels = {
-        "one sample": one[MEAN], f"majority of {n}": one[f"{MAJORITY}/{n}"],
-        f"any of {n} is right (pass@{n})": one[f"{PASS}/{n}"],
+        "one sample": estimates[MEAN], f"majority of {n}": estimates[f"{MAJORITY}/{n}"],
+        f"any of {n} is right (pass@{n})": estimates[f"{PASS}/{n}"],
     }  # fmt: skip
-    rows = [{"": label, "accuracy, %": interval(level)} for label, level in levels.items()]
-    for way in sorted(found["accuracy"], key=lambda way: way not in tested):
-        row = {"": verdict.name(way, n), "accuracy, %": interval(found["accuracy"][way])}
+    rows = [{"": label, "accuracy, %": format_interval(level)} for label, level in levels.items()]
+    for way in sorted(choices["accuracy"], key=lambda way: way not in tested):
+        row = {
+            "": verdict.name_choice(way, n),
+            "accuracy, %": format_interval(choices["accuracy"][way]),
+        }
         if way in tested:
-            row[f"over the majority of {n}, points"] = points(tested[way])
-            row |= over_seeds(tested[way], "each seed", "p (Holm)")
+            row[f"over the majority of {n}, points"] = format_difference(tested[way])
+            row |= format_seed_columns(tested[way], "each seed", "p (Holm)")
         rows.append(row)
     return rows
 
 
-def scoring(metrics: Metrics, policy: str) -> Rows:
+def tabulate_scoring(metrics: Metrics, policy: str) -> Rows:
     """A row a reward: how well it orders a policy's samples, and what it has over the format."""
-    found, n = metrics["selection"][policy], metrics["n"]
-    in_format = {name: f"{one['value']:.3f}" for name, one in found["auc_in_format"].items()}
-    over = found["over_format"]
+    choices, n = metrics["selection"][policy], metrics["n"]
+    in_format = {name: f"{area['value']:.3f}" for name, area in choices["auc_in_format"].items()}
+    over = choices["over_format"]
     return [
         {
             "reward": name,
             "AUC in a problem": f"{area['value']:.3f}",
             "AUC in the format": in_format.get(name, NOTHING),
-            f"best of {n} over format, points": points(over.get(f"{BEST_OF}/{name}")),
-            "weighted vote over format, points": points(over.get(f"{WEIGHTED}/{name}")),
+            f"best of {n} over format, points": format_difference(over.get(f"{BEST_OF}/{name}")),
+            "weighted vote over format, points": format_difference(over.get(f"{WEIGHTED}/{name}")),
         }
-        for name, area in found["auc"].items()
+        for name, area in choices["auc"].items()
     ]
 
 
-def made(metrics: Metrics, table: str) -> Rows:
+def tabulate_quality(metrics: Metrics, table: str) -> Rows:
     """A row a source of labels, or a reward; means over seeds."""
-    found = metrics["quality"].get(table, {})
+    quality = metrics["quality"].get(table, {})
     measured = {
         label: WRITTEN[kind]
         for label, (kind, _) in MEASURES[table].items()
-        if any(label in row for row in found.values())
+        if any(label in row for row in quality.values())
     }
     return [
         {"": name}
@@ -145,11 +156,11 @@ def made(metrics: Metrics, table: str) -> Rows:
             label: written(row[label]["value"]) if label in row else NOTHING
             for label, written in measured.items()
         }
-        for name, row in found.items()
+        for name, row in quality.items()
     ]
 
 
-def completions(metrics: Metrics) -> Rows:
+def tabulate_completions(metrics: Metrics) -> Rows:
     """A row a policy: what its samples look like, and accuracy read strictly and leniently."""
     columns = {
         "mean_strict": "accuracy, strict, %", "mean_lenient": "accuracy, lenient, %",
@@ -157,39 +168,41 @@ def completions(metrics: Metrics) -> Rows:
     }  # fmt: skip
     return [
         {"policy": name}
-        | {label: value(one[key]) for key, label in columns.items()}
-        | {"tokens": f"{one['mean_tokens']['value']:.1f}"}
-        for name, one in metrics["policies"].items()
+        | {label: format_share(estimates[key]) for key, label in columns.items()}
+        | {"tokens": f"{estimates['mean_tokens']['value']:.1f}"}
+        for name, estimates in metrics["policies"].items()
     ]
 
 
-def difficulty(metrics: Metrics) -> Rows:
+def tabulate_difficulty(metrics: Metrics) -> Rows:
     """A row a policy, a column a fifth of the problems, the hardest first."""
     groups = metrics["difficulty"]
     names = {0: "hardest fifth, %", len(groups) - 1: "easiest fifth, %"}
-    columns = {names.get(at, f"{at + 1}, %"): one["policies"] for at, one in enumerate(groups)}
+    columns = {names.get(at, f"{at + 1}, %"): group["policies"] for at, group in enumerate(groups)}
     return [
-        {"policy": policy} | {name: interval(one[policy]) for name, one in columns.items()}
+        {"policy": policy}
+        | {name: format_interval(estimates[policy]) for name, estimates in columns.items()}
         for policy in metrics["policies"]
     ]
 
 
-def costs(metrics: Metrics) -> Rows:
+def tabulate_policy_costs(metrics: Metrics) -> Rows:
     """A row a policy: what was made for it, and what that cost a seed."""
-    found = metrics["costs"]["policies"]
+    policy_costs = metrics["costs"]["policies"]
     return [
-        {"policy": name, MADE_FOR: ", ".join(found[name]["rows"])} | spent(found[name])
+        {"policy": name, MADE_FOR: ", ".join(policy_costs[name]["rows"])}
+        | format_cost(policy_costs[name])
         for name in metrics["policies"]
     ]
 
 
-def rows(metrics: Metrics) -> Rows:
+def tabulate_row_costs(metrics: Metrics) -> Rows:
     """A row of each table that costs tokens or operations."""
-    found = metrics["costs"]["rows"].items()
-    return [{"row": name} | spent(one) for name, one in found if any(one.values())]
+    row_costs = metrics["costs"]["rows"].items()
+    return [{"row": name} | format_cost(cost) for name, cost in row_costs if any(cost.values())]
 
 
-def spent(cost: Metrics) -> dict[str, str]:
+def format_cost(cost: Metrics) -> dict[str, str]:
     """Tokens and operations of one seed."""
     return {
         "tokens generated": f"{cost['generated_tokens']:,.0f}",
@@ -198,31 +211,32 @@ def spent(cost: Metrics) -> dict[str, str]:
     }
 
 
-def over_seeds(one: Metrics, *names: str) -> dict[str, str]:
+def format_seed_columns(estimate: Metrics, *names: str) -> dict[str, str]:
     """Columns that only several seeds have, some of: each, the adjusted p, what could be seen."""
-    if len(one["seeds"]) == 1:
+    if len(estimate["seeds"]) == 1:
         return {}
-    p, least = one.get("p_holm"), one.get("detectable")
-    found = {
-        "each seed": ", ".join(f"{100 * seed:.1f}" for seed in one["seeds"].values()),
+    p, detectable = estimate.get("p_holm"), estimate.get("detectable")
+    cells = {
+        "each seed": ", ".join(f"{100 * seed:.1f}" for seed in estimate["seeds"].values()),
         "p (Holm)": "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}",
-        "detectable, points": "" if least is None else f"{100 * least:.1f}",
+        "detectable, points": "" if detectable is None else f"{100 * detectable:.1f}",
     }
-    return {name: found[name] for name in names}
+    return {name: cells[name] for name in names}
 
 
-def value(one: Metrics) -> str:
+def format_share(estimate: Metrics) -> str:
     """A share in per cent."""
-    return f"{100 * one['value']:.1f}"
+    return f"{100 * estimate['value']:.1f}"
 
 
-def interval(one: Metrics) -> str:
+def format_interval(estimate: Metrics) -> str:
     """A share in per cent, with its interval."""
-    return f"{value(one)} [{100 * one['low']:.1f}, {100 * one['high']:.1f}]"
+    return f"{format_share(estimate)} [{100 * estimate['low']:.1f}, {100 * estimate['high']:.1f}]"
 
 
-def points(one: Metrics | None) -> str:
+def format_difference(difference: Metrics | None) -> str:
     """A difference of shares in percentage points, with its interval."""
-    if one is None:
+    if difference is None:
         return NOTHING
-    return f"{100 * one['value']:+.1f} [{100 * one['low']:+.1f}, {100 * one['high']:+.1f}]"
+    value, low, high = (100 * difference[key] for key in ("value", "low", "high"))
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"

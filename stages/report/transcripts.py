@@ -30,17 +30,17 @@ class Transcript:
     """A policy's name, what it wrote, and whether that is right; None: nothing is known."""
 
 
-def read(samples: Path, policies: Sequence[str], seed: int) -> list[Transcript]:
+def read_transcripts(samples: Path, policies: Sequence[str], seed: int) -> list[Transcript]:
     """Problems that are shown in full, with the greedy completions of a seed."""
     prompts = list(lines.read_lines(PROMPTS / "test.jsonl", Prompt))
     greedy = {
         name: list(lines.read_lines(samples / name / str(seed) / "test_greedy.jsonl", Completion))
         for name in policies
     }
-    return choose(prompts, greedy, seed)
+    return choose_transcripts(prompts, greedy, seed)
 
 
-def choose(
+def choose_transcripts(
     prompts: Sequence[Prompt], greedy: Mapping[str, Sequence[Completion]], seed: int
 ) -> list[Transcript]:
     """Problems by `RULE`, none twice; the baseline is the first policy of `greedy`.
@@ -54,10 +54,12 @@ def choose(
         range(len(prompts)), key=lambda at: derive_seed(seed, "transcripts", prompts[at].id)
     )
     if prompts[0].answer is None:
-        found = [Transcript(prompts[at], "drawn at random", []) for at in order[: 2 * DRAWN]]
-        for at, one in zip(order, found, strict=False):
-            one.answers.extend((name, rows[at].completion, None) for name, rows in greedy.items())
-        return found
+        transcripts = [Transcript(prompts[at], "drawn at random", []) for at in order[: 2 * DRAWN]]
+        for at, transcript in zip(order, transcripts, strict=False):
+            transcript.answers.extend(
+                (name, rows[at].completion, None) for name, rows in greedy.items()
+            )
+        return transcripts
     right = {
         name: [
             answer_checker.is_right(prompt, row.completion)
@@ -71,9 +73,9 @@ def choose(
         return min(sum(by_problem[at]), len(right) - sum(by_problem[at]))
 
     # The sort is stable: ties stay in the order that was drawn.
-    most = sorted(order[DRAWN:], key=disagreement, reverse=True)
-    gains = [at for at in most if not right[baseline][at] and any(by_problem[at])]
-    losses = [at for at in most if right[baseline][at] and not all(by_problem[at])]
+    by_disagreement = sorted(order[DRAWN:], key=disagreement, reverse=True)
+    gains = [at for at in by_disagreement if not right[baseline][at] and any(by_problem[at])]
+    losses = [at for at in by_disagreement if right[baseline][at] and not all(by_problem[at])]
     chosen = [
         *((at, "drawn at random") for at in order[:DRAWN]),
         *((at, f"{baseline} wrong, another right") for at in gains[:DISAGREEING]),

@@ -9,13 +9,13 @@ from stages.rewards.pool_scores import MEAN_LOGPROB
 Metrics = Mapping[str, Any]
 
 
-def sentences(metrics: Metrics) -> list[str]:
-    """Three sentences on the numbers of `comparison.compare`; of one seed there is no verdict."""
+def write_verdict(metrics: Metrics) -> list[str]:
+    """Three sentences on `comparison.compare_policies`; with one seed there is no verdict."""
     if len(metrics["seeds"]) > 1:
-        return [gains(metrics), pairs(metrics), selection(metrics)]
-    accuracy = {name: one[MEAN]["value"] for name, one in metrics["policies"].items()}
+        return [describe_gains(metrics), describe_pairs(metrics), describe_selection(metrics)]
+    accuracy = {name: estimates[MEAN]["value"] for name, estimates in metrics["policies"].items()}
     ranked = sorted(accuracy, key=lambda name: -accuracy[name])
-    listed = join(f"{name} {100 * accuracy[name]:.1f} %" for name in ranked)
+    listed = join_words(f"{name} {100 * accuracy[name]:.1f} %" for name in ranked)
     return [
         "One seed was trained, so no verdict over seeds is possible.",
         f"In this run mean accuracy is {listed}; another seed may order them otherwise.",
@@ -23,130 +23,140 @@ def sentences(metrics: Metrics) -> list[str]:
     ]
 
 
-def by_rewards(metrics: Metrics) -> list[str]:
-    """Of each reward what it prefers to the baseline (`reward_comparison.compare`)."""
+def write_reward_verdict(metrics: Metrics) -> list[str]:
+    """Of each reward what it prefers to the baseline (`reward_comparison.compare_by_rewards`)."""
     seeds, baseline = metrics["seeds"], metrics["baseline"]
     if not metrics["gains"]:
         return [
             "No answer can be checked and no row of `rewards` is a model, so nothing tells which "
             "policy is better. Add a reward learned from people's or a judge's pairs."
         ]
-    said = ["No answer can be checked: this is what the reward models prefer, not what people do."]
+    lines = ["No answer can be checked: this is what the reward models prefer, not what people do."]
     if len(seeds) == 1:
-        said.append("One seed was trained, so no verdict over seeds is possible.")
-    for measure, found in metrics["gains"].items():
+        lines.append("One seed was trained, so no verdict over seeds is possible.")
+    for measure, differences in metrics["gains"].items():
         reward = measure.partition("/")[2]
         over = f"By {reward}, over {len(seeds)} seed{'s' * (len(seeds) > 1)}"
         parts = [f"{over} and {metrics['num_problems']:,} test prompts"]
-        for name in ranked(found):
+        for name in rank_differences(differences):
             won = 100 * metrics["policies"][name][f"wins/{reward}"]["value"]
             certain = {True: "significant", False: "not significant", None: "untested"}
-            told = certain[found[name]["significant"]]
-            parts.append(f"{name} scores {found[name]['value']:+.3f} ({told}; wins {won:.1f} %)")
-        said.append(f"{', '.join(parts)} against {baseline}." if found else f"{over} none differ.")
-    return said
+            certainty = certain[differences[name]["significant"]]
+            parts.append(
+                f"{name} scores {differences[name]['value']:+.3f} ({certainty}; wins {won:.1f} %)"
+            )
+        lines.append(
+            f"{', '.join(parts)} against {baseline}." if differences else f"{over} none differ."
+        )
+    return lines
 
 
-def gains(metrics: Metrics) -> str:
+def describe_gains(metrics: Metrics) -> str:
     """Each policy against the baseline."""
-    baseline, found = metrics["baseline"], metrics["gains"][MEAN]
+    baseline, differences = metrics["baseline"], metrics["gains"][MEAN]
     before = metrics["policies"][baseline][MEAN]["value"]
     over = (
         f"Over {len(metrics['seeds'])} seeds and {metrics['num_problems']:,} test problems, "
         f"{baseline} has a mean accuracy of {100 * before:.1f} %"
     )
-    if not found:
+    if not differences:
         return f"{over}; there is no other policy to compare with it."
-    better, worse, rest = split(found, ranked(found))
+    better, worse, rest = split_by_significance(differences, rank_differences(differences))
     kinds = (
         (better, "is significantly better", "are significantly better"),
         (worse, "is significantly worse", "are significantly worse"),
         (rest, "does not differ significantly", "do not differ significantly"),
     )
     parts = [
-        f"{join(said(name, found[name]) for name in names)} {one if len(names) == 1 else many}"
-        for names, one, many in kinds
+        f"{join_words(describe_gain(policy, differences[policy]) for policy in names)} "
+        f"{singular if len(names) == 1 else plural}"
+        for names, singular, plural in kinds
         if names
     ]
     return f"{over}: {'; '.join(parts)}."
 
 
-def pairs(metrics: Metrics) -> str:
+def describe_pairs(metrics: Metrics) -> str:
     """The other policies against each other."""
-    found = metrics["pairs"]
-    if not found:
+    differences = metrics["pairs"]
+    if not differences:
         return "There is no pair of other policies to compare."
     beaten: dict[str, list[str]] = {}
-    for name, one in found.items():
+    for name, difference in differences.items():
         first, _, second = name.partition(" - ")
-        if one["significant"]:
-            gap = points(one).removeprefix("+")
+        if difference["significant"]:
+            gap = format_points(difference).removeprefix("+")
             beaten.setdefault(first, []).append(f"{second} (by {gap} points)")
     if not beaten:
         return "Among the other policies no pairwise difference is significant."
-    told = "; ".join(f"{first} is better than {join(below)}" for first, below in beaten.items())
-    complete = sum(map(len, beaten.values())) == len(found)
+    comparisons = "; ".join(
+        f"{first} is better than {join_words(below)}" for first, below in beaten.items()
+    )
+    complete = sum(map(len, beaten.values())) == len(differences)
     end = "" if complete else "; no other pairwise difference is significant"
-    return f"Among the other policies {told}{end}."
+    return f"Among the other policies {comparisons}{end}."
 
 
-def selection(metrics: Metrics) -> str:
+def describe_selection(metrics: Metrics) -> str:
     """Choosing among the baseline's samples by rewards, against their majority."""
-    n, found = metrics["n"], metrics["selection"][metrics["baseline"]]["over_majority"]
-    better, worse, rest = split(found, ranked(found))
+    n, differences = metrics["n"], metrics["selection"][metrics["baseline"]]["over_majority"]
+    better, worse, rest = split_by_significance(differences, rank_differences(differences))
     start = f"Against the majority of {n} samples of {metrics['baseline']}"
     if not better and not worse:
         return f"{start}, no way to choose by a reward differs significantly."
     parts = [
-        f"{ways(names, found, n, most)} {'is' if len(names) == 1 else 'are'} significantly {how}"
-        for names, most, how in ((better, 0, "better"), (worse, -1, "worse"))
+        f"{describe_choices(names, differences, n, at)} "
+        f"{'is' if len(names) == 1 else 'are'} significantly {how}"
+        for names, at, how in ((better, 0, "better"), (worse, -1, "worse"))
         if names
     ]
     if rest:
-        others = "way does" if len(rest) == 1 else f"{len(rest)} ways do"
-        parts.append(f"the other {others} not differ significantly")
+        rest_does = "way does" if len(rest) == 1 else f"{len(rest)} ways do"
+        parts.append(f"the other {rest_does} not differ significantly")
     return f"{start}, {'; '.join(parts)}."
 
 
-def ways(names: Sequence[str], found: Metrics, n: int, most: int) -> str:
+def describe_choices(names: Sequence[str], differences: Metrics, n: int, extreme: int) -> str:
     """One or two ways with what they gain; of more their number, and the most extreme."""
-    listed = [said(f"the {name(way, n)}", found[way]) for way in names]
+    listed = [describe_gain(f"the {name_choice(way, n)}", differences[way]) for way in names]
     if len(names) <= 2:
-        return join(listed)
-    return f"{len(names)} ways to choose by a reward, most of all {listed[most]},"
+        return join_words(listed)
+    return f"{len(names)} ways to choose by a reward, most of all {listed[extreme]},"
 
 
-def name(way: str, n: int | str) -> str:
+def name_choice(way: str, n: int | str) -> str:
     """`best_of/outcome` in words."""
     kind, _, reward = way.partition("/")
     by = "own log-probability" if reward == MEAN_LOGPROB else reward
     return f"best of {n} by {by}" if kind == BEST_OF else f"vote weighted by {by}"
 
 
-def ranked(found: Metrics) -> list[str]:
+def rank_differences(differences: Metrics) -> list[str]:
     """The names of differences, the largest first."""
-    return sorted(found, key=lambda name: -found[name]["value"])
+    return sorted(differences, key=lambda name: -differences[name]["value"])
 
 
-def split(found: Metrics, names: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+def split_by_significance(
+    differences: Metrics, names: Sequence[str]
+) -> tuple[list[str], list[str], list[str]]:
     """Significantly above zero, significantly below, and the rest."""
-    significant = [one for one in names if found[one]["significant"]]
-    above = [one for one in significant if found[one]["value"] > 0]
-    below = [one for one in significant if found[one]["value"] <= 0]
-    return above, below, [one for one in names if not found[one]["significant"]]
+    significant = [key for key in names if differences[key]["significant"]]
+    above = [key for key in significant if differences[key]["value"] > 0]
+    below = [key for key in significant if differences[key]["value"] <= 0]
+    return above, below, [key for key in names if not differences[key]["significant"]]
 
 
-def said(name: str, difference: Metrics) -> str:
+def describe_gain(name: str, difference: Metrics) -> str:
     """`dpo (+20.1 points)`."""
-    return f"{name} ({points(difference)} points)"
+    return f"{name} ({format_points(difference)} points)"
 
 
-def points(difference: Metrics) -> str:
+def format_points(difference: Metrics) -> str:
     """In percentage points."""
     return f"{100 * difference['value']:+.1f}"
 
 
-def join(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

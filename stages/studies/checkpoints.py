@@ -131,7 +131,7 @@ def measure(
 
 def draw(path: Path, name: str, seeds: Seeds) -> None:
     """A panel of each quantity by step, with a line of each seed."""
-    with plots.figure(path, width=9.6, height=7.6) as figure:
+    with plots.save_figure(path, width=9.6, height=7.6) as figure:
         figure.suptitle(name, x=0.02, ha="left", fontweight="bold")
         for axes, (quantity, title) in zip(figure.subplots(3, 3).flat, PANELS.items(), strict=True):
             axes.set_title(title, fontsize=10)
@@ -143,7 +143,7 @@ def draw(path: Path, name: str, seeds: Seeds) -> None:
 
 def draw_disagreement(path: Path, seeds: Seeds) -> None:
     """The standard deviation between the ensemble's members against the KL, of every seed."""
-    with plots.figure(path, width=6.0, height=3.8) as figure:
+    with plots.save_figure(path, width=6.0, height=3.8) as figure:
         axes = figure.subplots()
         _lines(axes, seeds, "ensemble_std", "kl_k1", "one reward model")
         axes.set(xlabel="KL from the start, nats", ylabel="standard deviation between members")
@@ -154,7 +154,7 @@ def draw_disagreement(path: Path, seeds: Seeds) -> None:
 
 def _lines(axes: Axes, seeds: Seeds, quantity: str, over: str, nothing: str) -> None:
     """A quantity of each seed with its interval, over steps or another quantity; or `nothing`."""
-    colours = plots.colours(["", *map(str, seeds)])
+    colours = plots.assign_colours(["", *map(str, seeds)])
     for seed, run in seeds.items():
         steps, colour = run["steps"], colours[str(seed)]
         found = [one[quantity] for one in steps.values()]

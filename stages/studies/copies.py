@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ruamel.yaml import YAML
 
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
-from stages.report.stage_metrics import Plan, ancestors
+from stages.report.stage_metrics import Plan, list_ancestors
 from stages.rows import DATA
 
 PREPARED = ("prompts", "demonstrations", "prepared", "own", "policies/base")
@@ -57,7 +57,7 @@ def sample(policy: str) -> Command:
 
 def needed(plan: Plan, table: str, name: str) -> list[tuple[str, str]]:
     """(table, name) of every row that a row is made from, and of itself, the first made first."""
-    places = [row.partition("/") for row in ancestors(plan, f"{table}/{name}")]
+    places = [row.partition("/") for row in list_ancestors(plan, f"{table}/{name}")]
     return [(table, name) for table, _, name in places]
 
 

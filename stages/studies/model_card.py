@@ -14,7 +14,7 @@ import jinja2
 from ruamel.yaml import YAML
 
 from stages.config import load_preset
-from stages.report.stage_metrics import COSTS, ancestors
+from stages.report.stage_metrics import COSTS, list_ancestors
 from stages.rows import DATA
 from stages.studies import markdown, study
 from stages.studies.probe_catalogue import PROBES
@@ -119,7 +119,7 @@ def render(
         {seed: study.read_json(DATA / folder / f"{seed}/metrics.json") for seed in seeds}
         for folder in (f"evaluations/{name}", f"policies/{name}/training")
     )
-    parents = [f"`{parent}`" for parent in ancestors(plan, f"policies/{name}")][:-1]
+    parents = [f"`{parent}`" for parent in list_ancestors(plan, f"policies/{name}")][:-1]
     table, _, reward = row["on"].partition("/")
     words = [row["preset"], *([plan["rewards"][reward]["preset"]] if table == "rewards" else [])]
     template = jinja2.Template(

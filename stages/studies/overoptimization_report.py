@@ -161,7 +161,7 @@ def draw(path: Path, curves: Sequence[Measured]) -> None:
     """A row of panels for each method, a column for each scorer."""
     methods = list(dict.fromkeys(_row(curve) for curve in curves)) or [""]
     scorers = list(dict.fromkeys(curve["scorer"] for curve in curves)) or [PROXY]
-    with plots.figure(path, width=4.6 * len(scorers), height=3.1 * len(methods)) as figure:
+    with plots.save_figure(path, width=4.6 * len(scorers), height=3.1 * len(methods)) as figure:
         grid = figure.subplots(len(methods), len(scorers), squeeze=False, sharey="row")
         for axes in grid.flat:
             axes.set_visible(not curves)

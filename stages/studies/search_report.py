@@ -105,8 +105,8 @@ def draw(path: Path, compared: Mapping[str, Any]) -> None:
     On the left a filled point stands at what the search cost as it was run, the hollow one beside
     it at what it would cost with a prefix cache.
     """
-    colours = plots.colours([*compared["curves"], *compared["searches"]])
-    with plots.figure(path, width=9.2, height=4.6) as figure:
+    colours = plots.assign_colours([*compared["curves"], *compared["searches"]])
+    with plots.save_figure(path, width=9.2, height=4.6) as figure:
         panels = figure.subplots(1, 2, sharey=True)
         for axes, (unit, label) in zip(panels, PANELS, strict=True):
             for name, curve in compared["curves"].items():

@@ -173,7 +173,7 @@ def draw(folder: Path, rows: Sequence[StepPrediction], threshold: float) -> None
         [row.scores for row in rows], [row.first_error for row in rows]
     )
     bins = reliability_bins(scores, right.astype(np.float64), num_bins=10)
-    with plots.figure(folder / "step_scores.png", width=9.0, height=3.8) as figure:
+    with plots.save_figure(folder / "step_scores.png", width=9.0, height=3.8) as figure:
         left, axes = figure.subplots(1, 2)
         offsets, means, _ = zip(*places, strict=True)
         left.plot(offsets, means, color=plots.RED, marker="o", label="erroneous solutions")

@@ -32,7 +32,7 @@ def is_checkpoint(path: Path) -> bool:
     return (path / "config.json").is_file() or (path / "adapter_config.json").is_file()
 
 
-def checkpoints(entry: Entry) -> Iterator[tuple[Path, str]]:
+def find_policies(entry: Entry) -> Iterator[tuple[Path, str]]:
     """(path, digest of the output) of the policy of each seed that the stage trained."""
     for out in entry.outs:
         if out.path.name == "model":
@@ -40,7 +40,7 @@ def checkpoints(entry: Entry) -> Iterator[tuple[Path, str]]:
             yield from ((path, out.digest) for path in seeds if is_checkpoint(path))
 
 
-def holds(path: Path, top: Path) -> bool:
+def is_inside_model(path: Path, top: Path) -> bool:
     """Whether a model in the output `top` holds this file."""
     folders = [folder for folder in path.parents if folder == top or top in folder.parents]
     return any(is_checkpoint(folder) for folder in folders)
@@ -48,14 +48,14 @@ def holds(path: Path, top: Path) -> bool:
 
 def log_inputs(store: Store, run_id: str, entry: Entry) -> None:
     """What the stage read of `data/`, as data sets with DVC's digests."""
-    found = []
-    for path, digest in ((one.path.as_posix(), one.digest) for one in entry.deps):
+    inputs = []
+    for path, digest in ((dep.path.as_posix(), dep.digest) for dep in entry.deps):
         if path.startswith("data/"):
             source = json.dumps({"path": path, "md5": digest})
             dataset = Dataset(path, digest[:36], "dvc", source)
-            found.append(DatasetInput(dataset, [InputTag("mlflow.data.context", "input")]))
-    if found:
-        store.client.log_inputs(run_id, found)
+            inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", "input")]))
+    if inputs:
+        store.client.log_inputs(run_id, inputs)
 
 
 def log_models(store: Store, run_id: str, entry: Entry) -> None:
@@ -64,11 +64,11 @@ def log_models(store: Store, run_id: str, entry: Entry) -> None:
     Not by `mlflow.create_external_model`, which adds tags of its own: the address of git's remote,
     where a token may stand.
     """
-    found = list(checkpoints(entry))
-    linked = store.client.get_run(run_id).outputs if found else None
-    for path, digest in found:
-        name = _name(entry.stage, path.name)
-        model = _find(store, run_id, name) or store.client.create_logged_model(
+    policies = list(find_policies(entry))
+    linked = store.client.get_run(run_id).outputs if policies else None
+    for path, digest in policies:
+        name = _name_model(entry.stage, path.name)
+        model = _find_model(store, run_id, name) or store.client.create_logged_model(
             store.experiment_id,
             name=name,
             source_run_id=run_id,
@@ -83,13 +83,15 @@ def log_models(store: Store, run_id: str, entry: Entry) -> None:
         )
         if model.status != LoggedModelStatus.READY:
             store.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
-        if linked is None or all(one.model_id != model.model_id for one in linked.model_outputs):
+        if linked is None or all(
+            output.model_id != model.model_id for output in linked.model_outputs
+        ):
             store.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
 
 
 def mark_best(store: Store, run_id: str, chosen: Chosen) -> None:
     """Register the policy that `run_id` of its stage wrote, and let the alias `best` name it."""
-    model = _find(store, run_id, _name(chosen.stage, chosen.seed))
+    model = _find_model(store, run_id, _name_model(chosen.stage, chosen.seed))
     if model is None:
         return
     client = store.client
@@ -112,40 +114,40 @@ def mark_best(store: Store, run_id: str, chosen: Chosen) -> None:
     client.set_registered_model_alias(REGISTERED, ALIAS, str(version.version))
 
 
-def _find(store: Store, run_id: str, name: str) -> Any:
-    found = store.client.search_logged_models(
+def _find_model(store: Store, run_id: str, name: str) -> Any:
+    models = store.client.search_logged_models(
         [store.experiment_id], filter_string=f"name = '{name}' AND source_run_id = '{run_id}'"
     )
-    return found[0] if found else None
+    return models[0] if models else None
 
 
-def _name(stage: str, seed: str) -> str:
+def _name_model(stage: str, seed: str) -> str:
     return f"{stage.partition('@')[2]}-seed-{seed}"
 
 
 def log_files(store: Store, run_id: str, entry: Entry) -> None:
     """Small files, tables of completions, and the weights where they are asked for."""
-    for path, folder in small(entry):
+    for path, folder in find_small_files(entry):
         store.client.log_artifact(run_id, str(path), folder)
     shown = []
-    for name, table in tables(entry):
+    for name, table in read_tables(entry):
         # Not by `log_table`, which appends to a table that exists.
         shown.append({"path": f"completions/{name}.json", "type": "table"})
         store.client.log_text(run_id, json.dumps(table), shown[-1]["path"])
     if shown:
         store.client.set_tag(run_id, MLFLOW_LOGGED_ARTIFACTS, json.dumps(shown))
     if os.environ.get("POSTTRAIN_TRACK_WEIGHTS") == "1":
-        for path, _ in checkpoints(entry):
+        for path, _ in find_policies(entry):
             store.client.log_artifacts(run_id, str(path), f"model/{path.name}")
 
 
-def small(entry: Entry) -> Iterator[tuple[Path, str | None]]:
+def find_small_files(entry: Entry) -> Iterator[tuple[Path, str | None]]:
     """(file, folder in the run) of reports, plots, metrics and the run record, none of a model."""
     for out in entry.outs:
         paths = sorted(out.path.rglob("*")) if out.path.is_dir() else [out.path]
         record = out.path == entry.run_folder
         for path in paths:
-            if not path.is_file() or holds(path, out.path):
+            if not path.is_file() or is_inside_model(path, out.path):
                 continue
             if record or (path.suffix in SUFFIXES and path.stat().st_size <= MAX_BYTES):
                 within = path.relative_to(out.path).parent if out.path.is_dir() else Path()
@@ -153,7 +155,7 @@ def small(entry: Entry) -> Iterator[tuple[Path, str | None]]:
                 yield path, None if folder == "." else folder
 
 
-def tables(entry: Entry) -> Iterator[tuple[str, dict[str, list[Any]]]]:
+def read_tables(entry: Entry) -> Iterator[tuple[str, dict[str, list[Any]]]]:
     """(name, table) of the first rows of the first seed's completions, token ids left out."""
     for out in entry.outs:
         seeds = sorted(path for path in out.path.glob("*") if path.name.isdigit())

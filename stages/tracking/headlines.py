@@ -47,28 +47,32 @@ class Chosen(NamedTuple):
     tags: dict[str, str]
 
 
-def of(entry: Entry) -> dict[str, float]:
+def average_headlines(entry: Entry) -> dict[str, float]:
     """The headline numbers of a stage: means over its seeds."""
-    metrics = by_seed(entry).values()
-    found: dict[str, float] = {}
+    metrics = read_seed_metrics(entry).values()
+    means: dict[str, float] = {}
     for name, places in METRICS.get(entry.stage.partition("@")[0], {}).items():
-        values = [value for one in metrics if (value := find_metric(one, places)) is not None]
-        found |= {name: fmean(values)} if values else {}
-    return found
+        values = [
+            value
+            for seed_metrics in metrics
+            if (value := find_metric(seed_metrics, places)) is not None
+        ]
+        means |= {name: fmean(values)} if values else {}
+    return means
 
 
-def by_seed(entry: Entry) -> dict[str, dict[str, Any]]:
+def read_seed_metrics(entry: Entry) -> dict[str, dict[str, Any]]:
     """Each seed's metrics.json among the outputs, with the metrics of history.jsonl's last step."""
-    found: dict[str, dict[str, Any]] = {}
+    metrics_by_seed: dict[str, dict[str, Any]] = {}
     for path in chain.from_iterable(out.path.glob("[0-9]*/metrics.json") for out in entry.outs):
         history = path.with_name("history.jsonl")
         lines = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
         last = json.loads(lines[-1])["metrics"] if lines else {}
-        found[path.parent.name] = last | json.loads(path.read_text(encoding="utf-8"))
-    return found
+        metrics_by_seed[path.parent.name] = last | json.loads(path.read_text(encoding="utf-8"))
+    return metrics_by_seed
 
 
-def best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | None:
+def choose_best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | None:
     """The policy of the highest mean accuracy on dev problems, and the best of its seeds there.
 
     Never by the test problems: the policy with the highest accuracy there is also the one that
@@ -79,9 +83,18 @@ def best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | None:
     accuracy: dict[str, dict[str, float]] = {}
     for entry in entries:
         kind, _, policy = entry.stage.partition("@")
-        known = {seed: float(one[DEV]) for seed, one in by_seed(entry).items() if DEV in one}
-        if kind == "evaluate" and known and entry.stage in runs and f"train@{policy}" in runs:
-            accuracy[policy] = known
+        seed_accuracy = {
+            seed: float(metrics[DEV])
+            for seed, metrics in read_seed_metrics(entry).items()
+            if DEV in metrics
+        }
+        if (
+            kind == "evaluate"
+            and seed_accuracy
+            and entry.stage in runs
+            and f"train@{policy}" in runs
+        ):
+            accuracy[policy] = seed_accuracy
     if not accuracy:
         return None
     policy = max(sorted(accuracy), key=lambda name: fmean(accuracy[name].values()))
@@ -94,11 +107,15 @@ def best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | None:
     return Chosen(stage=f"train@{policy}", seed=seed, tags=tags)
 
 
-def of_report(path: Path) -> dict[str, float]:
+def read_report_numbers(path: Path) -> dict[str, float]:
     """`accuracy/grpo` of each policy and `gain/grpo` over the baseline, of the report's metrics."""
     content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     policies = content.get("policies", {}).items()
     gains = content.get("gains", {}).get("mean_accuracy", {}).items()
-    accuracy = {name: one["mean_accuracy"] for name, one in policies if "mean_accuracy" in one}
-    found = {f"accuracy/{name}": float(one["value"]) for name, one in accuracy.items()}
-    return found | {f"gain/{name}": float(one["value"]) for name, one in gains}
+    accuracy = {
+        name: estimates["mean_accuracy"]
+        for name, estimates in policies
+        if "mean_accuracy" in estimates
+    }
+    numbers = {f"accuracy/{name}": float(estimate["value"]) for name, estimate in accuracy.items()}
+    return numbers | {f"gain/{name}": float(estimate["value"]) for name, estimate in gains}

@@ -55,7 +55,7 @@ class Entry:
         return next((out.path for out in self.outs if runs.RUNS in out.path.parents), None)
 
 
-def read(path: Path = Path("dvc.lock")) -> list[Entry]:
+def read_entries(path: Path = Path("dvc.lock")) -> list[Entry]:
     """The stages of dvc.lock that dvc.yaml still has, without `track` itself."""
     if not path.exists():
         return []
@@ -63,20 +63,20 @@ def read(path: Path = Path("dvc.lock")) -> list[Entry]:
         # Studies are of a dvc.yaml of their own, and called by its path.
         current = {stage.addressing for stage in repo.index.stages} - {"track"}
     stages = load_yaml(str(path)).get("stages", {})
-    return [_entry(name, stages[name]) for name in sorted(current & stages.keys())]
+    return [_parse_entry(name, stages[name]) for name in sorted(current & stages.keys())]
 
 
-def _entry(stage: str, content: dict[str, Any]) -> Entry:
+def _parse_entry(stage: str, content: dict[str, Any]) -> Entry:
     results, artifacts = dict(content), {}
     for part in ("deps", "outs"):
         items = content.get(part, [])
         results[part] = [item for item in items if runs.RUNS not in Path(item["path"]).parents]
-        known = [item for item in items if "md5" in item]
-        artifacts[part] = [Artifact(path=Path(one["path"]), digest=one["md5"]) for one in known]
+        hashed = [item for item in items if "md5" in item]
+        artifacts[part] = [Artifact(path=Path(item["path"]), digest=item["md5"]) for item in hashed]
     return Entry(
         stage=stage,
         command=content["cmd"],
-        params=_params(content.get("params", {})),
+        params=_resolve_params(content.get("params", {})),
         **artifacts,
         input_key=identity.lock_key(content),
         lock_hash=dict_sha256(content, exclude=SIZES),
@@ -84,22 +84,22 @@ def _entry(stage: str, content: dict[str, Any]) -> Entry:
     )
 
 
-def _params(of_files: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _resolve_params(of_files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Dotted names of all files' params, `auto` replaced by what data/prompts says now."""
-    found: dict[str, Any] = {}
-    given = read_yaml() | of_files.get(str(PARAMS_PATH), {})
-    facts = auto.read_facts(given)
-    for file, own in of_files.items():
+    flat: dict[str, Any] = {}
+    content = read_yaml() | of_files.get(str(PARAMS_PATH), {})
+    facts = auto.read_facts(content)
+    for file, values in of_files.items():
         above = ABOVE.get(file)
-        whole = own if above is None else {above: own}
-        if auto.is_embedded(given) or facts is not None:
-            whole, _ = auto.resolve(whole, facts, given)
+        whole = values if above is None else {above: values}
+        if auto.is_embedded(content) or facts is not None:
+            whole, _ = auto.resolve(whole, facts, content)
         # The section `sft` and the preset of that name: where both have a key, the section's stays.
-        found = flatten(whole if above is None else whole[above]) | found
-    return found
+        flat = flatten(whole if above is None else whole[above]) | flat
+    return flat
 
 
-def record(entry: Entry) -> dict[str, Any] | None:
+def read_record(entry: Entry) -> dict[str, Any] | None:
     """The run.json of an entry; None, with a warning, when it is not there or another's."""
     folder = entry.run_folder
     if folder is None:
@@ -111,12 +111,14 @@ def record(entry: Entry) -> dict[str, Any] | None:
     content = json.loads(path.read_text(encoding="utf-8"))
     if content["input_key"] == entry.input_key:
         return content
-    told = "%s: %s is of other inputs than dvc.lock's; not tracked: `dvc repro`, or `dvc checkout`"
-    logger.warning(told, entry.stage, path)
+    message = (
+        "%s: %s is of other inputs than dvc.lock's; not tracked: `dvc repro`, or `dvc checkout`"
+    )
+    logger.warning(message, entry.stage, path)
     return None
 
 
-def digest(entries: list[Entry]) -> str:
+def hash_entries(entries: list[Entry]) -> str:
     """One hash for all entries: which dvc.lock this is."""
     text = json.dumps({entry.stage: entry.lock_hash for entry in entries}, sort_keys=True)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

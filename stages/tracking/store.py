@@ -62,15 +62,15 @@ class Store:
         One that is not complete (the store went away half-way) is filled again, which MLflow takes
         without duplicates. One that a user deleted is not made again.
         """
-        found = self.client.search_runs(
+        runs = self.client.search_runs(
             [self.experiment_id],
             filter_string=f"tags.`{tag}` = '{value}'",
             run_view_type=ViewType.ALL,
             max_results=1,
         )
-        run = next(iter(found), None) or self.client.create_run(
+        run = next(iter(runs), None) or self.client.create_run(
             self.experiment_id,
-            start_time=milliseconds(started),
+            start_time=to_milliseconds(started),
             tags=tags | {tag: value},
             run_name=name,
         )
@@ -86,7 +86,7 @@ class Store:
 
     def log_params(self, run_id: str, params: dict[str, Any]) -> None:
         """Parameters, long values cut."""
-        items = [Param(key(name), str(value)[:MAX_VALUE]) for name, value in params.items()]
+        items = [Param(escape_key(name), str(value)[:MAX_VALUE]) for name, value in params.items()]
         self.log(run_id, "params", items)
 
     def steps(self, run_id: str) -> Iterator[tuple[str, int]]:
@@ -101,17 +101,17 @@ class Store:
         self.client.set_tag(run_id, COMPLETE, "true")
 
 
-def milliseconds(time: str) -> int:
+def to_milliseconds(time: str) -> int:
     """An ISO time as MLflow counts it."""
     return int(datetime.fromisoformat(time).timestamp() * 1000)
 
 
-def key(text: str) -> str:
+def escape_key(text: str) -> str:
     """`text` as a key of MLflow: letters, digits, `_`, `-`, `.`, `/` and space only."""
     return re.sub(r"[^\w\-. /]", "_", text.replace("@", "_at_"))
 
 
-def ping(uri: str) -> None:
+def check_server(uri: str) -> None:
     """One of `OUTAGES` where the store has a server, and it does not answer in time."""
     try:
         parts, port = urlsplit(uri), urlsplit(uri).port
@@ -138,7 +138,7 @@ def connect(root: Path) -> Iterator[Store]:
 
     def look(*_: object) -> None:
         try:
-            ping(uri)
+            check_server(uri)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the store took longer than {MAX_SECONDS:.0f} s")
         finally:
@@ -162,15 +162,15 @@ def connect(root: Path) -> Iterator[Store]:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
-def outage(error: Exception, module: str) -> str:
+def describe_outage(error: Exception, module: str) -> str:
     """What to tell of an outage: why, and the module that makes up for it when it is over."""
-    reason = without_secrets(f"{type(error).__name__}: {error}")
+    reason = hide_secrets(f"{type(error).__name__}: {error}")
     return (
         f"MLflow was not brought up to date ({reason}). Nothing is lost: "
         f"run `python -m {module}` when it can be reached."
     )
 
 
-def without_secrets(text: str) -> str:
+def hide_secrets(text: str) -> str:
     """`text` with the user and password of every address in it hidden."""
     return re.sub(r"//([^/\s:]*:\S*|[^/@\s]+)@", "//***@", text)

@@ -3,8 +3,8 @@
 One run for one execution of a stage, found again by its execution id: its parameters, curves and
 headline numbers, small files and the first rows of completions; weights where it is asked for. One
 more for dvc.lock as a whole, the manifest, which is what users compare: every parameter, the
-headline numbers, and for each stage the run that made it. While a stage runs, `follow` may send the
-new points of its journal to the run that `sync` completes when it has ended.
+headline numbers, and for each stage the run that made it. While a stage runs, `follow_running` may
+send the new points of its journal to the run that `sync_entries` completes when it has ended.
 """
 
 import json
@@ -22,7 +22,7 @@ from mlflow.entities import Metric, RunTag
 from stages.runtime import identity, journal
 from stages.tracking import artifacts, headlines, lockfile, store
 from stages.tracking.lockfile import Entry
-from stages.tracking.store import Store, key, milliseconds
+from stages.tracking.store import Store, escape_key, to_milliseconds
 
 REPORT = Path("data/report")
 SECONDS = 3.0
@@ -36,13 +36,13 @@ Runs = dict[str, tuple[str, dict[str, Any]]]
 """(MLflow run id, run.json) of every stage that has a run record."""
 
 
-def sync(entries: list[Entry]) -> int:
+def sync_entries(entries: list[Entry]) -> int:
     """Add what MLflow lacks; how many runs were added."""
     runs: Runs = {}
     added = 0
     with store.connect(Path.cwd()) as target:
         for entry in entries:
-            if (record := lockfile.record(entry)) is not None:
+            if (record := lockfile.read_record(entry)) is not None:
                 run_id, is_new = sync_stage(target, entry, record)
                 runs[entry.stage] = (run_id, record)
                 added += is_new
@@ -53,7 +53,7 @@ def sync(entries: list[Entry]) -> int:
 
 def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
     """Log the manifest of these entries, all of dvc.lock; whether it was added now."""
-    lock = lockfile.digest(entries)
+    lock = lockfile.hash_entries(entries)
     run_id, is_new = store.run(
         "posttrain.manifest",
         lock,
@@ -63,20 +63,20 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
     )
     if not is_new:
         return False
-    ended = max(milliseconds(record["ended"]) for _, record in runs.values())
+    ended = max(to_milliseconds(record["ended"]) for _, record in runs.values())
     store.log_params(run_id, {k: value for entry in entries for k, value in entry.params.items()})
     # A tag's name may not hold `@`.
-    tags = {f"posttrain.run.{name.replace('@', '/')}": made for name, (made, _) in runs.items()}
+    tags = {f"posttrain.run.{name.replace('@', '/')}": run_id for name, (run_id, _) in runs.items()}
     if "compare" in runs:
-        found = headlines.of_report(REPORT / "metrics.json")
-        metrics = [Metric(key(name), value, ended, 0) for name, value in found.items()]
+        numbers = headlines.read_report_numbers(REPORT / "metrics.json")
+        metrics = [Metric(escape_key(name), value, ended, 0) for name, value in numbers.items()]
         store.log(run_id, "metrics", metrics)
         if (commit := runs["compare"][1]["git_commit"]) is not None:
             tags["mlflow.source.git.commit"] = commit
         if (verdict := REPORT / "verdict.txt").is_file():
             tags["mlflow.note.content"] = verdict.read_text(encoding="utf-8")
     store.log(run_id, "tags", [RunTag(name, value) for name, value in tags.items()])
-    if (chosen := headlines.best(entries, runs)) is not None:
+    if (chosen := headlines.choose_best(entries, runs)) is not None:
         artifacts.mark_best(store, runs[chosen.stage][0], chosen)
     store.complete(run_id, ended)
     return True
@@ -84,7 +84,7 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
 
 def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> tuple[str, bool]:
     """The run's id and whether it was added now; it is marked complete last."""
-    tags = _tags(entry, record)
+    tags = _run_tags(entry, record)
     run_id, is_new = store.run(
         EXECUTION,
         record["execution_id"],
@@ -95,18 +95,18 @@ def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> tuple[str,
     if is_new:
         store.log(run_id, "tags", [RunTag(name, value) for name, value in tags.items()])
         store.log_params(run_id, entry.params)
-        # `follow` may have sent steps that were then done again
-        known = Counter(store.steps(run_id) if record["attempt"] > 1 else ())
-        store.log(run_id, "metrics", list(_lacking(_metrics(entry, record), known)))
+        # `follow_running` may have sent steps that were then done again
+        num_logged = Counter(store.steps(run_id) if record["attempt"] > 1 else ())
+        store.log(run_id, "metrics", list(_drop_logged(_stage_metrics(entry, record), num_logged)))
         artifacts.log_inputs(store, run_id, entry)
         artifacts.log_files(store, run_id, entry)
         artifacts.log_models(store, run_id, entry)
-        store.complete(run_id, milliseconds(record["ended"]))
+        store.complete(run_id, to_milliseconds(record["ended"]))
     return run_id, is_new
 
 
-def _tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
-    tags = _names(entry.stage) | {
+def _run_tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
+    tags = _grouping_tags(entry.stage) | {
         "posttrain.input_key": entry.input_key,
         "posttrain.lock_hash": entry.lock_hash,
         "posttrain.result_hash": entry.result_hash,
@@ -121,82 +121,88 @@ def _tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in tags.items() if value is not None}
 
 
-def _names(stage: str) -> dict[str, str]:
+def _grouping_tags(stage: str) -> dict[str, str]:
     """What the list of runs is grouped by."""
     kind, _, row = stage.partition("@")
     return {"stage": kind, "posttrain.stage": stage} | ({"row": row} if row else {})
 
 
-def _metrics(entry: Entry, record: dict[str, Any]) -> list[Metric]:
-    ended = milliseconds(record["ended"])
-    final = headlines.of(entry) | {"run/seconds": record["seconds"]}
+def _stage_metrics(entry: Entry, record: dict[str, Any]) -> list[Metric]:
+    ended = to_milliseconds(record["ended"])
+    final = headlines.average_headlines(entry) | {"run/seconds": record["seconds"]}
     if record["peak_memory_bytes"] is not None:
         final["run/peak_memory_bytes"] = record["peak_memory_bytes"]
-    metrics = [Metric(key(name), value, ended, 0) for name, value in final.items()]
+    metrics = [Metric(escape_key(name), value, ended, 0) for name, value in final.items()]
     assert entry.run_folder is not None
     for path in sorted(entry.run_folder.glob("journal*.jsonl")):
         # journal-seed-0.jsonl: its curves are `seed-0/loss/nll`
-        metrics += _points(path.stem.removeprefix("journal").removeprefix("-"), journal.read(path))
+        metrics += _read_points(
+            path.stem.removeprefix("journal").removeprefix("-"), journal.read(path)
+        )
     return metrics
 
 
-def _lacking(metrics: Iterable[Metric], known: Counter[tuple[str, int]]) -> Iterator[Metric]:
-    for one in metrics:
-        known[one.key, one.step] -= 1
-        if known[one.key, one.step] < 0:
-            yield one
+def _drop_logged(
+    metrics: Iterable[Metric], num_logged: Counter[tuple[str, int]]
+) -> Iterator[Metric]:
+    for metric in metrics:
+        num_logged[metric.key, metric.step] -= 1
+        if num_logged[metric.key, metric.step] < 0:
+            yield metric
 
 
-def _points(seed: str, rows: Iterable[journal.JournalRow]) -> Iterator[Metric]:
+def _read_points(seed: str, rows: Iterable[journal.JournalRow]) -> Iterator[Metric]:
     above = f"{seed}/" if seed else ""
     for row in rows:
         for name, value in row.metrics.items():
-            yield Metric(key(f"{above}{name}"), value, int(row.time * 1000), row.index)
+            yield Metric(escape_key(f"{above}{name}"), value, int(row.time * 1000), row.index)
 
 
-def follow() -> None:
+def follow_running() -> None:
     """Send the new points of running stages to MLflow, every few seconds, until interrupted.
 
     It only reads, holds nothing that a stage waits for, and may fail or end at any time.
     """
     last: dict[str, dict[str, int]] = {}
-    told = ""
+    warning = ""
     while True:
         time.sleep(SECONDS)
         try:
-            if folders := running():
+            if folders := find_running():
                 with store.connect(Path.cwd()) as target:
                     for folder in folders:
-                        show(target, folder, last)
-            told = ""
+                        send_points(target, folder, last)
+            warning = ""
         except store.OUTAGES as error:
-            if not told:
-                told = store.outage(error, "stages.track")
-                logger.warning("%s This goes on trying.", told)
+            if not warning:
+                warning = store.describe_outage(error, "stages.track")
+                logger.warning("%s This goes on trying.", warning)
 
 
-def running() -> list[Path]:
+def find_running() -> list[Path]:
     """The folders of unfinished executions that wrote something of late; none of killed ones."""
-    found: set[Path] = set()
+    folders: set[Path] = set()
     for pattern in ("*/*.json*", "*/seed-*/journal.jsonl"):
         for path in identity.PIPE.glob(pattern):
             with suppress(FileNotFoundError):  # a stage that ends removes its folder
                 if time.time() - path.stat().st_mtime < SECONDS_OF_A_STEP:
-                    found.add(identity.PIPE / path.parts[1])
-    return sorted(folder for folder in found if (folder / "exec.json").exists())
+                    folders.add(identity.PIPE / path.parts[1])
+    return sorted(folder for folder in folders if (folder / "exec.json").exists())
 
 
-def show(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> None:
+def send_points(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> None:
     """Send what the journals of an unfinished execution say and MLflow lacks, but its times.
 
     `last` is the last step of each metric that a run has. A resumed attempt cuts its journals back
     to its checkpoint, and does some steps again.
     """
     points: list[Metric] = []
-    with suppress(FileNotFoundError):  # it has ended; `sync` sends the rest
+    with suppress(FileNotFoundError):  # it has ended; `sync_entries` sends the rest
         execution = json.loads((folder / "exec.json").read_text(encoding="utf-8"))
         for path in [folder / "journal.jsonl", *sorted(folder.glob("seed-*/journal.jsonl"))]:
-            points += _points(path.parent.name if path.parent != folder else "", journal.read(path))
+            points += _read_points(
+                path.parent.name if path.parent != folder else "", journal.read(path)
+            )
         stage, started = execution["stage"], (folder / "exec.json").stat().st_mtime
         if ":" in stage:  # of a dvc.yaml other than the pipeline's
             return
@@ -205,12 +211,14 @@ def show(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> None:
             execution["execution_id"],
             name=stage.replace("@", " "),
             started=datetime.fromtimestamp(started, UTC).isoformat(),
-            tags=_names(stage),
+            tags=_grouping_tags(stage),
         )
         if lacks:
-            known = last.setdefault(run_id, dict(sorted(store.steps(run_id))))
-            points = [p for p in points if TIMES not in p.key and p.step > known.get(p.key, -1)]
+            last_steps = last.setdefault(run_id, dict(sorted(store.steps(run_id))))
+            points = [
+                p for p in points if TIMES not in p.key and p.step > last_steps.get(p.key, -1)
+            ]
             store.log(run_id, "metrics", points)
-            known |= {point.key: point.step for point in points}
+            last_steps |= {point.key: point.step for point in points}
             is_failed = (folder / "failed.json").exists()
             store.client.update_run(run_id, "FAILED" if is_failed else "RUNNING")

@@ -8,7 +8,7 @@ from stages.records import lines
 from stages.records.problems import Prompt
 from stages.report import page, plots
 from stages.report.estimates import MEAN
-from stages.report.page import visible
+from stages.report.page import escape_invisible
 from stages.report.sections import Section
 from stages.report.transcripts import Transcript
 
@@ -50,9 +50,9 @@ def report(tmp_path_factory):
     told = [Transcript(row, row.question, [(NAME, row.question, True)]) for row in rows]
     policies = {name: {MEAN: ONE} for name in ("sft", NAME)}
     metrics = {"policies": policies, "seeds": [0], "baseline": "sft"}
-    plots.accuracy(folder / "plots", metrics | {"num_problems": 4, "confidence": 0.95})
+    plots.draw_accuracy(folder / "plots", metrics | {"num_problems": 4, "confidence": 0.95})
     parts = [Section("Policies", [[{"policy": NAME, "%": "1"}], Section(NAME, [*told])])]
-    page.write(folder, ["One."], parts)
+    page.write_report(folder, ["One."], parts)
     return folder
 
 
@@ -86,7 +86,7 @@ def test_each_is_read_as_the_text_that_it_is(opened):
         "return [...document.querySelectorAll('details > p')]"
         ".map(p => p.textContent.split(/\\s+/).join(' '))"
     )
-    told = [visible(one) for one in ATTACKS]
+    told = [escape_invisible(one) for one in ATTACKS]
     assert cards == told
     assert len(questions) == len(told)
     for one, question in zip(told, questions, strict=True):
@@ -98,17 +98,19 @@ def test_each_is_read_as_the_text_that_it_is(opened):
 
 
 def test_control_characters_and_marks_of_direction_are_seen():
-    assert visible(ATTACKS[8]) == "\\x1b[2J\\x1b]0;run\\x07\\x9b31m \\r\\x00\\x08\\x7f done"
-    assert visible(ATTACKS[9]) == "\\u202egnp.exe\\u202c \\u2066\\u200f \\u061c done"
-    assert visible(ATTACKS[10]) == "half \\ud83d done"
+    assert (
+        escape_invisible(ATTACKS[8]) == "\\x1b[2J\\x1b]0;run\\x07\\x9b31m \\r\\x00\\x08\\x7f done"
+    )
+    assert escape_invisible(ATTACKS[9]) == "\\u202egnp.exe\\u202c \\u2066\\u200f \\u061c done"
+    assert escape_invisible(ATTACKS[10]) == "half \\ud83d done"
     kept = "a\tb\nc é 日本語 \u0645\u0631\u062d\u0628\u0627 👩\u200d👩"
-    assert visible(kept) == kept
+    assert escape_invisible(kept) == kept
 
 
 def test_the_files_beside_it_hold_no_control_character_and_no_completion(report):
     for name in ("report.html", "report.md", "verdict.txt"):
         text = (report / name).read_bytes().decode("utf-8")
-        assert visible(text) == text, name
+        assert escape_invisible(text) == text, name
     written = (report / "report.md").read_text(encoding="utf-8")
     assert not any(one in written for one in ATTACKS)
 

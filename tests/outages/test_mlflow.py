@@ -47,7 +47,7 @@ def sync(repo, monkeypatch):
     for name, value in track.SETTINGS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(logging.root, "disabled", True)
-    entries = lockfile.read()
+    entries = lockfile.read_entries()
 
     def call(url, experiment, *, patience=10.0):
         monkeypatch.setattr(store, "PATIENCE", patience)
@@ -56,7 +56,7 @@ def sync(repo, monkeypatch):
         utils._artifact_repos_cache.clear()  # as in a process of its own
         begin = time.monotonic()
         try:
-            return view.sync(entries), time.monotonic() - begin
+            return view.sync_entries(entries), time.monotonic() - begin
         except store.OUTAGES as error:
             return error, time.monotonic() - begin
 

@@ -102,7 +102,7 @@ def test_other_problems_of_one_seed_are_refused():
     rows = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(rows[:-1]), encoding="utf-8")
     with pytest.raises(ValueError, match="40 of sft and 39 of dpo, seed 1"):
-        estimates.read(Path("data/evaluations"), ["sft", "dpo"], [0, 1, 2], 0.95)
+        estimates.read_results(Path("data/evaluations"), ["sft", "dpo"], [0, 1, 2], 0.95)
 
 
 def test_a_second_run_writes_the_same_bytes_without_a_time_or_a_path():
@@ -139,7 +139,7 @@ def test_every_image_of_the_markdown_is_there():
 
 def test_all_that_is_said_is_escaped():
     inner = Section("<i>", ["<u>", Image("accuracy.svg", "<b>")])
-    page.write(compare.OUTPUT, ["<v>"], [Section("<s>", [inner])])
+    page.write_report(compare.OUTPUT, ["<v>"], [Section("<s>", [inner])])
     for one in ("<b>", "<i>", "<u>", "<v>", "<s>"):
         assert one.replace("<", "&lt;").replace(">", "&gt;") in text("report.html")
         assert one not in text("report.html")

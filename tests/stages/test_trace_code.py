@@ -117,6 +117,12 @@ def test_each_stage_has_the_digests_of_the_files_that_it_reads(data: Path) -> No
         assert digest == hashlib.sha256((REPOSITORY / file).read_bytes()).hexdigest()
 
 
+def test_a_template_is_among_the_files_of_the_module_that_bears_its_name(data: Path) -> None:
+    files = json.loads((data / "code/compare.json").read_text())
+    assert {"stages/report/page.html.j2", "stages/report/page.md.j2"} <= set(files)
+    assert "stages/report/page.html.j2" not in json.loads((data / "code/sample.json").read_text())
+
+
 def test_every_file_of_code_that_dvc_yaml_names_is_written(data: Path) -> None:
     written = {path.relative_to(data).as_posix() for path in data.rglob("*.json")}
     for node in read_graph(REPOSITORY).values():

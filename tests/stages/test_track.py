@@ -195,7 +195,7 @@ def test_without_its_output_a_call_by_hand_writes_the_same_manifest(tracked):
 def test_a_stage_without_a_run_record_does_not_change_the_manifest(tracked, monkeypatch):
     # `track` does not depend on what such a stage reads, so it would not run again.
     monkeypatch.chdir(tracked.repo.path)
-    entries = lockfile.read()
+    entries = lockfile.read_entries()
     of_code = replace(entries[0], stage="trace_code", outs=[], result_hash="of another README")
     before = Path("data/tracked/manifest.json").read_bytes()
     track.write_manifest([*entries, of_code])

@@ -42,7 +42,7 @@ SFT, DPO, GRPO = [[0.25, 0.5, 0.0]] * 2, [[0.5, 0.75, 0.25]] * 2, [[0.75, 1.0, 0
 
 
 def test_policies_against_the_baseline_and_each_other():
-    found = comparison.compare(results({"sft": SFT, "dpo": DPO, "grpo": GRPO}))
+    found = comparison.compare_policies(results({"sft": SFT, "dpo": DPO, "grpo": GRPO}))
     gains = found["gains"]["mean_accuracy"]
     assert {name: (one["value"], one["significant"]) for name, one in gains.items()} == {
         "dpo": (0.25, True), "grpo": (0.5, True),
@@ -58,14 +58,16 @@ def test_policies_against_the_baseline_and_each_other():
 def test_what_repeats_itself_is_told_of_those_policies_that_do():
     given = results({"sft": SFT, "dpo": DPO})
     given.metrics["dpo"][1] = given.metrics["dpo"][1] | {"in_loop/test_greedy": 0.5}
-    metrics = comparison.compare(given)
-    told = {row["policy"]: row.get("greedy in a loop, %") for row in tables.accuracy(metrics)}
+    metrics = comparison.compare_policies(given)
+    told = {
+        row["policy"]: row.get("greedy in a loop, %") for row in tables.tabulate_accuracy(metrics)
+    }
     assert told == {"sft": None, "dpo": "25.0"}, "the mean of 0 and 0.5"
     assert "in_loop/test_greedy" not in metrics["policies"]["sft"]
 
 
 def test_ways_to_choose_against_the_majority_and_the_format():
-    found = comparison.compare(results({"sft": DPO}, majority=SFT))
+    found = comparison.compare_policies(results({"sft": DPO}, majority=SFT))
     of_sft = found["selection"]["sft"]
     assert set(of_sft["over_majority"]) == {
         "best_of/outcome", "best_of/mean_logprob", "weighted/outcome", "weighted/mean_logprob",
@@ -81,7 +83,7 @@ def test_fifths_by_one_half_of_the_samples_measured_by_the_other():
     even = np.array([[1.0, 0.0, 0.25, 0.75, 0.5] * 2] * 2)
     odd = np.tile(np.arange(10) / 10, (2, 1))
     other = np.full((2, 10), 0.5)
-    found = comparison.difficulty(
+    found = comparison.split_by_difficulty(
         results({"sft": even, "dpo": other}, halves={"sft": (even, odd), "dpo": (other, other)})
     )
     assert [group["problems"] for group in found] == [2] * 5
@@ -96,7 +98,7 @@ def test_luck_does_not_come_back():
     # All problems are equally hard: whatever looks hard was unlucky, and is no longer.
     stream = np.random.default_rng(1)
     even, odd = stream.binomial(4, 0.5, (2, 2, 5000)) / 4
-    found = comparison.difficulty(results({"sft": even}, halves={"sft": (even, odd)}))
+    found = comparison.split_by_difficulty(results({"sft": even}, halves={"sft": (even, odd)}))
     honest = [group["policies"]["sft"]["value"] for group in found]
     assert np.abs(np.array(honest) - 0.5).max() < 0.03
 
@@ -106,12 +108,12 @@ THREE = results({"sft": SFT}, seeds=[0, 1, 2])
 
 def differences_of(*tables, of=THREE):
     family = {str(at): np.asarray(table, dtype=np.float64) for at, table in enumerate(tables)}
-    return list(comparison.differences(family, of).values())
+    return list(comparison.test_differences(family, of).values())
 
 
 def test_a_mean_with_each_seeds_own():
     table = np.array([[1.0, 0.5, 0.0], [0.25, 0.75, 0.5], [0.5, 0.5, 0.5]])
-    found = comparison.intervals({"a": table}, THREE)["a"]
+    found = comparison.estimate_intervals({"a": table}, THREE)["a"]
     assert found["value"] == 0.5
     assert found["seeds"] == {"0": 0.5, "1": 0.5, "2": 0.5}
     assert 0.0 <= found["low"] < 0.5 < found["high"] <= 1.0
@@ -119,7 +121,7 @@ def test_a_mean_with_each_seeds_own():
 
 def test_a_share_has_no_interval_beyond_0_and_1_and_a_length_has():
     table = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
-    found = comparison.intervals({"share": table, "length": 9 * table}, THREE)
+    found = comparison.estimate_intervals({"share": table, "length": 9 * table}, THREE)
     assert (found["share"]["low"], found["share"]["high"]) == (0.0, 1.0)
     assert found["length"]["low"] < 0.0
 
@@ -165,4 +167,4 @@ def test_one_seed_has_an_interval_over_problems_and_no_verdict():
 
 
 def test_no_comparison_at_all():
-    assert comparison.differences({}, THREE) == {}
+    assert comparison.test_differences({}, THREE) == {}

@@ -35,7 +35,7 @@ LENGTHS = {(name, index): 5 - 2 * index for name in "abcdef" for index in (0, 1)
 
 
 def test_every_number_by_hand():
-    found = judge_quality.summarise(VERDICTS, CORRECT, LENGTHS, seed=0)
+    found = judge_quality.summarise_verdicts(VERDICTS, CORRECT, LENGTHS, seed=0)
     assert (found["pairs_asked"], found["pairs"]) == (6, 3)
     assert found["dropped"] == {"low_confidence": 1, "parse_failure": 1, "too_long": 1}
     assert found["parse_failures"] == pytest.approx(1 / 6, abs=1e-6)
@@ -62,14 +62,16 @@ def test_every_number_by_hand():
 
 def test_pairs_of_which_both_or_none_are_right_say_nothing_about_the_judge():
     correct = CORRECT | {("a", 1): True, ("b", 0): False}
-    found = judge_quality.summarise(VERDICTS, correct, LENGTHS, seed=0)
+    found = judge_quality.summarise_verdicts(VERDICTS, correct, LENGTHS, seed=0)
     assert found["agreement"]["pairs"] == 2
     nobody = dict.fromkeys(CORRECT, False)
-    assert judge_quality.summarise(VERDICTS, nobody, LENGTHS, seed=0)["agreement"] == {"pairs": 0}
+    assert judge_quality.summarise_verdicts(VERDICTS, nobody, LENGTHS, seed=0)["agreement"] == {
+        "pairs": 0
+    }
 
 
 def test_a_judge_of_whom_nothing_could_be_read_has_counts_only():
-    found = judge_quality.summarise(VERDICTS[4:], CORRECT, LENGTHS, seed=0)
+    found = judge_quality.summarise_verdicts(VERDICTS[4:], CORRECT, LENGTHS, seed=0)
     assert found == {
         "pairs_asked": 2,
         "pairs": 0,
@@ -80,11 +82,13 @@ def test_a_judge_of_whom_nothing_could_be_read_has_counts_only():
 
 def test_completions_of_equal_length_are_in_no_length_rate():
     level = dict.fromkeys(LENGTHS, 5)
-    assert "longer_wins_rate" not in judge_quality.summarise(VERDICTS, CORRECT, level, seed=0)
+    assert "longer_wins_rate" not in judge_quality.summarise_verdicts(
+        VERDICTS, CORRECT, level, seed=0
+    )
 
 
 def test_flip_rates_with_the_control_apart():
-    found = judge_quality.flip_rates(
+    found = judge_quality.estimate_flip_rates(
         {"x": [("a", 1.0), ("b", 0.0)], "y": [("a", 1.0)], "z": [], "control": [("a", 0.0)]}, 0
     )
     assert found["x"]["readings"] == 2
@@ -98,7 +102,7 @@ def test_flip_rates_with_the_control_apart():
 def test_pairs_of_equal_length_are_told_apart_from_those_that_length_decides():
     """`c`, which the judge gets wrong, is of two as long; in `b` the wrong one is longer."""
     lengths = LENGTHS | {("c", 0): 4, ("c", 1): 4, ("b", 0): 2, ("b", 1): 9}
-    found = judge_quality.summarise(VERDICTS, CORRECT, lengths, seed=0)["agreement"]
+    found = judge_quality.summarise_verdicts(VERDICTS, CORRECT, lengths, seed=0)["agreement"]
     assert found["longer_wins"]["value"] == (1 + 0 + 0.5 + 1) / 4
     assert found["beyond_length"]["value"] == 0.75 - 2.5 / 4
     assert (found["equal_length_pairs"], found["equal_length"]["value"]) == (1, 0.0)

@@ -24,15 +24,15 @@ def write(folder, policy: str, seed: int, shift: float, *, scale: float = 1.0, s
 
 
 def read(folder, *policies: str, seeds=SEEDS):
-    return reward_comparison.read(folder, policies, seeds, 0.95)
+    return reward_comparison.read_scored_results(folder, policies, seeds, 0.95)
 
 
 def test_wins_are_of_all_pairs_and_ties_are_half():
     own, others = np.array([[[1.0, 2.0]]]), np.array([[[1.0, 0.0]]])
     # 1 against 1: half, 1 against 0, 2 against 1, 2 against 0
-    assert reward_comparison.wins(own, others).tolist() == [[3.5 / 4]]
-    assert reward_comparison.wins(others, own).tolist() == [[0.5 / 4]]
-    assert reward_comparison.wins(own, own).tolist() == [[0.5]]
+    assert reward_comparison.win_rates(own, others).tolist() == [[3.5 / 4]]
+    assert reward_comparison.win_rates(others, own).tolist() == [[0.5 / 4]]
+    assert reward_comparison.win_rates(own, own).tolist() == [[0.5]]
 
 
 def test_a_shift_of_all_scores_is_found_and_wins_know_no_scale(tmp_path):
@@ -40,7 +40,7 @@ def test_a_shift_of_all_scores_is_found_and_wins_know_no_scale(tmp_path):
         for policy, shift in (("sft", 0.0), ("dpo", 0.5)):
             # each seed's model has a scale of its own
             write(tmp_path, policy, seed, shift, scale=1.0 + seed)
-    metrics = reward_comparison.compare(read(tmp_path, "sft", "dpo"))
+    metrics = reward_comparison.compare_by_rewards(read(tmp_path, "sft", "dpo"))
     gain = metrics["gains"]["reward/people"]["dpo"]
     assert gain["value"] == pytest.approx(0.5 * (1 + 2 + 3) / 3)
     assert list(gain["seeds"].values()) == pytest.approx([0.5, 1.0, 1.5])
@@ -56,30 +56,30 @@ def test_a_shift_of_all_scores_is_found_and_wins_know_no_scale(tmp_path):
 
 def read_wins(seed: int) -> float:
     own = np.random.default_rng(seed).normal(size=(1, NUM_PROMPTS, 4))
-    return float(reward_comparison.wins(own + 0.5, own).mean())
+    return float(reward_comparison.win_rates(own + 0.5, own).mean())
 
 
 def test_one_seed_tests_nothing_and_without_a_reward_nothing_is_said(tmp_path):
     for policy, shift in (("sft", 0.0), ("dpo", 0.5)):
         write(tmp_path / "one", policy, 0, shift)
         write(tmp_path / "none", policy, 0, shift, scorers=())
-    one = reward_comparison.compare(read(tmp_path / "one", "sft", "dpo", seeds=[0]))
+    one = reward_comparison.compare_by_rewards(read(tmp_path / "one", "sft", "dpo", seeds=[0]))
     assert one["gains"]["reward/people"]["dpo"]["significant"] is None
     assert "no verdict over seeds" in one["verdict"][1]
     assert "untested" in one["verdict"][2]
-    none = reward_comparison.compare(read(tmp_path / "none", "sft", "dpo", seeds=[0]))
+    none = reward_comparison.compare_by_rewards(read(tmp_path / "none", "sft", "dpo", seeds=[0]))
     assert none["gains"] == {}
     (said,) = none["verdict"]
     assert "nothing tells which policy is better" in said
-    assert [row["tokens"] for row in tables.lengths(none)] == ["5.0", "5.5"]
+    assert [row["tokens"] for row in tables.tabulate_lengths(none)] == ["5.0", "5.5"]
 
 
 def test_the_tables_hold_scores_as_they_are_and_wins_in_per_cent(tmp_path):
     for seed in SEEDS:
         for policy, shift in (("sft", 0.0), ("dpo", 0.5)):
             write(tmp_path, policy, seed, shift)
-    metrics = reward_comparison.compare(read(tmp_path, "sft", "dpo"))
-    sft, dpo = tables.rewards(metrics, "people")
+    metrics = reward_comparison.compare_by_rewards(read(tmp_path, "sft", "dpo"))
+    sft, dpo = tables.tabulate_rewards(metrics, "people")
     assert sft["over sft"] == tables.NOTHING
     assert dpo["over sft"].startswith("0.500 [")
     assert sft["wins against sft, %"].startswith("50.0 [")
@@ -88,9 +88,9 @@ def test_the_tables_hold_scores_as_they_are_and_wins_in_per_cent(tmp_path):
         name: {"rows": [], "generated_tokens": 0, "trained_tokens": 0, "flops": 0}
         for name in ("sft", "dpo")
     }
-    first, *_ = sections.by_rewards(metrics, [], [])
+    first, *_ = sections.build_reward_sections(metrics, [], [])
     assert first.title == "Policies"
-    assert tables.rewards(metrics, "people") in first.blocks
+    assert tables.tabulate_rewards(metrics, "people") in first.blocks
 
 
 def test_other_prompts_are_refused(tmp_path):

@@ -35,7 +35,7 @@ def pairs(*rows):
 
 def measure(rows, margins):
     scores = np.array([[margin, 0.0] for margin in margins]).reshape(-1, 2)
-    return reward_quality.of_pairs(pairs(*rows), scores, CONFIG, seed=0)
+    return reward_quality.evaluate_pairs(pairs(*rows), scores, CONFIG, seed=0)
 
 
 def test_a_problem_is_averaged_first_and_a_tie_is_a_half():
@@ -125,7 +125,7 @@ def outcomes_of(**problems):
 
 
 def measure_outcomes(outcomes, scores):
-    return reward_quality.of_outcomes(outcomes, np.array(scores, dtype=float), CONFIG, seed=0)
+    return reward_quality.evaluate_outcomes(outcomes, np.array(scores, dtype=float), CONFIG, seed=0)
 
 
 def test_areas_are_of_problems_with_both_and_are_averaged_over_these():
@@ -177,7 +177,7 @@ FOUR = QualityConfig(**SETTINGS)
 
 
 def found(values, problems, **settings):
-    return reward_quality.over_problems(
+    return reward_quality.average_over_problems(
         np.array(values, dtype=float), np.array(problems, dtype=int), FOUR, 0, **settings
     )
 

@@ -25,13 +25,13 @@ PPO = {
 def test_the_operations_of_a_hand_worked_stage():
     sampled = 2 * (800 * 90 + 150 * 60)
     trained = 6 * (800 * 100 + 150 * 60)
-    found = stage_metrics.cost(PPO)
+    found = stage_metrics.sum_cost(PPO)
     assert found["flops"] == sampled + trained + 2 * 800 * 100
     assert (found["generated_tokens"], found["trained_tokens"]) == (60, 60)
 
 
 def test_tokens_that_are_told_for_each_side_are_added():
-    assert stage_metrics.cost(
+    assert stage_metrics.sum_cost(
         {"train": {"generated_tokens": 5}, "heldout": {"generated_tokens": 2}, "work": {}}
     ) == {"generated_tokens": 7, "trained_tokens": 0, "flops": 0}
 
@@ -40,9 +40,9 @@ def test_a_row_costs_the_mean_over_seeds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for seed, tokens in enumerate((10, 20, 60)):
         report_inputs.write_json(f"pools/sft/{seed}/metrics.json", {"generated_tokens": tokens})
-    found = stage_metrics.cost_of_row(tmp_path / "data/pools/sft", [0, 1, 2])
+    found = stage_metrics.read_row_cost(tmp_path / "data/pools/sft", [0, 1, 2])
     assert found == {"generated_tokens": 30.0, "trained_tokens": 0.0, "flops": 0.0}
-    assert stage_metrics.cost_of_row(tmp_path / "data/rewards/rule", [0, 1]) == dict.fromkeys(
+    assert stage_metrics.read_row_cost(tmp_path / "data/rewards/rule", [0, 1]) == dict.fromkeys(
         stage_metrics.COSTS, 0.0
     )
 
@@ -57,7 +57,7 @@ def test_what_was_made_for_a_policy_beyond_the_baseline():
     }
     rows = [f"{table}/{name}" for table, names in plan.items() for name in names]
     one = {row: dict.fromkeys(stage_metrics.COSTS, 1.0) for row in rows}
-    found = stage_metrics.costs_of_policies(plan, "sft", one)
+    found = stage_metrics.sum_policy_costs(plan, "sft", one)
     assert {name: cost["rows"] for name, cost in found.items()} == {
         "sft": ["policies/sft"],
         "dpo": ["pools/sft", "pairs/verifier", "policies/dpo"],
@@ -76,7 +76,7 @@ def test_means_over_seeds_of_what_is_there(tmp_path, monkeypatch):
         report_inputs.write_json(f"rewards/outcome/{seed}/metrics.json", {"completions": 8})
     report_inputs.write_json("pairs/half/0/metrics.json", {"train": {"pairs": 1}})
     plan = {"pairs": {"judge": {}, "half": {}}, "steps": {}, "rewards": {"rule": {}, "outcome": {}}}
-    assert stage_metrics.quality(tmp_path / "data", plan, [0, 1]) == {
+    assert stage_metrics.read_quality(tmp_path / "data", plan, [0, 1]) == {
         "pairs": {
             "judge": {
                 "pairs": {"value": 10.0, "seeds": {"0": 10.0, "1": 10.0}},

@@ -14,11 +14,11 @@ from stages.report.step_label_quality import (
     RATIOS,
     AuditConfig,
     Audited,
-    audit,
+    audit_labels,
     first_error_probability,
     min_right,
-    sizes,
-    summarise,
+    subset_sizes,
+    summarise_labels,
     wrong_probability,
 )
 
@@ -35,13 +35,13 @@ def values(found):
 
 
 def test_sizes():
-    assert sizes(8) == [1, 2, 4, 8]
-    assert sizes(6) == [1, 2, 4, 6]
-    assert sizes(1) == [1]
+    assert subset_sizes(8) == [1, 2, 4, 8]
+    assert subset_sizes(6) == [1, 2, 4, 6]
+    assert subset_sizes(1) == [1]
 
 
 def test_worked_by_hand():
-    found = audit([A, B, C], CONFIG, num_completions=2, seed=0)
+    found = audit_labels([A, B, C], CONFIG, num_completions=2, seed=0)
     # Of one completion, the second prefix of A and that of B say "wrong" half of the time.
     one = {
         "precision": 0.5,
@@ -64,7 +64,7 @@ def test_worked_by_hand():
 
 def test_a_threshold_above_a_half_needs_both():
     config = AuditConfig(thresholds=[0.75], num_bootstrap=200, confidence=0.95)
-    found = audit([A, B, C], config, num_completions=2, seed=0)["soft_0.75"]["2"]
+    found = audit_labels([A, B, C], config, num_completions=2, seed=0)["soft_0.75"]["2"]
     assert values(found) == pytest.approx(
         {
             "precision": 0.5,
@@ -81,7 +81,7 @@ def test_a_threshold_above_a_half_needs_both():
 def test_the_expectation_is_the_mean_over_all_choices_of_completions():
     outcomes = {"first": [1, 1, 0, 1], "second": [0, 1, 0, 0]}  # B's two prefixes, K = 4
     solution = Audited(id="b", num_right=[3, 1], correct=False, true_labels=[True, False, False])
-    found = audit([solution], CONFIG, num_completions=4, seed=0)["hard"]["2"]
+    found = audit_labels([solution], CONFIG, num_completions=4, seed=0)["hard"]["2"]
     hits = []
     for first in itertools.combinations(outcomes["first"], 2):
         for second in itertools.combinations(outcomes["second"], 2):
@@ -100,8 +100,8 @@ def test_intervals_hold_the_value_and_are_the_same_for_the_same_seed():
         many.append(
             Audited(id=str(problem), num_right=counts, correct=first == -1, true_labels=truth)
         )
-    found = audit(many, CONFIG, num_completions=2, seed=1)
-    assert found == audit(many, CONFIG, num_completions=2, seed=1)
+    found = audit_labels(many, CONFIG, num_completions=2, seed=1)
+    assert found == audit_labels(many, CONFIG, num_completions=2, seed=1)
     for name in RATIOS:
         entry = found["hard"]["1"][name]
         assert entry["low"] <= entry["value"] <= entry["high"]
@@ -109,7 +109,7 @@ def test_intervals_hold_the_value_and_are_the_same_for_the_same_seed():
 
 
 def test_without_an_error_only_the_right_ones_are_counted():
-    found = values(audit([A], CONFIG, num_completions=2, seed=0)["hard"]["2"])
+    found = values(audit_labels([A], CONFIG, num_completions=2, seed=0)["hard"]["2"])
     assert found["recall"] is None
     assert found["error_accuracy"] is None
     assert found["correct_accuracy"] == 1.0
@@ -154,7 +154,7 @@ ROWS = [
 
 
 def summary(rows):
-    return summarise(rows, PLAIN, num_cut=5, seed=0)
+    return summarise_labels(rows, PLAIN, num_cut=5, seed=0)
 
 
 def test_what_was_completed_once_is_paid_once_and_labels_two_steps():

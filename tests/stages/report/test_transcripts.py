@@ -28,7 +28,7 @@ def greedy(rows=RIGHT, names="bxyz"):
 def chosen(monkeypatch, *, drawn=0, disagreeing=0, seed=0, answers=None):
     monkeypatch.setattr(transcripts, "DRAWN", drawn)
     monkeypatch.setattr(transcripts, "DISAGREEING", disagreeing)
-    found = transcripts.choose(PROMPTS, answers or greedy(), seed)
+    found = transcripts.choose_transcripts(PROMPTS, answers or greedy(), seed)
     return [(int(one.prompt.id[1:]), one.reason) for one in found]
 
 
@@ -64,11 +64,11 @@ def test_without_another_policy_nothing_is_gained_or_lost(monkeypatch):
 
 def test_each_policys_answer_with_its_verdict(monkeypatch):
     monkeypatch.setattr(transcripts, "DRAWN", 8)
-    found = {one.prompt.id: one for one in transcripts.choose(PROMPTS, greedy(), 0)}
+    found = {one.prompt.id: one for one in transcripts.choose_transcripts(PROMPTS, greedy(), 0)}
     assert [right for _, _, right in found["p2"].answers] == [False, True, True, False]
     assert [policy for policy, _, _ in found["p2"].answers] == list("bxyz")
 
 
 def test_another_number_of_completions_is_an_error():
     with pytest.raises(ValueError, match="zip"):
-        transcripts.choose(PROMPTS, greedy(RIGHT[:3]), 0)
+        transcripts.choose_transcripts(PROMPTS, greedy(RIGHT[:3]), 0)

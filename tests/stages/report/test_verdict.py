@@ -28,7 +28,7 @@ def test_gains_losses_and_what_is_not_significant():
             "dpo-ai": difference(0.012, significant=False),
         }
     )
-    assert verdict.gains(found) == (
+    assert verdict.describe_gains(found) == (
         "Over 3 seeds and 1,200 test problems, sft has a mean accuracy of 50.0 %: grpo (+25.0 "
         "points) and dpo (+20.0 points) are significantly better; ppo (-10.0 points) is "
         "significantly worse; dpo-ai (+1.2 points) does not differ significantly."
@@ -37,16 +37,16 @@ def test_gains_losses_and_what_is_not_significant():
 
 def test_pairs():
     pairs = {"grpo - ppo": difference(0.1), "grpo - dpo": difference(0.01, significant=False)}
-    assert verdict.pairs(metrics({}, pairs)) == (
+    assert verdict.describe_pairs(metrics({}, pairs)) == (
         "Among the other policies grpo is better than ppo (by 10.0 points); no other pairwise "
         "difference is significant."
     )
     none = {"grpo - dpo": difference(0.01, significant=False)}
-    assert verdict.pairs(metrics({}, none)) == (
+    assert verdict.describe_pairs(metrics({}, none)) == (
         "Among the other policies no pairwise difference is significant."
     )
     every = {"grpo - dpo": difference(0.02)}
-    assert verdict.pairs(metrics({}, every)) == (
+    assert verdict.describe_pairs(metrics({}, every)) == (
         "Among the other policies grpo is better than dpo (by 2.0 points)."
     )
 
@@ -57,25 +57,25 @@ def test_choosing_by_rewards():
         "weighted/process": difference(-0.02),
         "best_of/process": difference(0.01, significant=False),
     }
-    assert verdict.selection(metrics({}, ways=some)) == (
+    assert verdict.describe_selection(metrics({}, ways=some)) == (
         "Against the majority of 8 samples of sft, the best of 8 by outcome (+3.0 points) is "
         "significantly better; the vote weighted by process (-2.0 points) is significantly worse; "
         "the other way does not differ significantly."
     )
     none = {"best_of/outcome": difference(0.03, significant=False)}
-    assert verdict.selection(metrics({}, ways=none)) == (
+    assert verdict.describe_selection(metrics({}, ways=none)) == (
         "Against the majority of 8 samples of sft, no way to choose by a reward differs "
         "significantly."
     )
     many = {f"best_of/r{at}": difference(at / 100) for at in range(1, 4)}
-    assert verdict.selection(metrics({}, ways=many)) == (
+    assert verdict.describe_selection(metrics({}, ways=many)) == (
         "Against the majority of 8 samples of sft, 3 ways to choose by a reward, most of all the "
         "best of 8 by r3 (+3.0 points), are significantly better."
     )
 
 
 def test_one_seed_has_no_verdict():
-    found = verdict.sentences(metrics({"dpo": difference(0.2, significant=None)}, seeds=[4]))
+    found = verdict.write_verdict(metrics({"dpo": difference(0.2, significant=None)}, seeds=[4]))
     assert len(found) == 3
     assert found[0] == "One seed was trained, so no verdict over seeds is possible."
     assert "dpo 70.0 % and sft 50.0 %" in found[1]
@@ -83,4 +83,4 @@ def test_one_seed_has_no_verdict():
 
 
 def test_there_are_three_sentences_whatever_is_compared():
-    assert len(verdict.sentences(metrics({}))) == 3
+    assert len(verdict.write_verdict(metrics({}))) == 3

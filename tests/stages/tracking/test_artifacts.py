@@ -37,7 +37,10 @@ def test_of_a_folder_with_models_no_file_of_a_model_is_copied(tmp_path, monkeypa
         write(reward / model, "config.json", "tokenizer.json", "model.safetensors")
     write(reward, "reward.json", "0/metrics.json", "1/metrics.json")
     write(record, "run.json", "journal-seed-0.jsonl")
-    found = {path.as_posix(): folder for path, folder in artifacts.small(entry(reward, record))}
+    found = {
+        path.as_posix(): folder
+        for path, folder in artifacts.find_small_files(entry(reward, record))
+    }
     assert found == {
         "data/rewards/ensemble/reward.json": None,
         "data/rewards/ensemble/0/metrics.json": "0",
@@ -46,19 +49,19 @@ def test_of_a_folder_with_models_no_file_of_a_model_is_copied(tmp_path, monkeypa
         "data/runs/reward/ensemble/journal-seed-0.jsonl": "run",
     }
     # Reward models are no policies to deploy.
-    assert list(artifacts.checkpoints(entry(reward, record))) == []
+    assert list(artifacts.find_policies(entry(reward, record))) == []
 
 
 def test_the_policy_of_each_seed_is_a_checkpoint_and_none_along_the_way(tmp_path):
     for folder in ("model/0", "model/1", "training/0/checkpoints/step-0008"):
         write(tmp_path / folder, "config.json", "model.safetensors")
-    found = artifacts.checkpoints(entry(tmp_path / "model", tmp_path / "training"))
+    found = artifacts.find_policies(entry(tmp_path / "model", tmp_path / "training"))
     assert [path.relative_to(tmp_path).as_posix() for path, _ in found] == ["model/0", "model/1"]
 
 
 def test_names_keep_their_meaning():
-    assert store.key("pass@4") == "pass_at_4"
-    assert store.key("policies.grpo.mean (all)/loss-1") == "policies.grpo.mean _all_/loss-1"
+    assert store.escape_key("pass@4") == "pass_at_4"
+    assert store.escape_key("policies.grpo.mean (all)/loss-1") == "policies.grpo.mean _all_/loss-1"
 
 
 def test_batches_leave_nothing_out():

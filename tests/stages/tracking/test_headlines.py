@@ -35,8 +35,8 @@ def test_a_number_is_the_mean_over_seeds_of_the_first_place_that_has_it(entry):
         {"heldout": {"labels": {"balanced_accuracy": {"value": 0.5, "low": 0.1}}}},
         {"heldout": {"labels": {"balanced_accuracy": 0.75}}},
     )
-    assert headlines.of(reward) == {"heldout_accuracy": 0.625}
-    assert headlines.of(entry("prepare_data")) == {}
+    assert headlines.average_headlines(reward) == {"heldout_accuracy": 0.625}
+    assert headlines.average_headlines(entry("prepare_data")) == {}
 
 
 def test_of_reinforcement_learning_the_last_step_counts(entry, tmp_path):
@@ -45,7 +45,7 @@ def test_of_reinforcement_learning_the_last_step_counts(entry, tmp_path):
         rows = [{"index": i, "metrics": {"reward/mean": reward * i}} for i in range(2)]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "train/grpo" / str(seed) / "history.jsonl").write_text(text)
-    assert headlines.of(grpo) == {"trained_tokens": 7.0, "reward": 0.75}
+    assert headlines.average_headlines(grpo) == {"trained_tokens": 7.0, "reward": 0.75}
 
 
 def test_the_best_on_dev_over_seeds_is_chosen_whatever_the_test_says(entry):
@@ -55,12 +55,12 @@ def test_the_best_on_dev_over_seeds_is_chosen_whatever_the_test_says(entry):
         entry("evaluate@c", {"dev_accuracy": 0.75}, {"dev_accuracy": 0.75}),
     ]
     runs = {one.stage for one in entries} | {f"train@{name}" for name in "abc"}
-    chosen = headlines.best(entries, runs)
+    chosen = headlines.choose_best(entries, runs)
     assert chosen is not None
     assert (chosen.stage, chosen.seed) == ("train@b", "1")  # of equal means the first
     assert chosen.tags["posttrain.dev_accuracy"] == "0.7500"
     # What is not tracked is not chosen.
-    chosen = headlines.best(entries, runs - {"train@b"})
+    chosen = headlines.choose_best(entries, runs - {"train@b"})
     assert chosen is not None
     assert (chosen.stage, chosen.seed) == ("train@c", "0")
-    assert headlines.best(entries, set()) is None
+    assert headlines.choose_best(entries, set()) is None

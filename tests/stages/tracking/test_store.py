@@ -17,13 +17,13 @@ from stages.tracking import store
     ],
 )
 def test_user_and_password_of_an_address_are_hidden(text, told):
-    assert store.without_secrets(text) == told
+    assert store.hide_secrets(text) == told
 
 
 @pytest.mark.parametrize("password", ["se#cret", "se/cret", "se?cret"])
 def test_an_address_that_cannot_be_read_is_an_outage_that_tells_no_password(password):
     with pytest.raises(OSError, match="no port that is a number") as caught:
-        store.ping(f"postgresql://me:{password}@host/db")
+        store.check_server(f"postgresql://me:{password}@host/db")
     assert isinstance(caught.value, store.OUTAGES)
     assert "se" not in str(caught.value)
     assert caught.value.__suppress_context__

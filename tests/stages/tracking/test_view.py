@@ -52,8 +52,8 @@ def shown(place, monkeypatch, request):
 
     def look(last, key=KEY):
         with store.connect(place) as target:
-            for folder in view.running():
-                view.show(target, folder, last)
+            for folder in view.find_running():
+                view.send_points(target, folder, last)
             runs = target.client.search_runs([target.experiment_id])
             if not runs:
                 return None, []
@@ -121,13 +121,13 @@ def test_studies_and_what_was_killed_long_ago_are_left_out(shown, monkeypatch):
 
 def test_a_stage_that_ends_meanwhile_is_no_error(shown, place):
     write(range(3))
-    (folder,) = view.running()
+    (folder,) = view.find_running()
     shutil.rmtree(folder)
     with store.connect(place) as target:
-        view.show(target, folder, {})
+        view.send_points(target, folder, {})
 
 
 def test_points_that_are_known_are_not_sent_again_but_each_of_equal_steps_is():
     points = [view.Metric("a", value, 0, step) for step, value in ((0, 1.0), (0, 2.0), (1, 3.0))]
     known = view.Counter({("a", 0): 1})
-    assert [point.value for point in view._lacking(points, known)] == [2.0, 3.0]
+    assert [point.value for point in view._drop_logged(points, known)] == [2.0, 3.0]
