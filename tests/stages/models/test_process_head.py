@@ -43,6 +43,10 @@ def make_model(family):
     return model
 
 
+def score(model, solutions, **changes):
+    return process_head.score_steps(ProcessHead(model, compute(**changes), PAD), solutions)
+
+
 def plain_scores(model, solution):
     """By transformers' own forward pass, one row, the step tokens found by looking for them."""
     row = [*solution.prompt_ids]
@@ -55,7 +59,7 @@ def plain_scores(model, solution):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_new_head_finds_every_step_as_likely_right_as_wrong(family):
     model = process_head.init_process_model(checkpoint(family), STEP, compute(), CPU)
-    found = process_head.score_steps(ProcessHead(model, compute(), PAD), make_solutions())
+    found = score(model, make_solutions())
     assert found == [[0.5, 0.5], [0.5], [0.5, 0.5, 0.5], [0.5]]
 
 
@@ -64,8 +68,7 @@ def test_a_new_head_finds_every_step_as_likely_right_as_wrong(family):
 def test_a_score_is_what_transformers_gives_at_the_step_token(family, row_tokens, pack_tokens):
     model = exact(make_model(family))
     solutions = make_solutions()
-    settings = compute(row_tokens=row_tokens, pack_tokens=pack_tokens)
-    found = process_head.score_steps(ProcessHead(model, settings, PAD), solutions)
+    found = score(model, solutions, row_tokens=row_tokens, pack_tokens=pack_tokens)
     for own, solution in zip(found, solutions, strict=True):
         assert own == pytest.approx(plain_scores(model, solution), rel=1e-10)
 
@@ -74,9 +77,8 @@ def test_a_score_is_what_transformers_gives_at_the_step_token(family, row_tokens
 def test_order_and_padding_change_no_score(max_tokens):
     model = exact(make_model("llama"))
     solutions = make_solutions()
-    expected = process_head.score_steps(ProcessHead(model, compute(row_tokens=0), PAD), solutions)
-    settings = compute(max_tokens=max_tokens)
-    found = process_head.score_steps(ProcessHead(model, settings, PAD), solutions[::-1])
+    expected = score(model, solutions, row_tokens=0)
+    found = score(model, solutions[::-1], max_tokens=max_tokens)
     for own, other in zip(found[::-1], expected, strict=True):
         assert own == pytest.approx(other, rel=1e-10)
 
@@ -84,7 +86,7 @@ def test_order_and_padding_change_no_score(max_tokens):
 def test_a_step_token_that_the_policy_wrote_gets_no_score_of_its_own():
     model = make_model("llama")
     written = TokenizedSolution(prompt_ids=[4, 5], steps=[[6, STEP, 7], [8]])
-    found = process_head.score_steps(ProcessHead(model, compute(), PAD), [written])
+    found = score(model, [written])
     assert len(found[0]) == 2
     every = plain_scores(model, written)
     assert found[0] == pytest.approx([every[1], every[2]], rel=1e-5)
@@ -94,7 +96,7 @@ def test_an_end_token_in_the_place_of_a_step_token_is_read_where_steps_end():
     model = exact(make_model("llama"))
     model.config.step_token_id = EOS
     solution = TokenizedSolution(prompt_ids=[4, 5], steps=[[6, 7], [8, EOS]])
-    (found,) = process_head.score_steps(ProcessHead(model, compute(), PAD), [solution])
+    (found,) = score(model, [solution])
     logits = model(torch.tensor([[4, 5, 6, 7, EOS, 8, EOS, EOS]])).logits[0].softmax(-1)
     assert found == pytest.approx(logits[[4, 7], 1].tolist(), rel=1e-10)
 
@@ -103,9 +105,7 @@ def test_a_later_step_changes_no_earlier_score():
     model = exact(make_model("llama"))
     short = TokenizedSolution(prompt_ids=[4, 5], steps=[[6], [7, 8]])
     longer = TokenizedSolution(prompt_ids=[4, 5], steps=[[6], [7, 8], [9, EOS]])
-    (a,), (b,) = (
-        process_head.score_steps(ProcessHead(model, compute(), PAD), [s]) for s in (short, longer)
-    )
+    (a,), (b,) = (score(model, [s]) for s in (short, longer))
     assert b[:2] == pytest.approx(a, rel=1e-10)
 
 
@@ -116,7 +116,7 @@ def test_a_saved_folder_alone_gives_the_same_scores_and_says_its_step_token(fami
     assert (tmp_path / "model.safetensors").exists()
     assert not list(tmp_path.glob("*.bin"))
     again = process_head.load_process_model(tmp_path, compute(), CPU)
-    expected = process_head.score_steps(ProcessHead(model, compute(), PAD), make_solutions())
+    expected = score(model, make_solutions())
     assert (
         process_head.score_steps(ProcessHead(again, compute(), PAD), make_solutions()) == expected
     )
@@ -192,9 +192,7 @@ def test_a_step_token_that_is_not_one_free_special_token_is_refused(token):
 def test_a_solution_without_steps_or_with_an_empty_one_is_refused(steps):
     model = make_model("llama")
     with pytest.raises(ValueError, match="at least one step"):
-        process_head.score_steps(
-            ProcessHead(model, compute(), PAD), [TokenizedSolution(prompt_ids=[3], steps=steps)]
-        )
+        score(model, [TokenizedSolution(prompt_ids=[3], steps=steps)])
 
 
 def test_scores_that_are_no_numbers_are_refused_with_the_solution():
@@ -203,19 +201,19 @@ def test_scores_that_are_no_numbers_are_refused_with_the_solution():
         model.get_input_embeddings().weight[9] = torch.nan
     # Attention spreads NaN over its batch, so each is in one of its own.
     good, bad = (TokenizedSolution(prompt_ids=[start], steps=[[5], [6]]) for start in (4, 9))
-    settings = compute(max_tokens=1, row_tokens=0)
-    assert len(process_head.score_steps(ProcessHead(model, settings, PAD), [good])[0]) == 2
+    alone = {"max_tokens": 1, "row_tokens": 0}
+    assert len(score(model, [good], **alone)[0]) == 2
     with pytest.raises(ValueError, match=r"solution 1: .* found \[nan, nan\].*learning_rate"):
-        process_head.score_steps(ProcessHead(model, settings, PAD), [good, bad])
+        score(model, [good, bad], **alone)
 
 
 def test_a_solution_is_never_cut():
     model = make_model("llama")
     fits = TokenizedSolution(prompt_ids=[3] * 100, steps=[[4] * 27])  # and one step token: 128
-    assert len(process_head.score_steps(ProcessHead(model, compute(), PAD), [fits])[0]) == 1
+    assert len(score(model, [fits])[0]) == 1
     longer = TokenizedSolution(prompt_ids=[3] * 100, steps=[[4] * 28])
     with pytest.raises(ValueError, match=r"has 129 tokens .* the model 128"):
-        process_head.score_steps(ProcessHead(model, compute(), PAD), [longer])
+        score(model, [longer])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -234,7 +232,7 @@ def test_under_lora_the_head_is_trained_whole_and_saved(family, tmp_path):
             ends = [process_head.step_end_indices(solutions[i].steps) for i in batch.indices]
             ProcessHead(model)(batch, ends)[:, 1].mean().backward()
         optimizer.step()
-    scores = process_head.score_steps(ProcessHead(model, compute(), PAD), solutions)
+    scores = score(model, solutions)
     assert max(scores[0]) < 0.5
     policy.save_model(model, model_tokenizer.train_tokenizer(["1"], 700), tmp_path)
     saved = ProcessHead(process_head.load_process_model(tmp_path, compute(), CPU))
@@ -292,9 +290,7 @@ def test_the_scores_of_steps_come_in_the_order_of_the_solutions_whatever_shares_
         for group in sampled()
         for ids in group.completions
     ]
-    expected = [
-        process_head.score_steps(ProcessHead(model, compute(), PAD), [one])[0] for one in solutions
-    ]
+    expected = [score(model, [one])[0] for one in solutions]
     found = reader(solutions)
     assert [len(steps) for steps in found] == [3, 1, 1]
     for own, alone in zip(found, expected, strict=True):

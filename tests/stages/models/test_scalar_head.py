@@ -1,5 +1,4 @@
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -154,14 +153,11 @@ def test_an_ensemble_scores_as_its_members_aggregated(tmp_path):
     members = [save_member(tmp_path / str(number), seed=number) for number in range(3)]
     alone = torch.stack([ScalarHead(model)(BATCH) for model in members])
     assert (alone.std(0) > 0.1).all()
-    for aggregate in (
-        mean,
-        minimum,
-        partial(mean_minus_std, k=1.0),
-    ):
-        found = load_members(tmp_path, aggregate)(BATCH)
-        torch.testing.assert_close(found.values, aggregate(alone))
-        torch.testing.assert_close(found.disagreement, alone.std(0, correction=0))
+    for aggregate in (mean, minimum, partial(mean_minus_std, k=1.0)):
+        ensemble = load_members(tmp_path, aggregate)
+        for scores in (ensemble(BATCH), ensemble.score_groups([GROUP])):
+            torch.testing.assert_close(scores.values, aggregate(alone))
+            torch.testing.assert_close(scores.disagreement, alone.std(0, correction=0))
 
 
 def test_a_reward_model_alone_scores_by_its_head_and_agrees_with_itself(tmp_path):
@@ -204,46 +200,12 @@ def test_a_member_without_a_model_and_a_path_that_is_not_there_are_refused(tmp_p
         scalar_head.find_member_folders(tmp_path / "missing")
 
 
-DATA = Path("data")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def scorer_save(word, seed):
-    model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
-    policy.save_model(model, model_tokenizer.train_tokenizer(["1"], 700), DATA / word)
-    return model.eval()
-
-
-@pytest.mark.parametrize("stage", ["train_reward_model", "train_outcome_reward"])
-def test_a_reward_model_and_an_outcome_model_score_by_their_head(stage):
-    word = f"{stage}/sft/reward_model"
-    model = scorer_save(word, seed=1)
-    found = scalar_head.load_ensemble(DATA / word, minimum, compute(), CPU).score_groups([GROUP])
-    torch.testing.assert_close(found.values, ScalarHead(model)(BATCH))
-
-
-def test_an_ensemble_scores_by_its_heads_aggregated():
-    word = "assemble_ensembles/ensembles/sft"
-    models = [scorer_save(f"{word}/{number}", seed=number) for number in range(3)]
-    alone = torch.stack([ScalarHead(model)(BATCH) for model in models])
-    found = scalar_head.load_ensemble(DATA / word, minimum, compute(), CPU).score_groups([GROUP])
-    torch.testing.assert_close(found.values, alone.amin(0))
-    torch.testing.assert_close(found.disagreement, alone.std(0, correction=0))
-
-
-def test_any_split_into_groups_and_any_numbers_of_theirs_give_the_same_scores():
-    scorer_save("train_reward_model/sft/reward_model", seed=1)
-    ensemble = scalar_head.load_ensemble(
-        DATA / "train_reward_model/sft/reward_model", minimum, compute(), CPU
-    )
+def test_any_split_into_groups_and_any_numbers_of_theirs_give_the_same_scores(tmp_path):
+    save_member(tmp_path, seed=1)
+    ensemble = load_members(tmp_path, minimum)
     parts = [
         Group(prompt_ids=[5, 6], completions=[ids], indices=[number])
         for number, ids in ((4, [7, 8, 1]), (9, [9]))
     ]
-    torch.testing.assert_close(
-        ensemble.score_groups(parts).values, ensemble.score_groups([GROUP]).values
-    )
+    for groups in (parts, parts[::-1], [GROUP]):
+        torch.testing.assert_close(ensemble.score_groups(groups).values, ensemble(BATCH).values)
