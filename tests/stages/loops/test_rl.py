@@ -348,6 +348,17 @@ def test_one_advantage_a_completion_takes_the_sum_of_its_steps():
     assert found.tolist() == [[0.5, 0.5, 0.5], [-0.5, -0.5, 0.0]]
 
 
+@pytest.mark.parametrize(
+    "method",
+    [Method(advantage="group_centred"), Method(), Method(advantage="leave_one_out")],
+    ids=lambda method: method.advantage,
+)
+def test_penalties_of_a_completion_are_subtracted_from_its_reward(method):
+    penalties = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+    found = advantages(method, [3.0, 0.0, 0.0], penalties=penalties)
+    assert torch.equal(found, advantages(method, [2.0, -1.0, -3.0]))
+
+
 def test_rewards_to_go_take_each_step_where_it_is_paid():
     """To go: 2 0.5 0.5 | 1 1, mean 1, variance (1 + 0.25 + 0.25) / 5 = 0.3."""
     method = Method(advantage="batch_whitened")
@@ -707,22 +718,23 @@ def test_groups_without_signal_cost_nothing_and_leave_the_weights_alone():
     assert torch.equal(weights(model), before)
 
 
-def test_a_silent_group_is_not_computed_and_still_counts_in_the_normaliser(monkeypatch):
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
+def test_a_silent_group_is_not_computed_and_counts_in_the_normaliser(aggregation, monkeypatch):
     seen = watch_gradients(monkeypatch)
 
-    def silence(number):
-        def reward(batch):
-            shares = even_share(batch.texts)
-            return [0.5 if i // 4 < number else share for i, share in enumerate(shares)]
+    def silence(batch):
+        return [0.5 if i < 12 else share for i, share in enumerate(even_share(batch.texts))]
 
-        return reward
-
-    # Prompt 3 alone has a signal; drawn with three silent ones it weighs a quarter.
-    (four,) = train(FIRST_FOUR, reward=silence(3))
-    (alone,) = train([[3]])
+    # Prompt 3 alone has a signal; sampled with three silent ones it weighs a quarter, or as much
+    # as its tokens.
+    (four,) = train(FIRST_FOUR, reward=silence, aggregation=aggregation)
+    (alone,) = train([[3]], aggregation=aggregation)
     assert four.metrics["tokens/trained"] == alone.metrics["tokens/trained"]
-    quarter = {name: gradient / 4 for name, gradient in seen[1].items()}
-    assert_same_gradients(seen[0], quarter)
+    share = 1 / 4
+    if aggregation == "token_mean":
+        share = alone.metrics["tokens/generated"] / four.metrics["tokens/generated"]
+    weighed = {name: gradient * share for name, gradient in seen[1].items()}
+    assert_same_gradients(seen[0], weighed)
 
 
 def test_at_the_reference_the_divergence_is_zero_and_later_it_is_measured():
@@ -752,6 +764,26 @@ def test_mini_batches_are_a_random_partition_of_the_prompts():
     assert len({str(parts(index, seed)) for index in range(2) for seed in range(2)}) == 4
 
 
+def test_metrics_are_means_over_all_optimizer_steps():
+    """At a rate that moves nothing each pass over the rollout batch logs the same."""
+    optim = OPTIM | {"learning_rate": 1e-12}
+    names = ("loss/value", "entropy", "sampling/logprob_gap")
+    runs = [
+        train_ppo(FIRST_FOUR, num_epochs=num_epochs, optim=optim, value_optim=optim)[0].metrics
+        for num_epochs in (1, 3)
+    ]
+    once, thrice = ({name: metrics[name] for name in names} for metrics in runs)
+    assert thrice == pytest.approx(once, rel=1e-4)
+
+
+def test_value_coef_is_the_weight_of_the_value_loss_alone(monkeypatch):
+    seen = watch_gradients(monkeypatch)
+    whole, half = (train_ppo(FIRST_FOUR, value_coef=coef)[0].metrics for coef in (1.0, 0.5))
+    assert half["loss/value"] == whole["loss/value"]
+    assert_same_gradients(seen[2], seen[0])
+    assert_same_gradients(seen[3], {name: gradient / 2 for name, gradient in seen[1].items()})
+
+
 def test_each_mini_batch_is_an_optimizer_step(monkeypatch):
     seen = watch_gradients(monkeypatch)
     train_ppo(FIRST_FOUR, num_minibatches=4, num_epochs=2)
@@ -770,6 +802,14 @@ def test_at_first_only_the_value_model_learns():
     train_ppo(draws(8, 2, 4, seed=0), model=model, value=value, value_warmup_steps=2)
     assert torch.equal(weights(model), before[0])
     assert not torch.equal(weights(value), before[1])
+
+
+def test_entropy_lowers_the_loss():
+    changes = {"entropy_coef": 0.1, "aggregation": "token_mean"}
+    (step,) = train(FIRST_FOUR, reward=lambda _: [0.0] * 16, **changes)
+    expected = -0.1 * step.metrics["entropy"]
+    assert step.metrics["loss/policy"] == pytest.approx(expected, rel=1e-5)
+    assert expected < -0.1
 
 
 def test_the_loss_of_right_completions_is_their_mean_negative_log_likelihood(monkeypatch):
