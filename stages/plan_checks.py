@@ -82,8 +82,15 @@ def find_problems(params: Content, presets: Content, tables: Tables, modules: Mo
     presets, configs = content.pop("presets"), Configs()
     rows = list(list_rows(tables))
     for row in rows:
-        messages = list(check_preset(row, presets, modules)) if PRESET in row.words else []
-        problems += messages or validate_row(row, content, presets, modules, configs)
+        name, config = row.words.get(PRESET, ""), modules[row.entry_point].Config
+        if name and (messages := list(check_preset(row, presets, modules))):
+            problems += messages
+            continue
+        places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
+        value, messages = validate(config, {**content, PRESET: presets.get(name)}, places)
+        problems += messages
+        if value is not None:
+            configs[str(row)] = value
     for name in sorted(modules.keys() - {row.entry_point for row in rows}):
         problems += validate(modules[name].Config, content, {"": f"stages/{name}.py"})[1]
     for row in rows:
@@ -123,18 +130,6 @@ def fits(config: type[pydantic.BaseModel], preset: Any) -> bool:
 def preset_adapter(config: type[pydantic.BaseModel]) -> Any:
     """The TypeAdapter of its presets; to build one is slow."""
     return pydantic.TypeAdapter(config.__annotations__[PRESET])
-
-
-def validate_row(
-    row: TableRow, content: Content, presets: Content, modules: Modules, configs: Configs
-) -> list[str]:
-    """Whether the `Config` of a row takes params.yaml and its preset; it is added to `configs`."""
-    name, config = row.words.get(PRESET, ""), modules[row.entry_point].Config
-    places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
-    value, messages = validate(config, {**content, PRESET: presets.get(name)}, places)
-    if value is not None:
-        configs[str(row)] = value
-    return messages
 
 
 def validate(
