@@ -225,9 +225,9 @@ def train(
         metrics = experience.metrics
         budget.spend(metrics)
         per_step = method.num_epochs * method.num_minibatches
-        first, total = index * per_step, budget.num_updates(index, per_step)
+        num_updates = budget.num_updates(index, per_step)
         state.mixed = True
-        metrics |= learn(models, optimizers, experience, settings, coefs, first, total)
+        metrics |= learn(models, optimizers, experience, settings, coefs, index, num_updates)
         if is_policy_trained(method, index):
             coefs = next_coefs(coefs, method, metrics, len(experience.rewards))
         kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
@@ -245,7 +245,10 @@ def train(
 def check_models(models: RlModels, method: Method) -> None:
     """Refuse models that the method cannot do without, or has no use for."""
     if models.reference is None and method.needs_reference():
-        raise ValueError("this method needs the KL from a reference: give one, or set kl: none")
+        raise ValueError(
+            f"advantage {method.advantage} with kl {method.kl} and kl_budget {method.kl_budget} "
+            f"measures the KL from a reference: expected one, found none"
+        )
     if (models.value is not None) != (method.advantage == "gae"):
         raise ValueError(
             f"a value model belongs to advantage gae: found advantage {method.advantage} and "
@@ -625,16 +628,16 @@ def learn(
     experience: Experience,
     settings: Settings,
     coefs: Coefs,
-    first: int,
+    index: int,
     total: int,
 ) -> Metrics:
-    """Optimizer steps on a rollout batch, one for each mini-batch of each epoch; their means.
+    """Optimizer steps on rollout batch `index`, one for each mini-batch of each epoch; their means.
 
-    They are number `first` and following of `total` in the training run, as it looks now.
+    `total`: optimizer steps of the whole training run, as it looks now.
     """
     config, method, minibatches = settings.config, settings.method, experience.minibatches
     per_step = method.num_epochs * method.num_minibatches
-    trains_policy = is_policy_trained(method, first // per_step)
+    first, trains_policy = index * per_step, is_policy_trained(method, index)
     measures_old_kl = trains_policy and method.surrogate == "kl_penalty"
     keeps_old = trains_policy and (per_step > 1 or method.surrogate == "kl_penalty")
     # Of the very micro-batches that are trained on, so that the first importance ratio is exactly
