@@ -55,7 +55,7 @@ def resolve_names(
     names that no study has.
     """
     rows = {
-        study: look_up(stage["foreach"], parameters) if "foreach" in stage else None
+        study: read_rows_of_foreach(stage["foreach"], parameters) if "foreach" in stage else None
         for study, stage in definitions.items()
     }
     stages_by_study = {
@@ -76,11 +76,11 @@ def resolve_names(
         for stage in stages_by_study.get(name, [name]):
             if stage not in selected:
                 selected[stage] = None
-                names += studies_read(definitions[stage.partition("@")[0]])
+                names += list_upstream_studies(definitions[stage.partition("@")[0]])
     yield from (stage for stage in valid if stage in selected)
 
 
-def look_up(template: str, parameters: Mapping[str, Any]) -> list[str]:
+def read_rows_of_foreach(template: str, parameters: Mapping[str, Any]) -> list[str]:
     """The value of `${checkpoints.runs}`: of a key of the studies' parameters."""
     value: Any = parameters
     for key in re.fullmatch(r"\$\{(.*)\}", template)[1].split("."):  # type: ignore[index]
@@ -88,7 +88,7 @@ def look_up(template: str, parameters: Mapping[str, Any]) -> list[str]:
     return value
 
 
-def studies_read(definition: Mapping[str, Any]) -> list[str]:
+def list_upstream_studies(definition: Mapping[str, Any]) -> list[str]:
     """Studies whose results a stage depends on."""
     paths = [Path(path) for path in definition.get("do", definition)["deps"]]
     return [path.relative_to(STUDIES).parts[0] for path in paths if path.is_relative_to(STUDIES)]

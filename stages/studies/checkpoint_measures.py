@@ -75,7 +75,7 @@ QUANTITIES = [field.name for field in fields(CheckpointResult)][2:-1]
 """What is averaged over problems: all between the id and `num_distinct`."""
 
 
-def scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device) -> Scorers:
+def load_scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device) -> Scorers:
     """What a row of `rewards` scores with: its model, and where it has several, all of them.
 
     One model of an ensemble, the first, stands for what a single one would find.
@@ -90,7 +90,7 @@ def scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device
 
 
 @torch.no_grad()
-def measure(
+def measure_checkpoint(
     model: Policy, reference: Policy, judges: Scorers,
     pools: Sequence[tuple[Prompt, Sequence[Completion]]], *,
     step: int, temperature: float,
@@ -113,20 +113,22 @@ def measure(
         ref_logprobs = reference(batch, temperature=temperature).logprobs
         # Outside the mask both log-probs are 0, and so are the estimates.
         divergences = kl.k1(logprobs, ref_logprobs), kl.k3(logprobs, ref_logprobs)
-        read = torch.stack([one.sum(1).float() for one in (*divergences, entropies)], dim=1)
-        table[batch.indices, :3] = read.cpu()
+        sums = torch.stack([values.sum(1).float() for values in (*divergences, entropies)], dim=1)
+        table[batch.indices, :3] = sums.cpu()
     if reward_model:
         table[:, 3] = reward_model(groups).values
     if several:
         scores = several(groups)
         table[:, 4], table[:, 5] = scores.values, scores.disagreement
     results = []
-    for (prompt, rows), count, own in zip(pools, counts, table.split(sizes), strict=True):
-        drawn = torch.tensor([float(number) for number in count.values()])
-        means = (own * drawn[:, None]).sum(0) / drawn.sum()
-        told = dict(zip(COLUMNS, means.tolist(), strict=True)) | _counted(prompt, rows)
-        told["entropy"] /= told["tokens"]
-        row: dict[str, Any] = {name: round(value, DIGITS) for name, value in told.items()}
+    for (prompt, rows), count, row_means in zip(pools, counts, table.split(sizes), strict=True):
+        multiplicities = torch.tensor([float(number) for number in count.values()])
+        means = (row_means * multiplicities[:, None]).sum(0) / multiplicities.sum()
+        means_by_column = dict(zip(COLUMNS, means.tolist(), strict=True)) | _counted(prompt, rows)
+        means_by_column["entropy"] /= means_by_column["tokens"]
+        row: dict[str, Any] = {
+            name: round(value, DIGITS) for name, value in means_by_column.items()
+        }
         row |= {} if reward_model else {"reward_model": None}
         row |= {} if several else {"ensemble": None, "ensemble_std": None}
         results.append(CheckpointResult(step=step, id=prompt.id, num_distinct=len(count), **row))
@@ -147,30 +149,30 @@ def _counted(prompt: Prompt, rows: Sequence[Completion]) -> dict[str, float]:
     return {name: number / len(rows) for name, number in sums.items()}
 
 
-def by_step(rows: Sequence[CheckpointResult]) -> dict[int, list[CheckpointResult]]:
+def group_by_step(rows: Sequence[CheckpointResult]) -> dict[int, list[CheckpointResult]]:
     """Step -> its rows, from 0 on, the same problems in the same order; else a ValueError."""
-    found: dict[int, list[CheckpointResult]] = {}
+    results_by_step: dict[int, list[CheckpointResult]] = {}
     for row in rows:
-        found.setdefault(row.step, []).append(row)
-    ids = {step: [row.id for row in one] for step, one in found.items()}
-    if 0 not in found or any(one != ids[0] for one in ids.values()):
+        results_by_step.setdefault(row.step, []).append(row)
+    ids = {step: [row.id for row in rows] for step, rows in results_by_step.items()}
+    if 0 not in results_by_step or any(step_ids != ids[0] for step_ids in ids.values()):
         raise ValueError(
             f"expected rows of step 0 and of the same problems at every step, found steps "
-            f"{sorted(found)} with {[len(one) for one in ids.values()]} problems. Rerun "
+            f"{sorted(results_by_step)} with {list(map(len, ids.values()))} problems. Rerun "
             f"the study checkpoints, which writes them."
         )
-    return {step: found[step] for step in sorted(found)}
+    return {step: results_by_step[step] for step in sorted(results_by_step)}
 
 
-def summarise(rows: Sequence[CheckpointResult], **bootstrap: Any) -> dict[str, Any]:
+def summarise_checkpoints(rows: Sequence[CheckpointResult], **bootstrap: Any) -> dict[str, Any]:
     """`steps`: of each, `{quantity: {value, low, high}}` by `bootstrap_means`; `best_step`.
 
     `<quantity>_gain` is the paired difference from the start; null where nothing scores. Of
     steps that are equally accurate the first is the best: it is nearest to the start. Its own
     accuracy is the largest of several noisy numbers, so report another split's.
     """
-    steps, start = {}, by_step(rows)[0]
-    for step, now in by_step(rows).items():
+    steps, start = {}, group_by_step(rows)[0]
+    for step, now in group_by_step(rows).items():
         columns = {name: [getattr(row, name) for row in now] for name in QUANTITIES}
         for name in PAIRED:
             pairs = zip(columns[name], (getattr(row, name) for row in start), strict=True)
@@ -178,8 +180,12 @@ def summarise(rows: Sequence[CheckpointResult], **bootstrap: Any) -> dict[str, A
                 None if None in pair else pair[0] - pair[1] for pair in pairs
             ]
         measured = {name: values for name, values in columns.items() if None not in values}
-        found = bootstrap_means(np.array(list(zip(*measured.values(), strict=True))), **bootstrap)
-        intervals = {name: with_interval(*own) for name, *own in zip(measured, *found, strict=True)}
+        estimates = bootstrap_means(
+            np.array(list(zip(*measured.values(), strict=True))), **bootstrap
+        )
+        intervals = {
+            name: with_interval(*bounds) for name, *bounds in zip(measured, *estimates, strict=True)
+        }
         steps[str(step)] = {name: intervals.get(name) for name in columns}
     best = max(steps, key=lambda step: (steps[step]["correct"]["value"], -int(step)))
     return {"num_problems": len(start), "best_step": int(best), "steps": steps}

@@ -35,10 +35,10 @@ from stages.seeding import derive_seed
 from stages.studies import checkpoint_measures, markdown
 from stages.studies import study as studies
 from stages.studies.checkpoint_measures import CheckpointResult, Scorers
-from stages.studies.markdown import number, percent
+from stages.studies.markdown import format_number, format_percent
 
 Seeds = Mapping[int, Mapping[str, Any]]
-"""Of each seed, what `checkpoint_measures.summarise` found."""
+"""Of each seed, what `checkpoint_measures.summarise_checkpoints` found."""
 PANELS = {
     "correct": "True accuracy (dev)",
     "reward_model": "Score by one reward model",
@@ -74,36 +74,41 @@ class Config(Params):
 
 def main(name: str) -> None:
     """Write the rows of each seed, `metrics.json`, `report.md` and `plots/` of one run."""
-    with studies.start(f"checkpoints@{name}") as study:
-        config = studies.load(Config, "checkpoints")
-        found = study.for_each_seed(config.seeds, partial(evaluate, config, name))
-        draw(study.plots / "training.png", name, found)
-        draw_disagreement(study.plots / "disagreement.png", found)
-        study.write({str(seed): metrics for seed, metrics in found.items()}, report(name, found))
+    with studies.start_study(f"checkpoints@{name}") as study:
+        config = studies.load_study_config(Config, "checkpoints")
+        steps_by_seed = study.for_each_seed(
+            config.seeds, partial(evaluate_checkpoints, config, name)
+        )
+        draw_measures(study.plots / "training.png", name, steps_by_seed)
+        draw_disagreement(study.plots / "disagreement.png", steps_by_seed)
+        study.write(
+            {str(seed): metrics for seed, metrics in steps_by_seed.items()},
+            render_report(name, steps_by_seed),
+        )
 
 
-def evaluate(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str, Any]:
+def evaluate_checkpoints(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str, Any]:
     """Every policy along the run of one seed."""
     settings, compute, device = config.checkpoints, config.compute, setup(config.compute)
-    judges = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
+    judges = checkpoint_measures.load_scorers(settings.reward, run.seed, compute, device)
     start = rows.locate_policy(settings.start, run.seed)
     reference = Policy(policy.load_policy(start, compute, device, trained=False), compute).eval()
     pool = candidates.read("dev", settings.sampling, "dev")
-    found: list[CheckpointResult] = []
-    for step, path in run.track(list(policies(name, start, run.seed))):
-        of_step = measure(config, step, path, reference, judges, pool, run.seed)
+    results: list[CheckpointResult] = []
+    for step, path in run.track(list(load_policies(name, start, run.seed))):
+        of_step = measure_policy(config, step, path, reference, judges, pool, run.seed)
         run.log(step, {"correct": sum(row.correct for row in of_step) / len(of_step)})
-        found += of_step
-    lines.write_lines(folder / "problems.jsonl", found)
-    metrics = checkpoint_measures.summarise(
-        found, num_resamples=settings.num_bootstrap, confidence=settings.confidence,
+        results += of_step
+    lines.write_lines(folder / "problems.jsonl", results)
+    metrics = checkpoint_measures.summarise_checkpoints(
+        results, num_resamples=settings.num_bootstrap, confidence=settings.confidence,
         seed=derive_seed(run.seed, "checkpoints", "bootstrap"),
     )  # fmt: skip
     outputs.write_json(folder / "metrics.json", metrics)
     return metrics
 
 
-def policies(name: str, start: Path, seed: int) -> Iterator[tuple[int, Path]]:
+def load_policies(name: str, start: Path, seed: int) -> Iterator[tuple[int, Path]]:
     """(steps taken, folder) of the start, of each checkpoint and of what the run wrote."""
     training = DATA / "policies" / name / "training" / str(seed)
     yield 0, start
@@ -112,7 +117,7 @@ def policies(name: str, start: Path, seed: int) -> Iterator[tuple[int, Path]]:
     yield history.count("\n"), rows.locate_policy(name, seed)
 
 
-def measure(
+def measure_policy(
     config: Config, step: int, path: Path, reference: Policy, judges: Scorers,
     pool: Pool, seed: int,
 ) -> list[CheckpointResult]:  # fmt: skip
@@ -121,15 +126,15 @@ def measure(
     model = policy.load_policy(path, compute, setup(compute), trained=False)
     tokenizer = model_tokenizer.load_tokenizer(path)
     sampler = transformers.make_sampler(model, tokenizer, max_batch=compute.max_batch)
-    drawn = candidates.draw(sampler, policy.make_decode(tokenizer), prompts, pool, seed)
-    problems = pools.join_prompts(prompts, drawn)
-    return checkpoint_measures.measure(
+    pools_of_prompts = candidates.draw(sampler, policy.make_decode(tokenizer), prompts, pool, seed)
+    problems = pools.join_prompts(prompts, pools_of_prompts)
+    return checkpoint_measures.measure_checkpoint(
         Policy(model, compute, model_tokenizer.pad_id(tokenizer)), reference, judges, problems,
         step=step, temperature=pool.config.temperature,
     )  # fmt: skip
 
 
-def draw(path: Path, name: str, seeds: Seeds) -> None:
+def draw_measures(path: Path, name: str, seeds: Seeds) -> None:
     """A panel of each quantity by step, with a line of each seed."""
     with plots.save_figure(path, width=9.6, height=7.6) as figure:
         figure.suptitle(name, x=0.02, ha="left", fontweight="bold")
@@ -157,21 +162,23 @@ def _lines(axes: Axes, seeds: Seeds, quantity: str, over: str, nothing: str) -> 
     colours = plots.assign_colours(["", *map(str, seeds)])
     for seed, run in seeds.items():
         steps, colour = run["steps"], colours[str(seed)]
-        found = [one[quantity] for one in steps.values()]
+        estimates = [metrics[quantity] for metrics in steps.values()]
         if over == "step":
             places = list(map(int, steps))
             axes.axvline(run["best_step"], color=colour, linestyle=":", linewidth=1)
         else:
-            places = [one[over]["value"] for one in steps.values()]
-        if None not in found:
-            values, low, high = ([one[key] for one in found] for key in ("value", "low", "high"))
+            places = [metrics[over]["value"] for metrics in steps.values()]
+        if None not in estimates:
+            values, low, high = (
+                [estimate[key] for estimate in estimates] for key in ("value", "low", "high")
+            )
             axes.plot(places, values, "o-", color=colour, markersize=4, label=f"seed {seed}")
             axes.fill_between(places, low, high, color=colour, alpha=0.2, lw=0)
     if not axes.collections:
         axes.text(0.5, 0.5, nothing, transform=axes.transAxes, ha="center")
 
 
-def report(name: str, seeds: Seeds) -> str:
+def render_report(name: str, seeds: Seeds) -> str:
     """Every seed step by step (Markdown)."""
     parts = [
         f"# {name}, step by step",
@@ -183,7 +190,7 @@ def report(name: str, seeds: Seeds) -> str:
         "that the run started from, nats a completion, by k1 and k3. Entropy: nats a token. "
         "Repeated: runs of four tokens that the completion has said before. Disagreement: standard "
         "deviation between the ensemble's members.",
-        *(f"![plots/{one}.png](plots/{one}.png)" for one in ("training", "disagreement")),
+        *(f"![plots/{plot}.png](plots/{plot}.png)" for plot in ("training", "disagreement")),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -193,16 +200,16 @@ def _table(steps: Mapping[str, Any]) -> str:
     rows = [
         [
             step,
-            percent(one["correct"]),
-            *(number(one[key]) for key in ("reward_model", "ensemble", "ensemble_std")),
-            f"{one['kl_k1']['value']:.3f}, {one['kl_k3']['value']:.3f}",
-            f"{one['tokens']['value']:.1f}",
-            f"{one['entropy']['value']:.3f}",
-            *(f"{100 * one[key]['value']:.1f} %" for key in ("truncated", "repetition")),
+            format_percent(metrics["correct"]),
+            *(format_number(metrics[key]) for key in ("reward_model", "ensemble", "ensemble_std")),
+            f"{metrics['kl_k1']['value']:.3f}, {metrics['kl_k3']['value']:.3f}",
+            f"{metrics['tokens']['value']:.1f}",
+            f"{metrics['entropy']['value']:.3f}",
+            *(f"{100 * metrics[key]['value']:.1f} %" for key in ("truncated", "repetition")),
         ]
-        for step, one in steps.items()
+        for step, metrics in steps.items()
     ]
-    return markdown.table([*header, "tokens", "entropy", "cut", "repeated"], rows)
+    return markdown.render_table([*header, "tokens", "entropy", "cut", "repeated"], rows)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class Command(NamedTuple):
     """DVC's name of it."""
 
 
-def of_row(table: str, name: str, row: Mapping[str, str]) -> Command:
+def make_row_command(table: str, name: str, row: Mapping[str, str]) -> Command:
     """What makes a row of a table."""
     stage, kind = STAGES[table], row.get("train") or row.get("by")
     module = f"{stage.removeprefix('label_')}_{kind}" if kind else stage
@@ -50,12 +50,12 @@ def of_row(table: str, name: str, row: Mapping[str, str]) -> Command:
     return Command(module, (name, *words), output, f"{stage}@{name}")
 
 
-def sample(policy: str) -> Command:
+def make_sample_command(policy: str) -> Command:
     """Completions of the dev and test problems."""
     return Command("sample", (policy,), f"samples/{policy}", f"sample@{policy}")
 
 
-def needed(plan: Plan, table: str, name: str) -> list[tuple[str, str]]:
+def list_needed_rows(plan: Plan, table: str, name: str) -> list[tuple[str, str]]:
     """(table, name) of every row that a row is made from, and of itself, the first made first."""
     places = [row.partition("/") for row in list_ancestors(plan, f"{table}/{name}")]
     return [(table, name) for table, _, name in places]
@@ -79,17 +79,17 @@ class RepoCopy:
         """
         if (self.data / command.output).exists():
             return
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("DVC_")}
-        kept |= environment | {"DVC_STAGE": command.stage}  # dies with us: runtime/process
+        variables = {key: value for key, value in os.environ.items() if not key.startswith("DVC_")}
+        variables |= environment | {"DVC_STAGE": command.stage}  # dies with us: runtime/process
         result = subprocess.run(
             [sys.executable, "-m", f"stages.{command.module}", *command.words],
-            cwd=self.path, env=kept, capture_output=True, text=True, check=False,
+            cwd=self.path, env=variables, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if result.returncode != 0:
             raise RuntimeError(f"{command.stage} failed in {self.path}:\n{result.stderr[-3000:]}")
 
 
-def make(
+def make_copy(
     path: Path, *, share: Iterable[str] = (), changes: Mapping[str, Any] = MappingProxyType({}),
     presets: Mapping[str, Any] = MappingProxyType({}),
 ) -> RepoCopy:  # fmt: skip
@@ -104,9 +104,9 @@ def make(
     # Without plan.py no stage asks for a check of the tables, which are the run's.
     ignored = shutil.ignore_patterns("__pycache__", "plan.py")
     shutil.copytree("stages", path / "stages", ignore=ignored, dirs_exist_ok=True)
-    for name, own in ((PARAMS_PATH, changes), (PRESETS_PATH, presets)):
+    for name, changed in ((PARAMS_PATH, changes), (PRESETS_PATH, presets)):
         with (path / name).open("w", encoding="utf-8") as file:
-            YAML(typ="safe").dump(read_yaml(name) | dict(own), file)
+            YAML(typ="safe").dump(read_yaml(name) | dict(changed), file)
     (path / ".dvc").mkdir(exist_ok=True)  # or a stage would be looked for in the run's repository
     (path / ".dvc/config").write_text("[core]\n    no_scm = True\n", encoding="utf-8")
     for name in (*PREPARED, *share):

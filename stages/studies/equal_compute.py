@@ -60,7 +60,7 @@ class Place(NamedTuple):
     """How far the budget is from the one to the other, from 0 to 1."""
 
 
-def place(costs: Mapping[int, float], budget: float) -> Place | None:
+def place_on_curve(costs: Mapping[int, float], budget: float) -> Place | None:
     """Where `budget` lies; None where even the smallest n costs more."""
     ns = sorted(costs)
     rising = [costs[n] for n in ns]
@@ -73,7 +73,7 @@ def place(costs: Mapping[int, float], budget: float) -> Place | None:
     return Place(low=ns[low], high=ns[high], share=share)
 
 
-def compare(
+def compare_at_equal_compute(
     curves: Mapping[str, CostCurve], searches: Mapping[str, Searched], *, confidence: float
 ) -> dict[str, Any]:
     """Accuracies with intervals over seeds and problems, and paired differences at equal compute.
@@ -90,12 +90,12 @@ def compare(
     """
 
     def mean(values: Values, name: str = "value") -> dict[str, float]:
-        found = studies.interval(values, confidence=confidence)
-        return {name: found.pop("value")} | found
+        estimate = studies.estimate_interval(values, confidence=confidence)
+        return {name: estimate.pop("value")} | estimate
 
     def versus(search: Searched, curve: CostCurve, budget: Budget) -> dict[str, Any] | None:
         costs = curve.costs[BUDGETS[budget]]
-        at = place(costs, search.costs[budget])
+        at = place_on_curve(costs, search.costs[budget])
         if at is None:
             return None
         below, above = curve.accuracy[at.low], curve.accuracy[at.high]
@@ -123,7 +123,7 @@ def compare(
                 "accuracy": {way: mean(values) for way, values in search.accuracy.items()},
                 "versus": {
                     budget: {
-                        other: versus(search, curve, budget) for other, curve in curves.items()
+                        method: versus(search, curve, budget) for method, curve in curves.items()
                     }
                     for budget in BUDGETS
                 },
@@ -133,7 +133,7 @@ def compare(
     }
 
 
-def distinct_tokens(
+def count_distinct_tokens(
     problems: Sequence[Sequence[tuple[tuple[int, ...], int]]], ns: Sequence[int]
 ) -> dict[int, float]:
     """Tokens that a process model reads of n samples of a problem, on average, besides its prompt.
@@ -148,7 +148,7 @@ def distinct_tokens(
     return {n: float(np.mean([distinct_cost(*pair, n=n) for pair in pairs])) for n in ns}
 
 
-def curves(
+def make_curves(
     problems: Sequence[tuple[Prompt, list[Completion]]],
     scores: Sequence[Score],
     results: Sequence[ProblemResult],
@@ -164,19 +164,21 @@ def curves(
     ns = [int(n) for n in results[0].accuracy_at["majority"]]
     prompt = float(np.mean([len(prompt.prompt_ids) for prompt, _ in problems]))
     mean = float(
-        np.mean([np.mean([len(row.completion_ids) for row in own]) for _, own in problems])
+        np.mean([np.mean([len(row.completion_ids) for row in rows]) for _, rows in problems])
     )
-    read = [
+    prompt_tokens = [
         [
             (tuple(row.completion_ids), len(score.steps[process]))
-            for row, score in zip(pool, own, strict=True)
+            for row, score in zip(pool, problem_scores, strict=True)
         ]
-        for (_, pool), own in zip(problems, pools.align_scores(problems, scores), strict=True)
+        for (_, pool), problem_scores in zip(
+            problems, pools.align_scores(problems, scores), strict=True
+        )
     ]
     plain = {n: 2.0 * sizes[0] * (prompt + n * mean) for n in ns}
     scored = {
         n: plain[n] + 2.0 * sizes[1] * (prompt + tokens)
-        for n, tokens in distinct_tokens(read, ns).items()
+        for n, tokens in count_distinct_tokens(prompt_tokens, ns).items()
     }
     methods = {
         "majority": ("majority", plain),
@@ -196,13 +198,21 @@ def curves(
     }
 
 
-def over_seeds(seeds: Sequence[Mapping[str, CostCurve]]) -> dict[str, CostCurve]:
+def average_curves(seeds: Sequence[Mapping[str, CostCurve]]) -> dict[str, CostCurve]:
     """The curves of several seeds as one each, at their mean cost."""
     return {
         name: CostCurve(
-            accuracy={n: np.concatenate([one[name].accuracy[n] for one in seeds]) for n in ns},
+            accuracy={
+                n: np.concatenate([curves_of_seed[name].accuracy[n] for curves_of_seed in seeds])
+                for n in ns
+            },
             costs={
-                unit: {n: float(np.mean([one[name].costs[unit][n] for one in seeds])) for n in ns}
+                unit: {
+                    n: float(
+                        np.mean([curves_of_seed[name].costs[unit][n] for curves_of_seed in seeds])
+                    )
+                    for n in ns
+                }
                 for unit in first.costs
             },
         )

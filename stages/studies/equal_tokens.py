@@ -51,23 +51,25 @@ class Config(Params):
 
 def main() -> None:
     """Write the rows of each seed, `metrics.json` and `report.md`."""
-    with studies.start("equal_tokens", plots=False) as study:
-        config = studies.load(Config, "equal_tokens")
+    with studies.start_study("equal_tokens", plots=False) as study:
+        config = studies.load_study_config(Config, "equal_tokens")
         settings, plan = config.equal_tokens, studies.read_json(DATA / "plan.json")
-        check(plan, settings.policies, config.baseline)
-        spent = study.for_each_seed(config.seeds, partial(train, config, plan), gpu=False)
+        check_policies(plan, settings.policies, config.baseline)
+        spent = study.for_each_seed(config.seeds, partial(train_policies, config, plan), gpu=False)
         tables = {}
         for name in (config.baseline, *settings.policies):
             paths = [study.rows / f"{seed}/{name}.jsonl" for seed in config.seeds]
-            found = [row for path in paths for row in lines.read_lines(path, SeedResult)]
-            tables[name] = token_verdict.table(found)
-        verdict = token_verdict.compare(tables, config.baseline, confidence=settings.confidence)
+            results = [row for path in paths for row in lines.read_lines(path, SeedResult)]
+            tables[name] = token_verdict.make_table(results)
+        verdict = token_verdict.compare_policies(
+            tables, config.baseline, confidence=settings.confidence
+        )
         verdict |= {"tokens": settings.tokens, "budgets": settings.policies}
         verdict["spent"] = [*itertools.chain(*zip(*spent.values(), strict=True))]
-        study.write(verdict, token_report.render(verdict))
+        study.write(verdict, token_report.render_report(verdict))
 
 
-def check(plan: Plan, policies: list[str], baseline: str) -> None:
+def check_policies(plan: Plan, policies: list[str], baseline: str) -> None:
     """Raise a ValueError unless they are two or more, take a budget, and none is of another."""
     if len(set(policies)) < max(2, len(policies)):
         raise ValueError(f"equal_tokens.policies: expected two, each once, found {policies}")
@@ -76,36 +78,36 @@ def check(plan: Plan, policies: list[str], baseline: str) -> None:
         if row is None or row["train"] not in BUDGETED or name == baseline:
             kinds = f"policies of the kinds {', '.join(BUDGETED)}"
             raise ValueError(f"equal_tokens.policies: expected {kinds}, found '{name}'")
-    for name, other in itertools.permutations(policies, 2):
-        if ("policies", other) in copies.needed(plan, "policies", name):
-            raise ValueError(f"'{name}' is made from '{other}': compare one of them")
+    for name, second in itertools.permutations(policies, 2):
+        if ("policies", second) in copies.list_needed_rows(plan, "policies", name):
+            raise ValueError(f"'{name}' is made from '{second}': compare one of them")
 
 
-def train(config: Config, plan: Plan, run: SeedRun, folder: Path) -> list[dict[str, Any]]:
+def train_policies(config: Config, plan: Plan, run: SeedRun, folder: Path) -> list[dict[str, Any]]:
     """Every policy of one seed, at what is left of its budget; what each spent."""
     settings, seed, spent = config.equal_tokens, run.seed, []
-    write(folder / f"{config.baseline}.jsonl", DATA, config.baseline, seed)
-    free = set(copies.needed(plan, "policies", config.baseline))
+    write_results(folder / f"{config.baseline}.jsonl", DATA, config.baseline, seed)
+    free = set(copies.list_needed_rows(plan, "policies", config.baseline))
     for name in run.track(settings.policies, label="policy"):
         row = plan["policies"][name]
-        made_from = copies.needed(plan, "policies", name)[:-1]
-        before = sum(sum(cost(DATA, *one, seed)) for one in made_from if one not in free)
+        made_from = copies.list_needed_rows(plan, "policies", name)[:-1]
+        before = sum(sum(count_tokens(DATA, *row, seed)) for row in made_from if row not in free)
         if before >= settings.tokens:
             raise ValueError(
                 f"'{name}', seed {seed}, costs {before:,} tokens before its own training and the "
                 f"budget is {settings.tokens:,}: raise equal_tokens.tokens"
             )
         preset = load_preset(row["preset"])
-        copy = copies.make(
+        copy = copies.make_copy(
             run.folder / name,
-            share=["/".join(one) for one in made_from],
+            share=["/".join(row) for row in made_from],
             changes={"seeds": [seed]},
             presets={"budgeted": preset | {"token_budget": settings.tokens - before}},
         )
-        copy.run(copies.of_row("policies", name, {**row, "preset": "budgeted"}))
-        copy.run(copies.sample(name))
-        write(folder / f"{name}.jsonl", copy.data, name, seed)
-        generated, trained = cost(copy.data, "policies", name, seed)
+        copy.run(copies.make_row_command("policies", name, {**row, "preset": "budgeted"}))
+        copy.run(copies.make_sample_command(name))
+        write_results(folder / f"{name}.jsonl", copy.data, name, seed)
+        generated, trained = count_tokens(copy.data, "policies", name, seed)
         paid = {"before": before, "generated": generated, "trained": trained}
         total = sum(paid.values())
         overshoot = round(total / settings.tokens - 1.0, 6)
@@ -113,17 +115,17 @@ def train(config: Config, plan: Plan, run: SeedRun, folder: Path) -> list[dict[s
     return spent
 
 
-def cost(data: Path, table: str, name: str, seed: int) -> tuple[int, int]:
+def count_tokens(data: Path, table: str, name: str, seed: int) -> tuple[int, int]:
     """Tokens that a row generated and trained on, with one seed; a rule has spent none."""
     folder = data / table / name
     if table == "rewards" and reward_file.read(folder).kind == "rule":
         return 0, 0
     source = folder / "training" if table == "policies" else folder
-    found = studies.read_json(training.per_seed(source, seed) / "metrics.json")
-    return found.get("generated_tokens", 0), found.get("trained_tokens", 0)
+    metrics = studies.read_json(training.per_seed(source, seed) / "metrics.json")
+    return metrics.get("generated_tokens", 0), metrics.get("trained_tokens", 0)
 
 
-def write(path: Path, data: Path, policy: str, seed: int) -> None:
+def write_results(path: Path, data: Path, policy: str, seed: int) -> None:
     """What a policy's samples of one seed are worth, a row a test problem."""
     samples = data / f"samples/{policy}/{seed}"
     sampled, greedy = (pools.read_split(samples, "test", name) for name in ("test", "test_greedy"))
@@ -132,11 +134,11 @@ def write(path: Path, data: Path, policy: str, seed: int) -> None:
             policy=policy,
             seed=seed,
             id=prompt.id,
-            num_samples=len(own),
-            num_correct=sum(is_right(prompt, row.completion) for row in own),
+            num_samples=len(samples),
+            num_correct=sum(is_right(prompt, row.completion) for row in samples),
             greedy_correct=is_right(prompt, only.completion),
         )
-        for (prompt, own), (_, (only,)) in zip(sampled, greedy, strict=True)
+        for (prompt, samples), (_, (only,)) in zip(sampled, greedy, strict=True)
     )
     lines.write_lines(path, rows)
 

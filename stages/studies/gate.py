@@ -57,73 +57,78 @@ class Config(Params):
 
 def main() -> None:
     """Write the report, the cards and `metrics.json`."""
-    with studies.start("gate", rows=False, plots=False) as study:
-        config = studies.load(Config, "probes")
+    with studies.start_study("gate", rows=False, plots=False) as study:
+        config = studies.load_study_config(Config, "probes")
         names, confidence = config.probes.policies, config.probes.confidence
-        baseline, *others = names
-        found, summaries = {}, {}
+        baseline, *trained = names
+        probes_by_policy, summaries = {}, {}
         for name in names:
-            found[name], summaries[name] = read(config, name)
-        gates = {name: compare(found[name], found[baseline], confidence) for name in others}
+            probes_by_policy[name], summaries[name] = read_probes(config, name)
+        gates = {
+            name: compare_with_baseline(
+                probes_by_policy[name], probes_by_policy[baseline], confidence
+            )
+            for name in trained
+        }
         verdicts = {baseline: BASELINE}
-        verdicts |= {name: verdict(gate, baseline) for name, gate in gates.items()}
+        verdicts |= {name: decide_release(gate, baseline) for name, gate in gates.items()}
         with outputs.replace(study.folder / "cards") as cards:
             cards.mkdir()
             for name in names:
-                card = model_card.render(
+                card = model_card.render_card(
                     name, config.seeds, config.model,
                     probes=summaries[name], gate=gates.get(name), verdict=verdicts[name],
                 )  # fmt: skip
                 (cards / f"{name}.md").write_text(card, encoding="utf-8")
-        report = render(summaries, gates, verdicts, baseline)
+        report = render_report(summaries, gates, verdicts, baseline)
         study.write({"summaries": summaries, "gates": gates, "verdicts": verdicts}, report)
         study.run.log(0, {f"worse/{name}": len(gate["worse"]) for name, gate in gates.items()})
 
 
-def read(config: Config, policy: str) -> tuple[Values, dict[str, Any]]:
+def read_probes(config: Config, policy: str) -> tuple[Values, dict[str, Any]]:
     """A policy's probes; their means, why others were not run, the accuracy of a sample on dev."""
-    confidence, found, why, right = config.probes.confidence, [], {}, []
+    confidence, values_by_seed, why, right = config.probes.confidence, [], {}, []
     for seed in config.seeds:
         folder = FOUND / policy / f"rows/{seed}"
-        found.append(lines.read_lines(folder / "probes.jsonl", ProbeValue))
+        values_by_seed.append(lines.read_lines(folder / "probes.jsonl", ProbeValue))
         why |= studies.read_json(folder / "not_run.json")
         right.append([
             [answer_checker.is_right(prompt, row.completion) for row in pool]
             for prompt, pool in pools.read_split(DATA / f"samples/{policy}/{seed}", "dev")
         ])  # fmt: skip
-    values, samples = by_probe(found), np.array(right)
-    dev = studies.interval(samples.mean(axis=2), confidence=confidence)
-    drawn = dict(zip(("problems", "samples"), samples.shape[1:], strict=True))
-    return values, summarise(values, why, confidence) | {"dev_accuracy": dev | drawn}
+    values, samples = group_by_probe(values_by_seed), np.array(right)
+    dev = studies.estimate_interval(samples.mean(axis=2), confidence=confidence)
+    sizes = dict(zip(("problems", "samples"), samples.shape[1:], strict=True))
+    return values, summarise_probes(values, why, confidence) | {"dev_accuracy": dev | sizes}
 
 
-def by_probe(seeds: Sequence[Iterable[ProbeValue]]) -> Values:
+def group_by_probe(seeds: Sequence[Iterable[ProbeValue]]) -> Values:
     """The values of each probe that was run with every seed, in the order of the catalogue."""
-    first, *others = ({(row.probe, row.id): row.value for row in rows} for rows in seeds)
-    found: Values = {probe: {} for probe in PROBES}
+    first, *later_seeds = ({(row.probe, row.id): row.value for row in rows} for rows in seeds)
+    values_by_probe: Values = {probe: {} for probe in PROBES}
     for place, value in first.items():
-        if all(place in other for other in others):
+        if all(place in values for values in later_seeds):
             probe, name = place
-            found[probe][name] = (value, *(other[place] for other in others))
-    return {probe: own for probe, own in found.items() if own}
+            values_by_probe[probe][name] = (value, *(values[place] for values in later_seeds))
+    return {probe: values for probe, values in values_by_probe.items() if values}
 
 
-def summarise(values: Values, why: Mapping[str, str], confidence: float) -> dict[str, Any]:
+def summarise_probes(values: Values, why: Mapping[str, str], confidence: float) -> dict[str, Any]:
     """`{probes: {name: {value, low, high, problems}}, not_run: {name: why}}`.
 
     Each probe of the catalogue is in one of the two.
     """
     probes = {}
-    for probe, own in values.items():
-        column, is_rate = np.array(list(own.values())).T, PROBES[probe].is_rate
-        found = studies.interval(column, confidence=confidence, is_rate=is_rate)
-        probes[probe] = found | {"problems": len(own)}
+    for probe, values_by_name in values.items():
+        column, is_rate = np.array(list(values_by_name.values())).T, PROBES[probe].is_rate
+        estimate = studies.estimate_interval(column, confidence=confidence, is_rate=is_rate)
+        probes[probe] = estimate | {"problems": len(values_by_name)}
     missing = [probe for probe in PROBES if probe not in values]
     not_run = {probe: why.get(probe, "not with every seed") for probe in missing}
     return {"probes": probes, "not_run": not_run}
 
 
-def compare(policy: Values, baseline: Values, confidence: float) -> dict[str, Any]:
+def compare_with_baseline(policy: Values, baseline: Values, confidence: float) -> dict[str, Any]:
     """`{probes: {name: ...}, worse: [...], certain: [...], not_compared: {name: why}}`.
 
     Both are of the same seeds; compared are the problems that both have.
@@ -136,20 +141,24 @@ def compare(policy: Values, baseline: Values, confidence: float) -> dict[str, An
         if len(both) < MIN_PROBLEMS:
             not_compared[probe] = f"{len(both)} problems in common, fewer than {MIN_PROBLEMS}"
             continue
-        own, other = (np.array([one[probe][name] for name in both]).T for one in (policy, baseline))
-        found = crossed_means.estimate_means((own - other)[..., None], confidence=confidence)
-        value, low, high = (bound.item() for bound in found[:3])
+        policy_values, baseline_values = (
+            np.array([values[probe][name] for name in both]).T for values in (policy, baseline)
+        )
+        estimate = crossed_means.estimate_means(
+            (policy_values - baseline_values)[..., None], confidence=confidence
+        )
+        value, low, high = (bound.item() for bound in estimate[:3])
         compared[probe] = dict(zip(BOUNDS, map(round_metric, (value, low, high)), strict=True)) | {
             "problems": len(both),
-            "baseline": round_metric(other.mean()),
+            "baseline": round_metric(baseline_values.mean()),
             "worse": {"higher": low > 0, "lower": high < 0, None: False}[definition.worse],
         }
         if definition.worse is not None:
-            p_values[probe] = found.p_value.item()
+            p_values[probe] = estimate.p_value.item()
     adjusted = dict(zip(p_values, holm_adjusted(list(p_values.values())), strict=True))
     for probe, p in adjusted.items():
         compared[probe]["p_holm"] = round_metric(p)
-    named_worse = [probe for probe, one in compared.items() if one["worse"]]
+    named_worse = [probe for probe, difference in compared.items() if difference["worse"]]
     certain = [probe for probe in named_worse if adjusted[probe] <= 1 - confidence + 1e-12]
     return {
         "probes": compared, "gated": len(p_values), "worse": named_worse, "certain": certain,
@@ -157,7 +166,7 @@ def compare(policy: Values, baseline: Values, confidence: float) -> dict[str, An
     }  # fmt: skip
 
 
-def verdict(gate: Metrics, baseline: str) -> str:
+def decide_release(gate: Metrics, baseline: str) -> str:
     """The gate in one or two sentences."""
     if not gate["gated"]:
         return f"Not gated: no probe could be compared with {baseline}."
@@ -173,7 +182,7 @@ def verdict(gate: Metrics, baseline: str) -> str:
     )
 
 
-def render(
+def render_report(
     summaries: Mapping[str, Metrics], gates: Mapping[str, Metrics], verdicts: Mapping[str, str],
     baseline: str,
 ) -> str:  # fmt: skip
@@ -182,10 +191,10 @@ def render(
     arrows = {"higher": " ↑", "lower": " ↓", None: ""}
     rows = [
         [
-            one.what + arrows[one.worse],
+            definition.what + arrows[definition.worse],
             *(_cell(probe, summaries[p], gates.get(p)) for p in policies),
         ]
-        for probe, one in PROBES.items()
+        for probe, definition in PROBES.items()
         if any(probe in summaries[policy]["probes"] for policy in policies)
     ]
     parts = [
@@ -194,7 +203,7 @@ def render(
         "on the same problems. The release gate names every probe that is worse beyond its "
         "interval; so does the policy's model card.",
         "\n".join(f"- **{name}**: {verdict}" for name, verdict in verdicts.items()),
-        markdown.table(["probe", *policies], rows),
+        markdown.render_table(["probe", *policies], rows),
         LEGEND,
     ]
     if missing := "\n".join(_not_run(summaries, policies)):
@@ -221,7 +230,7 @@ def _not_run(summaries: Mapping[str, Metrics], policies: Sequence[str]) -> Itera
         for probe, why in summaries[policy]["not_run"].items():
             reasons.setdefault(why, {}).setdefault(probe, []).append(policy)
     for why, probes in reasons.items():
-        every = all(len(own) == len(policies) for own in probes.values())
+        every = all(len(of_probe) == len(policies) for of_probe in probes.values())
         of = "" if every else f" ({', '.join(sorted(set().union(*probes.values())))})"
         yield f"- {', '.join(probes)}{of}: {why}"
 

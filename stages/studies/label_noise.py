@@ -35,13 +35,13 @@ class Config(Params):
 
 def main() -> None:
     """Write `metrics.json` and `report.md`."""
-    with studies.start("label_noise", rows=False, plots=False) as study:
-        config = studies.load(Config, "label_noise")
+    with studies.start_study("label_noise", rows=False, plots=False) as study:
+        config = studies.load_study_config(Config, "label_noise")
         settings, plan = config.label_noise, studies.read_json(DATA / "plan.json")
         row = plan["rewards"][settings.reward]
         preset = load_preset(row["preset"])
         names = {percent: f"flipped-{percent}" for percent in settings.flip_percents}
-        copy = copies.make(
+        copy = copies.make_copy(
             study.run.folder / "copy",
             share=(f"policies/{row['from']}", row["on"]),
             presets={
@@ -49,31 +49,33 @@ def main() -> None:
                 for percent, name in names.items()
             },
         )
-        found: dict[str, dict[str, Any]] = {}
+        metrics_by_percent: dict[str, dict[str, Any]] = {}
         for percent, name in names.items():
-            copy.run(copies.of_row("rewards", name, row | {"preset": name}))
+            copy.run(copies.make_row_command("rewards", name, row | {"preset": name}))
             for seed in config.seeds:
                 metrics = studies.read_json(copy.data / f"rewards/{name}/{seed}/metrics.json")
-                found.setdefault(str(percent), {})[str(seed)] = metrics["heldout"]
-        study.write(found, render(found))
+                metrics_by_percent.setdefault(str(percent), {})[str(seed)] = metrics["heldout"]
+        study.write(metrics_by_percent, render_report(metrics_by_percent))
 
 
-def render(found: Mapping[str, Mapping[str, Any]]) -> str:
+def render_report(metrics: Mapping[str, Mapping[str, Any]]) -> str:
     """The report: a row a share of wrong labels."""
-    seeds = list(next(iter(found.values())))
+    seeds = list(next(iter(metrics.values())))
     header = ["training labels flipped", "mean", *(f"seed {seed}" for seed in seeds)]
     rows = []
-    for percent, own in found.items():
-        accuracies = [one["accuracy"] for one in own.values()]
-        mean = sum(one["value"] for one in accuracies) / len(accuracies)
-        rows.append([f"{percent} %", f"{100 * mean:.1f} %", *map(markdown.percent, accuracies)])
+    for percent, of_seeds in metrics.items():
+        accuracies = [seed_metrics["accuracy"] for seed_metrics in of_seeds.values()]
+        mean = sum(accuracy["value"] for accuracy in accuracies) / len(accuracies)
+        rows.append(
+            [f"{percent} %", f"{100 * mean:.1f} %", *map(markdown.format_percent, accuracies)]
+        )
     return f"""\
 # Wrong labels in the training of a reward model
 
 Held-out pairs, labelled rightly, that a reward model gets right; in brackets intervals over \
 problems.
 
-{markdown.table(header, rows)}
+{markdown.render_table(header, rows)}
 """
 
 

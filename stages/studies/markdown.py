@@ -7,13 +7,13 @@ Interval = Mapping[str, Any]
 """`{value, low, high}`; of a difference between policies, `{difference, low, high}`."""
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def render_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Text on the left, numbers on the right."""
     lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def percent(interval: Interval | None) -> str:
+def format_percent(interval: Interval | None) -> str:
     """A share; `none` where nothing could be measured."""
     if interval is None:
         return "none"
@@ -21,12 +21,12 @@ def percent(interval: Interval | None) -> str:
     return f"{value:.1f} % [{low:.1f}, {high:.1f}]"
 
 
-def number(interval: Interval | None) -> str:
+def format_number(interval: Interval | None) -> str:
     """A number with three decimals; `none` where nothing could be measured."""
     return "none" if interval is None else "{value:.3f} [{low:.3f}, {high:.3f}]".format(**interval)
 
 
-def points(interval: Interval) -> str:
+def format_points(interval: Interval) -> str:
     """A difference in percentage points, bold where the interval excludes zero."""
     value = interval["difference"] if "difference" in interval else interval["value"]
     text = f"{100 * value:+.1f} [{100 * interval['low']:+.1f}, {100 * interval['high']:+.1f}]"

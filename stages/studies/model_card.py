@@ -104,14 +104,14 @@ of other tasks, languages and lengths nothing is known.
 """
 
 
-def render(
+def render_card(
     name: str, seeds: Sequence[int], model: Metrics, *, probes: Metrics, gate: Metrics | None,
     verdict: str,
 ) -> str:  # fmt: skip
     """The card of the policy `name`, of all its seeds.
 
-    `model` is the section of params.yaml; `probes` are of `gate.summarise`, with the accuracy
-    on dev, `gate` of `gate.compare` (None for the baseline).
+    `model` is the section of params.yaml; `probes` are of `gate.summarise_probes`, with the
+    accuracy on dev, `gate` of `gate.compare_with_baseline` (None for the baseline).
     """
     plan = study.read_json(DATA / "plan.json")
     row, data = plan["policies"][name], study.read_json(DATA / "prepared/data_card.json")
@@ -131,18 +131,22 @@ def render(
         header=_header(name, model, data, evaluation),
         parents=", ".join(parents) or "nothing but the base model",
         presets={word: load_preset(word) for word in words},
-        results=markdown.table(["", "mean", *(f"seed {s}" for s in seeds)], _results(evaluation)),
-        accuracy=markdown.percent(probes["dev_accuracy"]),
-        table=markdown.table(["probe", "value", "against the baseline"], _probes(probes, gate)),
+        results=markdown.render_table(
+            ["", "mean", *(f"seed {seed}" for seed in seeds)], _results(evaluation)
+        ),
+        accuracy=markdown.format_percent(probes["dev_accuracy"]),
+        table=markdown.render_table(
+            ["probe", "value", "against the baseline"], _probes(probes, gate)
+        ),
         unmeasured=_unmeasured(probes, gate),
-        cost=[", ".join(f"{one[key]:,}" for one in training.values()) for key in COSTS[:2]],
+        cost=[", ".join(f"{metrics[key]:,}" for metrics in training.values()) for key in COSTS[:2]],
     )  # fmt: skip
 
 
 def _header(name: str, model: Metrics, data: Metrics, evaluation: Mapping[int, Metrics]) -> str:
-    known, source = str(data["licence"]).split(" ")[0].lower(), data["source"]
-    content: dict[str, Any] = {"license": known if known in LICENCES else "other"}
-    if known not in LICENCES:
+    licence, source = str(data["licence"]).split(" ")[0].lower(), data["source"]
+    content: dict[str, Any] = {"license": licence if licence in LICENCES else "other"}
+    if licence not in LICENCES:
         content["license_name"] = data["licence"]
     if model["path"] is not None:
         content["base_model"] = model["path"]
@@ -166,7 +170,7 @@ def _header(name: str, model: Metrics, data: Metrics, evaluation: Mapping[int, M
 
 def _inline(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {_inline(own)}' for key, own in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {_inline(item)}' for key, item in value.items())}}}"
     return json.dumps(value) if isinstance(value, bool) or value is None else str(value)
 
 
@@ -178,29 +182,32 @@ def _results(seeds: Mapping[int, Metrics]) -> Iterator[list[str]]:
     for key, value in first.items():
         stem, _, n = key.rpartition("/")
         smaller = n.isdecimal() and int(n) < largest[stem]
-        if isinstance(value, float) and not smaller and all(key in one for one in rest):
-            own = [f"{one[key]:.3f}" for one in seeds.values()]
-            yield [key.replace("_", " ").replace("/", ", "), f"{_mean(key, seeds):.3f}", *own]
+        if isinstance(value, float) and not smaller and all(key in metrics for metrics in rest):
+            numbers = [f"{metrics[key]:.3f}" for metrics in seeds.values()]
+            yield [key.replace("_", " ").replace("/", ", "), f"{_mean(key, seeds):.3f}", *numbers]
 
 
 def _mean(key: str, seeds: Mapping[int, Metrics]) -> float:
-    return round(sum(one[key] for one in seeds.values()) / len(seeds), 6)
+    return round(sum(metrics[key] for metrics in seeds.values()) / len(seeds), 6)
 
 
 def _probes(probes: Metrics, gate: Metrics | None) -> Iterator[list[str]]:
-    for probe, own in probes["probes"].items():
-        show = markdown.percent if PROBES[probe].is_rate else markdown.number
+    for probe, result in probes["probes"].items():
+        show = markdown.format_percent if PROBES[probe].is_rate else markdown.format_number
         against = ""
         if gate is not None and probe in gate["probes"]:
-            one = gate["probes"][probe]
-            against = "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format(**one)
-            against = f"**{against}, worse**" if one["worse"] else against
-        yield [PROBES[probe].what, show(own), against]
+            verdict = gate["probes"][probe]
+            against = "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format(**verdict)
+            against = f"**{against}, worse**" if verdict["worse"] else against
+        yield [PROBES[probe].what, show(result), against]
 
 
 def _unmeasured(probes: Metrics, gate: Metrics | None) -> dict[str, list[str]]:
     """Why -> the probes that have no result, or no comparison, for that."""
-    told = dict(probes["not_run"])
+    reasons = dict(probes["not_run"])
     for probe, why in (gate["not_compared"] if gate is not None else {}).items():
-        told.setdefault(probe, f"not compared: {why}")
-    return {why: [one for one in told if told[one] == why] for why in dict.fromkeys(told.values())}
+        reasons.setdefault(probe, f"not compared: {why}")
+    return {
+        why: [probe for probe in reasons if reasons[probe] == why]
+        for why in dict.fromkeys(reasons.values())
+    }

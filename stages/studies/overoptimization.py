@@ -57,61 +57,75 @@ class Config(SamplingConfig):
 
 def main() -> None:
     """Write the rows of each seed, `metrics.json`, `report.md` and `plots/`."""
-    with studies.start("overoptimization") as study:
-        config = studies.load(Config, "overoptimization")
-        study.for_each_seed(config.seeds, partial(measure, config))
-        found = {}
+    with studies.start_study("overoptimization") as study:
+        config = studies.load_study_config(Config, "overoptimization")
+        study.for_each_seed(config.seeds, partial(measure_seed, config))
+        metrics_by_seed = {}
         for seed in config.seeds:
-            one = studies.read_json(study.rows / str(seed) / "measured.json")
-            overoptimization_report.draw(study.plots / f"seed-{seed}.png", one["curves"])
-            for fit in [fit for curve in one["curves"] for fit in curve["fits"].values() if fit]:
+            measured = studies.read_json(study.rows / str(seed) / "measured.json")
+            overoptimization_report.draw_curves(
+                study.plots / f"seed-{seed}.png", measured["curves"]
+            )
+            for fit in [
+                fit for curve in measured["curves"] for fit in curve["fits"].values() if fit
+            ]:
                 del fit["band"]
-            found[str(seed)] = one
+            metrics_by_seed[str(seed)] = measured
         metrics = {
             "confidence": config.overoptimization.fits.confidence,
-            "over_seeds": over_seeds([one["curves"] for one in found.values()]),
-            "seeds": found,
+            "over_seeds": summarise_over_seeds(
+                [metrics["curves"] for metrics in metrics_by_seed.values()]
+            ),
+            "seeds": metrics_by_seed,
         }
         images = [f"plots/seed-{seed}.png" for seed in config.seeds]
-        study.write(metrics, overoptimization_report.render(metrics, images=images))
+        study.write(metrics, overoptimization_report.render_report(metrics, images=images))
 
 
-def measure(config: Config, run: SeedRun, folder: Path) -> None:
+def measure_seed(config: Config, run: SeedRun, folder: Path) -> None:
     """Draw and score the pools of one seed, and fit its curves."""
     settings, seed = config.overoptimization, derive_seed(run.seed, "overoptimization")
-    pools = list(draw(config, run, seed))
+    pools = list(draw_pools(config, run, seed))
     lines.write_lines(folder / "pools.jsonl", pools)
-    found = {one: scored_pools.of_pools(settings.policy, one, pools) for one in SCORERS}
-    chosen = {scorer: one for scorer, one in found.items() if isinstance(one, ProxyCurve)}
+    curves_by_scorer = {
+        scorer: scored_pools.make_pool_curve(settings.policy, scorer, pools) for scorer in SCORERS
+    }
+    chosen = {
+        scorer: curve for scorer, curve in curves_by_scorer.items() if isinstance(curve, ProxyCurve)
+    }
     units = {scorer: curve.units for scorer, curve in chosen.items()}
     along = [
         curve
         for path in sorted(CHECKPOINTS.glob(f"*/rows/{run.seed}/problems.jsonl"))
-        for curve in of_run(path.parts[-4], list(lines.read_lines(path, CheckpointResult)), units)
+        for curve in read_run_curve(
+            path.parts[-4], list(lines.read_lines(path, CheckpointResult)), units
+        )
     ]
     effects = []
     if len(chosen) == len(SCORERS):
         single, several = chosen.values()
-        effects = [proxy_curves.effect(single, several, settings.fits, seed)]
+        effects = [proxy_curves.compare_curves(single, several, settings.fits, seed)]
     curves = run.track([*chosen.values(), *along], label="fit")
     measured = {
-        "curves": [proxy_curves.measure(curve, settings.fits, seed) for curve in curves],
+        "curves": [proxy_curves.measure_curves(curve, settings.fits, seed) for curve in curves],
         "effects": effects,
-        "left_out": {scorer: why for scorer, why in found.items() if isinstance(why, str)},
+        "left_out": {
+            scorer: why for scorer, why in curves_by_scorer.items() if isinstance(why, str)
+        },
         "generated_tokens": sum(row.generated_tokens for row in pools),
     }
     outputs.write_json(folder / "measured.json", measured)
 
 
-def of_run(
+def read_run_curve(
     name: str, rows: Sequence[CheckpointResult], units: Mapping[str, dict[str, float]]
 ) -> list[ProxyCurve]:
     """A run's steps, by each scorer that both scored them and has a unit (see `ProxyCurve`)."""
-    steps = checkpoint_measures.by_step(rows)
+    steps = checkpoint_measures.group_by_step(rows)
 
     def grid(name: str) -> Float[np.ndarray, "problem point"]:
         problems = zip(*steps.values(), strict=True)
-        return np.array([[float(getattr(row, name)) for row in own] for own in problems])
+        return np.array([[float(getattr(row, name)) for row in rows] for rows in problems])
 
     return [
         ProxyCurve(
@@ -130,33 +144,33 @@ def of_run(
     ]
 
 
-def draw(config: Config, run: SeedRun, seed: int) -> Iterator[ScoredPool]:
+def draw_pools(config: Config, run: SeedRun, seed: int) -> Iterator[ScoredPool]:
     """The pools of one seed."""
     settings, compute, device = config.overoptimization, config.compute, setup(config.compute)
     pool = candidates.read("dev", settings.best_of_n, "best_of_n")
-    scorers = checkpoint_measures.scorers(settings.reward, run.seed, compute, device)
+    scorers = checkpoint_measures.load_scorers(settings.reward, run.seed, compute, device)
     length = candidates.longest([pool])
     sampler = config.load_sampler(
         settings.policy, run.seed, length, memory_share=vllm_hosting.MEMORY_SHARE_BESIDE
     )
     pool = replace(pool, prompts=pool.prompts[: settings.best_of_n.num_problems])
     decode = policy.make_decode(row_policy.load_row_tokenizer(settings.policy, run.seed))
-    steps = scored_pools.measure(sampler, decode, scorers, pool, compute.row_tokens, seed)
+    steps = scored_pools.score_pools(sampler, decode, scorers, pool, compute.row_tokens, seed)
     for step in run.track(steps, label="best-of-n"):
         yield from step.rows
 
 
-def over_seeds(seeds: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+def summarise_over_seeds(seeds: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Of each curve that every seed has, each seed's verdict side by side."""
-    found = []
+    rows = []
     for several in zip(*seeds, strict=True):
-        assert len({(one["name"], one["scorer"]) for one in several}) == 1, several
+        assert len({(curve["name"], curve["scorer"]) for curve in several}) == 1, several
         row = {name: several[0][name] for name in ("method", "name", "scorer")}
         for name in TOLD:
-            told = [one[name] for one in several]
-            row[name] = [one["value"] if isinstance(one, dict) else one for one in told]
-        found.append(row)
-    return found
+            values = [curve[name] for curve in several]
+            row[name] = [value["value"] if isinstance(value, dict) else value for value in values]
+        rows.append(row)
+    return rows
 
 
 if __name__ == "__main__":

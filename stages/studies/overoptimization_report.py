@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from stages.algorithms.selection import best_of_n
 from stages.report import plots
 from stages.studies import markdown
-from stages.studies.markdown import number, percent, points
+from stages.studies.markdown import format_number, format_percent, format_points
 from stages.studies.proxy_curves import BEST_OF_N, GOLD, PROXY
 
 SCORERS = {"reward_model": "one reward model", "ensemble": "the ensemble"}
@@ -20,22 +20,22 @@ LINES = {PROXY: "--", GOLD: "-"}
 Measured = Mapping[str, Any]
 
 
-def render(metrics: Measured, *, images: Sequence[str]) -> str:
+def render_report(metrics: Measured, *, images: Sequence[str]) -> str:
     """The report on `data/studies/overoptimization/metrics.json`; `images`: paths of the plots."""
-    parts = ["# Overoptimization", over_seeds(metrics["over_seeds"])]
-    for seed, one in metrics["seeds"].items():
-        parts += [f"## Seed {seed}", section(one, metrics["confidence"])]
+    parts = ["# Overoptimization", render_over_seeds(metrics["over_seeds"])]
+    for seed, seed_metrics in metrics["seeds"].items():
+        parts += [f"## Seed {seed}", render_seed(seed_metrics, metrics["confidence"])]
     parts += ["## Plots", *(f"![{path}]({path})" for path in images)]
     return "\n\n".join(parts) + "\n"
 
 
-def over_seeds(rows: Sequence[Measured]) -> str:
+def render_over_seeds(rows: Sequence[Measured]) -> str:
     """What holds in every seed: a row a curve, each seed's own number in it."""
     header = ["what is optimised", "over-optimised", "best at", "points after the best point"]
     header += ["points at the end", "proxy at the end"]
     cells = [
         [
-            named(row),
+            name_curve(row),
             f"{sum(row['overoptimised'])} of {len(row['overoptimised'])} seeds",
             ", ".join(map(str, row["best_place"])),
             *(
@@ -46,10 +46,10 @@ def over_seeds(rows: Sequence[Measured]) -> str:
         ]
         for row in rows
     ]
-    return markdown.table(header, cells)
+    return markdown.render_table(header, cells)
 
 
-def section(metrics: Measured, confidence: float) -> str:
+def render_seed(metrics: Measured, confidence: float) -> str:
     """Of one seed the verdicts, the table of points and the table of fits."""
     curves, left_out, effects = (metrics[name] for name in ("curves", "left_out", "effects"))
     missing = [f"Not shown, {name}: {why}." for name, why in left_out.items()]
@@ -61,15 +61,20 @@ def section(metrics: Measured, confidence: float) -> str:
         *missing,
         f"The true reward is the answer checker's verdict. In brackets {confidence:.0%} "
         f"intervals over problems.",
-        "\n".join(f"- {one}" for one in [*map(verdict, curves), *map(effect, effects)]),
-        markdown.table(header, (_point(curve, one) for curve in curves for one in told(curve))),
+        "\n".join(
+            f"- {sentence}"
+            for sentence in [*map(describe_curve, curves), *map(describe_effect, effects)]
+        ),
+        markdown.render_table(
+            header, (_point(curve, point) for curve in curves for point in select_points(curve))
+        ),
         "Distance: the square root of the KL divergence from the start policy in nats; of "
         "best-of-n by its pool of samples, and the bound log n - (n - 1)/n, which ties and "
         "repeated completions keep it below. Proxy: what the scorer says, relative to the "
         "start, in standard deviations of its scores among the start policy's completions of "
         "a problem. All of it is on dev problems, those of best-of-n fewer. A scorer "
         "beside a run need not be what it was trained on.",
-        markdown.table(fitted, (_fit(curve, name) for curve in curves for name in REWARDS)),
+        markdown.render_table(fitted, (_fit(curve, name) for curve in curves for name in REWARDS)),
         "Forms: R = d (alpha - beta d) for best-of-n, R = d (alpha - beta log d) for runs "
         "(Gao et al. 2023). A peak that lies beyond the measured distances is a guess and "
         "not printed. Misses by: root mean square between the fit and its points, in standard "
@@ -80,21 +85,22 @@ def section(metrics: Measured, confidence: float) -> str:
     return "\n\n".join(parts)
 
 
-def verdict(curve: Measured) -> str:
+def describe_curve(curve: Measured) -> str:
     """Does the true reward fall while the proxy rises? In a sentence."""
-    what = f"**{named(curve)}**"
+    what = f"**{name_curve(curve)}**"
     place = "n" if curve["method"] == BEST_OF_N else "step"
     last, best = curve["points"][-1]["place"], curve["best_place"]
     after = f"at {place} {best}; from the best point on (chosen on other problems) it"
-    fall = points(curve["accuracy_after_best"])
+    fall = format_points(curve["accuracy_after_best"])
     whole = (
-        f"the proxy changes by {number(curve['proxy_change'])} standard deviations, the accuracy "
-        f"by {points(curve['accuracy_change'])} points up to {place} {last}"
+        f"the proxy changes by {format_number(curve['proxy_change'])} standard deviations, the "
+        f"accuracy "
+        f"by {format_points(curve['accuracy_change'])} points up to {place} {last}"
     )
     if curve["overoptimised"]:
         return (
-            f"{what}: over-optimised. The accuracy is best {after} falls by {fall} points while "
-            f"the proxy still changes by {number(curve['proxy_after_best'])}. In all {whole}."
+            f"{what}: over-optimised. The accuracy is best {after} falls by {fall} points "
+            f"while the proxy still changes by {format_number(curve['proxy_after_best'])}. In all {whole}."
         )
     if best == last:
         return f"{what}: no fall seen; the accuracy is best at the end. In all {whole}."
@@ -104,49 +110,55 @@ def verdict(curve: Measured) -> str:
     )
 
 
-def effect(one: Measured) -> str:
+def describe_effect(comparison: Measured) -> str:
     """Does the ensemble move the peak, or hold the end up? In a sentence."""
-    what = f"**the ensemble in place of one reward model, best-of-n from {one['name']}**"
-    end = f"at n {one['n']} it is right {points(one['accuracy_at_end'])} points more often"
-    if one["peak_shift"] is None:
+    what = f"**the ensemble in place of one reward model, best-of-n from {comparison['name']}**"
+    gain = format_points(comparison["accuracy_at_end"])
+    end = f"at n {comparison['n']} it is right {gain} points more often"
+    if comparison["peak_shift"] is None:
         return f"{what}: {end}; not every resample of both has a peak to compare."
-    low, high = one["peak_shift"]["low"], one["peak_shift"]["high"]
+    low, high = comparison["peak_shift"]["low"], comparison["peak_shift"]["high"]
     moved = "not resolved from none" if low <= 0 <= high else "resolved"
-    return f"{what}: the peak moves by {number(one['peak_shift'])} in distance, {moved}; {end}."
+    shift = format_number(comparison["peak_shift"])
+    return f"{what}: the peak moves by {shift} in distance, {moved}; {end}."
 
 
-def told(curve: Measured) -> list[Measured]:
+def select_points(curve: Measured) -> list[Measured]:
     """The points that are shown one by one: of best-of-n the powers of two and the last."""
-    found = curve["points"]
+    points = curve["points"]
     if curve["method"] != BEST_OF_N:
-        return list(found)
-    return [one for one in found if not one["place"] & (one["place"] - 1) or one is found[-1]]
+        return list(points)
+    return [
+        point
+        for point in points
+        if not point["place"] & (point["place"] - 1) or point is points[-1]
+    ]
 
 
 def _point(curve: Measured, point: Measured) -> list[str]:
     n = point["place"] if curve["method"] == BEST_OF_N else None
     return [
-        named(curve),
+        name_curve(curve),
         f"step {point['place']}" if n is None else f"n {n}",
         f"{point['distance']:.2f}",
         "" if n is None else f"{best_of_n.kl_bound(n) ** 0.5:.2f}",
-        number(point[PROXY]),
-        percent(point["accuracy"]),
+        format_number(point[PROXY]),
+        format_percent(point["accuracy"]),
     ]
 
 
 def _fit(curve: Measured, name: str) -> list[str]:
-    what, fit = f"{named(curve)}: {REWARDS[name]}", curve["fits"][name]
+    what, fit = f"{name_curve(curve)}: {REWARDS[name]}", curve["fits"][name]
     if fit is None:
         return [what, "too few points", "", "", "", ""]
     numbers = [f"{fit[key]:.3f}" for key in ("alpha", "beta", "residual")]
     bounds = (fit["peak_distance_low"], fit["peak_distance_high"])
-    ends = ", ".join("none" if one is None else f"{one:.2f}" for one in bounds)
+    ends = ", ".join("none" if bound is None else f"{bound:.2f}" for bound in bounds)
     peak = f"{fit['peak_distance']:.2f} [{ends}]" if fit["peak_is_measured"] else "none"
     return [what, *numbers, peak, f"{100 * fit['peaks_measured']:.0f} %"]
 
 
-def named(curve: Measured) -> str:
+def name_curve(curve: Measured) -> str:
     """`best-of-n from sft, by the ensemble`, `ppo, scored by one reward model`."""
     by = "by" if curve["method"] == BEST_OF_N else "scored by"
     return f"{_row(curve)}, {by} {SCORERS[curve['scorer']]}"
@@ -157,7 +169,7 @@ def _row(curve: Measured) -> str:
     return f"best-of-n from {curve['name']}" if is_best_of_n else curve["name"]
 
 
-def draw(path: Path, curves: Sequence[Measured]) -> None:
+def draw_curves(path: Path, curves: Sequence[Measured]) -> None:
     """A row of panels for each method, a column for each scorer."""
     methods = list(dict.fromkeys(_row(curve) for curve in curves)) or [""]
     scorers = list(dict.fromkeys(curve["scorer"] for curve in curves)) or [PROXY]
@@ -197,11 +209,11 @@ def _panel(axes: Axes, curve: Measured) -> None:
 
 def _reward(axes: Axes, curve: Measured, reward: str) -> None:
     """Points with intervals; the fit, its band, and its peak where that lies among the points."""
-    found, colour, fit = told(curve), COLOURS[reward], curve["fits"][reward]
+    points, colour, fit = select_points(curve), COLOURS[reward], curve["fits"][reward]
     keys = ("value", "low", "high")
-    values, low, high = (np.array([point[reward][key] for point in found]) for key in keys)
+    values, low, high = (np.array([point[reward][key] for point in points]) for key in keys)
     axes.errorbar(
-        [point["distance"] for point in found], values,
+        [point["distance"] for point in points], values,
         yerr=np.maximum([values - low, high - values], 0.0), fmt="o" if reward == GOLD else "s",
         markerfacecolor=colour if reward == GOLD else "white", markersize=4, color=colour,
         capsize=2, linewidth=1,

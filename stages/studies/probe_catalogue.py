@@ -149,20 +149,20 @@ class ProbeConfig(Certainty):
     transfer_format: OtherProblems
 
 
-def reasons(
-    found: Collection[str], config: ProbeConfig, *, has_chat_template: bool
+def list_reasons_not_run(
+    run_probes: Collection[str], config: ProbeConfig, *, has_chat_template: bool
 ) -> dict[str, str]:
     """Each probe of the catalogue that has no value, being not among `found`, with why."""
-    named = {
+    reasons = {
         "reward": "reward model", "process": "process model", "judge": "judge",
         "transfer": "file of other problems", "refusals": "file of requests",
     }  # fmt: skip
-    why = {key: f"no {what} named" for key, what in named.items() if getattr(config, key) is None}
+    why = {key: f"no {what} named" for key, what in reasons.items() if getattr(config, key) is None}
     why["redraw"] = "the problems are not generated, so their numbers cannot be drawn again"
     if not has_chat_template:
         why["refusals"] = "no chat template: such a model neither answers nor refuses requests"
     return {
         name: why.get(probe.needs, "not a single problem to measure it on")
         for name, probe in PROBES.items()
-        if name not in found
+        if name not in run_probes
     }

@@ -36,7 +36,7 @@ SIZES = ("split", "merged")
 """The same text: any change is a fault, so its size is told, not its direction."""
 
 
-def padded(question: str, answer: str) -> dict[str, str]:
+def pad_completion(question: str, answer: str) -> dict[str, str]:
     """Longer answers: the last line before the final one twice, the question first, a list.
 
     In the list all lines but the final one stand three times. A single line can only be restated.
@@ -49,22 +49,22 @@ def padded(question: str, answer: str) -> dict[str, str]:
     return twice | restated | {"list": "\n".join([*working * 3, last])}
 
 
-def recut(steps: Steps, filler: Sequence[int]) -> dict[str, Steps]:
+def recut_steps(steps: Steps, filler: Sequence[int]) -> dict[str, Steps]:
     """The same steps: the first twice, an empty one before the last, each cut in two, two joined.
 
     The last step is never edited: its end ends the text. So of a single step there are none;
     steps are cut only where one of them has two tokens, and joined only where there are three.
     """
     *working, last = steps
-    found: dict[str, Steps] = {}
+    edits: dict[str, Steps] = {}
     if working:
-        found = {"inflated": [steps[0], *steps], "filler": [*working, filler, last]}
+        edits = {"inflated": [steps[0], *steps], "filler": [*working, filler, last]}
     if any(len(step) > 1 for step in working):
         halves = [(step[: len(step) // 2], step[len(step) // 2 :]) for step in working]
-        found["split"] = [half for half in (*itertools.chain(*halves), last) if half]
+        edits["split"] = [half for half in (*itertools.chain(*halves), last) if half]
     if len(steps) > 2:
-        found["merged"] = [[*steps[0], *steps[1]], *steps[2:]]
-    return found
+        edits["merged"] = [[*steps[0], *steps[1]], *steps[2:]]
+    return edits
 
 
 class EditedCompletion(NamedTuple):
@@ -78,7 +78,7 @@ class EditedCompletion(NamedTuple):
     """One, where it was not cut."""
 
 
-def padded_values(
+def measure_padding(
     problems: Problems, encode: Callable[[Sequence[str]], list[list[int]]],
     score: Callable[[Sequence[Group]], Sequence[float]], *, num_padded: int, max_tokens: int,
 ) -> Iterator[ProbeValue]:  # fmt: skip
@@ -92,27 +92,28 @@ def padded_values(
     copies, groups, start = [], [], 0
     for prompt, pool in problems:
         texts = [("plain", number, row.completion) for number, row in enumerate(pool)]
-        edits = [padded(prompt.question, row.completion) for row in pool[:num_padded]]
+        edits = [pad_completion(prompt.question, row.completion) for row in pool[:num_padded]]
         for kind in PADDINGS:
-            texts += [(kind, n, own[kind]) for n, own in enumerate(edits) if kind in own]
+            texts += [(kind, n, edit[kind]) for n, edit in enumerate(edits) if kind in edit]
         encoded = zip(texts, encode([text for _, _, text in texts]), strict=True)
         longest = max_tokens - len(prompt.prompt_ids)
-        own = [
+        of_problem = [
             EditedCompletion(kind, n, [ids]) for (kind, n, _), ids in encoded if len(ids) <= longest
         ]
-        copies.append(own)
-        if own:
-            indices, ids = range(start, start + len(own)), [copy.steps[0] for copy in own]
+        copies.append(of_problem)
+        if of_problem:
+            ids = [copy.steps[0] for copy in of_problem]
+            indices = range(start, start + len(ids))
             groups.append(Group(prompt_ids=prompt.prompt_ids, completions=ids, indices=indices))
-            start += len(own)
+            start += len(ids)
     scores = iter(score(groups) if groups else [])
-    for (prompt, pool), own in zip(problems, copies, strict=True):
-        scored = [(copy, round(next(scores), DECIMALS)) for copy in own]
+    for (prompt, pool), of_problem in zip(problems, copies, strict=True):
+        scored = [(copy, round(next(scores), DECIMALS)) for copy in of_problem]
         yield from _correlations(prompt, pool, scored)
         yield from _changes(prompt, scored)
 
 
-def recut_values(
+def measure_recutting(
     problems: Problems, cut: Callable[[Sequence[int]], Steps],
     score: Callable[[Sequence[TokenizedSolution]], Sequence[float]], *, filler: Sequence[int],
     max_tokens: int,
@@ -128,19 +129,19 @@ def recut_values(
     """
     copies, solutions = [], []
     for prompt, pool in problems:
-        longest, own = max_tokens - len(prompt.prompt_ids), []
+        longest, of_problem = max_tokens - len(prompt.prompt_ids), []
         for number, row in enumerate(pool):
             steps = cut(row.completion_ids)
-            for kind, one in ({"plain": steps} | recut(steps, filler)).items():
-                if sum(len(step) + 1 for step in one) <= longest:
-                    own.append(EditedCompletion(kind, number, one))
-        copies.append(own)
+            for kind, edited in ({"plain": steps} | recut_steps(steps, filler)).items():
+                if sum(len(step) + 1 for step in edited) <= longest:
+                    of_problem.append(EditedCompletion(kind, number, edited))
+        copies.append(of_problem)
         solutions += [
-            TokenizedSolution(prompt_ids=prompt.prompt_ids, steps=copy.steps) for copy in own
+            TokenizedSolution(prompt_ids=prompt.prompt_ids, steps=copy.steps) for copy in of_problem
         ]
     scores = iter(score(solutions) if solutions else [])
-    for (prompt, _), own in zip(problems, copies, strict=True):
-        yield from _changes(prompt, [(copy, round(next(scores), DECIMALS)) for copy in own])
+    for (prompt, _), of_problem in zip(problems, copies, strict=True):
+        yield from _changes(prompt, [(copy, round(next(scores), DECIMALS)) for copy in of_problem])
 
 
 def _correlations(
@@ -150,12 +151,15 @@ def _correlations(
     texts = [pool[copy.original].completion for copy, _ in plain]
     is_right = [answer_checker.is_right(prompt, text) for text in texts]
     right = list(itertools.compress(plain, is_right))
-    for probe, own in (("length_spearman", plain), ("length_spearman_right", right)):
-        scores, lengths = [score for _, score in own], [len(copy.steps[0]) for copy, _ in own]
+    for probe, scored_copies in (("length_spearman", plain), ("length_spearman_right", right)):
+        scores, lengths = (
+            [score for _, score in scored_copies],
+            [len(copy.steps[0]) for copy, _ in scored_copies],
+        )
         # Ranks without spread say nothing.
-        if len(own) >= MIN_DIFFERENT and len(set(scores)) > 1 and len(set(lengths)) > 1:
-            found: Any = stats.spearmanr(scores, lengths)
-            yield ProbeValue(probe=probe, id=prompt.id, value=float(found.statistic))
+        if len(scored_copies) >= MIN_DIFFERENT and len(set(scores)) > 1 and len(set(lengths)) > 1:
+            correlation: Any = stats.spearmanr(scores, lengths)
+            yield ProbeValue(probe=probe, id=prompt.id, value=float(correlation.statistic))
 
 
 def _changes(
@@ -167,9 +171,9 @@ def _changes(
     for copy, score in scored:
         if copy.kind != "plain" and copy.original in plain:
             changes.setdefault(copy.kind, []).append(score - plain[copy.original])
-    for kind, own in changes.items():
-        raised = [float(change > 0) for change in own]
-        sizes = [abs(change) for change in own] if kind in SIZES else own
+    for kind, differences in changes.items():
+        raised = [float(change > 0) for change in differences]
+        sizes = [abs(change) for change in differences] if kind in SIZES else differences
         name = f"{kind}_change" if kind in SIZES else f"{kind}_gain"
-        for probe, told in ((f"{kind}_raised", raised), (name, sizes)):
-            yield ProbeValue(probe=probe, id=prompt.id, value=sum(told) / len(told))
+        for probe, values in ((f"{kind}_raised", raised), (name, sizes)):
+            yield ProbeValue(probe=probe, id=prompt.id, value=sum(values) / len(values))

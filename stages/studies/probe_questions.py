@@ -47,7 +47,7 @@ MAX_DRAWS = 200_000
 """Of chains for all problems together; the rarest operations come once in about 300."""
 
 
-class Asked(NamedTuple):
+class ProbeQuestion(NamedTuple):
     """A question put in the place of a prompt's own."""
 
     kind: str
@@ -62,11 +62,11 @@ class Asked(NamedTuple):
     """The answer that the question names."""
 
 
-Reply = tuple[Asked, str]
+Reply = tuple[ProbeQuestion, str]
 """What was asked, and what the policy said."""
 
 
-def wrong_hint(gold: str, seed: int, name: str) -> str | None:
+def choose_wrong_hint(gold: str, seed: int, name: str) -> str | None:
     """A whole number, not negative, within `LARGEST_ERROR` of the answer and not it.
 
     Which, the seed and the problem's id say; None where the answer is no whole number from 0 on.
@@ -76,125 +76,136 @@ def wrong_hint(gold: str, seed: int, name: str) -> str | None:
         return None
     right = int(value)
     near = range(max(0, right - LARGEST_ERROR), right + LARGEST_ERROR + 1)
-    choices = [one for one in near if one != right]
+    choices = [letter for letter in near if letter != right]
     return str(random.Random(derive_seed(seed, "hint", name)).choice(choices))
 
 
-def with_hints(prompts: Sequence[Prompt], seed: int) -> Iterator[Asked]:
+def add_hints(prompts: Sequence[Prompt], seed: int) -> Iterator[ProbeQuestion]:
     """Each problem with a wrong hint and with the right one; whole numbers only."""
     for prompt in prompts:
-        wrong = wrong_hint(prompt.gold, seed, prompt.id)
+        wrong = choose_wrong_hint(prompt.gold, seed, prompt.id)
         if wrong is not None:
             for kind, hint in (("hint_wrong", wrong), ("hint_right", prompt.gold)):
                 question = prompt.question + HINT.replace("{answer}", hint)
-                yield Asked(kind, prompt.id, prompt, question, prompt.gold, hint)
+                yield ProbeQuestion(kind, prompt.id, prompt, question, prompt.gold, hint)
 
 
-def as_they_are(prompts: Sequence[Prompt], kind: str) -> list[Asked]:
+def keep_questions(prompts: Sequence[Prompt], kind: str) -> list[ProbeQuestion]:
     """The problems themselves."""
-    return [Asked(kind, one.id, one, one.question, one.gold) for one in prompts]
+    return [
+        ProbeQuestion(kind, problem.id, problem, problem.question, problem.gold)
+        for problem in prompts
+    ]
 
 
-def redrawn(prompts: Sequence[Prompt], kind: str, seed: int) -> list[Asked]:
+def redraw_questions(prompts: Sequence[Prompt], kind: str, seed: int) -> list[ProbeQuestion]:
     """The problems that can be told with other numbers, told so."""
-    others = redraw([one.question for one in prompts], seed=derive_seed(seed, kind))
-    pairs = zip(prompts, others, strict=True)
-    return [Asked(kind, one.id, one, *other) for one, other in pairs if other is not None]
+    pairs_of_numbers = redraw_numbers(
+        [problem.question for problem in prompts], seed=derive_seed(seed, kind)
+    )
+    pairs = zip(prompts, pairs_of_numbers, strict=True)
+    return [
+        ProbeQuestion(kind, problem.id, problem, *redrawn)
+        for problem, redrawn in pairs
+        if redrawn is not None
+    ]
 
 
-def ask(test: Sequence[Prompt], config: ProbeConfig, seed: int, *, is_chat: bool) -> list[Asked]:
+def make_questions(
+    test: Sequence[Prompt], config: ProbeConfig, seed: int, *, is_chat: bool
+) -> list[ProbeQuestion]:
     """All that is asked, wording after wording.
 
     The test problems with hints and with other numbers; as many training problems as they are and
     with other numbers; another source's problems; requests, if the policy has a chat template.
     """
     first = list(itertools.islice(lines.read_lines(PROMPTS / "train.jsonl", Prompt), len(test)))
-    train = redrawn(first, "train_redrawn", seed)
-    asked = [
-        *with_hints(test, seed),
-        *redrawn(test, "redrawn", seed),
-        *as_they_are([one.prompt for one in train], "train"),
+    train = redraw_questions(first, "train_redrawn", seed)
+    questions = [
+        *add_hints(test, seed),
+        *redraw_questions(test, "redrawn", seed),
+        *keep_questions([row.prompt for row in train], "train"),
         *train,
     ]
     if config.transfer is not None:
-        asked += problems(Path(config.transfer), config.transfer_format, test[0])
+        questions += read_other_problems(Path(config.transfer), config.transfer_format, test[0])
     if config.refusals is not None and is_chat:
-        asked += requests(Path(config.refusals), test[0])
-    return asked
+        questions += read_requests(Path(config.refusals), test[0])
+    return questions
 
 
-def problems(path: Path, config: OtherProblems, prompt: Prompt) -> list[Asked]:
+def read_other_problems(path: Path, config: OtherProblems, prompt: Prompt) -> list[ProbeQuestion]:
     """The first problems of a file; a ValueError if too many of the rows up to there are bad."""
     stem = path.name.partition(".")[0]
 
-    def read(fields: Mapping[str, Any], line: int) -> Asked:
+    def read(fields: Mapping[str, Any], line: int) -> ProbeQuestion:
         answer = answer_checker.read_gold(raw_rows.answer(fields, config.answer))
         if answer is None:
             raise RejectedError(f"answer does not parse: '{config.answer}' is no final answer")
         question = " ".join(raw_rows.text(fields, key) for key in config.question)
-        return Asked("transfer", f"{stem}-{line:06d}", prompt, question, answer)
+        return ProbeQuestion("transfer", f"{stem}-{line:06d}", prompt, question, answer)
 
-    found: list[Asked] = []
+    questions: list[ProbeQuestion] = []
     bad: list[BadRow] = []
     for row in raw_rows.build(raw_rows.read_rows(path), read, path.name):
-        bad.append(row) if isinstance(row, BadRow) else found.append(row)
-        if len(found) == config.num_problems:
+        bad.append(row) if isinstance(row, BadRow) else questions.append(row)
+        if len(questions) == config.num_problems:
             break
-    if len(bad) > config.max_bad_share * (len(found) + len(bad)) or not found:
+    if len(bad) > config.max_bad_share * (len(questions) + len(bad)) or not questions:
         first = f"; the first, line {bad[0].line}: {bad[0].reason}" if bad else ""
         raise ValueError(
             f"{path}: expected problems of which at most {config.max_bad_share:.1%} are bad, found "
-            f"{len(found)} good and {len(bad)} bad ones{first}. Name the file's own keys in "
+            f"{len(questions)} good and {len(bad)} bad ones{first}. Name the file's own keys in "
             f"probes.transfer_format of stages/studies/params.yaml."
         )
-    return found
+    return questions
 
 
-def requests(path: Path, prompt: Prompt) -> list[Asked]:
+def read_requests(path: Path, prompt: Prompt) -> list[ProbeQuestion]:
     """All requests of a file such as XSTest's; a ValueError for a row that is none."""
     if not path.is_file():
         raise ValueError(f"{path}: expected a CSV of requests, found no file. Put it there.")
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    found: dict[str, Asked] = {}
+    questions: dict[str, ProbeQuestion] = {}
     for place, row in enumerate(rows, start=1):
         name, text, label = (row.get(column) or "" for column in ("id", "prompt", "label"))
-        if not name or not text.strip() or label not in LABELS or name in found:
+        if not name or not text.strip() or label not in LABELS or name in questions:
             raise ValueError(
                 f"{path}, row {place}: expected an id of its own, a prompt and a label of "
                 f"{LABELS}, found id {name!r}, label {label!r} and {len(text)} characters. The "
                 f"columns are to be called id, prompt and label, as in XSTest."
             )
-        found[name] = Asked(REQUEST, f"xstest-{name}", prompt, text, label)
-    if not found:
+        questions[name] = ProbeQuestion(REQUEST, f"xstest-{name}", prompt, text, label)
+    if not questions:
         raise ValueError(f"{path}: expected requests, found none.")
-    return list(found.values())
+    return list(questions.values())
 
 
-def redraw(questions: Sequence[str], *, seed: int) -> list[tuple[str, str] | None]:
+def redraw_numbers(questions: Sequence[str], *, seed: int) -> list[tuple[str, str] | None]:
     """(question, answer) for each question: its words, other numbers.
 
     None of a question that the generator cannot have told, and of one whose operations did not come
     in `MAX_DRAWS` draws. The largest value that may occur is the largest in `questions`.
     """
-    told = [word_problems.read_question(question) for question in questions]
+    parsed = [word_problems.read_question(question) for question in questions]
     waiting: dict[str, deque[int]] = defaultdict(deque)
     largest = 0
-    for place, one in enumerate(told):
-        if one is not None:
-            waiting[_operators(one[1])].append(place)
-            largest = max(largest, *word_problems.chain_values(*one))
-    found: list[tuple[str, str] | None] = [None] * len(questions)
+    for place, problem in enumerate(parsed):
+        if problem is not None:
+            waiting[_operators(problem[1])].append(place)
+            largest = max(largest, *word_problems.chain_values(*problem))
+    redrawn: list[tuple[str, str] | None] = [None] * len(questions)
     for draw in range(MAX_DRAWS):
         if not any(waiting.values()):
             break
         start, moves, answer = chain(random.Random(derive_seed(seed, "redraw", draw)), largest)
         places = waiting[_operators(moves)]
-        if places and told[places[0]] != (start, moves):
+        if places and parsed[places[0]] != (start, moves):
             place = places.popleft()  # in turn, so that a draw is used once
-            found[place] = _with_numbers(questions[place], start, moves), str(answer)
-    return found
+            redrawn[place] = _with_numbers(questions[place], start, moves), str(answer)
+    return redrawn
 
 
 def _operators(moves: Sequence[Move]) -> str:
@@ -208,41 +219,46 @@ def _with_numbers(question: str, start: int, moves: Sequence[Move]) -> str:
     return changed
 
 
-def encode(rows: Sequence[Asked], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+def encode_questions(
+    rows: Sequence[ProbeQuestion], tokenizer: PreTrainedTokenizerBase
+) -> list[list[int]]:
     """The prompts in tokens: a problem in its template, a request as a user's message alone.
 
     What spells a special token in a new question is taken apart: none may be read as one. A prompt
     in which its own question does not stand exactly once is a ValueError.
     """
     specials = prompting.special_token_texts(tokenizer)
-    requests = [one.question for one in rows if one.kind == REQUEST]
+    requests = [row.question for row in rows if row.kind == REQUEST]
     alone = iter(prompting.render_prompts(requests, tokenizer, prompting.PLACEHOLDER))
-    texts = [next(alone) if one.kind == REQUEST else _reworded(one, specials) for one in rows]
+    texts = [next(alone) if row.kind == REQUEST else _reworded(row, specials) for row in rows]
     return prompting.tokenize(texts, tokenizer)
 
 
-def _reworded(asked: Asked, specials: Sequence[str]) -> str:
-    prompt = asked.prompt
+def _reworded(question: ProbeQuestion, specials: Sequence[str]) -> str:
+    prompt = question.prompt
     before, *after = prompt.prompt.split(prompt.question)
     if len(after) != 1:
         raise ValueError(
             f"problem '{prompt.id}': expected its question once in its prompt, found it "
             f"{len(after)} times. Use a prompt_template and a chat template that leave it as it is."
         )
-    return before + defuse(asked.question, specials) + after[0]
+    return before + defuse(question.question, specials) + after[0]
 
 
-def replies(
-    sampler: Sampler, decode: Callable[[Sequence[int]], str], asked: Sequence[Asked],
+def sample_replies(
+    sampler: Sampler, decode: Callable[[Sequence[int]], str], questions: Sequence[ProbeQuestion],
     prompts: Sequence[Sequence[int]], max_new_tokens: int,
 ) -> Iterator[Step]:  # fmt: skip
     """The replies to `prompts`, the tokens of each question's, as the rows of steps, in order."""
-    for index, start in enumerate(range(0, len(asked), CHUNK)):
-        part = asked[start : start + CHUNK]
-        drawn = sampler.sample(
+    for index, start in enumerate(range(0, len(questions), CHUNK)):
+        part = questions[start : start + CHUNK]
+        samples = sampler.sample(
             prompts[start : start + CHUNK], [0] * len(part),
             num_samples=1, temperature=0.0, max_new_tokens=max_new_tokens,
         )  # fmt: skip
-        rows = [(one, decode(sample.token_ids)) for one, (sample,) in zip(part, drawn, strict=True)]
-        generated = sum(len(sample.token_ids) for (sample,) in drawn)
+        rows = [
+            (question, decode(sample.token_ids))
+            for question, (sample,) in zip(part, samples, strict=True)
+        ]
+        generated = sum(len(sample.token_ids) for (sample,) in samples)
         yield Step(index=index, metrics={"tokens/generated": generated}, rows=rows)

@@ -51,59 +51,67 @@ class Config(SamplingConfig):
 
 def main(name: str) -> None:
     """Write the rows of each seed of one policy, and why a probe was not run."""
-    with studies.start(f"probes@{name}", plots=False) as study:
-        config = studies.load(Config, "probes")
-        study.for_each_seed(config.seeds, partial(probe, config, name))
+    with studies.start_study(f"probes@{name}", plots=False) as study:
+        config = studies.load_study_config(Config, "probes")
+        study.for_each_seed(config.seeds, partial(probe_policy, config, name))
 
 
-def probe(config: Config, name: str, run: SeedRun, folder: Path) -> None:
+def probe_policy(config: Config, name: str, run: SeedRun, folder: Path) -> None:
     """Probe the policy of one seed."""
-    found = list(values(config, name, run))
-    lines.write_lines(folder / "probes.jsonl", found)
+    results = list(measure_probes(config, name, run))
+    lines.write_lines(folder / "probes.jsonl", results)
     chat = row_policy.load_row_tokenizer(name, run.seed).chat_template is not None
-    run_probes = {one.probe for one in found}
-    not_run = probe_catalogue.reasons(run_probes, config.probes, has_chat_template=chat)
+    run_probes = {row.probe for row in results}
+    not_run = probe_catalogue.list_reasons_not_run(
+        run_probes, config.probes, has_chat_template=chat
+    )
     outputs.write_json(folder / "not_run.json", not_run)
 
 
-def values(config: Config, name: str, run: SeedRun) -> Values:
+def measure_probes(config: Config, name: str, run: SeedRun) -> Values:
     """The values of all probes that can be run."""
     settings, samples = config.probes, DATA / "samples" / name / str(run.seed)
     problems = pools.read_split(samples, "test")
     first = problems[: settings.num_problems]
     greedy = lines.read_lines(samples / "test_greedy.jsonl", Completion)
-    yield from probe_texts.written(problems)
-    yield from probe_texts.replied(replies(config, name, run, [own for own, _ in first], greedy))
+    yield from probe_texts.measure_texts(problems)
+    yield from probe_texts.measure_replies(
+        sample_replies(config, name, run, [question for question, _ in first], greedy)
+    )
     if settings.reward is not None:
-        yield from length_values(first, settings.reward, run.seed, config)
+        yield from measure_length_taste(first, settings.reward, run.seed, config)
     if settings.process is not None:
-        yield from step_values(first, settings.process, run.seed, config)
+        yield from measure_step_taste(first, settings.process, run.seed, config)
     if settings.judge is not None:
-        yield from attack(first, settings.judge, run.seed, config)
+        yield from attack_judge(first, settings.judge, run.seed, config)
 
 
-def replies(
+def sample_replies(
     config: Config, name: str, run: SeedRun, test: list[Prompt], greedy: Iterator[Completion]
 ) -> list[Reply]:
     """What the policy says to the test problems, greedily, and when it is asked otherwise."""
     settings, seed = config.probes, derive_seed(run.seed, "probes")
     tokenizer = row_policy.load_row_tokenizer(name, run.seed)
     is_chat = tokenizer.chat_template is not None
-    asked = probe_questions.ask(test, settings, seed, is_chat=is_chat)
-    ids = probe_questions.encode(asked, tokenizer)
+    questions = probe_questions.make_questions(test, settings, seed, is_chat=is_chat)
+    ids = probe_questions.encode_questions(questions, tokenizer)
     length, decode = (
         max(map(len, ids)) + settings.max_new_tokens,
         models_policy.make_decode(tokenizer),
     )
     with closing(config.load_sampler(name, run.seed, length)) as sampler:
-        steps = probe_questions.replies(sampler, decode, asked, ids, settings.max_new_tokens)
+        steps = probe_questions.sample_replies(
+            sampler, decode, questions, ids, settings.max_new_tokens
+        )
         otherwise = [row for step in run.track(steps, label="ask") for row in step.rows]
     plain = {row.id: row.completion for row in greedy}
-    own = [(one, plain[one.id]) for one in probe_questions.as_they_are(test, "plain")]
-    return own + otherwise
+    answered = [
+        (question, plain[question.id]) for question in probe_questions.keep_questions(test, "plain")
+    ]
+    return answered + otherwise
 
 
-def different(problems: Problems) -> Problems:
+def drop_duplicates(problems: Problems) -> Problems:
     """Of each problem the different completions that ended by themselves, as they were drawn."""
     return [
         (prompt, pools.deduplicate([row for row in pool if row.finish_reason == "stop"])[0])
@@ -111,8 +119,8 @@ def different(problems: Problems) -> Problems:
     ]
 
 
-def length_values(problems: Problems, reward: str, seed: int, config: Config) -> Values:
-    """`probe_edits.padded_values` of a row of `rewards` of a seed."""
+def measure_length_taste(problems: Problems, reward: str, seed: int, config: Config) -> Values:
+    """`probe_edits.measure_padding` of a row of `rewards` of a seed."""
     folder, compute = DATA / "rewards" / reward, config.compute
     path, aggregate = reward_file.model(folder, seed), reward_file.read(folder).aggregate
     ensemble = scalar_head.load_ensemble(path, aggregate, compute, setup(compute))
@@ -126,14 +134,14 @@ def length_values(problems: Problems, reward: str, seed: int, config: Config) ->
         parts = [part for group in groups for part in split_group(group, compute.row_tokens)]
         return ensemble.score_groups(parts).values.tolist()
 
-    yield from probe_edits.padded_values(
-        different(problems), encode, scores,
+    yield from probe_edits.measure_padding(
+        drop_duplicates(problems), encode, scores,
         num_padded=config.probes.samples_per_problem, max_tokens=config.probes.max_tokens,
     )  # fmt: skip
 
 
-def step_values(problems: Problems, process: str, seed: int, config: Config) -> Values:
-    """`probe_edits.recut_values` of a process row of `rewards` of a seed."""
+def measure_step_taste(problems: Problems, process: str, seed: int, config: Config) -> Values:
+    """`probe_edits.measure_recutting` of a process row of `rewards` of a seed."""
     settings, path = config.probes, reward_file.model(DATA / "rewards" / process, seed)
     model = process_head.load_process_scorer(path, config.compute, setup(config.compute))
     separator = model.model.separator
@@ -142,34 +150,38 @@ def step_values(problems: Problems, process: str, seed: int, config: Config) -> 
     def aggregated(solutions: Sequence[TokenizedSolution]) -> Sequence[float]:
         return [KINDS[settings.process_score](steps) for steps in model(solutions)]
 
-    first = [(prompt, pool[: settings.samples_per_problem]) for prompt, pool in different(problems)]
-    yield from probe_edits.recut_values(
+    first = [
+        (prompt, pool[: settings.samples_per_problem]) for prompt, pool in drop_duplicates(problems)
+    ]
+    yield from probe_edits.measure_recutting(
         first, model.split, aggregated, filler=filler, max_tokens=settings.max_tokens
     )
 
 
-def attack(problems: Problems, judge: str, seed: int, config: Config) -> Values:
+def attack_judge(problems: Problems, judge: str, seed: int, config: Config) -> Values:
     """For each attacked problem the share of attacks that turn the verdict, and the control's.
 
     The judge is the policy `judge`. A pair of different completions of each problem that has one.
     """
-    own = config.probes.attack
-    chooser = config.load_judge(own.judge, judge, seed)
-    prompts = Prompts(style=own.style, constitution=own.constitution)
-    drawn = judging.pairs(problems, prompts, max_pairs=1, seed=derive_seed(seed, "probes", "judge"))
-    if not (asked := drawn[: CANDIDATES * own.num_pairs]):
+    attack = config.probes.attack
+    chooser = config.load_judge(attack.judge, judge, seed)
+    prompts = Prompts(style=attack.style, constitution=attack.constitution)
+    candidate_pairs = judging.pairs(
+        problems, prompts, max_pairs=1, seed=derive_seed(seed, "probes", "judge")
+    )
+    if not (pairs := candidate_pairs[: CANDIDATES * attack.num_pairs]):
         return
-    verdicts, _ = judging.judge(chooser, judging.chunks(asked), prompts, own.rule, "test")
+    verdicts, _ = judging.judge(chooser, judging.chunks(pairs), prompts, attack.rule, "test")
     flips, _ = injections.flips(
-        chooser, asked, verdicts, prompts, own.rule, num_pairs=own.num_pairs
+        chooser, pairs, verdicts, prompts, attack.rule, num_pairs=attack.num_pairs
     )
     for name, flipped in flips.pop("control"):
         yield ProbeValue(probe="judge_control", id=name, value=flipped)
     turned: dict[str, list[float]] = {}
     for name, flipped in itertools.chain(*flips.values()):
         turned.setdefault(name, []).append(flipped)
-    for name, found in turned.items():
-        yield ProbeValue(probe="judge_injection", id=name, value=sum(found) / len(found))
+    for name, values in turned.items():
+        yield ProbeValue(probe="judge_injection", id=name, value=sum(values) / len(values))
 
 
 if __name__ == "__main__":

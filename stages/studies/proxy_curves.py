@@ -38,10 +38,10 @@ class OveroptimizationConfig(Intervals):
 
     def intervals(self, values: Points, seed: int) -> list[dict[str, float]]:
         """The mean of each column with its interval over problems."""
-        found = bootstrap_means(
+        estimates = bootstrap_means(
             values, num_resamples=self.num_bootstrap, confidence=self.confidence, seed=seed
         )
-        return [with_interval(*bounds) for bounds in zip(*found, strict=True)]
+        return [with_interval(*bounds) for bounds in zip(*estimates, strict=True)]
 
     def draws(self, num_problems: int, seed: int) -> Draws:
         """The bootstrap resamples that `intervals` are of."""
@@ -83,20 +83,20 @@ class ProxyCurve:
         return np.sqrt(np.maximum(kl, 0.0))
 
 
-def spread(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
+def measure_spread(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
     """The standard deviation among the completions of a problem: of the mean variance.
 
     Within problems, since a reward model's scores of different problems cannot be compared.
     """
-    return float(np.mean([one.var() for one in values])) ** 0.5
+    return float(np.mean([of_problem.var() for of_problem in values])) ** 0.5
 
 
-def measure(curve: ProxyCurve, config: OveroptimizationConfig, seed: int) -> dict[str, Any]:
+def measure_curves(curve: ProxyCurve, config: OveroptimizationConfig, seed: int) -> dict[str, Any]:
     """The points with intervals, both fits (their `band` is for a plot), and the verdict."""
     rewards, distances = curve.rewards(), [round_metric(distance) for distance in curve.distance()]
     draws = config.draws(len(curve.kl), seed)
     columns = {"kl": curve.kl, **rewards, "accuracy": curve.gold}
-    found = {name: config.intervals(values, seed) for name, values in columns.items()}
+    estimates = {name: config.intervals(values, seed) for name, values in columns.items()}
     return {
         "method": curve.method,
         "name": curve.name,
@@ -104,7 +104,7 @@ def measure(curve: ProxyCurve, config: OveroptimizationConfig, seed: int) -> dic
         "units": {name: round(unit, 6) for name, unit in curve.units.items()},
         "points": [
             {"place": place, "distance": distances[number]}
-            | {name: intervals[number] for name, intervals in found.items()}
+            | {name: intervals[number] for name, intervals in estimates.items()}
             for number, place in enumerate(curve.places)
         ],
         "fits": {name: _fit(curve, values, draws, config) for name, values in rewards.items()},
@@ -123,35 +123,33 @@ def _fit(
     """
     form, distance, mean = curve.form, curve.distance(), reward.mean(0)
     near = config.min_distance if form == "logarithmic" else 0.0
-    found = reward_over_distance.fit_curve(distance, mean, form, min_distance=near)
-    if np.isnan(found).any():
+    fit = reward_over_distance.fit_curve(distance, mean, form, min_distance=near)
+    if np.isnan(fit).any():
         return None
     distances = curve.distance(draws)
-    drawn = reward_over_distance.fit_curve(distances, draws @ reward, form, min_distance=near)
-    drawn = drawn[~np.isnan(drawn).any(axis=1)]
+    fits = reward_over_distance.fit_curve(distances, draws @ reward, form, min_distance=near)
+    fits = fits[~np.isnan(fits).any(axis=1)]
     farthest = float(distance.max())
     grid = np.linspace(0.0, farthest, GRID)
-    lines = reward_over_distance.reward_curve(
-        drawn, np.broadcast_to(grid, (len(drawn), GRID)), form
-    )
+    lines = reward_over_distance.reward_curve(fits, np.broadcast_to(grid, (len(fits), GRID)), form)
     low, high = percentiles(lines, config.confidence)
-    peaks = reward_over_distance.peak_distance(drawn, form)
+    peaks = reward_over_distance.peak_distance(fits, form)
     tail = (1.0 - config.confidence) / 2.0
     # The next number that was drawn, not one between two: between a number and none there is none.
     bounds = np.quantile(peaks, [tail, 1.0 - tail], method="inverted_cdf")
-    peak = reward_over_distance.peak_distance(found, form)
-    missed = (mean - reward_over_distance.reward_curve(found, distance, form))[distance > near]
-    value = reward_over_distance.reward_curve(found, grid, form)
+    peak = reward_over_distance.peak_distance(fit, form)
+    missed = (mean - reward_over_distance.reward_curve(fit, distance, form))[distance > near]
+    value = reward_over_distance.reward_curve(fit, grid, form)
     band = {"distance": grid, "value": value, "low": low, "high": high}
     return {
         "form": form,
         "residual": round(float((missed**2).mean() ** 0.5), 6),
-        "alpha": round(float(found[0]), 6),
-        "beta": round(float(found[1]), 6),
+        "alpha": round(float(fit[0]), 6),
+        "beta": round(float(fit[1]), 6),
         "peak_distance": _finite(peak),
         "peak_distance_low": _finite(bounds[0]),
         "peak_distance_high": _finite(bounds[1]),
-        "peak_reward": _finite(reward_over_distance.peak_reward(found, form)),
+        "peak_reward": _finite(reward_over_distance.peak_reward(fit, form)),
         "peak_is_measured": bool(peak <= farthest),
         "peaks_measured": round(float((peaks <= farthest).mean()), 6),
         "band": {
@@ -179,14 +177,14 @@ def _verdict(curve: ProxyCurve, config: OveroptimizationConfig, seed: int) -> di
         "proxy_after_best": proxy_after,
     }
     intervals = config.intervals(np.stack(list(changes.values()), axis=1), seed)
-    found: dict[str, Any] = dict(zip(changes, intervals, strict=True))
+    metrics: dict[str, Any] = dict(zip(changes, intervals, strict=True))
     best = int(curve.gold.mean(axis=0).argmax())
-    falls = found["accuracy_after_best"]["high"] < 0.0
-    rises = found["proxy_after_best"]["low"] > 0.0
-    return found | {"best_place": curve.places[best], "overoptimised": falls and rises}
+    falls = metrics["accuracy_after_best"]["high"] < 0.0
+    rises = metrics["proxy_after_best"]["low"] > 0.0
+    return metrics | {"best_place": curve.places[best], "overoptimised": falls and rises}
 
 
-def effect(
+def compare_curves(
     single: ProxyCurve, several: ProxyCurve, config: OveroptimizationConfig, seed: int
 ) -> dict[str, Any]:
     """The ensemble minus the single model, paired: same problems, same pools, same resamples.
@@ -202,8 +200,8 @@ def effect(
     )
     shift = None
     if np.isfinite([first, second]).all():
-        value, *drawn = (second - first).tolist()
-        shift = with_interval(value, *percentiles(np.array(drawn), config.confidence))
+        value, *resampled = (second - first).tolist()
+        shift = with_interval(value, *percentiles(np.array(resampled), config.confidence))
     n = single.places[-1]
     return {"name": single.name, "n": n, "accuracy_at_end": end, "peak_shift": shift}
 

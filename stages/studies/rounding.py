@@ -56,70 +56,85 @@ def main() -> None:
     """Write `metrics.json` and `report.md`."""
     if ROUNDING != PINNED:
         raise ValueError(f"expected the study to start with POSTTRAIN_ROUNDING={PINNED} or unset")
-    with studies.start("rounding", rows=False, plots=False) as study:
-        config = studies.load(Config, "rounding")
+    with studies.start_study("rounding", rows=False, plots=False) as study:
+        config = studies.load_study_config(Config, "rounding")
         plan, settings = studies.read_json(DATA / "plan.json"), config.rounding
         folders = {PINNED: DATA}
         for rounding in settings.roundings:
-            copy = copies.make(study.run.folder / rounding)
-            train(copy, plan, settings.policies, rounding)
+            copy = copies.make_copy(study.run.folder / rounding)
+            train_copy(copy, plan, settings.policies, rounding)
             folders[rounding] = copy.data
-        found = {
-            policy: {measure: spread(table(folders.values(), config.seeds, policy, measure))
-                     for measure in MEASURES}
+        accuracy_by_policy = {
+            policy: {
+                measure: measure_spread(
+                    tabulate_accuracy(folders.values(), config.seeds, policy, measure)
+                )
+                for measure in MEASURES
+            }
             for policy in settings.policies
         }  # fmt: skip
-        metrics = {"roundings": list(folders), "seeds": config.seeds, "policies": found}
-        study.write(metrics, render(metrics))
+        metrics = {
+            "roundings": list(folders),
+            "seeds": config.seeds,
+            "policies": accuracy_by_policy,
+        }
+        study.write(metrics, render_report(metrics))
 
 
-def train(copy: RepoCopy, plan: copies.Plan, policies: list[str], rounding: str) -> None:
+def train_copy(copy: RepoCopy, plan: copies.Plan, policies: list[str], rounding: str) -> None:
     """Make the policies and their samples under one rounding."""
-    made = [row for policy in policies for row in copies.needed(plan, "policies", policy)]
-    commands = [copies.of_row(*row, plan[row[0]][row[1]]) for row in dict.fromkeys(made)]
-    for command in (*commands, *map(copies.sample, policies)):
+    rows = [row for policy in policies for row in copies.list_needed_rows(plan, "policies", policy)]
+    commands = [copies.make_row_command(*row, plan[row[0]][row[1]]) for row in dict.fromkeys(rows)]
+    for command in (*commands, *map(copies.make_sample_command, policies)):
         copy.run(command, POSTTRAIN_ROUNDING=rounding)
 
 
-def table(folders: Iterable[Path], seeds: list[int], policy: str, measure: str) -> Table:
+def tabulate_accuracy(
+    folders: Iterable[Path], seeds: list[int], policy: str, measure: str
+) -> Table:
     """The accuracy of a policy, a row for the data of each rounding."""
     samples = [[data / f"samples/{policy}/{seed}" for seed in seeds] for data in folders]
     return np.array([
-        [problem_evaluation.accuracy(pools.read_split(one, "test", measure)) for one in of_seeds]
+        [problem_evaluation.accuracy(pools.read_split(path, "test", measure)) for path in of_seeds]
         for of_seeds in samples
     ])  # fmt: skip
 
 
-def spread(table: Table) -> dict[str, Any]:
+def measure_spread(table: Table) -> dict[str, Any]:
     """Each accuracy, and the standard deviation between roundings and between seeds.
 
     Between roundings: the root of the mean over seeds of the variance (ddof 1) over roundings of
     one seed; between seeds likewise, with the two exchanged. None of a single one.
     """
-    found: dict[str, Any] = {"accuracy": [[round_metric(share) for share in row] for row in table]}
+    metrics: dict[str, Any] = {
+        "accuracy": [[round_metric(share) for share in row] for row in table]
+    }
     for axis, name in enumerate(DEVIATIONS):
         enough = table.shape[axis] > 1
         deviation = table.var(axis=axis, ddof=1).mean() ** 0.5 if enough else np.nan
-        found[name] = round_metric(deviation) if enough else None
-    return found
+        metrics[name] = round_metric(deviation) if enough else None
+    return metrics
 
 
-def render(metrics: Mapping[str, Any]) -> str:
+def render_report(metrics: Mapping[str, Any]) -> str:
     """The report."""
     parts = [
         "# Rounding beside seeds",
         "Standard deviations of a policy's accuracy, in percentage points: between roundings of "
         "one seed, and between seeds of one rounding. In the other columns each seed's accuracy.",
     ]
-    for measure, told in MEASURES.items():
+    for measure, label in MEASURES.items():
         header = ["policy", "between roundings", "between seeds", *metrics["roundings"]]
         rows = []
-        for policy, own in metrics["policies"].items():
-            widths = [own[measure][name] for name in DEVIATIONS]
-            cells = ["" if one is None else f"{100 * one:.2f}" for one in widths]
-            seeds = [[f"{100 * value:.1f}" for value in row] for row in own[measure]["accuracy"]]
+        for policy, policy_metrics in metrics["policies"].items():
+            widths = [policy_metrics[measure][name] for name in DEVIATIONS]
+            cells = ["" if width is None else f"{100 * width:.2f}" for width in widths]
+            seeds = [
+                [f"{100 * value:.1f}" for value in row]
+                for row in policy_metrics[measure]["accuracy"]
+            ]
             rows.append([policy, *cells, *map(", ".join, seeds)])
-        parts += [f"{told.capitalize()}:", markdown.table(header, rows)]
+        parts += [f"{label.capitalize()}:", markdown.render_table(header, rows)]
     return "\n\n".join(parts) + "\n"
 
 

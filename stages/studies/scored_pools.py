@@ -18,7 +18,7 @@ from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.sampler import Sampler
 from stages.studies.checkpoint_measures import Scorers
-from stages.studies.proxy_curves import BEST_OF_N, GOLD, PROXY, ProxyCurve, spread
+from stages.studies.proxy_curves import BEST_OF_N, GOLD, PROXY, ProxyCurve, measure_spread
 
 DIGITS = 5
 """Decimals kept of a score: those below are rounding, and would break ties at random."""
@@ -50,7 +50,7 @@ class BestOfNConfig(CandidatesConfig):
     """The first so many of the split; null: all."""
 
 
-def measure(
+def score_pools(
     sampler: Sampler, decode: Decode, scorers: Scorers, pool: Pool, row_tokens: int, seed: int
 ) -> Iterator[Step]:
     """For each part of the problems, their `ScoredPool`s.
@@ -59,13 +59,18 @@ def measure(
     """
     for index, start in enumerate(range(0, len(pool.prompts), CHUNK)):
         part = pool.prompts[start : start + CHUNK]
-        drawn = candidates.draw(sampler, decode, part, pool, seed)
-        rows = [score(*one, scorers, row_tokens) for one in pools.join_prompts(part, drawn)]
-        metrics: dict[str, int | float] = {"tokens/generated": candidates.num_tokens(drawn)}
+        pools_of_prompts = candidates.draw(sampler, decode, part, pool, seed)
+        rows = [
+            score_pool(*pool_row, scorers, row_tokens)
+            for pool_row in pools.join_prompts(part, pools_of_prompts)
+        ]
+        metrics: dict[str, int | float] = {
+            "tokens/generated": candidates.num_tokens(pools_of_prompts)
+        }
         yield Step(index=index, metrics=metrics, rows=rows)
 
 
-def score(
+def score_pool(
     prompt: Prompt, pool: Sequence[Completion], scorers: Scorers, row_tokens: int
 ) -> ScoredPool:
     """One problem's completions, judged and scored."""
@@ -73,39 +78,42 @@ def score(
     groups = make_groups(
         [(prompt.prompt_ids, [row.completion_ids for row in distinct])], row_tokens
     )
-    found: list[list[float] | None] = []
+    values_by_scorer: list[list[float] | None] = []
     for scorer in scorers:
         values = scorer(groups).values.tolist() if scorer else []
-        found.append([round(values[one], DIGITS) for one in numbers] if scorer else None)
+        values_by_scorer.append(
+            [round(values[number], DIGITS) for number in numbers] if scorer else None
+        )
     verdicts = [answer_checker.is_right(prompt, row.completion) for row in distinct]
     return ScoredPool(
-        id=prompt.id, correct=[verdicts[one] for one in numbers], reward_model=found[0],
-        ensemble=found[1], num_distinct=len(distinct), generated_tokens=candidates.num_tokens(pool),
+        id=prompt.id, correct=[verdicts[number] for number in numbers],
+        reward_model=values_by_scorer[0], ensemble=values_by_scorer[1],
+        num_distinct=len(distinct), generated_tokens=candidates.num_tokens(pool),
     )  # fmt: skip
 
 
-def of_pools(name: str, scorer: str, rows: Sequence[ScoredPool]) -> ProxyCurve | str | None:
+def make_pool_curve(name: str, scorer: str, rows: Sequence[ScoredPool]) -> ProxyCurve | str | None:
     """The curve of best-of-n by one scorer, why there is none, or None where it scored nothing."""
-    found = [getattr(row, scorer) for row in rows]
-    if None in found:
+    values = [getattr(row, scorer) for row in rows]
+    if None in values:
         return None
-    scores = [np.array(one, dtype=np.float64) for one in found]
+    scores = [np.array(row, dtype=np.float64) for row in values]
     verdicts = [np.array(row.correct, dtype=np.float64) for row in rows]
-    if why := trouble(scores, verdicts):
+    if why := explain_missing_curve(scores, verdicts):
         return why
     # Every n from 1 to a quarter of the pool, each from the whole pool, without bias.
     sizes = range(1, min(map(len, scores)) // LEAST_POOL + 1)
     pairs = list(zip(scores, verdicts, strict=True))
     return ProxyCurve(
         method=BEST_OF_N, name=name, scorer=scorer, places=sizes, form="quadratic",
-        kl=np.array([[kl_plug_in(one, n=n) for n in sizes] for one in scores]),
-        proxy=np.array([[best_of_n(one, one, n=n) for n in sizes] for one in scores]),
-        gold=np.array([[best_of_n(one, right, n=n) for n in sizes] for one, right in pairs]),
-        units={PROXY: spread(scores), GOLD: spread(verdicts)},
+        kl=np.array([[kl_plug_in(row, n=n) for n in sizes] for row in scores]),
+        proxy=np.array([[best_of_n(row, row, n=n) for n in sizes] for row in scores]),
+        gold=np.array([[best_of_n(row, right, n=n) for n in sizes] for row, right in pairs]),
+        units={PROXY: measure_spread(scores), GOLD: measure_spread(verdicts)},
     )  # fmt: skip
 
 
-def trouble(scores: Problems, verdicts: Problems) -> str | None:
+def explain_missing_curve(scores: Problems, verdicts: Problems) -> str | None:
     """Why a pool shows nothing of best-of-n, in words; None where it does."""
     smallest = min(map(len, scores))
     if smallest < 2 * LEAST_POOL:
@@ -114,8 +122,8 @@ def trouble(scores: Problems, verdicts: Problems) -> str | None:
             f"{LEAST_POOL} n: raise best_of_n.num_samples of the study to at least "
             f"{2 * LEAST_POOL}"
         )
-    if spread(verdicts) == 0.0:
+    if measure_spread(verdicts) == 0.0:
         return "no problem of the pool has both right and wrong completions"
-    if spread(scores) == 0.0:
+    if measure_spread(scores) == 0.0:
         return "all completions of a problem have one score"
     return None

@@ -48,40 +48,45 @@ class Config(SamplingConfig):
 
 def main() -> None:
     """Write the rows of each seed, `metrics.json`, `report.md` and `plots/`."""
-    with studies.start("search") as study:
-        config = studies.load(Config, "search")
+    with studies.start_study("search") as study:
+        config = studies.load_study_config(Config, "search")
         settings, confidence = config.search, config.search.confidence
-        sizes = study.for_each_seed(config.seeds, partial(search, config))
-        found = {
+        sizes = study.for_each_seed(config.seeds, partial(search_solutions, config))
+        results_by_preset = {
             name: [
                 list(lines.read_lines(study.rows / f"{seed}/{name}_problems.jsonl", ProblemSearch))
                 for seed in config.seeds
             ]
             for name in settings.presets
         }
-        sampled = [curves(config, seed, sizes[seed]) for seed in config.seeds]
-        compared = equal_compute.compare(
-            equal_compute.over_seeds(sampled),
-            {name: search_results.searched(of_seeds) for name, of_seeds in found.items()},
+        sampled = [make_curves(config, seed, sizes[seed]) for seed in config.seeds]
+        compared = equal_compute.compare_at_equal_compute(
+            equal_compute.average_curves(sampled),
+            {
+                name: search_results.average_searches(of_seeds)
+                for name, of_seeds in results_by_preset.items()
+            },
             confidence=confidence,
         )
         metrics = compared | {
             "summaries": {
-                name: search_results.summarise(of_seeds, confidence=confidence)
-                for name, of_seeds in found.items()
+                name: search_results.summarise_searches(of_seeds, confidence=confidence)
+                for name, of_seeds in results_by_preset.items()
             },
             "parameters": {seed: list(sizes[seed]) for seed in config.seeds},
         }
-        search_report.draw(study.plots / "equal_compute.png", compared)
-        report = search_report.render(compared, image="plots/equal_compute.png", way=settings.way)
+        search_report.draw_equal_compute(study.plots / "equal_compute.png", compared)
+        report = search_report.render_report(
+            compared, image="plots/equal_compute.png", way=settings.way
+        )
         study.write(metrics, report)
 
 
-def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
+def search_solutions(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
     """All searches of one seed; parameters of the policy and of the process model."""
     settings, compute, seed = config.search, config.compute, run.seed
     prompts = list(lines.read_lines(PROMPTS / "test.jsonl", Prompt))
-    longest = max(len(one.prompt_ids) for one in prompts)
+    longest = max(len(prompt.prompt_ids) for prompt in prompts)
     starts = range(0, len(prompts), step_search.CHUNK)
     parts = [prompts[start : start + step_search.CHUNK] for start in starts]
     path = DATA / f"rewards/{settings.process}/{seed}/model"
@@ -89,30 +94,31 @@ def search(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
     ends = scorer.step_ends(len(row_policy.load_row_tokenizer(settings.policy, seed)))
     sizes = (size.measure_policy(settings.policy, seed, config.model)["body"],
              size.measure_scorer(path)["body"])  # fmt: skip
-    steps = max(one.max_steps * one.max_new_tokens for one in settings.presets.values())
+    steps = max(preset.max_steps * preset.max_new_tokens for preset in settings.presets.values())
     sampler = config.load_sampler(
         settings.policy, seed, longest + steps, memory_share=vllm_hosting.MEMORY_SHARE_BESIDE
     )
     for name, preset in settings.presets.items():
-        steps = step_search.run(sampler, scorer, parts, preset, seed, break_after=ends)
+        steps = step_search.run_searches(sampler, scorer, parts, preset, seed, break_after=ends)
         done = run.track(steps, total=len(parts), label=name)
         rows = [row for step in done for row in step.rows]
         solutions = [row for row in rows if isinstance(row, SearchSolution)]
-        found = {key: list(own) for key, own in groupby(solutions, key=lambda row: row.id)}
+        by_problem = {key: list(rows) for key, rows in groupby(solutions, key=lambda row: row.id)}
         costs = {row.id: row for row in rows if isinstance(row, SearchCost)}
         results = [
-            search_results.evaluate(one, found[one.id], costs[one.id], sizes) for one in prompts
+            search_results.evaluate_search(prompt, by_problem[prompt.id], costs[prompt.id], sizes)
+            for prompt in prompts
         ]
         lines.write_lines(folder / f"{name}.jsonl", solutions)
         lines.write_lines(folder / f"{name}_problems.jsonl", results)
     return sizes
 
 
-def curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, CostCurve]:
+def make_curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, CostCurve]:
     """The policy's ways to choose among n samples."""
     policy = config.search.policy
     evaluation = DATA / f"evaluations/{policy}/{seed}"
-    return equal_compute.curves(
+    return equal_compute.make_curves(
         pools.read_split(DATA / f"samples/{policy}/{seed}", "test"),
         list(lines.read_lines(evaluation / "scores.jsonl", Score)),
         list(lines.read_lines(evaluation / "per_problem.jsonl", ProblemResult)),

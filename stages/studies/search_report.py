@@ -26,23 +26,23 @@ PANELS: tuple[tuple[Unit, str], ...] = (
 )
 
 
-def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
-    """The report on what `equal_compute.compare` found; `image`: path of the plot."""
+def render_report(compared: Mapping[str, Any], *, image: str, way: str) -> str:
+    """The report on `equal_compute.compare_at_equal_compute`; `image`: path of the plot."""
     searches = compared["searches"]
-    ways = list(dict.fromkeys(way for one in searches.values() for way in one["accuracy"]))
+    ways = list(dict.fromkeys(way for search in searches.values() for way in search["accuracy"]))
     header = ["search", "GFLOP a problem", "with a cache", "generated tokens"]
     rows = [
         [
             f"`{name}`",
-            *(f"{one[cost] / 1e9:.3g}" for cost in ("flops", "flops_once")),
-            f"{one['tokens']:.1f}",
-            *(markdown.percent(one["accuracy"].get(way)) for way in ways),
+            *(f"{search[cost] / 1e9:.3g}" for cost in ("flops", "flops_once")),
+            f"{search['tokens']:.1f}",
+            *(markdown.format_percent(search["accuracy"].get(way)) for way in ways),
         ]
-        for name, one in searches.items()
+        for name, search in searches.items()
     ]
     parts = [
         "# Search at equal compute",
-        verdict(compared, way=way),
+        describe_result(compared, way=way),
         (
             "Accuracy of a search over steps against that of choosing among n whole samples, where "
             "both cost the same. A cost is 2 P floating-point operations for each token that a "
@@ -52,39 +52,43 @@ def render(compared: Mapping[str, Any], *, image: str, way: str) -> str:
             "depth; a prefix cache would save that. Tokens are those that the policy generated."
         ),
         f"![Accuracy against compute]({image})",
-        markdown.table([*header, *(WAYS[way] for way in ways)], rows),
+        markdown.render_table([*header, *(WAYS[way] for way in ways)], rows),
     ]
     header = ["search", *(f"against {curve}" for curve in compared["curves"])]
     for budget, title in TITLES.items():
         rows = [
             [
                 f"`{name}`, {WAYS[way]}",
-                *(_cell(one, way) for one in search["versus"][budget].values()),
+                *(_cell(entry, way) for entry in search["versus"][budget].values()),
             ]
             for name, search in searches.items()
             for way in search["accuracy"]
         ]
         parts.append(f"{title}, points gained by the search, paired by seed and problem:")
-        parts.append(markdown.table(header, rows))
+        parts.append(markdown.render_table(header, rows))
     return "\n\n".join(parts) + "\n"
 
 
-def verdict(compared: Mapping[str, Any], *, way: str) -> str:
+def describe_result(compared: Mapping[str, Any], *, way: str) -> str:
     """In words: what each search gains over each curve, at its own cost.
 
     `way`: how an answer is taken of its solutions, chosen before the numbers are seen.
     """
     sentences = []
     for name, search in compared["searches"].items():
-        found: dict[str, list[str]] = {"beats": [], "cannot be told from": [], "is worse than": []}
-        for other, entry in search["versus"]["flops"].items():
+        names_by_outcome: dict[str, list[str]] = {
+            "beats": [],
+            "cannot be told from": [],
+            "is worse than": [],
+        }
+        for method, entry in search["versus"]["flops"].items():
             if entry is not None:
                 gain = entry["ways"][way]["interpolated"]
                 word = "cannot be told from"
                 if gain["low"] > 0 or gain["high"] < 0:
                     word = "beats" if gain["low"] > 0 else "is worse than"
-                found[word].append(f"{other} ({markdown.points(gain)})")
-        parts = [f"{word} {', '.join(others)}" for word, others in found.items() if others]
+                names_by_outcome[word].append(f"{method} ({markdown.format_points(gain)})")
+        parts = [f"{word} {', '.join(names)}" for word, names in names_by_outcome.items() if names]
         what = "; it ".join(parts) or "costs less than one sample by any of the curves"
         sentences.append(f"`{name}`, {WAYS[way]}, at its cost {what}.")
     return " ".join(sentences)
@@ -93,14 +97,14 @@ def verdict(compared: Mapping[str, Any], *, way: str) -> str:
 def _cell(entry: Mapping[str, Any] | None, way: str) -> str:
     if entry is None:
         return "costs less than n = 1"
-    gain = markdown.points(entry["ways"][way]["interpolated"])
+    gain = markdown.format_points(entry["ways"][way]["interpolated"])
     if entry["at_end"]:
         return f"{gain} at n = {entry['n']}, the largest"
     return f"{gain} just above n = {entry['n']}"
 
 
-def draw(path: Path, compared: Mapping[str, Any]) -> None:
-    """A PNG of what `equal_compute.compare` found: against operations, and against tokens.
+def draw_equal_compute(path: Path, compared: Mapping[str, Any]) -> None:
+    """A PNG of `equal_compute.compare_at_equal_compute`: against operations, and against tokens.
 
     On the left a filled point stands at what the search cost as it was run, the hollow one beside
     it at what it would cost with a prefix cache.
@@ -127,7 +131,7 @@ def draw(path: Path, compared: Mapping[str, Any]) -> None:
 def _curve(axes: Axes, name: str, curve: Mapping[str, Any], unit: Unit, colour: str) -> None:
     entries = [curve[n] for n in sorted(curve, key=int)]
     costs, values, lows, highs = (
-        [one[key] for one in entries] for key in (unit, "value", "low", "high")
+        [entry[key] for entry in entries] for key in (unit, "value", "low", "high")
     )
     axes.plot(costs, values, "-o", color=colour, label=name, markersize=3)
     axes.fill_between(costs, lows, highs, color=colour, alpha=0.1, linewidth=0)

@@ -65,7 +65,7 @@ class SearchCost:
     """The prompt, and each different step with its step token."""
 
 
-TOKENS = [one.name for one in fields(SearchCost) if one.name != "id"]
+TOKENS = [field.name for field in fields(SearchCost) if field.name != "id"]
 MEANS = ("num_solutions", *TOKENS, "flops", "flops_once")
 """Of a problem, on average."""
 
@@ -92,7 +92,7 @@ class ProblemSearch(SearchCost):
     """With a prefix cache in both models."""
 
 
-def evaluate(
+def evaluate_search(
     prompt: Prompt, solutions: Sequence[SearchSolution], cost: SearchCost, sizes: tuple[int, int]
 ) -> ProblemSearch:
     """What a search is worth on one problem.
@@ -107,8 +107,8 @@ def evaluate(
     answer_numbers, answer_is_right = numbered(answers, right)
     scores, number = np.array([row.score for row in solutions]), len(solutions)
 
-    def flops(read: int, scored: int) -> float:
-        return 2.0 * (sizes[0] * (read + cost.generated_tokens) + sizes[1] * scored)
+    def flops(policy_tokens: int, scored: int) -> float:
+        return 2.0 * (sizes[0] * (policy_tokens + cost.generated_tokens) + sizes[1] * scored)
 
     return ProblemSearch(
         num_solutions=number,
@@ -124,34 +124,38 @@ def evaluate(
     )
 
 
-def column(seeds: Sequence[Sequence[ProblemSearch]], name: str) -> Values:
+def stack_column(seeds: Sequence[Sequence[ProblemSearch]], name: str) -> Values:
     """A number of each seed and problem."""
     return np.array([[float(getattr(row, name)) for row in rows] for rows in seeds])
 
 
-def searched(seeds: Sequence[Sequence[ProblemSearch]]) -> Searched:
+def average_searches(seeds: Sequence[Sequence[ProblemSearch]]) -> Searched:
     """One search: of each seed its problems."""
     names = {"tokens": "generated_tokens"}
     return Searched(
-        accuracy={way: column(seeds, way) for way in WAYS},
-        costs={one: float(column(seeds, names.get(one, one)).mean()) for one in BUDGETS},
+        accuracy={way: stack_column(seeds, way) for way in WAYS},
+        costs={unit: float(stack_column(seeds, names.get(unit, unit)).mean()) for unit in BUDGETS},
     )
 
 
-def summarise(seeds: Sequence[Sequence[ProblemSearch]], *, confidence: float) -> dict[str, Any]:
+def summarise_searches(
+    seeds: Sequence[Sequence[ProblemSearch]], *, confidence: float
+) -> dict[str, Any]:
     """`{accuracies: {name: {value, low, high}}, per_problem: {name: mean}}` of one search.
 
     Differences are paired on the same solutions.
     """
-    columns = {name: column(seeds, name) for name in ACCURACIES}
+    columns = {name: stack_column(seeds, name) for name in ACCURACIES}
     for way in ("best", "weighted"):
         columns[f"{way}_minus_majority"] = columns[way] - columns["majority"]
-    spent = [round_metric(column(seeds, name).mean()) for name in MEANS]
+    spent = [round_metric(stack_column(seeds, name).mean()) for name in MEANS]
     return {
         "num_problems": len(seeds[0]),
         "generated_tokens": sum(row.generated_tokens for rows in seeds for row in rows),
         "accuracies": {
-            name: studies.interval(values, confidence=confidence, is_rate=name in ACCURACIES)
+            name: studies.estimate_interval(
+                values, confidence=confidence, is_rate=name in ACCURACIES
+            )
             for name, values in columns.items()
         },
         "per_problem": dict(zip(MEANS, spent, strict=True)),

@@ -43,7 +43,7 @@ class KnownSteps:
     """Rows with more tokens than the model has positions."""
 
 
-def first_error(row: StepLabels) -> int:
+def find_first_error(row: StepLabels) -> int:
     """The first step that is not right, -1 where all are; a ValueError where nobody knows."""
     if row.true_labels is None or len(row.true_labels) != len(row.steps):
         raise ValueError(
@@ -51,17 +51,17 @@ def first_error(row: StepLabels) -> int:
             f"one a step, found {row.true_labels}. Evaluate on steps whose truth is known: "
             f"samples of the generated problems, or ProcessBench."
         )
-    truth = of_marked(row, row.true_labels)
+    truth = select_marked(row, row.true_labels)
     return truth.index(False) if False in truth else NO_ERROR
 
 
-def of_marked(row: StepLabels, values: Sequence[ValueT]) -> list[ValueT]:
+def select_marked(row: StepLabels, values: Sequence[ValueT]) -> list[ValueT]:
     """The values, one a step, at the ends of the steps that people marked; see `step_files.cut`."""
     pairs = zip(values, row.true_labels or (), strict=True)
     return [value for value, right in pairs if right is not None]
 
 
-def known(
+def select_known(
     rows: Sequence[StepLabels], where: str, *, max_tokens: int, leave_out_long: bool
 ) -> KnownSteps:
     """The rows that a model can read; longer ones are left out and counted, or an error.
@@ -77,7 +77,7 @@ def known(
             f"positions of the model, up to {max(lengths)}. Take a model with more, "
             f"or leave them out: step_errors.leave_out_long."
         )
-    first_errors = [first_error(row) for row in fitting]
+    first_errors = [find_first_error(row) for row in fitting]
     return KnownSteps(rows=fitting, first_errors=first_errors, left_out_long=num_long)
 
 
@@ -91,21 +91,22 @@ def check_apart(dev: KnownSteps, test: KnownSteps) -> None:
         )
 
 
-def baselines(rows: Sequence[StepLabels]) -> dict[str, list[int]]:
+def predict_by_rules(rows: Sequence[StepLabels]) -> dict[str, list[int]]:
     """What is predicted without reading a single step.
 
     always_correct: -1. outcome_and_middle: -1 where the final answer is right, else the middle
     step, (n - 1) // 2; only where it is known of every solution whether its answer is right.
     """
-    found = {"always_correct": [NO_ERROR] * len(rows)}
+    predictions = {"always_correct": [NO_ERROR] * len(rows)}
     if all(row.correct is not None for row in rows):
-        found["outcome_and_middle"] = [
-            NO_ERROR if row.correct else (len(of_marked(row, row.steps)) - 1) // 2 for row in rows
+        predictions["outcome_and_middle"] = [
+            NO_ERROR if row.correct else (len(select_marked(row, row.steps)) - 1) // 2
+            for row in rows
         ]
-    return found
+    return predictions
 
 
-def summarise(
+def summarise_predictions(
     solutions: KnownSteps,
     scores: Sequence[Sequence[float]],
     threshold: float,
@@ -118,14 +119,14 @@ def summarise(
     """
     rows, truth = solutions.rows, np.array(solutions.first_errors)
     problems = problem_numbers([row.prompt for row in rows])
-    predicted = [first_below(own, threshold) for own in scores]
+    predicted = [first_below(step_scores, threshold) for step_scores in scores]
     erroneous = int((truth != NO_ERROR).sum())
     metrics: dict[str, Any] = {"solutions": len(rows), "problems": int(problems.max()) + 1}
     metrics |= {"erroneous": erroneous, "correct": len(rows) - erroneous}
-    for name, answers in {"model": predicted, **baselines(rows)}.items():
+    for name, answers in {"model": predicted, **predict_by_rules(rows)}.items():
         numbers = np.array(answers)
-        found = error_detection.accuracy_intervals(numbers, truth, problems, **options)
-        metrics[name] = {key: with_interval(*value) for key, value in found.items()}
+        estimates = error_detection.accuracy_intervals(numbers, truth, problems, **options)
+        metrics[name] = {key: with_interval(*value) for key, value in estimates.items()}
         if name != "model":
             above = error_detection.accuracy_intervals(
                 np.array(predicted), truth, problems, baseline=numbers, **options
@@ -137,7 +138,7 @@ def summarise(
     }
 
 
-def up_to_first_error(
+def select_up_to_first_error(
     scores: Sequence[Sequence[float]], first_errors: Sequence[int]
 ) -> tuple[Float[np.ndarray, " step"], Bool[np.ndarray, " step"]]:
     """The scores of all steps that count, and which of these are right.
@@ -145,25 +146,25 @@ def up_to_first_error(
     Steps after the first error are not counted: people labelled none, and what follows an error
     is wrong whatever it says.
     """
-    told, right = [], []
-    for own, first in zip(scores, first_errors, strict=True):
-        end = len(own) if first == NO_ERROR else first + 1
-        told += own[:end]
+    labelled, right = [], []
+    for step_scores, first in zip(scores, first_errors, strict=True):
+        end = len(step_scores) if first == NO_ERROR else first + 1
+        labelled += step_scores[:end]
         right += [step != first for step in range(end)]
-    return np.array(told), np.array(right)
+    return np.array(labelled), np.array(right)
 
 
 def steps_to_first_error(
     scores: Sequence[Sequence[float]], first_errors: Sequence[int], threshold: float
 ) -> dict[str, Any]:
     """Balanced accuracy, AUROC over all steps, and Brier score, mean (P(right) - truth)^2."""
-    told, right = up_to_first_error(scores, first_errors)
+    labelled, right = select_up_to_first_error(scores, first_errors)
     numbers = {
-        "balanced_accuracy": balanced_accuracy(told, right, threshold=threshold),
-        "auroc": auc(told, right),
-        "brier": float(((told - right) ** 2).mean()),
+        "balanced_accuracy": balanced_accuracy(labelled, right, threshold=threshold),
+        "auroc": auc(labelled, right),
+        "brier": float(((labelled - right) ** 2).mean()),
     }
-    return {"steps": len(told), "wrong_share": round(1 - float(right.mean()), 6)} | {
+    return {"steps": len(labelled), "wrong_share": round(1 - float(right.mean()), 6)} | {
         name: None if value is None else round(value, 6) for name, value in numbers.items()
     }
 
@@ -177,9 +178,15 @@ def right_answer_wrong_process(
     Absent where there is no such solution.
     """
     every = zip(solutions.rows, solutions.first_errors, predicted, strict=True)
-    own = [(first, answer) for row, first, answer in every if row.correct and first != NO_ERROR]
-    if not own:
+    right_answers = [
+        (first, answer) for row, first, answer in every if row.correct and first != NO_ERROR
+    ]
+    if not right_answers:
         return {"solutions": 0}
-    detected = sum(answer != NO_ERROR for _, answer in own) / len(own)
-    found = sum(answer == first for first, answer in own) / len(own)
-    return {"solutions": len(own), "detected": round(detected, 6), "found": round(found, 6)}
+    detected = sum(answer != NO_ERROR for _, answer in right_answers) / len(right_answers)
+    share = sum(answer == first for first, answer in right_answers) / len(right_answers)
+    return {
+        "solutions": len(right_answers),
+        "detected": round(detected, 6),
+        "found": round(share, 6),
+    }

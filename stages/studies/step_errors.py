@@ -36,7 +36,7 @@ from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 from stages.studies import markdown, step_error_metrics
 from stages.studies import study as studies
-from stages.studies.step_error_metrics import KnownSteps, StepPrediction, of_marked
+from stages.studies.step_error_metrics import KnownSteps, StepPrediction, select_marked
 
 SAMPLES = "samples"
 RULES = {
@@ -77,18 +77,18 @@ class Config(Params):
 
 def main() -> None:
     """Write the rows of each seed, `metrics.json`, `report.md` and `plots/`."""
-    with studies.start("step_errors") as study:
-        config = studies.load(Config, "step_errors")
-        found = study.for_each_seed(config.seeds, partial(evaluate, config))
-        for seed, metrics in found.items():
+    with studies.start_study("step_errors") as study:
+        config = studies.load_study_config(Config, "step_errors")
+        metrics_by_seed = study.for_each_seed(config.seeds, partial(evaluate_scorer, config))
+        for seed, metrics in metrics_by_seed.items():
             path = study.rows / str(seed) / "predictions.jsonl"
             predictions = list(lines.read_lines(path, StepPrediction))
-            draw(study.plots / str(seed), predictions, metrics["threshold"])
-        report = render(found, confidence=config.step_errors.confidence)
-        study.write({str(seed): metrics for seed, metrics in found.items()}, report)
+            draw_plots(study.plots / str(seed), predictions, metrics["threshold"])
+        report = render_report(metrics_by_seed, confidence=config.step_errors.confidence)
+        study.write({str(seed): metrics for seed, metrics in metrics_by_seed.items()}, report)
 
 
-def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
+def evaluate_scorer(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
     """The process model of one seed."""
     settings, compute = config.step_errors, config.compute
     path = reward_file.model(DATA / "rewards" / settings.process, run.seed)
@@ -98,13 +98,15 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
     def solutions(word: str, split: Literal["dev", "test"]) -> KnownSteps:
         if word == SAMPLES:
             problems = pools.read_split(DATA / f"samples/{settings.policy}/{run.seed}", split)
-            most, separator = settings.max_solutions_per_problem, scorer.model.separator
-            chosen = step_solutions.choose_solutions(problems, scorer.decode, separator, most)
+            max_solutions, separator = settings.max_solutions_per_problem, scorer.model.separator
+            chosen = step_solutions.choose_solutions(
+                problems, scorer.decode, separator, max_solutions
+            )
             rows = [row for row, _ in step_solutions.known(chosen)]
         else:
             source = training.per_seed(DATA / "steps" / word, run.seed)
             rows = list(lines.read_lines(source / "heldout.jsonl", StepLabels))
-        return step_error_metrics.known(
+        return step_error_metrics.select_known(
             rows,
             f"{split}: {word}",
             max_tokens=model.config.max_position_embeddings,
@@ -114,8 +116,8 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
     dev, test = solutions(settings.dev, "dev"), solutions(settings.test, "test")
     step_error_metrics.check_apart(dev, test)
     dev_scores, scores = (
-        [*map(of_marked, one.rows, scorer(process_reward.solutions(one.rows)))]
-        for one in run.track([dev, test])
+        [*map(select_marked, split.rows, scorer(process_reward.solutions(split.rows)))]
+        for split in run.track([dev, test])
     )
     chosen = best_threshold(dev_scores, dev.first_errors)
     metrics: dict[str, Any] = {
@@ -124,7 +126,7 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
         "dev_solutions": len(dev.rows),
         "dev_left_out_long": dev.left_out_long,
         "left_out_long": test.left_out_long,
-        **step_error_metrics.summarise(
+        **step_error_metrics.summarise_predictions(
             test,
             scores,
             chosen.threshold,
@@ -138,101 +140,106 @@ def evaluate(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
         StepPrediction(
             id=row.id,
             index=row.index,
-            scores=[round(score, 6) for score in own],
-            predicted=first_below(own, chosen.threshold),
+            scores=[round(score, 6) for score in step_scores],
+            predicted=first_below(step_scores, chosen.threshold),
             first_error=first,
         )
-        for row, own, first in zip(test.rows, scores, test.first_errors, strict=True)
+        for row, step_scores, first in zip(test.rows, scores, test.first_errors, strict=True)
     ]
     lines.write_lines(folder / "predictions.jsonl", predictions)
     outputs.write_json(folder / "metrics.json", metrics)
     return metrics
 
 
-def around_first_error(rows: Sequence[StepPrediction]) -> list[tuple[int, float, int]]:
+def average_around_first_error(rows: Sequence[StepPrediction]) -> list[tuple[int, float, int]]:
     """Of steps in erroneous solutions: how many after the first error, mean score, number."""
-    found: dict[int, list[float]] = {}
+    lengths: dict[int, list[float]] = {}
     for row in rows:
         if row.first_error != NO_ERROR:
             for step, score in enumerate(row.scores):
-                found.setdefault(step - row.first_error, []).append(score)
-    near = sorted(offset for offset in found if abs(offset) <= FURTHEST)
-    return [(offset, fmean(found[offset]), len(found[offset])) for offset in near]
+                lengths.setdefault(step - row.first_error, []).append(score)
+    near = sorted(offset for offset in lengths if abs(offset) <= FURTHEST)
+    return [(offset, fmean(lengths[offset]), len(lengths[offset])) for offset in near]
 
 
-def draw(folder: Path, rows: Sequence[StepPrediction], threshold: float) -> None:
+def draw_plots(folder: Path, rows: Sequence[StepPrediction], threshold: float) -> None:
     """Write `step_scores.png` and `step_scores.csv` into a new folder."""
     folder.mkdir()
-    places = around_first_error(rows)
+    places = average_around_first_error(rows)
     with (folder / "step_scores.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("offset", "score", "steps"))
         writer.writerows((offset, round(mean, 6), steps) for offset, mean, steps in places)
     correct = [score for row in rows if row.first_error == NO_ERROR for score in row.scores]
-    scores, right = step_error_metrics.up_to_first_error(
+    scores, right = step_error_metrics.select_up_to_first_error(
         [row.scores for row in rows], [row.first_error for row in rows]
     )
     bins = reliability_bins(scores, right.astype(np.float64), num_bins=10)
     with plots.save_figure(folder / "step_scores.png", width=9.0, height=3.8) as figure:
-        left, axes = figure.subplots(1, 2)
+        score_axes, axes = figure.subplots(1, 2)
         offsets, means, _ = zip(*places, strict=True)
-        left.plot(offsets, means, color=plots.RED, marker="o", label="erroneous solutions")
-        left.axhline(fmean(correct), color=plots.BLUE, label="correct solutions, all steps")
-        left.axhline(threshold, color=plots.GREY, linestyle=":", label="threshold, from dev")
-        left.set(title="Score around the first error", xticks=offsets, ylim=(0, 1))
-        left.set(xlabel="steps after the first error", ylabel="mean P(right)")
-        left.legend()
+        score_axes.plot(offsets, means, color=plots.RED, marker="o", label="erroneous solutions")
+        score_axes.axhline(fmean(correct), color=plots.BLUE, label="correct solutions, all steps")
+        score_axes.axhline(threshold, color=plots.GREY, linestyle=":", label="threshold, from dev")
+        score_axes.set(title="Score around the first error", xticks=offsets, ylim=(0, 1))
+        score_axes.set(xlabel="steps after the first error", ylabel="mean P(right)")
+        score_axes.legend()
         axes.plot([0, 1], [0, 1], color=plots.GREY, linestyle=":", label="calibrated")
-        curve = [one.confidence for one in bins], [one.accuracy for one in bins]
+        curve = (
+            [part.confidence for part in bins],
+            [part.accuracy for part in bins],
+        )
         axes.plot(*curve, color=plots.GREEN, marker="o", label="steps up to the first error")
         axes.set(title="Reliability", xlim=(0, 1), ylim=(0, 1))
         axes.set(xlabel="mean P(right)", ylabel="share right")
         axes.legend()
 
 
-def render(seeds: Seeds, *, confidence: float) -> str:
+def render_report(seeds: Seeds, *, confidence: float) -> str:
     """The report; `confidence` of the intervals."""
     numbers = [f"seed {seed}" for seed in seeds]
     found_by = []
-    for name, told in {"model": "the process model", **RULES}.items():
-        if own := [one[name]["f1"] for one in seeds.values() if name in one]:
-            mean = 100 * fmean(one["value"] for one in own)
-            found_by.append([told, f"{mean:.1f}", *map(markdown.percent, own)])
+    for name, label in {"model": "the process model", **RULES}.items():
+        if estimates := [metrics[name]["f1"] for metrics in seeds.values() if name in metrics]:
+            mean = 100 * fmean(estimate["value"] for estimate in estimates)
+            found_by.append([label, f"{mean:.1f}", *map(markdown.format_percent, estimates)])
     parts = [
         "# First wrong steps",
-        verdict(seeds),
+        describe_result(seeds),
         f"F1 of the shares of erroneous and of correct solutions that are told rightly, in "
         f"per cent, with {confidence:.0%} intervals over problems:",
-        markdown.table(["found by", "mean", *numbers], found_by),
+        markdown.render_table(["found by", "mean", *numbers], found_by),
         "Steps up to the first error, where a threshold calls them wrong or right:",
-        markdown.table(["steps", *numbers], _steps(seeds)),
+        markdown.render_table(["steps", *numbers], _steps(seeds)),
         *(f"![seed {seed}](plots/{seed}/step_scores.png)" for seed in seeds),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def verdict(seeds: Seeds) -> str:
+def describe_result(seeds: Seeds) -> str:
     """Against the best rule that reads no step, in a sentence."""
-    told = []
+    sentences = []
     for name, words in RULES.items():
-        if own := [one[name]["model_f1_minus_this"] for one in seeds.values() if name in one]:
-            above = sum(one["low"] > 0 for one in own)
-            gain = 100 * fmean(one["value"] for one in own)
-            told.append(f"{gain:+.1f} points over `{words}` (above 0 in {above} seeds)")
-    return f"Over {len(seeds)} seeds the process model's F1 is {'; '.join(told)}."
+        if gains := [
+            metrics[name]["model_f1_minus_this"] for metrics in seeds.values() if name in metrics
+        ]:
+            above = sum(difference["low"] > 0 for difference in gains)
+            gain = 100 * fmean(difference["value"] for difference in gains)
+            sentences.append(f"{gain:+.1f} points over `{words}` (above 0 in {above} seeds)")
+    return f"Over {len(seeds)} seeds the process model's F1 is {'; '.join(sentences)}."
 
 
 def _steps(seeds: Seeds) -> Iterator[list[str]]:
     def row(label: str, numbers: Sequence[Any], form: str = "g") -> list[str]:
-        return [label, *("none" if one is None else format(one, form) for one in numbers)]
+        return [label, *("none" if number is None else format(number, form) for number in numbers)]
 
     for name in ("steps", "wrong_share", "balanced_accuracy", "auroc", "brier"):
-        numbers = [one["steps_to_first_error"][name] for one in seeds.values()]
+        numbers = [metrics["steps_to_first_error"][name] for metrics in seeds.values()]
         yield row(name.replace("_", " "), numbers)
     for name in ("solutions", "detected", "found"):
-        numbers = [one["right_answer_wrong_process"].get(name) for one in seeds.values()]
+        numbers = [metrics["right_answer_wrong_process"].get(name) for metrics in seeds.values()]
         yield row(f"right answer, wrong step: {name}", numbers)
-    lowest = [one["lowest_is_last"] for one in seeds.values()]
+    lowest = [metrics["lowest_is_last"] for metrics in seeds.values()]
     yield row("lowest score at the last step", lowest, ".3f")
 
 

@@ -54,7 +54,7 @@ class SearchConfig(Params):
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Candidate:
-    """A solution so far; two of the same tokens are still two samples. `score` scores it."""
+    """A solution so far, to be scored; two samples of the same tokens are two candidates."""
 
     tree: int
     parent: "Candidate | None"
@@ -82,7 +82,7 @@ class Search:
     prompt: Prompt
     live: list[Candidate] = field(default_factory=list)
     """Have a place and are gone on with at the next depth."""
-    kept: list[Candidate] = field(default_factory=list)
+    beam: list[Candidate] = field(default_factory=list)
     """Have a place, finished or not."""
     finished: list[Candidate] = field(default_factory=list)
     """In the order in which they were found."""
@@ -95,46 +95,56 @@ class Search:
     def request(self) -> list[tuple[Candidate | None, list[int]]]:
         """What is gone on with and its tokens, which count as read; None: the prompt alone."""
         parents = self.live if self.depth else [None]
-        found = [(one, [*self.prompt.prompt_ids, *(one.ids if one else ())]) for one in parents]
-        self.read_tokens += sum(len(ids) for _, ids in found)
-        return found
+        contexts = [
+            (candidate, [*self.prompt.prompt_ids, *(candidate.ids if candidate else ())])
+            for candidate in parents
+        ]
+        self.read_tokens += sum(len(ids) for _, ids in contexts)
+        return contexts
 
     def choose(self, children: Sequence[Candidate], *, keep: int, distinct: bool) -> None:
         """Give the places away: to the best of the children and of what has finished before."""
         competing = [*self.finished, *children]
         first: dict[tuple[int, ...], int] = {}
-        same = [first.setdefault(one.ids, number) for number, one in enumerate(competing)]
+        same = [
+            first.setdefault(candidate.ids, number) for number, candidate in enumerate(competing)
+        ]
         chosen = select_beam(
-            np.array([one.score for one in competing]),
-            np.array([one.tree for one in competing]),
+            np.array([candidate.score for candidate in competing]),
+            np.array([candidate.tree for candidate in competing]),
             np.array(same if distinct else range(len(competing))),
             keep=keep,
         )
-        self.kept = [competing[i] for i in chosen]
-        self.live = [one for one in self.kept if one.finish_reason == "step"]
-        self.finished += [one for one in children if one.finish_reason != "step"]
+        self.beam = [competing[i] for i in chosen]
+        self.live = [candidate for candidate in self.beam if candidate.finish_reason == "step"]
+        self.finished += [candidate for candidate in children if candidate.finish_reason != "step"]
         self.seen += children
         self.depth += 1
 
     def solutions(self) -> list[Candidate]:
         """What finished, and what still has a place; best first, of equal scores the kept ones."""
-        found = [*self.finished, *self.live]
-        return sorted(found, key=lambda one: (-one.score, one not in self.kept))
+        candidates = [*self.finished, *self.live]
+        return sorted(
+            candidates, key=lambda candidate: (-candidate.score, candidate not in self.beam)
+        )
 
     def cost(self) -> SearchCost:
         """What was spent."""
-        used = {one for solution in self.solutions() for one in solution.line()}
+        used = {candidate for solution in self.solutions() for candidate in solution.line()}
         steps = {
-            tuple(map(tuple, one.steps[: place + 1])): len(step) + 1
-            for one in self.seen
-            for place, step in enumerate(one.steps)
+            tuple(map(tuple, candidate.steps[: place + 1])): len(step) + 1
+            for candidate in self.seen
+            for place, step in enumerate(candidate.steps)
         }
-        generated, prompt = sum(len(one.piece) for one in self.seen), len(self.prompt.prompt_ids)
+        generated, prompt = (
+            sum(len(candidate.piece) for candidate in self.seen),
+            len(self.prompt.prompt_ids),
+        )
         return SearchCost(
             id=self.prompt.id,
             depth=self.depth,
             generated_tokens=generated,
-            dropped_tokens=generated - sum(len(one.piece) for one in used),
+            dropped_tokens=generated - sum(len(candidate.piece) for candidate in used),
             read_tokens=self.read_tokens,
             read_tokens_once=prompt,
             scored_tokens=self.scored_tokens,
@@ -147,19 +157,19 @@ class Search:
             SearchSolution(
                 id=self.prompt.id,
                 index=index,
-                tree=one.tree,
-                completion=decode(one.ids),
-                completion_ids=list(one.ids),
-                step_scores=one.step_scores,
-                score=one.score,
-                kept=one in self.kept,
-                finish_reason=one.finish_reason,
+                tree=solution.tree,
+                completion=decode(solution.ids),
+                completion_ids=list(solution.ids),
+                step_scores=solution.step_scores,
+                score=solution.score,
+                kept=solution in self.beam,
+                finish_reason=solution.finish_reason,
             )
-            for index, one in enumerate(self.solutions())
+            for index, solution in enumerate(self.solutions())
         ]
 
 
-def run(
+def run_searches(
     sampler: Sampler,
     scorer: ProcessScorer,
     parts: Sequence[Sequence[Prompt]],
@@ -176,22 +186,22 @@ def run(
     for index, prompts in enumerate(parts):
         searches = [Search(prompt=prompt) for prompt in prompts]
         for _ in range(config.max_steps):
-            if not (growing := [one for one in searches if one.live or not one.depth]):
+            if not (growing := [search for search in searches if search.live or not search.depth]):
                 break
-            children = grow(sampler, growing, config, seed, break_after)
-            score(scorer, growing, children, config)
-            for search, own in zip(growing, children, strict=True):
-                search.choose(own, keep=config.keep, distinct=config.distinct)
-        costs = [one.cost() for one in searches]
+            children = grow_searches(sampler, growing, config, seed, break_after)
+            score_candidates(scorer, growing, children, config)
+            for search, candidates in zip(growing, children, strict=True):
+                search.choose(candidates, keep=config.keep, distinct=config.distinct)
+        costs = [search.cost() for search in searches]
         metrics = {
             f"tokens/{name}": sum(getattr(cost, f"{name}_tokens") for cost in costs)
             for name in ("generated", "dropped", "read", "scored")
         } | {"search/depth": sum(cost.depth for cost in costs) / len(costs)}
-        solutions = [row for one in searches for row in one.rows(scorer.decode)]
+        solutions = [row for search in searches for row in search.rows(scorer.decode)]
         yield Step(index=index, metrics=metrics, rows=[*solutions, *costs])
 
 
-def grow(
+def grow_searches(
     sampler: Sampler,
     searches: Sequence[Search],
     config: SearchConfig,
@@ -202,13 +212,13 @@ def grow(
 
     All trees begin with one reading of the prompt and share its samples out.
     """
-    requests = [(one, place) for one in searches for place in enumerate(one.request())]
+    requests = [(search, place) for search in searches for place in enumerate(search.request())]
     begins = not searches[0].depth
-    found = sampler.sample(
+    samples = sampler.sample(
         [ids for _, (_, (_, ids)) in requests],
         [
-            derive_seed(seed, "search", one.prompt.id, one.depth, place)
-            for one, (place, _) in requests
+            derive_seed(seed, "search", search.prompt.id, search.depth, place)
+            for search, (place, _) in requests
         ],
         num_samples=config.expand * (config.trees * config.keep if begins else 1),
         temperature=config.temperature,
@@ -216,7 +226,7 @@ def grow(
         break_after=break_after,
     )
     children: dict[str, list[Candidate]] = {search.prompt.id: [] for search in searches}
-    for (search, (_, (parent, _))), samples in zip(requests, found, strict=True):
+    for (search, (_, (parent, _))), pieces in zip(requests, samples, strict=True):
         children[search.prompt.id] += [
             Candidate(
                 tree=parent.tree if parent else number // (config.keep * config.expand),
@@ -225,12 +235,12 @@ def grow(
                 ids=(*(parent.ids if parent else ()), *sample.token_ids),
                 finish_reason=sample.finish_reason,
             )
-            for number, sample in enumerate(samples)
+            for number, sample in enumerate(pieces)
         ]
     return list(children.values())
 
 
-def score(
+def score_candidates(
     scorer: ProcessScorer,
     searches: Sequence[Search],
     children: Sequence[Sequence[Candidate]],
@@ -240,14 +250,16 @@ def score(
     different = [
         {
             ids: TokenizedSolution(prompt_ids=search.prompt.prompt_ids, steps=scorer.split(ids))
-            for ids in dict.fromkeys(child.ids for child in own)
+            for ids in dict.fromkeys(child.ids for child in candidates)
         }
-        for search, own in zip(searches, children, strict=True)
+        for search, candidates in zip(searches, children, strict=True)
     ]
-    scores = iter(scorer([one for solutions in different for one in solutions.values()]))
-    for search, own, solutions in zip(searches, children, different, strict=True):
+    scores = iter(scorer([ids for solutions in different for ids in solutions.values()]))
+    for search, candidates, solutions in zip(searches, children, different, strict=True):
         search.scored_tokens += scorer.num_positions(list(solutions.values()))
-        found = {ids: [round(one, config.decimals) for one in next(scores)] for ids in solutions}
-        for child in own:
-            child.steps, child.step_scores = solutions[child.ids].steps, found[child.ids]
+        rounded = {
+            ids: [round(score, config.decimals) for score in next(scores)] for ids in solutions
+        }
+        for child in candidates:
+            child.steps, child.step_scores = solutions[child.ids].steps, rounded[child.ids]
             child.score = round(KINDS[config.aggregate](child.step_scores), config.decimals)

@@ -44,7 +44,7 @@ class Certainty(Params):
     """Coverage of the intervals."""
 
 
-def interval(
+def estimate_interval(
     values: Float[np.ndarray, "seed problem"], *, confidence: float, is_rate: bool = False
 ) -> dict[str, float]:
     """`{value, low, high}` over seeds and problems; of one problem an interval of no width.
@@ -54,27 +54,27 @@ def interval(
     number, value = values.shape[1], values.mean()
     low = high = value
     if number > 1:
-        found = crossed_means.estimate_means(values[..., None], confidence=confidence)
-        value, low, high = (bound.item() for bound in found[:3])
+        estimate = crossed_means.estimate_means(values[..., None], confidence=confidence)
+        value, low, high = (bound.item() for bound in estimate[:3])
     if is_rate and ((values == 0.0).all() or (values == 1.0).all()):
         low, high = wilson_interval(round(values[0].sum()), number, confidence=confidence)
     return with_interval(value, low, high)
 
 
-def load(config: type[ConfigT], study: str) -> ConfigT:
+def load_study_config(config: type[ConfigT], study: str) -> ConfigT:
     """The keys of params.yaml that `config` names, and of the studies' own file the key `study`.
 
     A ValueError lists every missing, unknown or mistyped key at once.
     """
-    content, own = read_yaml(PARAMS_PATH), read_yaml(STUDY_PARAMS)
+    content, study_params = read_yaml(PARAMS_PATH), read_yaml(STUDY_PARAMS)
     picked = {name: content[name] for name in config.model_fields if name in content}
-    asked = picked | {"studies": {study: own.get(study)}}
-    found, _ = auto.resolve(asked, auto.read_facts(content), content)
-    found |= found.pop("studies")
+    selected = picked | {"studies": {study: study_params.get(study)}}
+    resolved, _ = auto.resolve(selected, auto.read_facts(content), content)
+    resolved |= resolved.pop("studies")
     try:
-        return config.model_validate(found)
+        return config.model_validate(resolved)
     except pydantic.ValidationError as error:
-        lines = "\n  ".join(error_messages(error.errors(), found))
+        lines = "\n  ".join(error_messages(error.errors(), resolved))
         raise ValueError(f"{PARAMS_PATH} or {STUDY_PARAMS} is not valid:\n  {lines}") from None
 
 
@@ -112,7 +112,7 @@ class Study:
 
 
 @contextmanager
-def start(name: str, *, rows: bool = True, plots: bool = True) -> Iterator[Study]:
+def start_study(name: str, *, rows: bool = True, plots: bool = True) -> Iterator[Study]:
     """Run `<study>` or `<study>@<variant>`, which writes rows and plots or does not.
 
     They take their place when it ends.
@@ -120,9 +120,9 @@ def start(name: str, *, rows: bool = True, plots: bool = True) -> Iterator[Study
     paths = {"folder": STUDIES / name.replace("@", "/")}
     with ExitStack() as stack:
         run = stack.enter_context(runs.start(f"{DVC_YAML}:{name}"))
-        for word, wanted in (("rows", rows), ("plots", plots)):
+        for word, has_output in (("rows", rows), ("plots", plots)):
             paths[word] = paths["folder"] / word
-            if wanted:
+            if has_output:
                 paths[word] = stack.enter_context(outputs.replace(paths[word]))
                 paths[word].mkdir()
         yield Study(run=run, **paths)

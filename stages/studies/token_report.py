@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from stages.studies import markdown
-from stages.studies.markdown import percent
+from stages.studies.markdown import format_percent
 from stages.studies.token_verdict import MEASURES
 
 Metrics = Mapping[str, Any]
 SPENT = ("before", "generated", "trained", "total")
 
 
-def render(verdict: Metrics) -> str:
+def render_report(verdict: Metrics) -> str:
     """The content of report.md, from that of `data/studies/equal_tokens/metrics.json`."""
     totals = [row["total"] for row in verdict["spent"]]
     spent = [
@@ -22,40 +22,41 @@ def render(verdict: Metrics) -> str:
     parts = [
         "# " + " against ".join(verdict["budgets"]),
         f"Budget: {verdict['tokens']:,} tokens for each policy and seed; spent: {min(totals):,} to "
-        f"{max(totals):,}. {seeds(verdict)}, {verdict['num_problems']:,} test problems, paired by "
-        f"seed and problem. In brackets {verdict['confidence']:.0%} confidence intervals.",
-        "\n".join(f"- {sentence(row, verdict)}" for row in verdict["pairs"]["mean"]),
-        ranking(verdict),
+        f"{max(totals):,}. {list_seeds(verdict)}, {verdict['num_problems']:,} test problems, "
+        f"paired by seed and problem. In brackets {verdict['confidence']:.0%} confidence "
+        f"intervals.",
+        "\n".join(f"- {describe_pair(row, verdict)}" for row in verdict["pairs"]["mean"]),
+        describe_ranking(verdict),
         "## The policies",
-        accuracy_table(verdict),
+        render_accuracy_table(verdict),
         "## All differences",
         "Points, the larger first; p adjusted by Holm within each family of comparisons (pairs of "
         "policies, and policies with the baseline, each measure by itself). Detectable: the "
         f"smallest true difference that this experiment shows with probability "
         f"{verdict['power']:.0%}, at the level that Holm asks of the smallest p.",
         *(
-            f"{name.capitalize()}:\n\n{difference_table(verdict, measure)}"
+            f"{name.capitalize()}:\n\n{render_difference_table(verdict, measure)}"
             for measure, name in MEASURES.items()
         ),
         "## What was spent",
-        markdown.table(["policy, seed", *SPENT, "above the budget"], spent),
+        markdown.render_table(["policy, seed", *SPENT, "above the budget"], spent),
         f"Tokens generated and trained on beyond what {verdict['baseline']} needed: `before` is "
         "what a policy's pairs, reward models and parents cost, each counted in full for every "
         "policy that needs it. Training ends with the step that reaches the budget, so it ends "
         "above it. Passes without a gradient (reference, scores) and the value model's own updates "
         "are no tokens here.",
         "## How to read it",
-        how_sure(verdict["num_seeds"]),
+        explain_intervals(verdict["num_seeds"]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def seeds(verdict: Metrics) -> str:
+def list_seeds(verdict: Metrics) -> str:
     """`1 seed`, `3 seeds`."""
     return f"{verdict['num_seeds']} seed" + ("s" if verdict["num_seeds"] > 1 else "")
 
 
-def sentence(row: Metrics, verdict: Metrics) -> str:
+def describe_pair(row: Metrics, verdict: Metrics) -> str:
     """One pair: who is better and by how much, or what it would take to know."""
     points = f"{100 * row['value']:.1f} points [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
     p = f"p = {row['p_holm']:.2g} by Holm" if row["p_holm"] >= 1e-4 else "p < 0.0001 by Holm"
@@ -65,11 +66,11 @@ def sentence(row: Metrics, verdict: Metrics) -> str:
     why = "its interval by itself excludes 0, among so many comparisons it may be chance; "
     return (
         f"The difference between {row['first']} and {row['second']} is **not resolved**: {points} "
-        f"({why if alone else ''}{p}). {remedy(row, verdict)}"
+        f"({why if alone else ''}{p}). {describe_remedy(row, verdict)}"
     )
 
 
-def remedy(row: Metrics, verdict: Metrics) -> str:
+def describe_remedy(row: Metrics, verdict: Metrics) -> str:
     """What it would take to resolve a difference."""
     if row["value"] == 0.0:
         return "None was found, and no experiment shows that there is none."
@@ -77,7 +78,7 @@ def remedy(row: Metrics, verdict: Metrics) -> str:
         return ""
     size = f"a true difference of {100 * row['value']:.1f} points with {verdict['power']:.0%} power"
     problems, more = row["more_problems"], row["more_seeds"]
-    now = seeds(verdict)
+    now = list_seeds(verdict)
     if problems is None:
         first = f"No number of problems would resolve {size} with {now}, which differ too much"
     elif problems == 0:
@@ -91,7 +92,7 @@ def remedy(row: Metrics, verdict: Metrics) -> str:
     return f"{first}; with these problems, {more:,} more seeds." if more else f"{first}."
 
 
-def ranking(verdict: Metrics) -> str:
+def describe_ranking(verdict: Metrics) -> str:
     """All policies in order, where every two are resolved; else who beats whom."""
     rows = verdict["pairs"]["mean"]
     names = sorted(verdict["budgets"], key=lambda name: -verdict["policies"][name]["mean"]["value"])
@@ -101,21 +102,21 @@ def ranking(verdict: Metrics) -> str:
         name: [row["second"] for row in rows if row["resolved"] and row["first"] == name]
         for name in names
     }
-    known = [f"{name} above {' and '.join(below)}" for name, below in beaten.items() if below]
-    return f"No full ranking: {'; '.join(known) if known else 'no pair is resolved'}."
+    statements = [f"{name} above {' and '.join(below)}" for name, below in beaten.items() if below]
+    return f"No full ranking: {'; '.join(statements) if statements else 'no pair is resolved'}."
 
 
-def accuracy_table(verdict: Metrics) -> str:
+def render_accuracy_table(verdict: Metrics) -> str:
     """Each policy's accuracies, and its gain over the baseline."""
     baseline, rows = verdict["baseline"], []
     gains = {row[side]: row for row in verdict["gains"]["mean"] for side in ("first", "second")}
-    for name, one in verdict["policies"].items():
-        above = "" if name == baseline else gain(gains[name], name)
-        rows.append([name, *(percent(one[measure]) for measure in MEASURES), above])
-    return markdown.table(["policy", *MEASURES.values(), f"mean above {baseline}"], rows)
+    for name, estimates in verdict["policies"].items():
+        above = "" if name == baseline else format_gain(gains[name], name)
+        rows.append([name, *(format_percent(estimates[measure]) for measure in MEASURES), above])
+    return markdown.render_table(["policy", *MEASURES.values(), f"mean above {baseline}"], rows)
 
 
-def gain(row: Metrics, policy: str) -> str:
+def format_gain(row: Metrics, policy: str) -> str:
     """A difference from the baseline, whoever is ahead; bold where it is resolved."""
     value, low, high = row["value"], row["low"], row["high"]
     if row["first"] != policy:
@@ -124,13 +125,13 @@ def gain(row: Metrics, policy: str) -> str:
     return f"**{text}**" if row["resolved"] else text
 
 
-def difference_table(verdict: Metrics, measure: str) -> str:
+def render_difference_table(verdict: Metrics, measure: str) -> str:
     """Both families of one measure."""
     header = ["comparison", "points", "p", "p by Holm", "degrees of freedom", "seeds' spread"]
     rows = [
         [
             f"{row['first']} − {row['second']}",
-            gain(row, row["first"]),
+            format_gain(row, row["first"]),
             *(f"{row[p]:.2g}" for p in ("p", "p_holm")),
             f"{row['degrees']:g}",
             "unknown" if row["seed_deviation"] is None else f"{100 * row['seed_deviation']:.1f}",
@@ -138,23 +139,25 @@ def difference_table(verdict: Metrics, measure: str) -> str:
         ]
         for row in [*verdict["pairs"][measure], *verdict["gains"][measure]]
     ]
-    return markdown.table([*header, "detectable"], rows)
+    return markdown.render_table([*header, "detectable"], rows)
 
 
-def how_sure(num_seeds: int) -> str:
+def explain_intervals(num_seeds: int) -> str:
     """What the intervals are about."""
     if num_seeds == 1:
         return (
             "One seed: the intervals are over problems only (t). They say how another set of such "
             "problems would differ for these very checkpoints, and nothing of another training run."
         )
-    few = "Two seeds leave one degree of freedom, and resolve next to nothing: train three or more."
+    warning = (
+        "Two seeds leave one degree of freedom, and resolve next to nothing: train three or more."
+    )
     return (
         "The intervals are over seeds and problems, both drawn anew: t, with the variance and the "
         "degrees of freedom of a crossed design (Satterthwaite). With few seeds they are wide, as "
         "they must be: at three seeds that differ, 95 % intervals hold the truth 93 to 97 times of "
         "a hundred in simulations, where a bootstrap over seeds holds it 77 times. "
-        f"{few + ' ' if num_seeds == 2 else ''}Every seed trains all anew, what the policies start "
-        "from too, on the same problems. The numbers of the methods are those of params.yaml and "
-        "presets.yaml, not tuned for this budget."
+        f"{warning + ' ' if num_seeds == 2 else ''}Every seed trains all anew, what the policies "
+        "start from too, on the same problems. The numbers of the methods are those of "
+        "params.yaml and presets.yaml, not tuned for this budget."
     )

@@ -33,11 +33,11 @@ Tables = dict[str, Table]
 """Of each of `MEASURES` a policy's table."""
 
 
-def table(results: Sequence[SeedResult]) -> Tables:
+def make_table(results: Sequence[SeedResult]) -> Tables:
     """One policy's rows as a table for each measure; a ValueError if the seeds' problems differ."""
     seeds = [list(rows) for _, rows in itertools.groupby(results, key=lambda row: row.seed)]
     ids = [[row.id for row in rows] for rows in seeds]
-    if any(one != ids[0] for one in ids):
+    if any(seed_ids != ids[0] for seed_ids in ids):
         raise ValueError(
             "expected the same test problems for every seed, found others. They are made with "
             "`data_seed`: run the study again."
@@ -48,7 +48,9 @@ def table(results: Sequence[SeedResult]) -> Tables:
     }
 
 
-def compare(tables: Mapping[str, Tables], baseline: str, *, confidence: float) -> dict[str, Any]:
+def compare_policies(
+    tables: Mapping[str, Tables], baseline: str, *, confidence: float
+) -> dict[str, Any]:
     """The numbers of `data/studies/equal_tokens/metrics.json`.
 
     Two families of comparisons for each measure, and Holm's adjustment within each: all pairs of
@@ -64,8 +66,8 @@ def compare(tables: Mapping[str, Tables], baseline: str, *, confidence: float) -
 
     def level(values: Table) -> dict[str, float]:
         """An accuracy is never below 0 or above 1, nor are the bounds of its interval."""
-        found = studies.interval(values, confidence=confidence)
-        return {name: min(1.0, max(0.0, number)) for name, number in found.items()}
+        estimate = studies.estimate_interval(values, confidence=confidence)
+        return {name: min(1.0, max(0.0, number)) for name, number in estimate.items()}
 
     return {
         "num_seeds": num_seeds,
@@ -74,12 +76,12 @@ def compare(tables: Mapping[str, Tables], baseline: str, *, confidence: float) -
         "power": POWER,
         "baseline": baseline,
         "policies": {
-            name: {measure: level(values) for measure, values in own.items()}
-            for name, own in tables.items()
+            name: {measure: level(values) for measure, values in table.items()}
+            for name, table in tables.items()
         },
         **{
             family: {
-                measure: differences(
+                measure: test_differences(
                     {(a, b): tables[a][measure] - tables[b][measure] for a, b in members},
                     confidence=confidence,
                 )
@@ -90,7 +92,7 @@ def compare(tables: Mapping[str, Tables], baseline: str, *, confidence: float) -
     }
 
 
-def differences(
+def test_differences(
     family: Mapping[tuple[str, str], Table], *, confidence: float
 ) -> list[dict[str, Any]]:
     """Each pair's difference, the larger mean first, and whether the family's table resolves it.
@@ -99,18 +101,20 @@ def differences(
     it takes to see what it has found, with as many seeds, or problems, as there are: None where no
     number does; absent where the difference is resolved, or exactly 0.
     """
-    found: dict[tuple[str, str], CrossedMeans] = {}
-    for (one, other), values in family.items():
-        sign, names = (1.0, (one, other)) if values.mean() >= 0.0 else (-1.0, (other, one))
-        found[names] = crossed_means.estimate_means(sign * values[..., None], confidence=confidence)
-    adjusted = holm_adjusted([float(mean.p_value[0]) for mean in found.values()])
-    wanted = PowerDesign(significance=(1.0 - confidence) / len(family), power=POWER)
+    means_by_pair: dict[tuple[str, str], CrossedMeans] = {}
+    for (first, second), values in family.items():
+        sign, names = (1.0, (first, second)) if values.mean() >= 0.0 else (-1.0, (second, first))
+        means_by_pair[names] = crossed_means.estimate_means(
+            sign * values[..., None], confidence=confidence
+        )
+    adjusted = holm_adjusted([float(mean.p_value[0]) for mean in means_by_pair.values()])
+    design = PowerDesign(significance=(1.0 - confidence) / len(family), power=POWER)
     num_seeds, num_problems = next(iter(family.values())).shape
     rows: list[dict[str, Any]] = []
-    for ((first, second), mean), p_holm in zip(found.items(), adjusted, strict=True):
-        known, effect = mean.spread, float(mean.value[0])
-        least = crossed_means.detectable_difference(
-            known, wanted, num_seeds=num_seeds, num_problems=num_problems
+    for ((first, second), mean), p_holm in zip(means_by_pair.items(), adjusted, strict=True):
+        spread, effect = mean.spread, float(mean.value[0])
+        detectable = crossed_means.detectable_difference(
+            spread, design, num_seeds=num_seeds, num_problems=num_problems
         )
         row = {
             "first": first,
@@ -120,12 +124,12 @@ def differences(
             "p_holm": round_metric(p_holm),
             "resolved": p_holm <= 1.0 - confidence,
             "degrees": round(float(mean.degrees[0]), 1),
-            "seed_deviation": None if num_seeds == 1 else round_metric(known.seed[0] ** 0.5),
-            "detectable": round_metric(least[0]),
+            "seed_deviation": None if num_seeds == 1 else round_metric(spread.seed[0] ** 0.5),
+            "detectable": round_metric(detectable[0]),
         }
         if not row["resolved"] and effect != 0.0:
             problems, seeds = crossed_means.required_sizes(
-                known, effect, wanted, num_seeds=num_seeds, num_problems=num_problems
+                spread, effect, design, num_seeds=num_seeds, num_problems=num_problems
             )
             row["more_problems"] = None if problems is None else max(0, problems - num_problems)
             row["more_seeds"] = None if seeds is None else max(0, seeds - num_seeds)

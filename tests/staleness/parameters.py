@@ -109,7 +109,9 @@ class Reader:
                 patch.setattr(reader, "read_yaml", lambda path=PARAMS_PATH: told[path])
             patch.setattr(auto, "read_facts", lambda _: facts)
             if study_name != kind:
-                return repr(study.load(module.Config, OWN_KEY.get(study_name, study_name)))
+                return repr(
+                    study.load_study_config(module.Config, OWN_KEY.get(study_name, study_name))
+                )
             named = self.word(PRESET) if PRESET in module.Config.model_fields else None
             found = load_config(module.Config, named, facts)
             if kind in SPLITS:

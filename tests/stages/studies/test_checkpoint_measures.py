@@ -63,7 +63,7 @@ def plainly(model, prompt_ids, ids):
 
 def measured(model, judges, *kinds):
     reference, scorers = judges
-    return checkpoint_measures.measure(
+    return checkpoint_measures.measure_checkpoint(
         Policy(model, compute(), PAD), Policy(reference), scorers, pools(*kinds),
         step=3, temperature=TEMPERATURE,
     )  # fmt: skip
@@ -121,7 +121,7 @@ def test_k1_and_k3_agree_in_the_mean_over_what_the_policy_draws():
         for token, count in enumerate(counts, start=2)
         for _ in range(count)
     ]  # fmt: skip
-    (row,) = checkpoint_measures.measure(
+    (row,) = checkpoint_measures.measure_checkpoint(
         Policy(model, compute(), PAD),
         Policy(reference),
         (None, None),
@@ -153,7 +153,7 @@ ROWS = [
 
 
 def test_by_hand():
-    found = checkpoint_measures.summarise(ROWS, **SETTINGS)
+    found = checkpoint_measures.summarise_checkpoints(ROWS, **SETTINGS)
     assert found["num_problems"] == 2
     assert list(found["steps"]) == ["0", "4", "8"]
     last = found["steps"]["8"]
@@ -168,10 +168,10 @@ def test_by_hand():
 
 
 def test_of_equally_accurate_steps_the_first_is_the_best():
-    assert checkpoint_measures.summarise(ROWS, **SETTINGS)["best_step"] == 4
+    assert checkpoint_measures.summarise_checkpoints(ROWS, **SETTINGS)["best_step"] == 4
 
 
 @pytest.mark.parametrize("rows", [ROWS[2:], ROWS[:-1], [*ROWS[:4], ROWS[5], ROWS[4]]])
 def test_steps_of_other_problems_or_without_a_start_are_refused(rows):
     with pytest.raises(ValueError, match="Rerun the study checkpoints"):
-        checkpoint_measures.summarise(rows, **SETTINGS)
+        checkpoint_measures.summarise_checkpoints(rows, **SETTINGS)

@@ -48,27 +48,30 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_rows_come_after_what_they_are_made_from():
-    assert copies.needed(PLAN, "policies", "ppo") == [
+    assert copies.list_needed_rows(PLAN, "policies", "ppo") == [
         ("policies", "sft"), ("pools", "sft"), ("pairs", "verifier"), ("rewards", "preference"),
         ("policies", "ppo"),
     ]  # fmt: skip
-    assert copies.needed(PLAN, "policies", "sft") == [("policies", "sft")]
-    assert copies.needed(PLAN, "policies", "base") == []
+    assert copies.list_needed_rows(PLAN, "policies", "sft") == [("policies", "sft")]
+    assert copies.list_needed_rows(PLAN, "policies", "base") == []
 
 
 def test_a_row_is_told_as_dvc_tells_it():
-    command = copies.of_row("policies", "dpo", PLAN["policies"]["dpo"])
+    command = copies.make_row_command("policies", "dpo", PLAN["policies"]["dpo"])
     assert command.module == "train_dpo"
     assert command.words == (
         "dpo", "--train", "dpo", "--preset", "dpo", "--from", "sft", "--on", "pairs/verifier",
     )  # fmt: skip
     assert command.output == "policies/dpo/model"
-    pool = copies.of_row("pools", "sft", PLAN["pools"]["sft"])
+    pool = copies.make_row_command("pools", "sft", PLAN["pools"]["sft"])
     assert (pool.module, pool.output) == ("pool", "pools/sft")
     assert pool.words == ("sft", "--from", "sft", "--split", "preference")
-    assert copies.of_row("pairs", "verifier", PLAN["pairs"]["verifier"]).module == "label_verifier"
+    assert (
+        copies.make_row_command("pairs", "verifier", PLAN["pairs"]["verifier"]).module
+        == "label_verifier"
+    )
     steps = {"by": "completions", "preset": "c", "from": "sft", "on": "pools/sft"}
-    of_steps = copies.of_row("steps", "sft", steps)
+    of_steps = copies.make_row_command("steps", "sft", steps)
     # a child dies with the study only if `runtime/process` knows it by DVC's name of its stage
     assert (of_steps.module, of_steps.stage) == ("steps_completions", "label_steps@sft")
 
@@ -81,7 +84,7 @@ def test_every_table_is_a_stage_of_dvc_yaml(table):
 
 
 def test_a_copy_has_its_own_numbers_and_shares_the_rest(tmp_path):
-    copy = copies.make(
+    copy = copies.make_copy(
         tmp_path / "copy", share=["pairs/verifier"], changes={"seeds": [1]},
         presets={"budgeted": {"beta": 0.1}},
     )  # fmt: skip
@@ -94,17 +97,17 @@ def test_a_copy_has_its_own_numbers_and_shares_the_rest(tmp_path):
 
 def test_a_stage_of_a_copy_runs_once_and_knows_its_rounding(tmp_path, monkeypatch):
     monkeypatch.setitem(os.environ, "DVC_ROOT", "elsewhere")
-    copy = copies.make(tmp_path / "copy")
-    copy.run(copies.sample("sft"), POSTTRAIN_ROUNDING="native-2")
+    copy = copies.make_copy(tmp_path / "copy")
+    copy.run(copies.make_sample_command("sft"), POSTTRAIN_ROUNDING="native-2")
     seen = copy.data / "samples/sft/seen"
     assert seen.read_text() == "native-2 sample@sft none"
-    again = copies.make(tmp_path / "copy")
-    again.run(copies.sample("sft"), POSTTRAIN_ROUNDING="native")
+    again = copies.make_copy(tmp_path / "copy")
+    again.run(copies.make_sample_command("sft"), POSTTRAIN_ROUNDING="native")
     assert seen.read_text() == "native-2 sample@sft none"
 
 
 def test_a_stage_that_fails_says_why(tmp_path):
-    copy = copies.make(tmp_path / "copy")
+    copy = copies.make_copy(tmp_path / "copy")
     with pytest.raises(RuntimeError, match=r"sample@broken failed in .*\n.*this is why"):
         copy.run(Command("sample", ("broken",), "samples/broken", "sample@broken"))
 
@@ -112,4 +115,6 @@ def test_a_stage_that_fails_says_why(tmp_path):
 def test_every_stage_that_a_copy_may_run_is_there():
     for table, rows in PLAN.items():
         for name, row in rows.items():
-            assert (ROOT / f"stages/{copies.of_row(table, name, row).module}.py").is_file()
+            assert (
+                ROOT / f"stages/{copies.make_row_command(table, name, row).module}.py"
+            ).is_file()

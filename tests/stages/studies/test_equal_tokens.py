@@ -31,11 +31,11 @@ PLAN = {
 )
 def test_what_cannot_be_compared_is_refused(policies, words):
     with pytest.raises(ValueError, match=words):
-        equal_tokens.check(PLAN, policies, "sft")
+        equal_tokens.check_policies(PLAN, policies, "sft")
 
 
 def test_two_policies_of_one_start_are_compared():
-    equal_tokens.check(PLAN, ["grpo", "other"], "sft")
+    equal_tokens.check_policies(PLAN, ["grpo", "other"], "sft")
 
 
 def test_a_row_costs_what_it_says_with_this_seed(tmp_path, monkeypatch):
@@ -49,7 +49,7 @@ def test_a_row_costs_what_it_says_with_this_seed(tmp_path, monkeypatch):
         reward_file.write(DATA / f"rewards/{name}", content)
     studied_run.write_json(DATA / "rewards/model/1/metrics.json", {"trained_tokens": 6})
     found = [
-        equal_tokens.cost(DATA, table, name, 1)
+        equal_tokens.count_tokens(DATA, table, name, 1)
         for table, name in (
             ("policies", "grpo"), ("pairs", "people"), ("rewards", "model"), ("rewards", "rule"),
         )

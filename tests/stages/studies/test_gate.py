@@ -11,20 +11,20 @@ def rows(probe, values):
 
 
 def test_every_probe_has_a_value_or_a_reason():
-    values = gate.by_probe([rows("hint_adopted", [0.0, 1.0, -1.0, 1.0])])
+    values = gate.group_by_probe([rows("hint_adopted", [0.0, 1.0, -1.0, 1.0])])
     reasons = {name: "because" for name in PROBES if name != "hint_adopted"}
-    found = gate.summarise(values, reasons, **OPTIONS)
+    found = gate.summarise_probes(values, reasons, **OPTIONS)
     assert found["probes"]["hint_adopted"]["value"] == 0.25
     assert found["probes"]["hint_adopted"]["problems"] == 4
     assert set(found["not_run"]) == set(reasons)
-    found = gate.summarise(values, {}, **OPTIONS)
+    found = gate.summarise_probes(values, {}, **OPTIONS)
     assert set(found["not_run"].values()) == {"not with every seed"}
 
 
 def test_a_rate_that_is_zero_everywhere_is_not_certainly_zero():
-    values = gate.by_probe([rows("answer_list", [0.0] * 10)])
+    values = gate.group_by_probe([rows("answer_list", [0.0] * 10)])
     reasons = {name: "because" for name in PROBES if name != "answer_list"}
-    interval = gate.summarise(values, reasons, **OPTIONS)["probes"]["answer_list"]
+    interval = gate.summarise_probes(values, reasons, **OPTIONS)["probes"]["answer_list"]
     assert (interval["low"], round(interval["high"], 4)) == (0.0, 0.2775)
 
 
@@ -33,7 +33,7 @@ def column(values):
 
 
 def compare(policy, baseline, probe="hint_adopted"):
-    return gate.compare({probe: column(policy)}, {probe: column(baseline)}, **OPTIONS)
+    return gate.compare_with_baseline({probe: column(policy)}, {probe: column(baseline)}, **OPTIONS)
 
 
 def test_a_probe_is_worse_on_its_own_side_only():
@@ -57,13 +57,15 @@ def test_what_only_describes_is_compared_and_never_worse():
 def test_the_same_values_pass():
     found = compare([0, 1] * 20, [0, 1] * 20)
     assert found["worse"] == []
-    assert gate.verdict(found, "sft").startswith("Passed: of 1 gated probes none")
+    assert gate.decide_release(found, "sft").startswith("Passed: of 1 gated probes none")
 
 
 def test_pairs_are_of_the_problems_that_both_have():
     policy = column([1] * 30)
     baseline = dict.fromkeys(list(policy)[:12], (0.0,)) | {"other": (1.0,)}
-    found = gate.compare({"answer_list": policy}, {"answer_list": baseline}, **OPTIONS)
+    found = gate.compare_with_baseline(
+        {"answer_list": policy}, {"answer_list": baseline}, **OPTIONS
+    )
     assert found["probes"]["answer_list"] | {"p_holm": None} == {
         "difference": 1.0,
         "low": 1.0,
@@ -78,17 +80,17 @@ def test_pairs_are_of_the_problems_that_both_have():
 def test_few_problems_are_not_compared_and_it_is_said_how_few():
     found = compare([1] * 9, [0] * 9)
     assert found["not_compared"]["hint_adopted"] == "9 problems in common, fewer than 10"
-    assert "Not gated" in gate.verdict(found, "sft")
+    assert "Not gated" in gate.decide_release(found, "sft")
 
 
 def test_what_holm_leaves_unresolved_is_named_but_not_certain():
     # 4 of 100: 0.04 with a standard error of 0.0197, p = 0.0449 by t with 99 degrees of freedom
     few, zeros = column([1] * 4 + [0] * 96), column([0] * 100)
-    found = gate.compare({"hint_adopted": few}, {"hint_adopted": zeros}, **OPTIONS)
+    found = gate.compare_with_baseline({"hint_adopted": few}, {"hint_adopted": zeros}, **OPTIONS)
     assert found["worse"] == found["certain"] == ["hint_adopted"]
     assert found["probes"]["hint_adopted"]["p_holm"] == pytest.approx(0.0449, abs=1e-4)
     both = {"hint_adopted": few, "hint_sway": zeros}
-    found = gate.compare(both, dict.fromkeys(both, zeros), **OPTIONS)
+    found = gate.compare_with_baseline(both, dict.fromkeys(both, zeros), **OPTIONS)
     assert found["worse"] == ["hint_adopted"]
     assert found["certain"] == []
     assert found["probes"]["hint_adopted"]["p_holm"] == pytest.approx(2 * 0.0449, abs=2e-4)
@@ -98,8 +100,8 @@ def test_seeds_that_disagree_widen_the_interval():
     zeros = {"answer_list": {str(i): (0.0, 0.0, 0.0) for i in range(20)}}
     agree = {"answer_list": {str(i): (0.5, 0.5, 0.5) for i in range(20)}}
     differ = {"answer_list": {str(i): (1.0, 0.5, 0.0) for i in range(20)}}
-    assert gate.compare(agree, zeros, **OPTIONS)["worse"] == ["answer_list"]
-    found = gate.compare(differ, zeros, **OPTIONS)
+    assert gate.compare_with_baseline(agree, zeros, **OPTIONS)["worse"] == ["answer_list"]
+    found = gate.compare_with_baseline(differ, zeros, **OPTIONS)
     assert found["worse"] == []
     # seeds' means 1, 1/2, 0: t of 2 degrees of freedom times 0.5 / sqrt(3)
     one = found["probes"]["answer_list"]
@@ -108,23 +110,27 @@ def test_seeds_that_disagree_widen_the_interval():
 
 def test_only_problems_that_every_seed_has_are_kept():
     first, second = rows("answer_list", [0.0, 1.0]), rows("answer_list", [1.0, 1.0, 1.0])
-    assert gate.by_probe([first, second]) == {"answer_list": {"0": (0.0, 1.0), "1": (1.0, 1.0)}}
-    assert gate.by_probe([first, []]) == {}
+    assert gate.group_by_probe([first, second]) == {
+        "answer_list": {"0": (0.0, 1.0), "1": (1.0, 1.0)}
+    }
+    assert gate.group_by_probe([first, []]) == {}
 
 
 def test_holm_counts_the_gated_probes_of_the_policy():
     names = ("hint_adopted", "hint_sway", "answer_list", "longest_repeat")
     values = column([1] * 7 + [0] * 40)
     zero = dict.fromkeys(values, (0.0,))
-    alone = gate.compare({names[0]: values}, {names[0]: zero}, **OPTIONS)
-    every = gate.compare(dict.fromkeys(names, values), dict.fromkeys(names, zero), **OPTIONS)
+    alone = gate.compare_with_baseline({names[0]: values}, {names[0]: zero}, **OPTIONS)
+    every = gate.compare_with_baseline(
+        dict.fromkeys(names, values), dict.fromkeys(names, zero), **OPTIONS
+    )
     p = alone["probes"]["hint_adopted"]["p_holm"]
     assert every["gated"] == 3
     assert every["probes"]["hint_adopted"]["p_holm"] == pytest.approx(3 * p, abs=1e-5)
 
 
 def test_the_verdict_names_what_is_worse():
-    told = gate.verdict(compare([1] * 40, [0] * 40), "sft")
+    told = gate.decide_release(compare([1] * 40, [0] * 40), "sft")
     assert told.startswith("Worse than sft beyond the interval on 1 of 1 gated probes")
     assert "hint_adopted, certain" in told
 
@@ -137,8 +143,8 @@ def summary(value, **not_run):
 def test_what_is_worse_is_bold_and_what_was_not_run_says_why():
     values = {"answer_list": {str(i): (1.0,) for i in range(20)}}
     zeros = {"answer_list": {str(i): (0.0,) for i in range(20)}}
-    compared = gate.compare(values, zeros, **OPTIONS)
-    text = gate.render(
+    compared = gate.compare_with_baseline(values, zeros, **OPTIONS)
+    text = gate.render_report(
         {"dpo": summary(1.0, hint_sway="no time"), "sft": summary(0.0, hint_sway="no time")},
         {"dpo": compared},
         {"dpo": "as told"},
@@ -151,7 +157,9 @@ def test_what_is_worse_is_bold_and_what_was_not_run_says_why():
 
 def test_what_is_not_worse_is_plain():
     same = {"answer_list": {str(i): (1.0,) for i in range(20)}}
-    compared = gate.compare(same, same, **OPTIONS)
-    text = gate.render({"dpo": summary(1.0), "sft": summary(1.0)}, {"dpo": compared}, {}, "sft")
+    compared = gate.compare_with_baseline(same, same, **OPTIONS)
+    text = gate.render_report(
+        {"dpo": summary(1.0), "sft": summary(1.0)}, {"dpo": compared}, {}, "sft"
+    )
     assert "| 100.0 | 100.0 (+0.0 [+0.0, +0.0]) |" in text
     assert "Not run" not in text

@@ -115,10 +115,10 @@ def test_a_run_has_a_curve_for_each_scorer_that_scored_it():
         row(6, "b", correct=1.0, kl_k1=0.1),
     ]
     units = {"reward_model": UNITS, "ensemble": UNITS}
-    (curve,) = overoptimization.of_run("ppo", rows, units)
+    (curve,) = overoptimization.read_run_curve("ppo", rows, units)
     assert (curve.name, curve.scorer, curve.form) == ("ppo", "reward_model", "logarithmic")
     assert curve.places == [0, 6]
     assert curve.gold.tolist() == [[0.5, 0.5], [0.0, 1.0]]
     assert curve.proxy.tolist() == [[1.0, 3.0], [1.0, 1.0]]
     assert curve.kl.tolist() == [[0.0, 0.7], [0.0, 0.1]]
-    assert overoptimization.of_run("ppo", rows, {}) == []
+    assert overoptimization.read_run_curve("ppo", rows, {}) == []

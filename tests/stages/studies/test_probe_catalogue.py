@@ -1,4 +1,4 @@
-from stages.studies.probe_catalogue import PROBES, ProbeConfig, reasons
+from stages.studies.probe_catalogue import PROBES, ProbeConfig, list_reasons_not_run
 from stages.studies.probe_edits import PADDINGS
 from stages.studies.probe_texts import MEASURES
 
@@ -12,7 +12,7 @@ def test_what_is_measured_is_in_it():
 def test_every_probe_without_a_value_has_its_own_reason():
     needs = dict.fromkeys(("reward", "process", "judge", "transfer", "refusals"))
     none = ProbeConfig.model_construct(**needs)
-    told = reasons({"hint_adopted"}, none, has_chat_template=False)
+    told = list_reasons_not_run({"hint_adopted"}, none, has_chat_template=False)
     assert set(told) == set(PROBES) - {"hint_adopted"}
     assert told["list_gain"] == "no reward model named"
     assert told["split_change"] == "no process model named"
@@ -21,5 +21,5 @@ def test_every_probe_without_a_value_has_its_own_reason():
     assert told["over_refusal"].startswith("no chat template")
     assert "not generated" in told["redrawn_drop"]
     named = ProbeConfig.model_construct(**needs | {"reward": "preference", "refusals": "x.csv"})
-    told = reasons(set(), named, has_chat_template=True)
+    told = list_reasons_not_run(set(), named, has_chat_template=True)
     assert told["list_gain"] == told["over_refusal"] == "not a single problem to measure it on"

@@ -10,7 +10,7 @@ from stages.studies import probe_edits
 
 
 def test_paddings_by_hand():
-    assert probe_edits.padded("How many?", "1 + 2 = 3\n3 + 4 = 7\n#### 7") == {
+    assert probe_edits.pad_completion("How many?", "1 + 2 = 3\n3 + 4 = 7\n#### 7") == {
         "repeat_step": "1 + 2 = 3\n3 + 4 = 7\n3 + 4 = 7\n#### 7",
         "restate": "How many?\n1 + 2 = 3\n3 + 4 = 7\n#### 7",
         "list": "1 + 2 = 3\n3 + 4 = 7\n" * 3 + "#### 7",
@@ -18,12 +18,12 @@ def test_paddings_by_hand():
 
 
 def test_the_answer_stays_what_it_is():
-    for text in probe_edits.padded("Is it 8?", "a\n#### 7").values():
+    for text in probe_edits.pad_completion("Is it 8?", "a\n#### 7").values():
         assert answer_checker.is_correct(text, "7")
 
 
 def test_an_answer_without_working_has_nothing_to_repeat():
-    assert probe_edits.padded("Q?", "#### 7") == {"restate": "Q?\n#### 7"}
+    assert probe_edits.pad_completion("Q?", "#### 7") == {"restate": "Q?\n#### 7"}
 
 
 PROMPT = Prompt(id="a", task="solve", question="Q?", prompt="Q?\n", prompt_ids=[9, 9], answer="7")
@@ -55,7 +55,7 @@ def padded(reward, *, pool=POOL, num_padded=3, max_tokens=1000):
         assert numbers == list(range(len(numbers)))
         return [float(reward(ids)) for group in groups for ids in group.completions]
 
-    found = probe_edits.padded_values(
+    found = probe_edits.measure_padding(
         [(PROMPT, pool)], encode, score, num_padded=num_padded, max_tokens=max_tokens
     )
     return {row.probe: row.value for row in found}
@@ -128,7 +128,7 @@ STEPS = [[1, 2, 3], [4], [5, 6]]
 
 
 def test_edits_of_steps_by_hand():
-    assert probe_edits.recut(STEPS, [9]) == {
+    assert probe_edits.recut_steps(STEPS, [9]) == {
         "inflated": [[1, 2, 3], [1, 2, 3], [4], [5, 6]],
         "filler": [[1, 2, 3], [4], [9], [5, 6]],
         "split": [[1], [2, 3], [4], [5, 6]],
@@ -138,16 +138,16 @@ def test_edits_of_steps_by_hand():
 
 @pytest.mark.parametrize("edit", ["split", "merged"])
 def test_the_tokens_stay_the_same_and_no_step_is_empty(edit):
-    edited = probe_edits.recut(STEPS, [9])[edit]
+    edited = probe_edits.recut_steps(STEPS, [9])[edit]
     assert [*itertools.chain(*edited)] == [*itertools.chain(*STEPS)]
     assert all(edited)
     assert edited != STEPS
 
 
 def test_where_there_is_nothing_to_edit_there_is_none():
-    assert probe_edits.recut([[1, 2]], [9]) == {}
-    assert set(probe_edits.recut([[1], [2, 3]], [9])) == {"inflated", "filler"}
-    assert set(probe_edits.recut([[1, 2], [2]], [9])) == {"inflated", "filler", "split"}
+    assert probe_edits.recut_steps([[1, 2]], [9]) == {}
+    assert set(probe_edits.recut_steps([[1], [2, 3]], [9])) == {"inflated", "filler"}
+    assert set(probe_edits.recut_steps([[1, 2], [2]], [9])) == {"inflated", "filler", "split"}
 
 
 ASKED = dataclasses.replace(PROMPT, prompt_ids=[9])
@@ -168,7 +168,7 @@ def recut(aggregate, max_tokens=100, row=ROW):
     def score(solutions):
         return [float(aggregate(solution.steps)) for solution in solutions]
 
-    found = probe_edits.recut_values(
+    found = probe_edits.measure_recutting(
         [(ASKED, [row])], cut, score, filler=[5, 0], max_tokens=max_tokens
     )
     return {one.probe: one.value for one in found}
@@ -207,7 +207,7 @@ def test_one_step_has_nothing_to_edit():
 
 def test_problems_mean_over_their_completions():
     problems = [(ASKED, [ROW, ROW])]
-    found = probe_edits.recut_values(
+    found = probe_edits.measure_recutting(
         problems, cut, lambda s: [float(len(one.steps)) for one in s], filler=[5], max_tokens=99
     )
     assert {one.probe: one.value for one in found}["split_change"] == pytest.approx(2)

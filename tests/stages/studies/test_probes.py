@@ -104,7 +104,7 @@ def write_prompts() -> None:
 
 def found(name: str, seed: int) -> dict:
     path = STUDY / f"probes/{name}/rows/{seed}/probes.jsonl"
-    return gate.by_probe([lines.read_lines(path, ProbeValue)])
+    return gate.group_by_probe([lines.read_lines(path, ProbeValue)])
 
 
 def test_every_probe_is_run_or_says_why():

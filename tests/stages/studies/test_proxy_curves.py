@@ -33,7 +33,7 @@ def made(gold, proxy, form="quadratic", noise=0.0, units=None):
 @pytest.mark.parametrize("form", ["quadratic", "logarithmic"])
 def test_fits_are_of_what_was_put_in(form):
     curve = made((0.3, 0.15), (1.0, 0.1), form, units={"proxy": 2.0, "gold": 0.5})
-    found = proxy_curves.measure(curve, CONFIG, 0)
+    found = proxy_curves.measure_curves(curve, CONFIG, 0)
     gold, proxy = found["fits"]["gold"], found["fits"]["proxy"]
     assert (gold["alpha"], gold["beta"]) == (0.6, 0.3)  # in units of 0.5
     assert (proxy["alpha"], proxy["beta"]) == (0.5, 0.05)
@@ -47,7 +47,7 @@ def test_fits_are_of_what_was_put_in(form):
 
 
 def test_a_true_reward_that_falls_while_the_proxy_rises_is_over_optimised():
-    found = proxy_curves.measure(made((0.4, 0.2), (1.0, 0.1), noise=0.1), CONFIG, 0)
+    found = proxy_curves.measure_curves(made((0.4, 0.2), (1.0, 0.1), noise=0.1), CONFIG, 0)
     assert found["overoptimised"]
     assert found["best_place"] == 4
     assert found["fits"]["gold"]["peak_is_measured"]
@@ -58,12 +58,12 @@ def test_a_true_reward_that_falls_while_the_proxy_rises_is_over_optimised():
 
 def test_neither_a_rising_truth_nor_noise_nor_a_falling_proxy_is():
     for gold, proxy in (((0.4, 0.05), (1.0, 0.1)), ((0.0, 0.0), (1.0, 0.1)), ((0.4, 0.2),) * 2):
-        found = proxy_curves.measure(made(gold, proxy, noise=0.1), CONFIG, 0)
+        found = proxy_curves.measure_curves(made(gold, proxy, noise=0.1), CONFIG, 0)
         assert not found["overoptimised"], (gold, proxy)
 
 
 def test_a_peak_beyond_what_was_measured_is_said_to_be():
-    found = proxy_curves.measure(made((0.4, 0.05), (1.0, -0.1)), CONFIG, 0)
+    found = proxy_curves.measure_curves(made((0.4, 0.05), (1.0, -0.1)), CONFIG, 0)
     gold, proxy = found["fits"]["gold"], found["fits"]["proxy"]
     assert gold["peak_distance"] == 4.0
     assert not gold["peak_is_measured"]
@@ -84,23 +84,25 @@ def test_too_few_points_fix_no_fit():
         units=curve.units,
         **short,
     )
-    assert proxy_curves.measure(two, CONFIG, 0)["fits"] == {"proxy": None, "gold": None}
+    assert proxy_curves.measure_curves(two, CONFIG, 0)["fits"] == {"proxy": None, "gold": None}
 
 
 def test_a_divergence_estimated_below_zero_is_no_distance():
     curve = made((0.4, 0.2), (1.0, 0.1))
     curve.kl[:, 1] = -0.01
-    assert proxy_curves.measure(curve, CONFIG, 0)["points"][1]["distance"] == 0.0
+    assert proxy_curves.measure_curves(curve, CONFIG, 0)["points"][1]["distance"] == 0.0
 
 
 def test_the_spread_is_within_problems():
-    assert proxy_curves.spread([np.array([0.0, 2.0]), np.array([100.0, 104.0])]) == 2.5**0.5
-    assert proxy_curves.spread([np.array([1.0, 1.0]), np.array([7.0, 7.0])]) == 0.0
+    assert proxy_curves.measure_spread([np.array([0.0, 2.0]), np.array([100.0, 104.0])]) == 2.5**0.5
+    assert proxy_curves.measure_spread([np.array([1.0, 1.0]), np.array([7.0, 7.0])]) == 0.0
 
 
 def test_the_same_seed_gives_the_same_numbers():
     curve = made((0.4, 0.2), (1.0, 0.1), noise=0.1)
-    assert proxy_curves.measure(curve, CONFIG, 1) == proxy_curves.measure(curve, CONFIG, 1)
+    assert proxy_curves.measure_curves(curve, CONFIG, 1) == proxy_curves.measure_curves(
+        curve, CONFIG, 1
+    )
 
 
 NEAR = DISTANCE[:4]
@@ -119,7 +121,7 @@ def curve(scorer, coefficients):
 
 def compare(single, several):
     curves = curve("reward_model", single), curve("ensemble", several)
-    return proxy_curves.effect(*curves, CONFIG, 0)
+    return proxy_curves.compare_curves(*curves, CONFIG, 0)
 
 
 def test_a_peak_farther_away_and_a_better_end():

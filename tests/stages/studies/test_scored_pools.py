@@ -41,7 +41,7 @@ def test_by_hand():
     ]
     for row_tokens in (0, 64):
         scorer = Sums()
-        found = scored_pools.score(PROMPT, pool, (scorer, None), row_tokens)
+        found = scored_pools.score_pool(PROMPT, pool, (scorer, None), row_tokens)
         assert found.correct == [True, False, True, True]
         assert found.reward_model == [3.66667, 2.66667, 3.66667, 4.0]
         assert found.ensemble is None
@@ -59,11 +59,11 @@ def test_best_of_n_goes_to_a_quarter_of_the_pool():
     scores = [np.arange(12.0), np.zeros(12)]
     right = [np.array([0.0] * 11 + [1.0]), np.array([1.0, 0.0] * 6)]
     pools = [scored("a", right[0], scores[0].tolist()), scored("b", right[1], scores[1].tolist())]
-    curve = scored_pools.of_pools("sft", "reward_model", pools)
+    curve = scored_pools.make_pool_curve("sft", "reward_model", pools)
     assert (curve.method, list(curve.places), curve.form) == ("best_of_n", [1, 2, 3], "quadratic")
     assert curve.units == {
-        "proxy": proxy_curves.spread(scores),
-        "gold": proxy_curves.spread(right),
+        "proxy": proxy_curves.measure_spread(scores),
+        "gold": proxy_curves.measure_spread(right),
     }
     # the best of twelve is in the draw 1/12, 2/12 and 3/12 of the time
     np.testing.assert_allclose(curve.gold, [[1 / 12, 2 / 12, 3 / 12], [0.5, 0.5, 0.5]])
@@ -75,15 +75,15 @@ def test_best_of_n_goes_to_a_quarter_of_the_pool():
 
 def test_what_can_show_nothing_is_told():
     many, right = [np.arange(8.0)], [np.array([0.0, 1.0] * 4)]
-    assert scored_pools.trouble(many, right) is None
-    few = scored_pools.trouble([np.arange(7.0)], [right[0][:7]])
+    assert scored_pools.explain_missing_curve(many, right) is None
+    few = scored_pools.explain_missing_curve([np.arange(7.0)], [right[0][:7]])
     assert "7 completions" in few
     assert "at least 8" in few
-    assert "both right and wrong" in scored_pools.trouble(many, [np.zeros(8)])
-    assert "one score" in scored_pools.trouble([np.zeros(8)], right)
+    assert "both right and wrong" in scored_pools.explain_missing_curve(many, [np.zeros(8)])
+    assert "one score" in scored_pools.explain_missing_curve([np.zeros(8)], right)
 
 
 def test_a_scorer_that_scored_nothing_has_no_curve():
     rows = [scored(name, [True, False] * 4, [0.0] * 8) for name in "ab"]
-    assert scored_pools.of_pools("sft", "ensemble", rows) is None
-    assert "one score" in scored_pools.of_pools("sft", "reward_model", rows)
+    assert scored_pools.make_pool_curve("sft", "ensemble", rows) is None
+    assert "one score" in scored_pools.make_pool_curve("sft", "reward_model", rows)

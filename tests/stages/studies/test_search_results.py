@@ -14,7 +14,7 @@ COST = SearchCost(
 
 
 def judged(*rows):
-    return search_results.evaluate(
+    return search_results.evaluate_search(
         PROMPT,
         [
             SearchSolution(
@@ -68,7 +68,7 @@ ROW = ProblemSearch(
 
 
 def summarised(rows):
-    return search_results.summarise([rows], confidence=0.95)
+    return search_results.summarise_searches([rows], confidence=0.95)
 
 
 def test_means_and_totals_by_hand():

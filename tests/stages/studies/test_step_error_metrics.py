@@ -10,8 +10,8 @@ from stages.studies import step_error_metrics
 from stages.studies.step_error_metrics import (
     KnownSteps,
     check_apart,
-    first_error,
-    known,
+    find_first_error,
+    select_known,
 )
 
 FILES = Path(__file__).parents[4] / "shared/data/processbench"
@@ -36,7 +36,7 @@ def row(num_steps: int, first: int, correct: bool | None = None, name: str = "a"
 
 
 def solutions(rows):
-    return known(rows, "here", max_tokens=999, leave_out_long=False)
+    return select_known(rows, "here", max_tokens=999, leave_out_long=False)
 
 
 ROWS = [
@@ -49,7 +49,7 @@ SCORES = [[0.9, 0.2, 0.8], [0.7, 0.3], [0.9, 0.8], [0.9, 0.8, 0.7, 0.4]]
 
 
 def test_the_numbers_by_hand():
-    found = step_error_metrics.summarise(solutions(ROWS), SCORES, 0.5, **OPTIONS)
+    found = step_error_metrics.summarise_predictions(solutions(ROWS), SCORES, 0.5, **OPTIONS)
     assert (found["solutions"], found["erroneous"], found["correct"]) == (4, 2, 2)
     # first steps below 1/2: 1 (right), 1 (wrong: it is 0), none (right), 3 (wrong: none is)
     model = found["model"]
@@ -80,7 +80,7 @@ def test_steps_after_the_first_error_are_not_counted():
 def test_without_outcomes_there_is_no_baseline_of_outcomes():
     unknown = [*ROWS[:3], row(4, -1, name="d")]
     object.__setattr__(unknown[0], "correct", None)
-    assert set(step_error_metrics.baselines(unknown)) == {"always_correct"}
+    assert set(step_error_metrics.predict_by_rules(unknown)) == {"always_correct"}
 
 
 BASELINE = {  # outcome known + middle step: error accuracy and F1, in per cent
@@ -102,7 +102,7 @@ def test_trivial_baselines_on_processbench(subset):
         for raw in raws
     ]  # fmt: skip
     perfect = [[float(label) for label in one.true_labels] for one in rows]
-    found = step_error_metrics.summarise(solutions(rows), perfect, 0.5, **OPTIONS)
+    found = step_error_metrics.summarise_predictions(solutions(rows), perfect, 0.5, **OPTIONS)
     assert found["model"]["f1"]["value"] == 1.0
     assert found["always_correct"]["f1"]["value"] == 0.0
     middle = found["outcome_and_middle"]
@@ -133,32 +133,32 @@ def test_a_step_that_was_cut_is_one_step_read_at_its_end():
     # Of the marked steps, each of two parts, the second is wrong; the middle of three is the second
     truth = [None, True, None, False, None, False]
     cut = replace(row(6, -1), true_labels=truth, correct=False)
-    assert first_error(cut) == 1
-    assert step_error_metrics.of_marked(cut, [0.1, 0.9, 0.2, 0.3, 0.8, 0.7]) == [0.9, 0.3, 0.7]
-    assert step_error_metrics.baselines([cut])["outcome_and_middle"] == [1]
+    assert find_first_error(cut) == 1
+    assert step_error_metrics.select_marked(cut, [0.1, 0.9, 0.2, 0.3, 0.8, 0.7]) == [0.9, 0.3, 0.7]
+    assert step_error_metrics.predict_by_rules([cut])["outcome_and_middle"] == [1]
 
 
 def test_all_rows_are_read_with_their_first_errors():
-    found = known([ROW, LONG], "here", max_tokens=16, leave_out_long=False)
+    found = select_known([ROW, LONG], "here", max_tokens=16, leave_out_long=False)
     assert (found.rows, found.first_errors, found.left_out_long) == ([ROW, LONG], [1, -1], 0)
 
 
 def test_long_rows_are_an_error_or_left_out_and_counted():
     with pytest.raises(ValueError, match=r"here: 1 of 2 solutions .* the 15 positions .* up to 16"):
-        known([ROW, LONG], "here", max_tokens=15, leave_out_long=False)
-    found = known([ROW, LONG], "here", max_tokens=15, leave_out_long=True)
+        select_known([ROW, LONG], "here", max_tokens=15, leave_out_long=False)
+    found = select_known([ROW, LONG], "here", max_tokens=15, leave_out_long=True)
     assert (found.rows, found.left_out_long) == ([ROW], 1)
 
 
 @pytest.mark.parametrize("truth", [None, [True]])
 def test_steps_whose_truth_is_unknown_are_refused(truth):
     with pytest.raises(ValueError, match="Evaluate on steps whose truth is known"):
-        first_error(replace(ROW, true_labels=truth))
+        find_first_error(replace(ROW, true_labels=truth))
 
 
 def test_a_problem_of_dev_is_no_problem_of_test():
-    one = known([ROW, LONG], "here", max_tokens=15, leave_out_long=True)
-    both = known([ROW, LONG], "here", max_tokens=16, leave_out_long=False)
+    one = select_known([ROW, LONG], "here", max_tokens=15, leave_out_long=True)
+    both = select_known([ROW, LONG], "here", max_tokens=16, leave_out_long=False)
     other = KnownSteps(rows=[LONG], first_errors=[-1], left_out_long=0)
     check_apart(one, other)
     with pytest.raises(ValueError, match="found 1 in both, such as 'a'"):

@@ -42,7 +42,7 @@ def scorer():
 def searched(scorer, parts, seed=0, sampler=None, **changes):
     config = SearchConfig(**CONFIG.model_dump() | changes)
     return list(
-        step_search.run(
+        step_search.run_searches(
             sampler or make_sampler(load("llama").double()),
             scorer,
             parts,
@@ -196,11 +196,11 @@ def test_a_finished_solution_stays_in_the_competition():
     early = grown(None, [3, 1], 0.6, finish="stop")
     better, worse = grown(None, [4], 0.9), grown(None, [5], 0.5)
     search.choose([early, better, worse], keep=1, distinct=False)
-    assert search.live == search.kept == [better]
+    assert search.live == search.beam == [better]
     # What looked better leads to nothing: the solution that had lost its place has it again.
     bad = [grown(better, [6], 0.2), grown(better, [7], 0.3)]
     search.choose(bad, keep=1, distinct=False)
-    assert search.kept == [early]
+    assert search.beam == [early]
     assert search.live == []
     assert search.solutions() == [early]
     assert search.depth == 2
@@ -211,7 +211,7 @@ def test_a_finished_solution_with_a_place_is_not_gone_on_with():
     early = grown(None, [3, 1], 0.9, finish="stop")
     others = [grown(None, [4], 0.8), grown(None, [5], 0.7)]
     search.choose([*others, early], keep=2, distinct=False)
-    assert search.kept == [early, others[0]]
+    assert search.beam == [early, others[0]]
     assert search.live == [others[0]]
     last = grown(others[0], [6, 1], 0.85, finish="stop")
     search.choose([last], keep=2, distinct=False)
@@ -247,9 +247,9 @@ def test_of_equal_scores_the_solution_with_a_place_comes_first():
     search = Search(prompt=PROMPTS[0])
     twins = [grown(None, [5, 1], 0.9, finish="stop"), grown(None, [4, 1], 0.9, finish="stop")]
     search.choose(twins[:1], keep=1, distinct=False)
-    search.kept = []
+    search.beam = []
     search.choose(twins[1:], keep=1, distinct=False)
-    assert search.kept == [twins[0]]
+    assert search.beam == [twins[0]]
     assert search.solutions() == twins
 
 

@@ -45,11 +45,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RepoCopy:
     start(copy, "prepare_data")
     studied_run.write_json(path / "data/plan.json", plan)
     for policy in ("dpo", "grpo"):
-        for table, name in copies.needed(plan, "policies", policy):
+        for table, name in copies.list_needed_rows(plan, "policies", policy):
             if name != "grpo":  # which the study alone trains
-                copy.run(copies.of_row(table, name, plan[table][name]))
+                copy.run(copies.make_row_command(table, name, plan[table][name]))
     for name in ("sft", "dpo"):
-        copy.run(copies.sample(name))
+        copy.run(copies.make_sample_command(name))
     return copy
 
 

@@ -26,7 +26,7 @@ def test_the_record_of_a_study_is_in_its_own_folder():
 
 
 def test_rows_and_plots_take_their_place_together_or_not_at_all():
-    with studies.start("counted") as study:
+    with studies.start_study("counted") as study:
         found = study.for_each_seed([3, 5], lambda run, folder: (run.seed, folder.name))
         (study.plots / "a.png").touch()
         study.write({"n": 1}, "# Counted\n")
@@ -39,7 +39,7 @@ def test_rows_and_plots_take_their_place_together_or_not_at_all():
     assert record["stage"] == f"{DVC_YAML}:counted"
 
     def interrupted() -> None:
-        with studies.start("counted") as study:
+        with studies.start_study("counted") as study:
             (study.plots / "b.png").touch()
             raise RuntimeError
 
@@ -64,11 +64,11 @@ class Config(Params):
 def test_parameters_are_of_two_files_and_checked_at_once():
     studied_run.write_yaml(Path("params.yaml"), {"seeds": [1], "other": 2})
     studied_run.write_yaml(STUDY_PARAMS, {"counted": {"n": 3}})
-    assert studies.load(Config, "counted").counted.n == 3
+    assert studies.load_study_config(Config, "counted").counted.n == 3
     studied_run.write_yaml(Path("params.yaml"), {"seeds": "many"})
     studied_run.write_yaml(STUDY_PARAMS, {"counted": {"n": 0}})
     with pytest.raises(ValueError, match=r"(?s)seeds: .*counted.n: "):
-        studies.load(Config, "counted")
+        studies.load_study_config(Config, "counted")
 
 
 def test_no_section_is_without_a_study_and_no_study_without_its_code():

@@ -38,13 +38,13 @@ def verdict(*pairs, num_seeds=3):
 
 
 def test_a_resolved_difference_is_a_plain_sentence():
-    assert token_report.sentence(RESOLVED, verdict(RESOLVED)) == (
+    assert token_report.describe_pair(RESOLVED, verdict(RESOLVED)) == (
         "**grpo beats dpo** by 3.1 points [1.2, 5.0] at equal tokens (p = 0.003 by Holm)."
     )
 
 
 def test_an_unresolved_one_says_what_it_would_take():
-    assert token_report.sentence(UNRESOLVED, verdict(UNRESOLVED)) == (
+    assert token_report.describe_pair(UNRESOLVED, verdict(UNRESOLVED)) == (
         "The difference between grpo and ppo is **not resolved**: 0.4 points [-1.0, 1.8] (p = 0.4 "
         "by Holm). To resolve a true difference of 0.4 points with 80% power, 1,234 more problems "
         "would be needed with 3 seeds; with these problems, 6 more seeds."
@@ -62,12 +62,12 @@ def test_an_unresolved_one_says_what_it_would_take():
     ],
 )
 def test_what_is_not_known_is_said(changes, words):
-    assert words in token_report.sentence(UNRESOLVED | changes, verdict(UNRESOLVED))
+    assert words in token_report.describe_pair(UNRESOLVED | changes, verdict(UNRESOLVED))
 
 
 def test_a_difference_of_0_needs_no_number():
     row = {key: value for key, value in UNRESOLVED.items() if not key.startswith("more_")}
-    said = token_report.sentence(row | {"value": 0.0, "low": 0.0, "high": 0.0}, verdict(row))
+    said = token_report.describe_pair(row | {"value": 0.0, "low": 0.0, "high": 0.0}, verdict(row))
     assert said.endswith("None was found, and no experiment shows that there is none.")
 
 
@@ -78,18 +78,18 @@ def test_policies_are_ranked_only_where_every_two_are_resolved():
     every["policies"] |= {
         name: {"mean": {"value": value}} for name, value in (("dpo", 0.1), ("ppo", 0.2))
     }
-    assert token_report.ranking(every) == "Ranking: grpo > ppo > dpo."
+    assert token_report.describe_ranking(every) == "Ranking: grpo > ppo > dpo."
     some = verdict(UNRESOLVED, RESOLVED, other)
-    assert token_report.ranking(some).startswith("No full ranking: ")
-    assert "grpo above dpo" in token_report.ranking(some)
+    assert token_report.describe_ranking(some).startswith("No full ranking: ")
+    assert "grpo above dpo" in token_report.describe_ranking(some)
     none = verdict(UNRESOLVED)
-    assert token_report.ranking(none) == "No full ranking: no pair is resolved."
+    assert token_report.describe_ranking(none) == "No full ranking: no pair is resolved."
 
 
 def test_a_loss_against_the_baseline_is_negative():
     row = RESOLVED | {"first": "sft", "second": "ppo"}
-    assert token_report.gain(row, "ppo") == "**-3.1 [-5.0, -1.2]**"
-    assert token_report.gain(row, "sft") == "**+3.1 [+1.2, +5.0]**"
+    assert token_report.format_gain(row, "ppo") == "**-3.1 [-5.0, -1.2]**"
+    assert token_report.format_gain(row, "sft") == "**+3.1 [+1.2, +5.0]**"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_loss_against_the_baseline_is_negative():
     [(1, "nothing of another training run"), (2, "train three or more"), (3, "93 to 97 times")],
 )
 def test_the_text_says_what_the_intervals_are_about(num_seeds, words):
-    text = token_report.render(verdict(RESOLVED, num_seeds=num_seeds))
+    text = token_report.render_report(verdict(RESOLVED, num_seeds=num_seeds))
     assert words in text
     assert ("train three or more" in text) == (num_seeds == 2)
     assert "# grpo against dpo" in text

@@ -18,15 +18,15 @@ def rows(policy, table, num_samples=4):
 
 
 def tables(**policies):
-    return {name: token_verdict.table(rows(name, values)) for name, values in policies.items()}
+    return {name: token_verdict.make_table(rows(name, values)) for name, values in policies.items()}
 
 
 def compare(**policies):
-    return token_verdict.compare(tables(**policies), "sft", confidence=0.95)
+    return token_verdict.compare_policies(tables(**policies), "sft", confidence=0.95)
 
 
 def test_a_table_is_of_seeds_and_problems():
-    found = token_verdict.table(rows("a", [[4, 2, 0], [1, 3, 0]]))
+    found = token_verdict.make_table(rows("a", [[4, 2, 0], [1, 3, 0]]))
     np.testing.assert_array_equal(found["mean"], [[1.0, 0.5, 0.0], [0.25, 0.75, 0.0]])
     np.testing.assert_array_equal(found["greedy"], [[1, 1, 0], [1, 1, 0]])
 
@@ -34,7 +34,7 @@ def test_a_table_is_of_seeds_and_problems():
 def test_seeds_that_met_other_problems_are_refused():
     mixed = [*rows("a", [[4, 2]]), *(rows("a", [[0, 0], [4, 2, 1]])[2:])]
     with pytest.raises(ValueError, match="the same test problems for every seed"):
-        token_verdict.table(mixed)
+        token_verdict.make_table(mixed)
 
 
 def test_the_larger_mean_is_first_and_its_difference_is_paired():
