@@ -100,7 +100,8 @@ def describe_curve(curve: Measured) -> str:
     if curve["overoptimised"]:
         return (
             f"{what}: over-optimised. The accuracy is best {after} falls by {fall} points "
-            f"while the proxy still changes by {format_number(curve['proxy_after_best'])}. In all {whole}."
+            f"while the proxy still changes by {format_number(curve['proxy_after_best'])}. "
+            f"In all {whole}."
         )
     if best == last:
         return f"{what}: no fall seen; the accuracy is best at the end. In all {whole}."

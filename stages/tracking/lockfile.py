@@ -14,14 +14,14 @@ from dvc.utils.flatten import flatten
 from dvc.utils.serialize import load_yaml
 
 from stages import auto
-from stages.config import PARAMS_PATH, read_yaml
+from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.runtime import identity, runs
 
 logger = logging.getLogger(__name__)
 
 SIZES = ["size", "nfiles"]
-ABOVE = {"stages/presets.yaml": "presets", "stages/studies/params.yaml": "studies"}
-"""File -> what stands before its keys in `auto`."""
+PREFIXES = {str(PRESETS_PATH): "presets"}
+"""File -> prefix of its keys in the rules of `auto`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +90,12 @@ def _resolve_params(of_files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     content = read_yaml() | of_files.get(str(PARAMS_PATH), {})
     facts = auto.read_facts(content)
     for file, values in of_files.items():
-        above = ABOVE.get(file)
-        whole = values if above is None else {above: values}
+        prefix = PREFIXES.get(file)
+        whole = values if prefix is None else {prefix: values}
         if auto.is_embedded(content) or facts is not None:
             whole, _ = auto.resolve(whole, facts, content)
         # The section `sft` and the preset of that name: where both have a key, the section's stays.
-        flat = flatten(whole if above is None else whole[above]) | flat
+        flat = flatten(whole if prefix is None else whole[prefix]) | flat
     return flat
 
 

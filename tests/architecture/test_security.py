@@ -25,6 +25,7 @@ MAY_START = {
     "stages/plan_checks.py": {"importlib"},  # the entry points, by the names of their files
     "stages/engines/vllm_hosting.py": {"importlib"},  # asks whether vLLM is installed
     "stages/rewards/reward_file.py": {"importlib"},  # the user's file, by a word of params.yaml
+    "stages/studies/__main__.py": {"subprocess"},  # dvc, with the names of studies
     "stages/studies/copies.py": {"subprocess"},  # stages, by the names of their files
     "stages/rewards/symbolic_equality.py": {"subprocess"},  # the worker; text goes to its input
 }
