@@ -75,6 +75,9 @@ CASES: list[Case] = [
     ("data.max_prompt_tokens", {"positions": 1025}, 512),
     ("data.max_completion_tokens", {"positions": 1025}, 513),
     ("studies.search.presets.beam.max_new_tokens", {}, 208),
+    ("studies.search.presets.beam.max_new_tokens", {"positions": 303}, 1),  # 2 // 4
+    ("presets.answer.components.overlong.value.buffer", {"positions": 303}, 1),
+    ("presets.answer.components.length.value.target", {"completion_tokens": 1}, 1),
     ("grpo.max_new_tokens", {"completion_tokens": 128}, 256),
     ("grpo.max_new_tokens", {"completion_tokens": 129}, 320),
     ("grpo.max_new_tokens", {}, 832),
@@ -190,6 +193,8 @@ def test_a_judge_may_read_two_answers_where_positions_are_few():
 def test_what_follows_from_a_limit_follows_a_number_in_its_place():
     limit = {"grpo": {"max_new_tokens": 100}}
     assert resolve_key("presets.dapo.overlong_buffer", **limit).value == 20
+    shortest = {"grpo": {"max_new_tokens": 4}}
+    assert resolve_key("presets.dapo.overlong_buffer", **shortest).value == 1
     rewarded = "presets.answer_concise.components.overlong.value.buffer"
     assert resolve_key(rewarded, **limit).value == 166, "a reward does not follow GRPO's limit"
     judge = "presets.judge.judge.max_prompt_tokens"
