@@ -18,10 +18,11 @@ from random_grids import Grids, examples
 from tiny_rollouts import make_rollouts
 
 from stages.algorithms.aggregation import masked_whiten
-from stages.algorithms.losses.preference_losses import PairLogprobs
+from stages.algorithms.losses.preference_losses import PairLogprobs, kto_loss
 from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss, clipped_value_loss
 from stages.algorithms.token_advantages import gae
 from stages.loops.method import Method
+from stages.loops.preference import KTO, pair_losses
 from stages.loops.rl import compare_completions
 from stages.rewards.judged import Judged
 
@@ -153,22 +154,22 @@ def test_gae_and_whitening_of_any_scale_with_anything_outside(grids, scale, dtyp
 @examples(15)
 @given(data=st.data(), dtype=dtypes)
 def test_pairs_of_any_likelihood(name, data, dtype):
-    loss = presets.loss(name)
+    preset = presets.loss(name)
     sums = st.lists(st.sampled_from([0.0, -1e-9, -0.3, -50.0, -1e6]), min_size=4, max_size=4)
     leaves = [torch.tensor([n], dtype=dtype, requires_grad=True) for n in data.draw(sums)]
     chosen, rejected, chosen_ref, rejected_ref = leaves
-    if loss.kind == "kto":
-        desirable = torch.tensor([data.draw(st.booleans())])
-        found, _ = loss(
-            logprobs=chosen,
+    if preset.kind == KTO:
+        found, _ = kto_loss(
+            chosen,
             ref_logprobs=chosen_ref,
-            desirable=desirable,
+            desirable=torch.tensor([data.draw(st.booleans())]),
             reference_point=rejected_ref.detach().abs().sum(),
+            **preset.knobs(),
         )
     else:
         lengths = torch.tensor([3]), torch.tensor([1])
         pairs = PairLogprobs(chosen, rejected, chosen_ref, rejected_ref, *lengths)
-        found, _ = loss(pairs=pairs)
+        found, _ = pair_losses(preset, pairs)
     found.sum().backward()
     assert found.isfinite().all()
     assert all(leaf.grad is None or leaf.grad.isfinite().all() for leaf in leaves)
