@@ -14,22 +14,21 @@ answer there is what each reward scores their samples, and nothing else.
 
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from stages import row_run
+from stages import stage
 from stages.algorithms.selection import votes
 from stages.config import Params
 from stages.loops import work
+from stages.loops.run import Run
 from stages.models import pool_scorer, size
 from stages.models.device import ComputeConfig, setup
-from stages.records import lines, pools
+from stages.records import pools
 from stages.report import estimates
 from stages.report.evaluation_config import EvaluationConfig
 from stages.rewards import pool_scores, problem_evaluation, reward_file
-from stages.rows import DATA, Row
-from stages.runtime import outputs, process
-from stages.runtime.seeds import SeedRun
+from stages.rows import DATA
+from stages.runtime import process
 from stages.seeding import derive_seed
 
 REWARDS = DATA / "rewards"
@@ -45,12 +44,12 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `scores.jsonl`, `per_problem.jsonl` and `metrics.json` of each seed."""
-    with row_run.start("evaluate", words, Config) as job:
-        job.each_seed(evaluate, gpu=True)
+    stage.run(evaluate, "evaluate", words, Config, gpu=True)
 
 
-def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
+def evaluate(run: Run) -> dict[str, Any]:
     """The evaluation of one seed."""
+    config, row = run.config, run.row
     settings, samples = config.evaluation, DATA / "samples" / row.name / str(run.seed)
     rewards = reward_file.models(REWARDS)
     problems = pools.read_split(samples, "test")
@@ -70,7 +69,7 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
             pool_scorer.score_chunks, reward_file.model(REWARDS / name, run.seed), reward, chunks,
             config.compute, device, settings.decimals,
         )  # fmt: skip
-        parts = outputs.keep_parts(run.folder / "scores" / name, score)
+        parts = run.keep_parts(name, score)
         tracked = run.track(parts, total=len(chunks), label=f"scored by {name}:")
         columns[name] = list(chain.from_iterable(tracked))
     scores = pool_scorer.score_rows(grouped, columns)
@@ -100,8 +99,8 @@ def evaluate(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any
     run.log(0, metrics | in_loop)
     read_by = [work.passed(name, "read", positions=grouped.positions) for name in rewards]
     sizes = {n: size.measure_scorer(reward_file.model(REWARDS / n, run.seed)) for n in rewards}
-    lines.write_lines(own / "scores.jsonl", scores)
-    lines.write_lines(own / "per_problem.jsonl", results or unchecked)
+    run.write("scores.jsonl", scores)
+    run.write("per_problem.jsonl", results or unchecked)
     return metrics | in_loop | {"generated_tokens": 0, "work": work.summary(read_by, sizes)}
 
 

@@ -10,26 +10,24 @@ https://arxiv.org/abs/2212.08073. The verifier is asked afterwards, to measure t
 
 from collections import Counter
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from stages import row_run
+from stages import stage
 from stages.config import Params
 from stages.engines import loading
 from stages.engines.loading import SamplingConfig
 from stages.loops import work
+from stages.loops.run import Run
 from stages.models import size
-from stages.records import lines, pools
+from stages.records import pools
 from stages.records.preferences import Verdict
 from stages.report import judge_quality
 from stages.rewards.feedback import injections, judging
 from stages.rewards.feedback.judging import LabelRule
 from stages.rewards.feedback.prompts import Prompts, Style
-from stages.rows import Row
-from stages.runtime import outputs, process
-from stages.runtime.seeds import SeedRun
+from stages.runtime import process
 from stages.seeding import derive_seed
 
 
@@ -57,12 +55,12 @@ class Config(SamplingConfig):
 
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl`, `verdicts.jsonl` and `metrics.json` of each seed."""
-    with row_run.start("label", words, Config) as job:
-        job.each_seed(label, gpu=True)
+    stage.run(label, "label", words, Config, gpu=True)
 
 
-def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
+def label(run: Run) -> dict[str, Any]:
     """The pairs of one seed, judged by the judge of that seed."""
+    config, row = run.config, run.row
     preset, seed = config.preset, derive_seed(run.seed, "label_judge")
     prompts = Prompts(style=preset.style, constitution=preset.constitution)
     chooser = config.load_judge(preset.judge, row.policy, run.seed, preset.reasoning)
@@ -74,12 +72,12 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         asked = judging.pairs(problems, prompts, max_pairs=preset.max_pairs_per_problem, seed=seed)
         parts = judging.chunks(asked)
         judge = partial(judging.judge_parts, chooser, parts, prompts, preset.rule, side)
-        kept, said = outputs.keep_parts(run.folder / "parts" / side, judge), []
+        kept, said = run.keep_parts(side, judge), []
         for part in run.track(kept, total=len(parts), label=side):
             said += [Verdict(**verdict) for verdict in part["verdicts"]]
             cost.update(part["tokens"])
         found = judging.preferences(asked, said, preset.rule)
-        lines.write_lines(own / f"{side}.jsonl", found)
+        run.write(f"{side}.jsonl", found)
         metrics[side] = judge_quality.summarise_verdicts(said, *judging.facts(asked), seed)
         judge_quality.warn_of_low_mass(metrics[side], side)
         headline = judge_quality.select_headline(metrics[side])
@@ -93,7 +91,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     judge_size = size.measure_policy(row.policy, run.seed, config.model) if is_ours else None
     metrics |= work.judged(cost + spent, judge_size)
     metrics["judge"] = preset.judge.model_dump()
-    lines.write_lines(own / "verdicts.jsonl", verdicts)
+    run.write("verdicts.jsonl", verdicts)
     return metrics
 
 

@@ -16,13 +16,14 @@ from typing import Any
 
 from pydantic import Field
 
-from stages import row_run
+from stages import stage
 from stages.config import Params
+from stages.loops.run import Run
 from stages.models import label_prompting, row_policy
 from stages.records import lines
 from stages.records.problems import BadRow, Prompt
 from stages.rows import PROMPTS
-from stages.runtime import outputs, process
+from stages.runtime import process
 from stages.sources import preference_files, quarantine
 from stages.sources.quarantine import FileLimits
 
@@ -47,29 +48,33 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl`, `quarantine.jsonl` and `metrics.json`."""
-    with row_run.start("label", words, Config) as job:
-        row, preset, path, folder = job.row, job.config.preset, job.row.source, job.folders[0]
-        found = list(preference_files.pairs(path, preset.format, preset.columns))
-        bad = [one for one in found if isinstance(one, BadRow)]
-        raws = [one for one in found if not isinstance(one, BadRow)]
-        # That of every seed is the same.
-        tokenizer = row_policy.load_row_tokenizer(row.policy, job.config.seeds[0])
-        encoded = label_prompting.encode_pairs(raws, tokenizer, max_tokens=preset.max_tokens)
-        bad += preference_files.bad_rows(path.name, encoded.rejected)
-        over_long = preference_files.bad_rows(path.name, encoded.over_long)
-        left_out = preset.left_out(row.preset, bad, over_long, len(found))
-        asked = [lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt) for split in ("dev", "test")]
-        kept = preference_files.apart(encoded.rows, chain(*asked))
-        sides = preference_files.split(kept, preset.heldout_share)
-        metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
-        metrics["of_dev_and_test"] = len(encoded.rows) - len(kept)
-        metrics["quarantined"] = quarantine.count_by_kind(left_out)
-        for side, pairs in sides.items():
-            metrics[side] = preference_files.describe(pairs)
-            job.run.log(0, {f"{side}/{key}": value for key, value in metrics[side].items()})
-            lines.write_lines(folder / f"{side}.jsonl", pairs)
-        lines.write_lines(folder / "quarantine.jsonl", left_out)
-        outputs.write_json(folder / "metrics.json", metrics)
+    stage.run(label, "label", words, Config, per_seed=False)
+
+
+def label(run: Run) -> dict[str, Any]:
+    """Read the labels of the file; returns their metrics."""
+    row, preset, path = run.row, run.config.preset, run.row.source
+    found = list(preference_files.pairs(path, preset.format, preset.columns))
+    bad = [one for one in found if isinstance(one, BadRow)]
+    raws = [one for one in found if not isinstance(one, BadRow)]
+    # That of every seed is the same.
+    tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
+    encoded = label_prompting.encode_pairs(raws, tokenizer, max_tokens=preset.max_tokens)
+    bad += preference_files.bad_rows(path.name, encoded.rejected)
+    over_long = preference_files.bad_rows(path.name, encoded.over_long)
+    left_out = preset.left_out(row.preset, bad, over_long, len(found))
+    asked = [lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt) for split in ("dev", "test")]
+    kept = preference_files.apart(encoded.rows, chain(*asked))
+    sides = preference_files.split(kept, preset.heldout_share)
+    metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
+    metrics["of_dev_and_test"] = len(encoded.rows) - len(kept)
+    metrics["quarantined"] = quarantine.count_by_kind(left_out)
+    for side, pairs in sides.items():
+        metrics[side] = preference_files.describe(pairs)
+        run.log(0, {f"{side}/{key}": value for key, value in metrics[side].items()})
+        run.write(f"{side}.jsonl", pairs)
+    run.write("quarantine.jsonl", left_out)
+    return metrics
 
 
 if __name__ == "__main__":

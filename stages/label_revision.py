@@ -9,20 +9,18 @@ revision over the first answer (`train.jsonl`, `heldout.jsonl`). Source: stages/
 """
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from stages import row_run
+from stages import stage
 from stages.engines.loading import SamplingConfig
-from stages.loops import record, revision, work
+from stages.loops import revision, work
 from stages.loops.revision import RevisionConfig
+from stages.loops.run import Run
 from stages.models import policy, prompting, row_policy, size
-from stages.records import lines, pools
+from stages.records import pools
 from stages.records.preferences import Revision
 from stages.rewards.feedback import revisions
-from stages.rows import Row
 from stages.runtime import process
-from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 
 
@@ -34,12 +32,12 @@ class Config(SamplingConfig):
 
 def main(*words: str) -> None:
     """Write pairs, demonstrations, triples and `metrics.json` of each seed."""
-    with row_run.start("label", words, Config) as job:
-        job.each_seed(revise, gpu=True)
+    stage.run(revise, "label", words, Config, gpu=True)
 
 
-def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
+def revise(run: Run) -> dict[str, Any]:
     """The revisions of one seed, by the policy of that seed."""
+    config, row = run.config, run.row
     preset, seed = config.preset, derive_seed(run.seed, "label_revision")
     sampler = config.load_sampler(
         row.policy, run.seed, preset.max_prompt_tokens + preset.max_new_tokens
@@ -57,7 +55,7 @@ def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         answers = revisions.choose_answers(problems, preset.max_per_problem)
         how = {"config": preset, "seed": seed, "split": side}
         rounds_of = partial(revision.rounds, sampler, decode, encode, **how)
-        steps = record.parts(run, side, partial(revision.revise, rounds_of, answers), Revision)
+        steps = run.parts(side, partial(revision.revise, rounds_of, answers), Revision)
         done = list(run.track(steps, total=revision.num_parts(answers), label=side))
         history += [step.metrics for step in done]
         found = [row for step in done for row in step.rows]
@@ -66,11 +64,11 @@ def revise(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         metrics[side] = revisions.summarise_revisions(revised)
         revisions.check_pairs(revised, row.source)
         pairs = [pair for one in revised if (pair := one.preference()) is not None]
-        lines.write_lines(own / f"{side}.jsonl", pairs)
+        run.write(f"{side}.jsonl", pairs)
         if side == "train":
             shown = [shown for one in revised if (shown := one.demonstration()) is not None]
-            lines.write_lines(own / "demonstrations.jsonl", shown)
-    lines.write_lines(own / "triples.jsonl", triples)
+            run.write("demonstrations.jsonl", shown)
+    run.write("triples.jsonl", triples)
     measured = size.measure_policy(row.policy, run.seed, config.model)
     return metrics | work.learned(history, {"policy": measured})
 

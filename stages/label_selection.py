@@ -6,18 +6,16 @@ Reads a pool of each seed and the problems that it answers; writes `demonstratio
 those of prepare_data. Rejection sampling: stages/rewards/verifier_labels.py.
 """
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from stages import row_run
+from stages import stage
 from stages.config import Params
-from stages.records import lines, pools
+from stages.loops.run import Run
+from stages.records import pools
 from stages.rewards import verifier_labels
-from stages.rows import Row
 from stages.runtime import process
-from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 
 
@@ -37,12 +35,12 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `demonstrations.jsonl` and `metrics.json` of each seed."""
-    with row_run.start("label", words, Config) as job:
-        job.each_seed(select)
+    stage.run(select, "label", words, Config)
 
 
-def select(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
+def select(run: Run) -> dict[str, Any]:
     """The demonstrations of one seed; refused where not a single completion is right."""
+    config, row = run.config, run.row
     problems = pools.read_pools(row.source, run.seed, "train")
     selected = [
         verifier_labels.select_demonstrations(
@@ -63,7 +61,7 @@ def select(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
             f"max_new_tokens), or from a policy that sometimes solves them."
         )
     run.log(0, metrics)
-    lines.write_lines(own / "demonstrations.jsonl", (one for some in selected for one in some))
+    run.write("demonstrations.jsonl", (one for some in selected for one in some))
     return metrics
 
 

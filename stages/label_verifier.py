@@ -8,18 +8,16 @@ people's or a judge's preferences (Christiano et al. 2017, https://arxiv.org/abs
 never wrong about the final answer and says nothing about style.
 """
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from stages import row_run
+from stages import stage
 from stages.config import Params
-from stages.records import lines, pools
+from stages.loops.run import Run
+from stages.records import pools
 from stages.rewards import verifier_labels
-from stages.rows import Row
 from stages.runtime import process
-from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 
 
@@ -39,12 +37,12 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl` and `metrics.json` of each seed."""
-    with row_run.start("label", words, Config) as job:
-        job.each_seed(label)
+    stage.run(label, "label", words, Config)
 
 
-def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
+def label(run: Run) -> dict[str, Any]:
     """The pairs of one seed; refused where there are none to learn from."""
+    config, row = run.config, run.row
     metrics: dict[str, Any] = {}
     for side in pools.SIDES:
         problems = pools.read_pools(row.source, run.seed, side)
@@ -66,9 +64,7 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
                 f"of each problem (section sampling), or take another model or other problems."
             )
         run.log(0, {f"{side}/{name}": value for name, value in metrics[side].items()})
-        lines.write_lines(
-            own / f"{side}.jsonl", (one for some in labelled for one in some.preferences)
-        )
+        run.write(f"{side}.jsonl", (pair for problem in labelled for pair in problem.preferences))
     return metrics
 
 

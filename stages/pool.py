@@ -6,18 +6,16 @@ Writes, for each seed, N completions of each problem of the split (`train.jsonl`
 dev problem (`heldout.jsonl`); `pool.json` says whose they are, and of which split.
 """
 
-from pathlib import Path
 from typing import Any
 
-from stages import row_run
+from stages import stage
 from stages.config import find_entry
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
+from stages.loops.run import Run
 from stages.models import policy, row_policy, size
-from stages.rows import Row
 from stages.runtime import outputs, process
-from stages.runtime.seeds import SeedRun
 
 HELDOUT = "heldout"
 
@@ -30,14 +28,18 @@ class Config(SamplingConfig):
 
 def main(*words: str) -> None:
     """Write the row's pool."""
-    with row_run.start("pool", words, Config) as job:
-        whose = {"split": job.row.preset, "policy": job.row.policy}
-        outputs.write_json(job.folders[0] / "pool.json", whose)
-        job.each_seed(sample, gpu=True)
+    stage.run(sample, "pool", words, Config, gpu=True, prepare=describe)
 
 
-def sample(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
+def describe(run: Run) -> None:
+    """Write whose completions the pool holds, and of which split."""
+    content = {"split": run.row.preset, "policy": run.row.policy}
+    outputs.write_json(run.output / "pool.json", content)
+
+
+def sample(run: Run) -> dict[str, Any]:
     """The completions of one seed's policy; their metrics."""
+    config, row = run.config, run.row
     settings = find_entry(config.sampling, row.preset, "section 'sampling'")
     pools = {
         "train": candidates.read(row.preset, settings, row.preset),
@@ -47,7 +49,7 @@ def sample(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     sampler = config.load_sampler(row.policy, run.seed, candidates.longest(pools.values()))
     decode = policy.make_decode(row_policy.load_row_tokenizer(row.policy, run.seed))
     measured = size.measure_policy(row.policy, run.seed, config.model)
-    return candidates.write(pools, sampler, decode, measured, own, run)
+    return candidates.write(pools, sampler, decode, measured, run)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ language-modelling loss beside it; right and wrong weigh the same within each pr
 learned is P(right) had both been equally likely beforehand (`rewards/verifier_labels`).
 """
 
-from pathlib import Path
 from typing import Any
 
-from stages import row_run
-from stages.loops import epochs, record, reward, training, work
+from stages import stage
+from stages.loops import epochs, reward, training, work
 from stages.loops.reward import OutcomeConfig
+from stages.loops.run import Run
 from stages.models import model_tokenizer, policy, row_policy, scalar_head, size
 from stages.models.device import setup
 from stages.models.scalar_head import ScalarHead
@@ -24,9 +24,7 @@ from stages.records import pools
 from stages.report import reward_quality
 from stages.report.evaluation_config import Bins, EvaluationConfig
 from stages.rewards import reward_file, verifier_labels
-from stages.rows import Row
 from stages.runtime import process
-from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 
 
@@ -45,13 +43,17 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `reward.json`, and `model/` and `metrics.json` of each seed."""
-    with row_run.start("reward", words, Config) as job:
-        reward_file.write(job.folders[0], reward_file.of_model("outcome"))
-        job.each_seed(train, gpu=True)
+    stage.run(train, "reward", words, Config, gpu=True, prepare=describe)
 
 
-def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
+def describe(run: Run) -> None:
+    """Write `reward.json`."""
+    reward_file.write(run.output, reward_file.of_model("outcome"))
+
+
+def train(run: Run) -> dict[str, Any]:
     """The outcome model of one seed."""
+    config, row = run.config, run.row
     preset, compute = config.preset, config.compute
     device, seed = setup(compute), derive_seed(run.seed, "reward_outcome")
     read = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
@@ -73,12 +75,12 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     row_policy.add_adapters(model, config.lora, seed)
     learner = shard_model(ScalarHead(model, compute, pad_id))
     schedule = epochs.batches(len(problems), preset.num_epochs, preset.batch_size, seed)
-    state = record.resume(run)
+    state = run.resume()
     steps = reward.train_outcomes(learner, problems, schedule, preset, state)
-    history = training.take(steps, state, run, total=len(schedule))
+    history = run.record(steps, total=len(schedule))
     groups = reward.problem_groups(heldout, compute.row_tokens)
     scores = reward.score(learner, groups)
-    policy.save_model(model, tokenizer, own / "model")
+    policy.save_model(model, tokenizer, run.output / "model")
     return {
         **work.learned(history, {"reward": size.measure_model(model)}),
         "problems": len(problems),

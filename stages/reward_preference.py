@@ -10,16 +10,16 @@ of the pairs (Coste et al., "Reward Model Ensembles Help Mitigate Overoptimizati
 `flip_percent` of the training labels are made wrong, the same ones for each member.
 """
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import Field
 
-from stages import row_run
-from stages.loops import epochs, record, reward, training, work
+from stages import stage
+from stages.loops import epochs, reward, training, work
 from stages.loops.preference import pair_groups
 from stages.loops.reward import RewardConfig
+from stages.loops.run import Run
 from stages.models import model_tokenizer, policy, row_policy, scalar_head, size
 from stages.models.device import setup
 from stages.models.scalar_head import ScalarHead
@@ -30,9 +30,7 @@ from stages.report import reward_quality
 from stages.report.evaluation_config import Bins, EvaluationConfig
 from stages.rewards import reward_file, verifier_labels
 from stages.rewards.reward_file import Aggregate
-from stages.rows import Row
 from stages.runtime import process
-from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 
 
@@ -57,16 +55,20 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `reward.json`, and `model/` and `metrics.json` of each seed."""
-    with row_run.start("reward", words, Config) as job:
-        content = reward_file.of_model("preference", job.config.preset.aggregate)
-        reward_file.write(job.folders[0], content)
-        job.each_seed(train, gpu=True)
+    stage.run(train, "reward", words, Config, gpu=True, prepare=describe)
 
 
-def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
+def describe(run: Run) -> None:
+    """Write `reward.json`."""
+    content = reward_file.of_model("preference", run.config.preset.aggregate)
+    reward_file.write(run.output, content)
+
+
+def train(run: Run) -> dict[str, Any]:
     """The reward model of one seed, or all members of its ensemble."""
+    config, row = run.config, run.row
     preset, compute, device = config.preset, config.compute, setup(config.compute)
-    source = training.per_seed(row.source, run.seed)
+    source = run.source
     labelled = list(lines.read_lines(source / "train.jsonl", Preference))
     pairs = verifier_labels.flip_labels(
         labelled, preset.flip_percent, derive_seed(run.seed, "flip")
@@ -86,11 +88,11 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         learner = shard_model(ScalarHead(model, compute, pad_id))
         schedule = epochs.batches(len(pairs), preset.num_epochs, preset.batch_size, seed)
         name = f"member {member}"
-        state = record.resume(run, name)
+        state = run.resume(name)
         steps = reward.train(learner, pairs, schedule, preset, state)
-        history += training.take(steps, state, run, total=len(schedule), name=name)
+        history += run.record(steps, total=len(schedule))
         scores.append(reward.score(learner, groups))
-        place = own / "model" / str(member) if preset.members > 1 else own / "model"
+        place = run.output / "model" / str(member) if preset.members > 1 else run.output / "model"
         sizes.append(size.measure_model(model))
         policy.save_model(model, tokenizer, place)
     found = preset.aggregate(scores=torch.stack(scores)).view(len(heldout), 2)

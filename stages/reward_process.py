@@ -11,23 +11,21 @@ Departures: a new head in place of two words of the vocabulary, which starts at 
 or left out in silence (`loops/process_reward`).
 """
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from stages import row_run
-from stages.loops import process_reward, record, training, work
+from stages import stage
+from stages.loops import process_reward, training, work
 from stages.loops.process_reward import ProcessRewardConfig
+from stages.loops.run import Run
 from stages.models import model_tokenizer, policy, process_head, row_policy, size
 from stages.models.device import setup
 from stages.models.process_head import ProcessHead
 from stages.models.sharding import shard_model
 from stages.records.steps import read_training_steps
 from stages.rewards import pool_scores, reward_file
-from stages.rows import Row
 from stages.runtime import process
-from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 
 
@@ -49,15 +47,19 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `reward.json`, and `model/`, `aggregation.json` and `metrics.json` of each seed."""
-    with row_run.start("reward", words, Config) as job:
-        reward_file.write(job.folders[0], reward_file.of_model("process"))
-        job.each_seed(train, gpu=True)
+    stage.run(train, "reward", words, Config, gpu=True, prepare=describe)
 
 
-def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
+def describe(run: Run) -> None:
+    """Write `reward.json`."""
+    reward_file.write(run.output, reward_file.of_model("process"))
+
+
+def train(run: Run) -> dict[str, Any]:
     """The process model of one seed."""
+    config, row = run.config, run.row
     preset, compute = config.preset, config.compute
-    source = training.per_seed(row.source, run.seed)
+    source = run.source
     labelled, heldout = read_training_steps(source / "train.jsonl", source / "heldout.jsonl")
     device, seed = setup(compute), derive_seed(run.seed, "reward_process")
     tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
@@ -71,13 +73,13 @@ def train(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     row_policy.add_adapters(model, config.lora, seed)
     learner = shard_model(ProcessHead(model, compute, model_tokenizer.pad_id(tokenizer)))
     schedule = process_reward.schedule(labelled, preset, seed)
-    state = record.resume(run)
+    state = run.resume()
     steps = process_reward.train(learner, labelled, schedule, preset, state)
-    history = training.take(steps, state, run, total=len(schedule))
+    history = run.record(steps, total=len(schedule))
     scores = process_head.score_steps(learner, process_reward.solutions(heldout))
     choice, accuracy = pool_scores.choose_aggregation(heldout, scores)
-    policy.save_model(model, tokenizer, own / "model")
-    choice.write(own)
+    policy.save_model(model, tokenizer, run.output / "model")
+    choice.write(run.output)
     return {
         **work.learned(history, {"reward": size.measure_model(model)}),
         "solutions": len(labelled),

@@ -9,17 +9,17 @@ your own is `on: own/<file>`, `stages/rewards/own/<file>.py`.
 """
 
 import hashlib
-import os
 import shutil
 from pathlib import Path
 
-from stages import row_run, rows
+from stages import rows, stage
 from stages.config import Params
+from stages.loops.run import Run
 from stages.rewards import reward_file
 from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
 from stages.rows import BASE, Row
-from stages.runtime import process
+from stages.runtime import outputs, process
 
 
 class Config(Params):
@@ -31,11 +31,16 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `reward.json`, and `model/` of each seed where a model is asked."""
-    with row_run.start("reward", words, Config) as job:
-        content, models = describe(job.config, job.row)
-        reward_file.write(job.folders[0], content)
-        for seed, path in models.items():
-            shutil.copytree(path, job.folders[0] / str(seed) / "model", copy_function=link)
+    stage.run(write_reward, "reward", words, Config, per_seed=False)
+
+
+def write_reward(run: Run) -> None:
+    """Write the reward, and link the files of its model."""
+    content, models = describe(run.config, run.row)
+    reward_file.write(run.output, content)
+    for seed, path in models.items():
+        target = run.output / str(seed) / "model"
+        shutil.copytree(path, target, copy_function=outputs.link_or_copy)
 
 
 def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
@@ -69,18 +74,6 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
         own_digest=hashlib.sha256(row.source.read_bytes()).hexdigest() if own else None,
     )
     return content, models
-
-
-def link(source: str, target: str) -> None:
-    """A hard link to a model's file, or a copy on a file system that has none.
-
-    Neither is ever written into: a stage replaces its outputs, and DVC makes them read-only.
-    """
-    try:
-        # Followed first: DVC may have put a symbolic link to its cache there.
-        os.link(Path(source).resolve(), target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 if __name__ == "__main__":

@@ -29,13 +29,13 @@ class Row:
     """A line of a table."""
 
     name: str
-    by: str
+    by: str = ""
     """Kind of the stage, as in `train_<by>` or `label_<by>`; empty for a pool."""
-    preset: str
+    preset: str = ""
     """An entry of stages/presets.yaml; for a pool the split of its problems."""
-    policy: str
+    policy: str = BASE
     """Key `from` of the table: the initial policy, or the one that samples, labels or judges."""
-    on: str
+    on: str = ""
     """A folder under data/ to learn from or to label; empty for a pool."""
 
     @property
@@ -63,3 +63,9 @@ def locate_policy(policy: str, seed: int) -> Path:
     """The folder of a policy of a seed, as transformers saves it."""
     folder = DATA / "policies" / policy / "model"
     return folder if policy == BASE else folder / str(seed)
+
+
+def seed_folder(folder: Path, seed: int) -> Path:
+    """The part of an input or output that belongs to a seed; else the folder itself."""
+    of_seed = folder / str(seed)
+    return of_seed if of_seed.is_dir() else folder

@@ -7,17 +7,15 @@ completion (`dev_greedy.jsonl`, `test_greedy.jsonl`). A completion's random stre
 problem and sample alone, not on the policy, so that policies are compared on the same draws.
 """
 
-from pathlib import Path
 from typing import Any
 
-from stages import row_run
+from stages import stage
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig
+from stages.loops.run import Run
 from stages.models import policy, row_policy, size
-from stages.rows import Row
 from stages.runtime import process
-from stages.runtime.seeds import SeedRun
 
 SPLITS = ("dev", "test")
 
@@ -30,12 +28,12 @@ class Config(SamplingConfig):
 
 def main(*words: str) -> None:
     """Write the policy's samples."""
-    with row_run.start("sample", words, Config) as job:
-        job.each_seed(sample, gpu=True)
+    stage.run(sample, "sample", words, Config, gpu=True)
 
 
-def sample(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
+def sample(run: Run) -> dict[str, Any]:
     """The samples of one seed's policy; their metrics."""
+    config, row = run.config, run.row
     name, pools = row.name, {}
     for split in SPLITS:
         settings = config.sampling[split]
@@ -44,7 +42,7 @@ def sample(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
     sampler = config.load_sampler(name, run.seed, candidates.longest(pools.values()))
     decode = policy.make_decode(row_policy.load_row_tokenizer(name, run.seed))
     measured = size.measure_policy(name, run.seed, config.model)
-    return candidates.write(pools, sampler, decode, measured, own, run)
+    return candidates.write(pools, sampler, decode, measured, run)
 
 
 if __name__ == "__main__":

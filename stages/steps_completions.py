@@ -15,23 +15,22 @@ made), and how right they are at every K where the truth is known (`metrics.json
 
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from stages import row_run
+from stages import stage
 from stages.engines.loading import SamplingConfig
-from stages.loops import record, step_labels
+from stages.loops import step_labels
+from stages.loops.run import Run
 from stages.loops.step_labels import Decode, Parts, StepLabelsConfig
 from stages.loops.work import Step
 from stages.models import policy, row_policy, size
-from stages.records import lines, pools
+from stages.records import pools
 from stages.records.steps import PrefixCount
 from stages.report import step_label_quality
 from stages.report.step_label_quality import AuditConfig
 from stages.rewards import step_solutions
 from stages.rows import Row
 from stages.runtime import process
-from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 
 
@@ -49,12 +48,12 @@ class Config(SamplingConfig):
 
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl`, `prefixes.jsonl` and `metrics.json` of each seed."""
-    with row_run.start("label_steps", words, Config) as job:
-        job.each_seed(label, gpu=True)
+    stage.run(label, "label_steps", words, Config, gpu=True)
 
 
-def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
+def label(run: Run) -> dict[str, Any]:
     """The labelled steps of one seed."""
+    config, row = run.config, run.row
     preset = config.preset
     seed = derive_seed(run.seed, "steps_completions", "bootstrap")
     decode = policy.make_decode(row_policy.load_row_tokenizer(row.policy, run.seed))
@@ -77,19 +76,19 @@ def label(config: Config, row: Row, own: Path, run: SeedRun) -> dict[str, Any]:
         if side == "heldout":
             whole = step_solutions.finished(problems[side], decode, preset.separator)
             found += step_solutions.unlabelled(whole, found)
-        lines.write_lines(own / f"{side}.jsonl", found)
+        run.write(f"{side}.jsonl", found)
         cut = sum(one.finish_reason == "length" for _, pool in asked[side] for one in pool)
         metrics[side] = step_label_quality.summarise_labels(
             labelled, preset.audit, num_cut=cut, seed=seed
         )
-    lines.write_lines(own / "prefixes.jsonl", counts or [])
+    run.write("prefixes.jsonl", counts or [])
     measured = size.measure_policy(row.policy, run.seed, config.model)
     metrics |= step_labels.done(parts, counts or [], measured)
     return metrics
 
 
 def count(
-    config: Config, row: Row, parts: Parts, limit: int, decode: Decode, run: SeedRun
+    config: Config, row: Row, parts: Parts, limit: int, decode: Decode, run: Run
 ) -> Iterator[PrefixCount]:
     """The counts of all parts."""
 
@@ -99,7 +98,7 @@ def count(
         asked = (sampler, decode, parts, config.preset, limit, run.seed)
         return step_labels.count(*asked, start=first)
 
-    for step in run.track(record.parts(run, "prefixes", work, PrefixCount), total=len(parts)):
+    for step in run.track(run.parts("prefixes", work, PrefixCount), total=len(parts)):
         yield from step.rows
 
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from pydantic import Field
 
-from stages import row_run
+from stages import stage
 from stages.config import Params
+from stages.loops.run import Run
 from stages.models import label_prompting, row_policy
-from stages.records import lines
 from stages.records.problems import BadRow
-from stages.runtime import outputs, process
+from stages.runtime import process
 from stages.sources import quarantine, step_files
 from stages.sources.quarantine import FileLimits
 
@@ -46,34 +46,38 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl`, `quarantine.jsonl` and `metrics.json`."""
-    with row_run.start("label_steps", words, Config) as job:
-        row, preset, path, folder = job.row, job.config.preset, job.row.source, job.folders[0]
-        found = list(step_files.solutions(path, preset.format))
-        bad = [one for one in found if isinstance(one, BadRow)]
-        raws = [raw for one in found if not isinstance(one, BadRow) for raw in one]
-        num_read = len(raws) + len(bad)
-        inside = [sum(preset.separator in text for text in raw.steps) for raw in raws]
-        encoded = label_prompting.encode_steps(
-            [step_files.cut(raw, preset.separator) for raw in raws],
-            # That of every seed is the same.
-            row_policy.load_row_tokenizer(row.policy, job.config.seeds[0]),
-            template=preset.prompt_template,
-            separator=preset.separator,
-            max_tokens=preset.max_tokens,
-        )
-        bad += step_files.bad_rows(path.name, encoded.rejected)
-        over_long = step_files.bad_rows(path.name, encoded.over_long)
-        left_out = preset.left_out(row.preset, bad, over_long, num_read)
-        metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
-        metrics["quarantined"] = quarantine.count_by_kind(left_out)
-        metrics["cut_at_separator"] = {"solutions": sum(map(bool, inside)), "steps": sum(inside)}
-        metrics |= step_files.describe(encoded.rows)
-        job.run.log(0, {f"solutions/{key}": value for key, value in metrics["solutions"].items()})
-        for side, own in step_files.split(encoded.rows, preset.heldout_share).items():
-            metrics[side] = len(own)
-            lines.write_lines(folder / f"{side}.jsonl", own)
-        lines.write_lines(folder / "quarantine.jsonl", left_out)
-        outputs.write_json(folder / "metrics.json", metrics)
+    stage.run(label, "label_steps", words, Config, per_seed=False)
+
+
+def label(run: Run) -> dict[str, Any]:
+    """Read the labels of the file; returns their metrics."""
+    row, preset, path = run.row, run.config.preset, run.row.source
+    found = list(step_files.solutions(path, preset.format))
+    bad = [one for one in found if isinstance(one, BadRow)]
+    raws = [raw for one in found if not isinstance(one, BadRow) for raw in one]
+    num_read = len(raws) + len(bad)
+    inside = [sum(preset.separator in text for text in raw.steps) for raw in raws]
+    encoded = label_prompting.encode_steps(
+        [step_files.cut(raw, preset.separator) for raw in raws],
+        # That of every seed is the same.
+        row_policy.load_row_tokenizer(row.policy, run.seed),
+        template=preset.prompt_template,
+        separator=preset.separator,
+        max_tokens=preset.max_tokens,
+    )
+    bad += step_files.bad_rows(path.name, encoded.rejected)
+    over_long = step_files.bad_rows(path.name, encoded.over_long)
+    left_out = preset.left_out(row.preset, bad, over_long, num_read)
+    metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
+    metrics["quarantined"] = quarantine.count_by_kind(left_out)
+    metrics["cut_at_separator"] = {"solutions": sum(map(bool, inside)), "steps": sum(inside)}
+    metrics |= step_files.describe(encoded.rows)
+    run.log(0, {f"solutions/{key}": value for key, value in metrics["solutions"].items()})
+    for side, own in step_files.split(encoded.rows, preset.heldout_share).items():
+        metrics[side] = len(own)
+        run.write(f"{side}.jsonl", own)
+    run.write("quarantine.jsonl", left_out)
+    return metrics
 
 
 if __name__ == "__main__":

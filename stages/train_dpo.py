@@ -10,14 +10,13 @@ is iterative DPO (Xu et al. 2023, https://arxiv.org/abs/2312.16682).
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from stages import row_run
-from stages.loops import epochs, kto, preference, record, ref_logprobs, training, work
+from stages import stage
+from stages.loops import epochs, kto, preference, ref_logprobs, training, work
 from stages.loops.kto import KtoReference
 from stages.loops.preference import KTO, PreferenceConfig, PreferencePreset
-from stages.loops.state import State
+from stages.loops.run import Run
 from stages.loops.work import Step
 from stages.models import model_tokenizer, policy, row_policy, size
 from stages.models.device import setup
@@ -25,9 +24,7 @@ from stages.models.policy import Policy
 from stages.models.sharding import shard_model
 from stages.records import lines
 from stages.records.preferences import Preference
-from stages.rows import Row
 from stages.runtime import process
-from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 
 
@@ -40,47 +37,41 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
-    with row_run.start("train", words, Config) as job:
-        job.each_seed(train, gpu=True)
+    stage.run(train, "train", words, Config, gpu=True)
 
 
-def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
+def train(run: Run) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
+    config, row = run.config, run.row
     device, seed = setup(config.compute), derive_seed(run.seed, "train_dpo")
     tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
     model = row_policy.load_row_policy(row.policy, run.seed, config.model, config.compute, device)
-    path = training.per_seed(row.source, run.seed) / "train.jsonl"
-    pairs = list(lines.read_lines(path, Preference))
+    pairs = list(lines.read_lines(run.source / "train.jsonl", Preference))
     # Adapters start as no change, so the model with them is still the reference.
     row_policy.add_adapters(model, config.lora, seed)
     learner = shard_model(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
-    state, kept = record.resume(run), config.dpo.num_checkpoints
-    number, steps, reference_work = learn(config, learner, pairs, seed, state, run)
+    num_steps, steps, reference_work = start_loop(run, learner, pairs, seed)
     save = partial(policy.save_model, model, tokenizer, dtype=config.compute.dtype)
-    done = training.take(steps, state, run, total=number, num_checkpoints=kept, save=save)
-    metrics = {
+    history = run.record(
+        steps, total=num_steps, num_checkpoints=config.dpo.num_checkpoints, save=save
+    )
+    run.write_policy(save)
+    return {
         "pairs": len(pairs),
-        "steps": number,
-        **preference.summarise(done),
-        "work": work.summary([reference_work, *done], {"policy": size.measure_model(model)}),
+        "steps": num_steps,
+        **preference.summarise(history),
+        "work": work.summary([reference_work, *history], {"policy": size.measure_model(model)}),
     }
-    training.write(saved, logged, save, run)
-    return metrics
 
 
-def learn(
-    config: Config,
-    model: Policy,
-    pairs: list[Preference],
-    seed: int,
-    state: State,
-    run: SeedRun,
+def start_loop(
+    run: Run, model: Policy, pairs: list[Preference], seed: int
 ) -> tuple[int, Iterator[Step], dict[str, int]]:
     """The number of steps, the steps of the loop that the loss needs, and the reference's `work`.
 
     The reference is `model` as it is; its log-probs are computed here, before any step.
     """
-    sizes, preset = config.dpo, config.preset
+    sizes, preset = run.config.dpo, run.config.preset
 
     def schedule(lengths: list[int]) -> list[list[int]]:
         if (budget := preset.token_budget) is not None:
@@ -91,16 +82,16 @@ def learn(
         rows = kto.judged_rows(pairs)
         wanted = ref_logprobs.of_judged(rows)
         batches = schedule([len(row.completion_ids) for row in rows])
-        known = record.once(run, lambda: kto.reference(model, rows, batches).all())
-        ref = KtoReference(matched=known[0], mismatched=known[1:])
-        steps = kto.train(model, rows, ref, batches, preset, sizes, state)
+        logprobs = run.once(lambda: kto.reference(model, rows, batches).all())
+        ref = KtoReference(matched=logprobs[0], mismatched=logprobs[1:])
+        steps = kto.train(model, rows, ref, batches, preset, sizes, run.resume())
     else:
         wanted = ref_logprobs.of_pairs(pairs)
         batches = schedule([len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs])
-        known = record.once(run, lambda: [ref_logprobs.compute(model, wanted)])
-        ref = known[0].view(-1, 2)
-        steps = preference.train(model, pairs, ref, batches, preset, sizes, state)
-    return len(batches), steps, ref_logprobs.passes(wanted, config.compute)
+        logprobs = run.once(lambda: [ref_logprobs.compute(model, wanted)])
+        ref = logprobs[0].view(-1, 2)
+        steps = preference.train(model, pairs, ref, batches, preset, sizes, run.resume())
+    return len(batches), steps, ref_logprobs.passes(wanted, run.config.compute)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,10 @@ python -m stages.train_grpo <policy> --train grpo --preset .. --from .. --on rew
 
 from pydantic import model_validator
 
-from stages import row_run, train_rl
+from stages import stage, train_rl
 from stages.engines.loading import EngineName
-from stages.loops import method, rollout_rewards, training
+from stages.loops import method, training
 from stages.loops.method import GroupMethod, GroupRlConfig
-from stages.rewards import reward_file
 from stages.runtime import process
 
 
@@ -29,11 +28,7 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
-    with row_run.start("train", words, Config) as job:
-        rollout_rewards.check_reward(
-            job.config.grpo, job.config.preset, reward_file.read(job.row.source)
-        )
-        job.each_seed(train_rl.train, gpu=True)
+    stage.run(train_rl.train, "train", words, Config, gpu=True, prepare=train_rl.check_reward)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ answer checker's verdict is logged, whatever the reward.
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -25,10 +24,10 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import rows
 from stages.engines import loading
-from stages.loops import record, rl, training, work
+from stages.loops import rl, rollout_rewards, work
 from stages.loops.method import Settings
-from stages.loops.rollout_rewards import load_reward
 from stages.loops.rollouts import RlModels, Task
+from stages.loops.run import Run
 from stages.models import model_tokenizer, policy, row_policy, scalar_head, size
 from stages.models.device import setup
 from stages.models.policy import Policy
@@ -38,13 +37,19 @@ from stages.records import lines
 from stages.records.problems import Prompt
 from stages.rewards import judged, reward_file
 from stages.rows import Row
-from stages.runtime.seeds import SeedRun
 from stages.sampler import ColocatedSampler
 from stages.seeding import derive_seed
 
 
-def train(config: Any, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
+def check_reward(run: Run) -> None:
+    """Refuse a reward that the preset cannot learn from, before any seed starts."""
+    sizes, reward = getattr(run.config, run.row.by), reward_file.read(run.row.source)
+    rollout_rewards.check_reward(sizes, run.config.preset, reward)
+
+
+def train(run: Run) -> dict[str, Any]:
     """Train the policy of one seed; returns its metrics."""
+    config, row = run.config, run.row
     settings = Settings(
         config=getattr(config, row.by),
         method=config.preset.for_engine(config.engine),
@@ -57,18 +62,16 @@ def train(config: Any, row: Row, saved: Path, logged: Path, run: SeedRun) -> dic
     models, tokenizer = load_models(config, row, run.seed, settings, max_length)
     task = Task(
         prompts=prompts,
-        reward=load_reward(row.source, run.seed, models, sizes.max_new_tokens),
+        reward=rollout_rewards.load_reward(row.source, run.seed, models, sizes.max_new_tokens),
         correct=None if prompts[0].answer is None else judged.correct,
     )
-    state = record.resume(run)
+    state = run.resume()
     steps = rl.train(models, task, rl.make_schedule(task, settings), settings, state)
     total = sizes.num_steps if settings.method.token_budget is None else None
     save = partial(policy.save_model, models.policy.model, tokenizer, dtype=config.compute.dtype)
     try:
-        history = training.take(
-            steps, state, run, total=total, num_checkpoints=sizes.num_checkpoints, save=save
-        )
-        training.write(saved, logged, save, run, rollouts=True)
+        history = run.record(steps, total=total, num_checkpoints=sizes.num_checkpoints, save=save)
+        run.write_policy(save, rollouts=True)
     finally:
         # After the last save: vLLM takes the process group down with it.
         if isinstance(models.sampler, ColocatedSampler):

@@ -10,13 +10,13 @@ whatever its micro-batch.
 """
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pydantic import model_validator
 
-from stages import row_run
-from stages.loops import epochs, record, sft, training, work
+from stages import stage
+from stages.loops import epochs, sft, training, work
+from stages.loops.run import Run
 from stages.loops.sft import SftConfig, SftPreset
 from stages.models import model_tokenizer, policy, row_policy, size
 from stages.models.device import setup
@@ -24,9 +24,7 @@ from stages.models.policy import Policy
 from stages.models.sharding import shard_model
 from stages.records import lines
 from stages.records.problems import Demonstration
-from stages.rows import Row
 from stages.runtime import process
-from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 
 
@@ -48,12 +46,12 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
-    with row_run.start("train", words, Config) as job:
-        job.each_seed(train, gpu=True)
+    stage.run(train, "train", words, Config, gpu=True)
 
 
-def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> dict[str, Any]:
+def train(run: Run) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
+    config, row = run.config, run.row
     settings = config.preset.over(config.sft)
     device, seed = setup(config.compute), derive_seed(run.seed, "train_sft")
     tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
@@ -61,13 +59,13 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
         row.policy, run.seed, config.model, config.compute, device, weights_seed=seed
     )
     row_policy.add_adapters(model, config.lora, seed)
-    path = training.per_seed(row.source, run.seed) / "demonstrations.jsonl"
+    path = run.source / "demonstrations.jsonl"
     examples = sft.choose(list(lines.read_lines(path, Demonstration)), config.preset, seed)
     schedule = epochs.batches(len(examples), settings.num_epochs, settings.batch_size, seed)
     learner = shard_model(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
-    state = record.resume(run)
+    state = run.resume()
     steps = sft.train(learner, examples, schedule, settings, state)
-    history = training.take(steps, state, run, total=len(schedule))
+    history = run.record(steps, total=len(schedule))
     last = [metrics["loss/nll"] for metrics in history[-max(1, len(history) // 20) :]]
     metrics = {
         **work.learned(history, {"policy": size.measure_model(model)}),
@@ -75,7 +73,7 @@ def train(config: Config, row: Row, saved: Path, logged: Path, run: SeedRun) -> 
         "final_loss": sum(last) / len(last),
     }
     save = partial(policy.save_model, model, tokenizer, dtype=config.compute.dtype)
-    training.write(saved, logged, save, run)
+    run.write_policy(save)
     return metrics
 
 

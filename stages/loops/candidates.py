@@ -3,20 +3,19 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from stages import rows
-from stages.loops import record, work
+from stages.loops import work
 from stages.loops.rollouts import Decode, RolloutConfig
+from stages.loops.run import Run
 from stages.loops.work import Step
 from stages.models.size import Size
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
-from stages.runtime.seeds import SeedRun
 from stages.sampler import Sampler
 from stages.seeding import derive_seed
 
@@ -63,18 +62,17 @@ def write(
     sampler: Sampler,
     decode: Decode,
     size: Size,
-    folder: Path,
-    run: SeedRun,
+    run: Run,
 ) -> dict[str, Any]:
     """Draw each pool into `<name>.jsonl`; returns what metrics.json says."""
     metrics: dict[str, Any] = {}
     done: list[dict[str, int | float]] = []
     for name, pool in pools.items():
         draw_from, total = partial(sample, sampler, decode, pool, run.seed, name), len(pool.prompts)
-        steps = record.parts(run, name, draw_from, Completion)
+        steps = run.parts(name, draw_from, Completion)
         found = list(run.track(steps, total=-(-total // CHUNK), label=name))
         completions = [row for step in found for row in step.rows]
-        lines.write_lines(folder / f"{name}.jsonl", completions)
+        run.write(f"{name}.jsonl", completions)
         cut = sum(row.finish_reason == "length" for row in completions)
         metrics[name] = {
             "problems": len({row.id for row in completions}),

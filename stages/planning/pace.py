@@ -17,11 +17,11 @@ import torch
 import stages
 from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
-from stages.row_run import OUTPUTS
 from stages.rows import DATA
 from stages.runtime import gpu_slot, outputs
 from stages.runtime.identity import PIPE
 from stages.runtime.runs import RUNS
+from stages.stage import OUTPUTS
 
 REMEMBERED = PIPE / "doctor.json"
 """The last estimates, to be compared with the times that follow."""

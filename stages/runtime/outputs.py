@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,6 +57,18 @@ def write_json(path: Path, content: Any) -> None:
     """The content as indented JSON, whole or not at all."""
     with replace(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def link_or_copy(source: str, target: str) -> None:
+    """A second name (hard link) for a file; a copy on a file system that has none.
+
+    Neither is ever written into: a stage replaces its outputs, and DVC makes them read-only.
+    """
+    try:
+        # Followed first: DVC may have put a symbolic link to its cache there.
+        os.link(Path(source).resolve(), target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def keep_parts(folder: Path, work: Callable[[int], Iterator[Any]]) -> Iterator[Any]:

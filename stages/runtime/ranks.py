@@ -11,11 +11,11 @@ import multiprocessing
 import os
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TypeVar
 
 import stages
 from stages.runtime import start_up
@@ -26,63 +26,72 @@ logger = logging.getLogger(__name__)
 SECONDS_TO_RAISE = 10.0
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
-ResultT = TypeVar("ResultT")
-
 
 def launched() -> int | None:
     """The rank that torchrun gave this process; None: it did not start it."""
     return int(os.environ["RANK"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
 
 
-def together(work: Callable[[int], ResultT], number: int, folder: Path) -> ResultT:
-    """`work(rank)` in `number` processes that know each other; what it returned in this one.
+@contextmanager
+def joined(work: Callable[[int], object], number: int, folder: Path) -> Iterator[int]:
+    """The rank of this process, while `number` processes that can meet do the same work.
 
-    They meet (`models/sharding`) by a file in `folder`, which the environment names. An error of
-    this process is raised; one of another alone ends all.
+    Where torchrun started none, ranks 1, 2, ... are forked here and call `work(rank)`; this process
+    is rank 0 and works inside the block. They meet (`models/sharding`) by a file in `folder`, which
+    the environment names. When the block ends, all have ended; an error of another rank ends this
+    process. A ValueError if torchrun started another number of processes.
     """
     if number > 1:
         start_up.give_back()  # torch's distributed tensors
-    if (mine := launched()) is None:
-        return work(0) if number == 1 else _forked(work, number, folder)
-    if (found := int(os.environ["WORLD_SIZE"])) != number:
-        raise ValueError(
-            f"num_processes is {number}, torchrun started {found}: the number changes how sums are "
-            f"rounded, so it stands in params.yaml. Set it to {found}, or start {number}."
-        )
-    os.environ[stages.MEETING] = "env://"
-    return work(mine)
+    if (launched_rank := launched()) is not None:
+        if (world_size := int(os.environ["WORLD_SIZE"])) != number:
+            raise ValueError(
+                f"num_processes is {number}, torchrun started {world_size}: the number changes how "
+                f"sums are rounded, so it stands in params.yaml. Set it to {world_size}, or start "
+                f"{number}."
+            )
+        os.environ[stages.MEETING] = "env://"
+        yield launched_rank
+        return
+    if number == 1:
+        yield 0
+        return
+    environments = _meeting_environments(number, folder)
+    context = multiprocessing.get_context("fork")
+    others = {
+        rank: context.Process(target=_child, args=(work, rank, environments[rank]))
+        for rank in range(1, number)
+    }
+    done = threading.Event()
+    try:
+        for process in others.values():
+            process.start()
+        threading.Thread(target=_watch, args=(others, done), daemon=True).start()
+        os.environ |= environments[0]
+        yield 0
+        for rank, process in others.items():
+            process.join()
+            if process.exitcode:
+                raise RuntimeError(f"rank {rank} failed after the last step: see its error above")
+    finally:
+        done.set()
+        for process in [process for process in others.values() if process.pid]:
+            process.kill()
+            process.join()
 
 
-def _forked(work: Callable[[int], ResultT], number: int, folder: Path) -> ResultT:
+def _meeting_environments(number: int, folder: Path) -> list[dict[str, str]]:
+    """Environment variables of each rank: the file where all meet, and a GPU each if there are."""
     for name, value in LOOPBACK.items():
         os.environ.setdefault(name, value)
     meeting = folder / "ranks"
     meeting.unlink(missing_ok=True)  # of a run that was killed
     url = f"file://{meeting.resolve()}?world_size={number}"  # torch reads it without decoding
     environments = [{stages.MEETING: f"{url}&rank={rank}"} for rank in range(number)]
-    devices = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+    devices = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     for environment, device in zip(environments, devices, strict=False):
         environment["CUDA_VISIBLE_DEVICES"] = device
-    context = multiprocessing.get_context("fork")
-    arguments = [(work, rank, environments[rank]) for rank in range(1, number)]
-    others = {one[1]: context.Process(target=_child, args=one) for one in arguments}
-    done = threading.Event()
-    try:
-        for one in others.values():
-            one.start()
-        threading.Thread(target=_watch, args=(others, done), daemon=True).start()
-        os.environ |= environments[0]
-        result = work(0)
-        for rank, one in others.items():
-            one.join()
-            if one.exitcode:
-                raise RuntimeError(f"rank {rank} failed after the last step: see its error above")
-    finally:
-        done.set()
-        for one in [one for one in others.values() if one.pid]:
-            one.kill()
-            one.join()
-    return result
+    return environments
 
 
 def _child(work: Callable[[int], object], rank: int, environment: dict[str, str]) -> None:
@@ -103,11 +112,11 @@ def _child(work: Callable[[int], object], rank: int, environment: dict[str, str]
 
 def _watch(others: Mapping[int, BaseProcess], done: threading.Event) -> None:
     """End this process when another failed, for which it might wait for ever in a sum."""
-    waiting = {one.sentinel: rank for rank, one in others.items()}
+    waiting = {process.sentinel: rank for rank, process in others.items()}
     while waiting and not done.is_set():
-        for ended in connection.wait(list(waiting), timeout=1.0):
-            assert isinstance(ended, int)
-            rank = waiting.pop(ended)
+        for sentinel in connection.wait(list(waiting), timeout=1.0):
+            assert isinstance(sentinel, int)
+            rank = waiting.pop(sentinel)
             others[rank].join()  # its pipe closes a moment before its exit status is there
             # An error of all is raised here too: it has a moment to get out by itself.
             if others[rank].exitcode and not done.wait(SECONDS_TO_RAISE):

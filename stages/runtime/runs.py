@@ -41,24 +41,25 @@ VECTORS = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """A stage at work."""
+class StageRun:
+    """A stage run, in the process that DVC started."""
 
-    execution: identity.Execution
+    name: str
+    """DVC's name of the stage."""
     folder: Path
-    """`.pipe/<stage>-<key>/`: survives a kill, goes when the outputs are safe; never an output."""
-    log: journal.Log
-    """Into the journal of the stage."""
-    unchanged: Callable[[], None] = lambda: None
+    """`.pipe/<stage>-<key>/`: survives a kill, removed when the outputs are safe; no output."""
+    log: journal.Journal
+    """Writes into the journal of the stage."""
+    check_unchanged: Callable[[], None] = lambda: None
     """See `identity.check_unchanged`."""
 
 
 @contextmanager
-def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
+def start(stage: str, *, gpu: bool = False) -> Iterator[StageRun]:
     """Run a stage.
 
     On success the run record, the folder `record_of`, holds run.json and the journals of the stage
-    and of each seed (`seeds.side_by_side`). On failure `.pipe/` keeps its folder, with failed.json,
+    and of each seed (`seeds.for_each`). On failure `.pipe/` keeps its folder, with failed.json,
     for the next start with the same inputs.
 
     `stage` is DVC's name (`sample@sft`), of a stage that is not in ./dvc.yaml with its file before
@@ -73,14 +74,15 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
     if ranks.launched():
         process.ignore()  # the first rank says when all end
         with TemporaryDirectory() as scratch:
-            execution = identity.Execution(execution_id="", stage=stage, input_key="", attempt=1)
-            yield Run(execution=execution, folder=Path(scratch), log=lambda *_: None)
+            folder = Path(scratch)
+            with journal.writing(folder / "journal.jsonl") as log:
+                yield StageRun(name=stage, folder=folder, log=log)
         return
     process.die_with_dvc(stage)
     preflight.check()
     with ExitStack() as stack:
         stack.enter_context(process.listening())
-        execution, folder, unchanged = stack.enter_context(identity.claim(stage))
+        execution, folder, check_unchanged = stack.enter_context(identity.claim(stage))
         failure = folder / "failed.json"
         failure.unlink(missing_ok=True)
         if execution.attempt > 1:
@@ -92,8 +94,8 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[Run]:
         record["memory_at_start_bytes"] = memory_bytes("VmRSS")
         try:
             with journal.writing(folder / "journal.jsonl") as log:
-                yield Run(execution=execution, folder=folder, log=log, unchanged=unchanged)
-            unchanged()
+                yield StageRun(name=stage, folder=folder, log=log, check_unchanged=check_unchanged)
+            check_unchanged()
             with outputs.replace(record_of(stage)) as temporary:
                 temporary.mkdir()
                 _dump(temporary / "run.json", record | _end(clock))

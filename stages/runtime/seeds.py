@@ -1,8 +1,9 @@
-"""The same work for several seeds, side by side: one process each.
+"""The work of several seeds side by side, in one process each.
 
-On a CPU each has one thread, so nothing waits for a spinning thread when other work takes a core.
-Where there are GPUs, each takes one and waits for it. They are forked when everything is imported,
-so a stage starts once. A seed may itself be the work of several processes (`runtime/ranks`).
+On a CPU each process has one thread, so nothing waits for a spinning thread when other work takes a
+core. Where there are GPUs, each process waits for one and holds it. The processes are forked when
+everything is imported, so a stage starts once. The work of one seed may itself be that of several
+processes, which train one model together (`runtime/ranks`).
 """
 
 import copy
@@ -13,120 +14,145 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from stages.runtime import gpu_slot, journal, ranks
 from stages.runtime import process as stage_process
+from stages.runtime.journal import Journal
 from stages.runtime.process import die_with_parent
 
 if TYPE_CHECKING:
-    from stages.runtime.runs import Run
+    from stages.runtime.runs import StageRun
 
 logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_SIGNS = 1.0
 SECONDS_BETWEEN_LINES = 15.0
 
-Say = Callable[[int, int | None, str], None]
-"""Tell how many of how many items are done, and of which part of the work."""
+Show = Callable[[int, int | None, str], None]
+"""Show progress: the number of items done, their total if it is known, the part of the work."""
 
 _Pipes = dict[connection.Connection, tuple[int, BaseProcess]]
-ItemT = TypeVar("ItemT")
+RunT = TypeVar("RunT")
+RunT_co = TypeVar("RunT_co", covariant=True)
 ResultT = TypeVar("ResultT")
 
 
-@dataclass(kw_only=True, slots=True)
-class SeedRun:
-    """What the work of one seed is told, and how it tells how far it is."""
+class MakeRun(Protocol[RunT_co]):
+    """Makes what the work of a seed is given, in the process that does the work."""
 
-    seed: int
-    rank: int = 0
-    """Which of the processes that train one model this is; the others of 0 leave no output."""
-    folder: Path
-    """Scratch that survives a kill, of this seed and rank alone; never an output."""
-    log: journal.Journal
-    """This seed's journal; of another rank than 0, scratch."""
-    say: Say
-    _said: float = 0.0
+    def __call__(self, *, seed: int, rank: int, folder: Path, log: Journal, show: Show) -> RunT_co:
+        """The run of a seed.
 
-    def track(
-        self, items: Iterable[ItemT], *, total: int | None = None, label: str = "", done: int = 0
-    ) -> Iterator[ItemT]:
-        """Yield `items` unchanged and tell how far they are; a `Step`'s metrics are logged.
-
-        `done`: how many of the total came before.
+        `rank`: which of the processes that train one model this is; those after 0 write no output.
+        `folder`: scratch of this seed and rank alone that survives a kill; never an output.
+        `log`: the seed's journal; of a rank after 0, scratch.
         """
-        if total is None and hasattr(items, "__len__"):
-            total = len(items)  # pyright: ignore[reportArgumentType]
-        self.say(done, total, label)
-        for count, item in enumerate(items, start=done + 1):
-            metrics = getattr(item, "metrics", None)
-            if isinstance(metrics, dict) and hasattr(item, "index"):
-                self.log(item.index, metrics)  # pyright: ignore[reportAttributeAccessIssue]
-            yield item
-            if time.monotonic() - self._said >= SECONDS_BETWEEN_SIGNS or count == total:
-                self._said = time.monotonic()
-                self.say(count, total, label)
+        ...
 
 
-def side_by_side(
-    work: Callable[[SeedRun], ResultT],
-    seeds: Sequence[int],
-    run: "Run",
+def for_each(
+    work: Callable[[RunT], ResultT],
+    make_run: MakeRun[RunT],
+    numbers: Sequence[int],
+    stage_run: "StageRun",
     *,
     gpu: bool = False,
     num_processes: int = 1,
 ) -> dict[int, ResultT]:
-    """`work` for each seed; what each returned, in the order of `seeds`.
+    """The results of `work(run)` by seed, in the order of `numbers`.
 
-    Each in `num_processes`, of which the first returns. A single seed works in this process, and
-    under torchrun each after the other. Otherwise each has a process, and a GPU where one is wanted
-    and there is one; the first error ends all and is raised here with the seed named. Results cross
-    a pipe: small things only. No seed may change what another sees.
+    A single seed is worked on in this process, and under torchrun each seed after the other.
+    Otherwise each seed has a process, and a GPU where `gpu` is set and there is one; the first
+    error ends all processes and is raised here, with its seed in a note. `num_processes` train each
+    seed's model together; the first of them returns the result. Results cross a pipe: small things
+    only. No seed may change what another sees.
     """
-    run.unchanged()  # the parameters have been read by now
-    display = _Display(run.execution.stage, seeds)
-    if len(seeds) == 1 or ranks.launched() is not None:
-        own = 1 if ranks.launched() is not None else num_processes
-        with gpu_slot.take(wanted=gpu, number=own):
-            return {
-                seed: _work(work, seed, run.folder, partial(display.update, seed), num_processes)
-                for seed in seeds
-            }
+    stage_run.check_unchanged()  # the parameters have been read by now
+    display = _Display(stage_run.name, numbers)
+    task = _Task(work, make_run, stage_run.folder, gpu, num_processes)
+    if len(numbers) > 1 and ranks.launched() is None:
+        return _fork(task, numbers, display)
+    results = {}
+    with gpu_slot.take(wanted=gpu, number=1 if ranks.launched() is not None else num_processes):
+        for seed in numbers:
+            with task.begin(seed, partial(display.update, seed)) as run:
+                results[seed] = work(run)
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """The work of every seed; see `for_each`."""
+
+    work: Callable[[Any], Any]
+    make_run: MakeRun[Any]
+    folder: Path
+    gpu: bool
+    num_processes: int
+
+    @contextmanager
+    def begin(self, seed: int, show: Show) -> Iterator[Any]:
+        """The run of a seed in this process, while processes of its other ranks work, too."""
+        folder = self.folder / f"seed-{seed}"
+        folder.mkdir(exist_ok=True)
+        other_rank = partial(self._work_as, seed, folder)
+        with (
+            ranks.joined(other_rank, self.num_processes, folder) as rank,
+            self._open(seed, folder, rank, show) as run,
+        ):
+            yield run
+
+    def _work_as(self, seed: int, folder: Path, rank: int) -> None:
+        with self._open(seed, folder, rank) as run:
+            self.work(run)
+
+    @contextmanager
+    def _open(self, seed: int, folder: Path, rank: int, show: Show | None = None) -> Iterator[Any]:
+        """The run of a rank, with its scratch folder and journal; ranks after 0 show nothing."""
+        folder = folder / f"rank-{rank}" if rank else folder
+        folder.mkdir(exist_ok=True)
+        shown: Show = show if show and not rank else lambda *_: None
+        with journal.writing(folder / "journal.jsonl") as log:
+            yield self.make_run(seed=seed, rank=rank, folder=folder, log=log, show=shown)
+
+
+def _fork(task: _Task, numbers: Sequence[int], display: "_Display") -> dict[int, Any]:
+    """The result of each seed, from a process of its own."""
     context = multiprocessing.get_context("fork")
     pipes: _Pipes = {}
     processes = []
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        for seed in seeds:
+        for seed in numbers:
             ours, theirs = context.Pipe(duplex=False)
-            arguments = (work, seed, run.folder, theirs, gpu, num_processes)
-            processes.append(context.Process(target=_child, args=arguments))
+            processes.append(context.Process(target=_child, args=(task, seed, theirs)))
             pipes[ours] = seed, processes[-1]  # pyright: ignore[reportArgumentType]
             processes[-1].start()
             theirs.close()
-        results = _results(pipes, display)
+        results = _receive(pipes, display)
     finally:
         started = [process for process in processes if process.pid]
-        for process in started if pipes else ():  # those beside one that failed keep their work
+        for process in started if pipes else ():  # those beside a failed one keep their work
             process.terminate()
         for process in started:
             process.join(stage_process.SECONDS if pipes else None)
             process.kill()
             process.join()
         display.end()
-    return {seed: results[seed] for seed in seeds}
+    return {seed: results[seed] for seed in numbers}
 
 
-def _results(pipes: _Pipes, display: "_Display") -> dict[int, Any]:
-    """What each process returned; its pipe leaves `pipes` then, so an error leaves some there."""
+def _receive(pipes: _Pipes, display: "_Display") -> dict[int, Any]:
+    """The result of each process, by seed; a pipe leaves `pipes` when its result has come."""
     results: dict[int, Any] = {}
     while pipes:
         for pipe in connection.wait(list(pipes), timeout=SECONDS_BETWEEN_SIGNS):
@@ -153,37 +179,16 @@ def _results(pipes: _Pipes, display: "_Display") -> dict[int, Any]:
     return results
 
 
-def _work(
-    work: Callable[[SeedRun], ResultT], seed: int, folder: Path, say: Say, num_processes: int
-) -> ResultT:
-    own = folder / f"seed-{seed}"
-    own.mkdir(exist_ok=True)
-
-    def of_rank(rank: int) -> ResultT:
-        mine = own / f"rank-{rank}" if rank else own
-        mine.mkdir(exist_ok=True)
-        silent: Say = lambda *_: None  # noqa: E731
-        with journal.writing(mine / "journal.jsonl") as log:
-            told = silent if rank else say
-            return work(SeedRun(seed=seed, rank=rank, folder=mine, log=log, say=told))
-
-    return ranks.together(of_rank, num_processes, own)
-
-
-def _child(
-    work: Callable[[SeedRun], Any],
-    seed: int,
-    folder: Path,
-    pipe: connection.Connection,
-    gpu: bool,  # noqa: FBT001
-    num_processes: int,
-) -> None:
-    """The process of one seed: ends with its parent, sends signs of progress, then its result."""
+def _child(task: _Task, seed: int, pipe: connection.Connection) -> None:
+    """The process of a seed: ends with its parent, sends its progress, then its result."""
     try:
         die_with_parent(signal.SIGTERM)
-        with gpu_slot.take(wanted=gpu, number=num_processes):
-            say: Say = lambda *sign: pipe.send(("progress", sign))  # noqa: E731
-            result = _work(work, seed, folder, say, num_processes)
+        show: Show = lambda *progress: pipe.send(("progress", progress))  # noqa: E731
+        with (
+            gpu_slot.take(wanted=task.gpu, number=task.num_processes),
+            task.begin(seed, show) as run,
+        ):
+            result = task.work(run)
         pipe.send(("result", result))
     except BaseException as error:  # noqa: BLE001
         trace = traceback.format_exc()

@@ -21,7 +21,8 @@ from stages.config import Params
 from stages.engines import transformers
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig, Pool
-from stages.loops.training import read_checkpoints
+from stages.loops.run import Run
+from stages.loops.training import list_intermediate_policies
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.models.policy import Policy
@@ -30,7 +31,6 @@ from stages.report import plots
 from stages.report.evaluation_config import Intervals
 from stages.rows import DATA
 from stages.runtime import outputs, process
-from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 from stages.studies import checkpoint_measures, markdown
 from stages.studies import study as studies
@@ -87,7 +87,7 @@ def main(name: str) -> None:
         )
 
 
-def evaluate_checkpoints(config: Config, name: str, run: SeedRun, folder: Path) -> dict[str, Any]:
+def evaluate_checkpoints(config: Config, name: str, run: Run, folder: Path) -> dict[str, Any]:
     """Every policy along the run of one seed."""
     settings, compute, device = config.checkpoints, config.compute, setup(config.compute)
     judges = checkpoint_measures.load_scorers(settings.reward, run.seed, compute, device)
@@ -112,7 +112,7 @@ def load_policies(name: str, start: Path, seed: int) -> Iterator[tuple[int, Path
     """(steps taken, folder) of the start, of each checkpoint and of what the run wrote."""
     training = DATA / "policies" / name / "training" / str(seed)
     yield 0, start
-    yield from read_checkpoints(training / "checkpoints")
+    yield from list_intermediate_policies(training / "checkpoints")
     history = (training / "history.jsonl").read_text(encoding="utf-8")
     yield history.count("\n"), rows.locate_policy(name, seed)
 

@@ -16,13 +16,12 @@ from typing import Any
 from pydantic import Field
 
 from stages.config import Params, load_preset
-from stages.loops import training
+from stages.loops.run import Run
 from stages.records import lines, pools
 from stages.rewards import reward_file
 from stages.rewards.answer_checker import is_right
-from stages.rows import DATA
+from stages.rows import DATA, seed_folder
 from stages.runtime import process
-from stages.runtime.seeds import SeedRun
 from stages.studies import copies, token_report, token_verdict
 from stages.studies import study as studies
 from stages.studies.copies import Plan
@@ -83,7 +82,7 @@ def check_policies(plan: Plan, policies: list[str], baseline: str) -> None:
             raise ValueError(f"'{name}' is made from '{second}': compare one of them")
 
 
-def train_policies(config: Config, plan: Plan, run: SeedRun, folder: Path) -> list[dict[str, Any]]:
+def train_policies(config: Config, plan: Plan, run: Run, folder: Path) -> list[dict[str, Any]]:
     """Every policy of one seed, at what is left of its budget; what each spent."""
     settings, seed, spent = config.equal_tokens, run.seed, []
     write_results(folder / f"{config.baseline}.jsonl", DATA, config.baseline, seed)
@@ -121,7 +120,7 @@ def count_tokens(data: Path, table: str, name: str, seed: int) -> tuple[int, int
     if table == "rewards" and reward_file.read(folder).kind == "rule":
         return 0, 0
     source = folder / "training" if table == "policies" else folder
-    metrics = studies.read_json(training.per_seed(source, seed) / "metrics.json")
+    metrics = studies.read_json(seed_folder(source, seed) / "metrics.json")
     return metrics.get("generated_tokens", 0), metrics.get("trained_tokens", 0)
 
 

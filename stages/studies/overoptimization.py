@@ -21,11 +21,11 @@ from stages.config import Params
 from stages.engines import vllm_hosting
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
+from stages.loops.run import Run
 from stages.models import policy, row_policy
 from stages.models.device import setup
 from stages.records import lines
 from stages.runtime import outputs, process
-from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 from stages.studies import checkpoint_measures, overoptimization_report, proxy_curves, scored_pools
 from stages.studies import study as studies
@@ -82,7 +82,7 @@ def main() -> None:
         study.write(metrics, overoptimization_report.render_report(metrics, images=images))
 
 
-def measure_seed(config: Config, run: SeedRun, folder: Path) -> None:
+def measure_seed(config: Config, run: Run, folder: Path) -> None:
     """Draw and score the pools of one seed, and fit its curves."""
     settings, seed = config.overoptimization, derive_seed(run.seed, "overoptimization")
     pools = list(draw_pools(config, run, seed))
@@ -144,7 +144,7 @@ def read_run_curve(
     ]
 
 
-def draw_pools(config: Config, run: SeedRun, seed: int) -> Iterator[ScoredPool]:
+def draw_pools(config: Config, run: Run, seed: int) -> Iterator[ScoredPool]:
     """The pools of one seed."""
     settings, compute, device = config.overoptimization, config.compute, setup(config.compute)
     pool = candidates.read("dev", settings.best_of_n, "best_of_n")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from stages.algorithms.selection.step_scores import KINDS
 from stages.engines.loading import SamplingConfig
+from stages.loops.run import Run
 from stages.models import model_tokenizer, process_head, prompting, row_policy, scalar_head
 from stages.models import policy as models_policy
 from stages.models.batch import Group, split_group
@@ -28,7 +29,6 @@ from stages.rewards.feedback import injections, judging
 from stages.rewards.feedback.prompts import Prompts
 from stages.rows import DATA
 from stages.runtime import outputs, process
-from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 from stages.studies import probe_catalogue, probe_edits, probe_questions, probe_texts
 from stages.studies import study as studies
@@ -56,7 +56,7 @@ def main(name: str) -> None:
         study.for_each_seed(config.seeds, partial(probe_policy, config, name))
 
 
-def probe_policy(config: Config, name: str, run: SeedRun, folder: Path) -> None:
+def probe_policy(config: Config, name: str, run: Run, folder: Path) -> None:
     """Probe the policy of one seed."""
     results = list(measure_probes(config, name, run))
     lines.write_lines(folder / "probes.jsonl", results)
@@ -68,7 +68,7 @@ def probe_policy(config: Config, name: str, run: SeedRun, folder: Path) -> None:
     outputs.write_json(folder / "not_run.json", not_run)
 
 
-def measure_probes(config: Config, name: str, run: SeedRun) -> Values:
+def measure_probes(config: Config, name: str, run: Run) -> Values:
     """The values of all probes that can be run."""
     settings, samples = config.probes, DATA / "samples" / name / str(run.seed)
     problems = pools.read_split(samples, "test")
@@ -87,7 +87,7 @@ def measure_probes(config: Config, name: str, run: SeedRun) -> Values:
 
 
 def sample_replies(
-    config: Config, name: str, run: SeedRun, test: list[Prompt], greedy: Iterator[Completion]
+    config: Config, name: str, run: Run, test: list[Prompt], greedy: Iterator[Completion]
 ) -> list[Reply]:
     """What the policy says to the test problems, greedily, and when it is asked otherwise."""
     settings, seed = config.probes, derive_seed(run.seed, "probes")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stages.engines import vllm_hosting
 from stages.engines.loading import SamplingConfig
+from stages.loops.run import Run
 from stages.models import process_head, row_policy, size
 from stages.models.device import setup
 from stages.records import lines, pools
@@ -20,7 +21,6 @@ from stages.records.pools import ProblemResult, Score
 from stages.records.problems import Prompt
 from stages.rows import DATA, PROMPTS
 from stages.runtime import process
-from stages.runtime.seeds import SeedRun
 from stages.studies import equal_compute, search_report, search_results, step_search
 from stages.studies import study as studies
 from stages.studies.equal_compute import CostCurve
@@ -82,7 +82,7 @@ def main() -> None:
         study.write(metrics, report)
 
 
-def search_solutions(config: Config, run: SeedRun, folder: Path) -> tuple[int, int]:
+def search_solutions(config: Config, run: Run, folder: Path) -> tuple[int, int]:
     """All searches of one seed; parameters of the policy and of the process model."""
     settings, compute, seed = config.search, config.compute, run.seed
     prompts = list(lines.read_lines(PROMPTS / "test.jsonl", Prompt))

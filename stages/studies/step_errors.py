@@ -22,7 +22,8 @@ from pydantic import Field
 from stages.algorithms.statistics.error_detection import NO_ERROR, best_threshold, first_below
 from stages.algorithms.statistics.score_quality import reliability_bins
 from stages.config import Params
-from stages.loops import process_reward, training
+from stages.loops import process_reward
+from stages.loops.run import Run
 from stages.models import process_head
 from stages.models.device import ComputeConfig, setup
 from stages.records import lines, pools
@@ -30,9 +31,8 @@ from stages.records.steps import StepLabels
 from stages.report import plots
 from stages.report.evaluation_config import Intervals
 from stages.rewards import reward_file, step_solutions
-from stages.rows import DATA
+from stages.rows import DATA, seed_folder
 from stages.runtime import outputs, process
-from stages.runtime.seeds import SeedRun
 from stages.seeding import derive_seed
 from stages.studies import markdown, step_error_metrics
 from stages.studies import study as studies
@@ -88,7 +88,7 @@ def main() -> None:
         study.write({str(seed): metrics for seed, metrics in metrics_by_seed.items()}, report)
 
 
-def evaluate_scorer(config: Config, run: SeedRun, folder: Path) -> dict[str, Any]:
+def evaluate_scorer(config: Config, run: Run, folder: Path) -> dict[str, Any]:
     """The process model of one seed."""
     settings, compute = config.step_errors, config.compute
     path = reward_file.model(DATA / "rewards" / settings.process, run.seed)
@@ -104,7 +104,7 @@ def evaluate_scorer(config: Config, run: SeedRun, folder: Path) -> dict[str, Any
             )
             rows = [row for row, _ in step_solutions.known(chosen)]
         else:
-            source = training.per_seed(DATA / "steps" / word, run.seed)
+            source = seed_folder(DATA / "steps" / word, run.seed)
             rows = list(lines.read_lines(source / "heldout.jsonl", StepLabels))
         return step_error_metrics.select_known(
             rows,

@@ -23,11 +23,13 @@ from stages import auto
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.intervals import wilson_interval
 from stages.config import PARAMS_PATH, Params, error_messages, read_yaml
+from stages.loops.run import Run
 from stages.records.metrics import with_interval
-from stages.rows import DATA
+from stages.rows import DATA, Row
 from stages.runtime import outputs, runs, seeds
-from stages.runtime.runs import Run
-from stages.runtime.seeds import SeedRun
+from stages.runtime.journal import Journal
+from stages.runtime.runs import StageRun
+from stages.runtime.seeds import Show
 
 STUDIES = DATA / "studies"
 DVC_YAML = Path("studies/dvc.yaml")
@@ -82,7 +84,7 @@ def load_study_config(config: type[ConfigT], study: str) -> ConfigT:
 class Study:
     """A study at work."""
 
-    run: Run
+    run: StageRun
     rows: Path
     """Holds a folder a seed, made here."""
     plots: Path
@@ -91,17 +93,23 @@ class Study:
     """Of everything that it writes."""
 
     def for_each_seed(
-        self, numbers: list[int], work: Callable[[SeedRun, Path], ResultT], *, gpu: bool = True
+        self, numbers: list[int], work: Callable[[Run, Path], ResultT], *, gpu: bool = True
     ) -> dict[int, ResultT]:
         """`work` for each seed, side by side, with the folder for the seed's rows.
 
-        See `seeds.side_by_side`; `gpu` is false where other processes compute.
+        See `seeds.for_each`; `gpu` is false where other processes compute.
         """
-        folders = {seed: self.rows / str(seed) for seed in numbers}
-        for folder in folders.values():
-            folder.mkdir()
-        return seeds.side_by_side(
-            lambda run: work(run, folders[run.seed]), numbers, self.run, gpu=gpu
+
+        def seed_run(*, seed: int, rank: int, folder: Path, log: Journal, show: Show) -> Run:
+            output = self.rows / str(seed)
+            output.mkdir()
+            return Run(
+                row=Row(name=self.run.name), config=None, seed=seed, rank=rank, outputs=[output],
+                folder=folder, log=log, show=show,
+            )  # fmt: skip
+
+        return seeds.for_each(
+            lambda run: work(run, run.output), seed_run, numbers, self.run, gpu=gpu
         )
 
     def write(self, metrics: dict[str, Any], report: str) -> None:

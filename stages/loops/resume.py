@@ -1,0 +1,197 @@
+"""Checkpoints of training loops: what a killed run resumes from, and the record of its steps.
+
+In the scratch folder of a seed run (`loops/run`), of one loop or of several by name:
+
+    loop/<name>/history.jsonl, rollouts.jsonl    lines of each step
+                checkpoints/step-0008/           intermediate policies, for others to read
+                states/step-00000012/            the state after step 12 (`runtime/checkpoints`)
+
+A checkpoint of the state holds for the other files as long as they were then: what was written
+later is cut off when the run resumes, and comes again. Of several processes that train one model
+rank 0 alone writes lines and states.
+"""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from stages.loops.state import TENSORS, Metrics, State
+from stages.loops.training import POLICY_PREFIX, spaced_steps
+from stages.loops.work import Step
+from stages.models import sharding
+from stages.records import lines
+from stages.runtime import checkpoints, outputs, process
+
+if TYPE_CHECKING:
+    from stages.loops.run import Run, Save
+
+logger = logging.getLogger(__name__)
+
+LOOP, STATES, REFERENCE = "loop", "states", "known"
+HISTORY, ROLLOUTS, POLICIES = "history.jsonl", "rollouts.jsonl", "checkpoints"
+TIMES = "time/"
+"""Prefix of metrics that a second run would not repeat: they stand in the journal alone."""
+
+
+def load_state(run: "Run", name: str) -> State:
+    """The state of the last whole checkpoint of a loop of this run, on all ranks; or a new one."""
+    states = run.folder / LOOP / name / STATES
+    checkpoint = sharding.broadcast_from_rank0(None if run.rank else checkpoints.last(states))
+    if checkpoint is None:
+        return State()
+    state = State.read(checkpoint)
+    if not run.rank:
+        loop = f", {name}" if name else ""
+        logger.info("seed %d%s: goes on after step %d", run.seed, loop, state.step)
+    return state
+
+
+def compute_once(run: "Run", compute: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
+    """The tensors that `compute` returned in the first attempt of this run."""
+    folder = run.folder / LOOP / REFERENCE
+    checkpoint = sharding.broadcast_from_rank0(None if run.rank else checkpoints.last(folder))
+    if checkpoint is not None:
+        return [value for _, value in sorted(load_file(checkpoint / TENSORS).items())]
+    values = [value.contiguous() for value in compute()]
+    tensors = {f"{number:08d}": value for number, value in enumerate(values)}
+    if not run.rank:
+        checkpoints.write(folder, 0, lambda path: save_file(tensors, path / TENSORS), {})
+    return values
+
+
+def record_steps(
+    run: "Run",
+    steps: Iterator[Step],
+    state: State,
+    *,
+    total: int | None,
+    name: str,
+    num_checkpoints: int,
+    save: "Save | None",
+) -> list[Metrics]:
+    """Take every step of a loop, and write it; returns the metrics of all steps. See `Run.record`.
+
+    `steps` changes the model when it is asked for the next step, and `state` with it.
+    """
+    policies = spaced_steps(total or 0, num_checkpoints)
+    record = _LoopRecord(run, state, run.folder / LOOP / name)
+    # Several processes that wait for each other can only end together.
+    may_stop = lambda: sharding.get_world_size() == 1 and not state.mixed  # noqa: E731
+    try:
+        with process.between(may_stop):
+            for step in run.track(steps, total=total, done=state.step, label=name):
+                record.add(step)
+                if save is not None and state.step in policies:
+                    record.save_policy(save)
+                state.mixed = False
+                signs = record.is_due(), process.wanted()
+                is_due, is_stopped = sharding.broadcast_from_rank0(signs)
+                if is_stopped:
+                    raise process.Stopped(process.STATUS)
+                if is_due:
+                    record.checkpoint()
+            if name:
+                record.checkpoint()
+    except process.Stopped:
+        record.checkpoint()
+        logger.info("seed %d: ends as asked, after step %d", run.seed, state.step)
+        raise
+    finally:
+        record.close()
+    return record.history
+
+
+def copy_record(run: "Run", target: Path, *, rollouts: bool) -> None:
+    """Copy history, intermediate policies and, where wanted, rollouts to the outputs.
+
+    A run that is killed meanwhile still has them in its scratch folder.
+    """
+    loop = run.folder / LOOP
+    for name in (HISTORY, *([ROLLOUTS] if rollouts else [])):
+        shutil.copyfile(loop / name, target / name)
+    if (loop / POLICIES).exists():
+        # The same files under a second name: none is ever written into.
+        shutil.copytree(loop / POLICIES, target / POLICIES, copy_function=outputs.link_or_copy)
+
+
+class _LoopRecord:
+    """Checkpointed record of a training loop: its history, rollouts, policies and states."""
+
+    def __init__(self, run: "Run", state: State, folder: Path) -> None:
+        """Ready for the step after `state`."""
+        self._run, self._state, self._folder = run, state, folder
+        self._checkpointed, of_rank0 = state.step, sharding.broadcast_from_rank0(folder)
+        self._writer = checkpoints.Writer(of_rank0 / STATES)
+        lengths: Mapping[Path, int] = {}
+        if state.source is not None:
+            lengths = checkpoints.grown(state.source)
+        self.history: list[Metrics] = []
+        """The metrics of every step, as they stand in the file."""
+        if length := lengths.get(of_rank0 / HISTORY, 0):
+            with (of_rank0 / HISTORY).open("rb") as file:
+                written = file.read(length).decode().splitlines()
+            self.history = [json.loads(line)["metrics"] for line in written]
+        folder.mkdir(parents=True, exist_ok=True)
+        self._files: dict[str, Any] = {}
+        if run.rank:
+            return
+        if length := lengths.get(run.log.path, 0):
+            run.log.go_on(length)
+        for name in (HISTORY, ROLLOUTS):
+            (folder / name).touch()
+            self._files[name] = file = (folder / name).open("r+b")
+            file.truncate(lengths.get(folder / name, 0))
+            file.seek(0, os.SEEK_END)
+
+    def add(self, step: Step) -> None:
+        """Write a step's lines."""
+        metrics = {name: v for name, v in step.metrics.items() if not name.startswith(TIMES)}
+        line = json.dumps({"index": step.index, "metrics": metrics}, sort_keys=True)
+        self.history.append(json.loads(line)["metrics"])
+        if not self._run.rank:
+            self._files[HISTORY].write(f"{line}\n".encode())
+            self._files[ROLLOUTS].writelines(lines.to_json_line(row).encode() for row in step.rows)
+
+    def save_policy(self, save: "Save") -> None:
+        """Write an intermediate policy: the weights after this step."""
+        path = self._folder / POLICIES / f"{POLICY_PREFIX}{self._state.step:04d}"
+        if self._run.rank:
+            save(path)  # takes part, and writes nothing
+            return
+        with outputs.replace(path) as temporary:
+            save(temporary)
+
+    def is_due(self) -> bool:
+        """Whether it is time for a checkpoint of the state."""
+        return self._writer.due()
+
+    def checkpoint(self) -> None:
+        """Begin to write a checkpoint of the state, if any step was taken since the last one."""
+        if self._state.step == self._checkpointed:
+            return
+        step, content = self._state.step, self._state.snapshot()
+        if self._run.rank:
+            self._checkpointed = step
+            return
+        for file in self._files.values():
+            file.flush()
+        lengths = {self._folder / name: file.tell() for name, file in self._files.items()}
+        lengths[self._run.log.path] = self._run.log.length
+        for path in (self._folder / POLICIES).rglob("*"):
+            if path.is_file():
+                lengths[path] = path.stat().st_size
+        self._writer.write(step, content, lengths)
+        self._checkpointed = step  # last: a signal may end this anywhere, and it is called again
+
+    def close(self) -> None:
+        """Wait until all is on disk."""
+        self._writer.wait()
+        for file in self._files.values():
+            file.close()

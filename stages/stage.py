@@ -1,0 +1,92 @@
+"""A stage run: from the words of a row to its outputs.
+
+    def main(*words: str) -> None:
+        stage.run(train, "train", words, Config, gpu=True)
+
+`run` parses the row, claims the run (`runtime`), loads the `Config`, and calls `train(run)` for
+each of the section `seeds`, side by side. What `train` returns is the seed's metrics.json. All
+outputs take their places when every seed is done, or none does.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from stages import rows
+from stages.config import PRESET, Params, load_config
+from stages.loops.run import Run
+from stages.rows import DATA
+from stages.runtime import outputs, ranks, runs, seeds
+from stages.runtime.journal import Journal
+from stages.runtime.seeds import Show
+
+OUTPUTS = {
+    "train": ("policies/{}/model", "policies/{}/training"),
+    "pool": ("pools/{}",),
+    "label": ("pairs/{}",),
+    "label_steps": ("steps/{}",),
+    "reward": ("rewards/{}",),
+    "sample": ("samples/{}",),
+    "evaluate": ("evaluations/{}",),
+}
+"""Stage -> the folders under data/ that it makes of a row; the last is that of the metrics."""
+
+
+def run(
+    work: Callable[[Run], dict[str, Any] | None],
+    stage: str,
+    words: tuple[str, ...],
+    config: type[Params] | Mapping[str, type[Params]],
+    *,
+    gpu: bool = False,
+    per_seed: bool = True,
+    prepare: Callable[[Run], None] | None = None,
+) -> None:
+    """Run a stage of dvc.yaml on the row that `words` name; outputs start as empty folders.
+
+    `config`: the entry point's `Config`, or one for each word `by` of the row. `work` is called for
+    each seed with the seed's folders; without `per_seed` once, with those of the row, since its
+    output is the same for all seeds. `prepare` is called once before, with those of the row. Each
+    seed takes a GPU where `gpu` is set and there are any.
+    """
+    row = rows.parse_row(words)
+    if isinstance(config, Mapping):
+        config = config[row.by]
+    with ExitStack() as stack:
+        stage_run = stack.enter_context(runs.start(f"{stage}@{row.name}"))
+        values: Any = load_config(config, row.preset if PRESET in config.model_fields else None)
+        paths = [DATA / path.format(row.name) for path in OUTPUTS[stage]]
+        if ranks.launched():  # torchrun's processes after the first write into scratch
+            folders = [stage_run.folder / path.name for path in paths]
+        else:
+            folders = [stack.enter_context(outputs.replace(path)) for path in paths]
+        for folder in folders:
+            folder.mkdir()
+
+        def seed_run(*, seed: int, rank: int, folder: Path, log: Journal, show: Show) -> Run:
+            of_seed = [(folder / path.name if rank else path) / str(seed) for path in folders]
+            for path in of_seed:
+                path.mkdir(parents=True, exist_ok=True)
+            return Run(
+                row=row, config=values, seed=seed, rank=rank, outputs=of_seed, folder=folder,
+                log=log, show=show,
+            )  # fmt: skip
+
+        whole = Run(
+            row=row, config=values, seed=values.seeds[0], outputs=folders,
+            folder=stage_run.folder, log=stage_run.log,
+        )  # fmt: skip
+        if prepare is not None:
+            prepare(whole)
+        if not per_seed:
+            results = {whole.output: work(whole)}
+        else:
+            num_processes = getattr(values, "num_processes", 1)
+            of_seeds = seeds.for_each(
+                work, seed_run, values.seeds, stage_run, gpu=gpu, num_processes=num_processes
+            )
+            results = {whole.output / str(seed): metrics for seed, metrics in of_seeds.items()}
+        for folder, metrics in results.items():
+            if metrics is not None:
+                outputs.write_json(folder / "metrics.json", metrics)
