@@ -79,7 +79,8 @@ def _first(number: int, work: Callable[[], Any], connection: Connection) -> None
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        connection.send(ranks.together(of_rank, number, Path(folder)))
+        with ranks.joined(of_rank, number, Path(folder)) as rank:
+            connection.send(of_rank(rank))
 
 
 class Trial:

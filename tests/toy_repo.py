@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.config import read_yaml
+from stages.loops.run import Run
+from stages.rows import Row
 from stages.runtime import outputs, runs, seeds
 
 
@@ -51,6 +53,11 @@ def train(run):
     write(training / str(run.seed), {"metrics.json": json.dumps(metrics)})
 
 
+def make_run(*, seed, rank, folder, log, show):
+    return Run(row=Row(name=name), config=None, seed=seed, rank=rank, outputs=[folder],
+               folder=folder, log=log, show=show)
+
+
 def write(folder, files):
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
@@ -69,7 +76,7 @@ with runs.start(stage) as run:
             outputs.replace(folder / "training") as training,
         ):
             model.mkdir(), training.mkdir()
-            seeds.side_by_side(train, content["seeds"], run, gpu=True)
+            seeds.for_each(train, make_run, content["seeds"], run, gpu=True)
     elif kind == "sample":
         with outputs.replace(data / "samples" / name) as folder:
             for seed in content["seeds"]:

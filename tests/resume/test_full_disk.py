@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from seed_runs import make_run
 
-from stages.loops import record, training
 from stages.loops.state import State
 from stages.loops.work import Step
 from stages.optim import OptimConfig, step_optimizer
 from stages.runtime import checkpoints, journal
-from stages.runtime.seeds import SeedRun
 
 OPTIM = OptimConfig(
     learning_rate=0.1, warmup_share=0.0, schedule="constant", weight_decay=0.0, max_grad_norm=1.0
@@ -53,8 +52,8 @@ def take(folder: Path, width: int, until: int = NUM_STEPS) -> tuple[list, dict]:
     folder.mkdir(exist_ok=True)
     weights: dict[str, torch.Tensor] = {}
     with journal.writing(folder / "journal.jsonl") as log:
-        run = SeedRun(seed=0, folder=folder, log=log, say=lambda *_: None)
-        state = record.resume(run)
+        run = make_run(folder=folder, log=log)
+        state = run.resume()
 
         def steps() -> Iterator[Step]:
             for step in learn(state, width, weights):
@@ -67,7 +66,7 @@ def take(folder: Path, width: int, until: int = NUM_STEPS) -> tuple[list, dict]:
                             file.flush()
                 yield step
 
-        history = training.take(steps(), state, run, total=NUM_STEPS)
+        history = run.record(steps(), total=NUM_STEPS)
     return history, weights
 
 

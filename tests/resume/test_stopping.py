@@ -17,12 +17,11 @@ LEARN = """
 import sys, time
 from pathlib import Path
 import torch
-from stages.loops import record, training
 from stages.loops.state import State
 from stages.loops.work import Step
 from stages.runtime import journal, process
-from stages.runtime.seeds import SeedRun
-from stages.optim import OptimConfig, update
+from seed_runs import make_run
+from stages.optim import OptimConfig, step_optimizer
 
 process.SECONDS = float(sys.argv[2])
 OPTIM = OptimConfig(learning_rate=0.1, warmup_share=0.0, schedule="constant", weight_decay=0.0,
@@ -36,7 +35,7 @@ def learn(state):
             print("here", flush=True), time.sleep(60)
         model(torch.ones(2)).sum().backward()
         state.mixed = True
-        update(optimizer, OPTIM, index, 4)
+        step_optimizer(optimizer, OPTIM, index, 4)
         if index == 2 and sys.argv[1] == "within":
             print("here", flush=True), time.sleep(1)
         if index == 2 and sys.argv[1] == "stuck":
@@ -47,22 +46,21 @@ def learn(state):
         yield Step(index=index, metrics={"loss/a": float(index)})
 
 with process.listening(), journal.writing(Path("journal.jsonl")) as log:
-    run = SeedRun(seed=0, folder=Path("."), log=log, say=lambda *_: None)
-    state = record.resume(run)
+    run = make_run(folder=Path("."), log=log)
+    state = run.resume()
     print("after", state.step, flush=True)
-    print([one["loss/a"] for one in training.take(learn(state), state, run, total=4)])
+    print([one["loss/a"] for one in run.record(learn(state), total=4)])
 """
 
 TOGETHER = """
 import sys, time
 from pathlib import Path
 import torch
-from stages.loops import record, training
 from stages.loops.work import Step
 from stages.models import sharding
-from stages.optim import OptimConfig, update
+from stages.optim import OptimConfig, step_optimizer
 from stages.runtime import journal, process, ranks
-from stages.runtime.seeds import SeedRun
+from seed_runs import make_run
 
 OPTIM = OptimConfig(learning_rate=0.1, warmup_share=0.0, schedule="constant", weight_decay=0.0,
                     max_grad_norm=1.0)
@@ -76,23 +74,24 @@ def learn(state):
             print("here", flush=True), time.sleep(1)
         model(torch.ones(2)).sum().backward()
         state.mixed = True
-        update(optimizer, OPTIM, index, 4)
+        step_optimizer(optimizer, OPTIM, index, 4)
         state.step = index + 1
         yield Step(index=index, metrics={"loss/a": float(index)})
 
 def work(rank):
-    sharding.join()
+    sharding.init_process_group()
     folder = Path(f"rank-{rank}")
     folder.mkdir(exist_ok=True)
     with journal.writing(folder / "journal.jsonl") as log:
-        run = SeedRun(seed=0, rank=rank, folder=folder, log=log, say=lambda *_: None)
-        state = record.resume(run)
+        run = make_run(rank=rank, folder=folder, log=log)
+        state = run.resume()
         first = state.step
-        history = training.take(learn(state), state, run, total=4)
+        history = run.record(learn(state), total=4)
     print(rank, "after", first, [one["loss/a"] for one in history], flush=True)
 
 with process.listening():
-    ranks.together(work, 2, Path("."))
+    with ranks.joined(work, 2, Path(".")) as rank:
+        work(rank)
 """
 
 
@@ -113,7 +112,10 @@ def test_several_processes_end_together_and_go_on_together(tmp_path):
 
 
 def start(folder: Path, *arguments: str, program: str = LEARN) -> subprocess.Popen[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "POSTTRAIN_CHECKPOINT_SECONDS": "300"}
+    environment = os.environ | {
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+        "POSTTRAIN_CHECKPOINT_SECONDS": "300",
+    }
     return subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         cwd=folder,

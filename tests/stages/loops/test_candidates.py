@@ -1,4 +1,5 @@
 import pytest
+from seed_runs import make_run
 from tiny_checkpoints import load
 from tiny_rollouts import decode, make_prompts, make_sampler
 
@@ -7,7 +8,6 @@ from stages.loops.candidates import CandidatesConfig, Pool
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.runtime import journal
-from stages.runtime.seeds import SeedRun
 
 CONFIG = CandidatesConfig(num_samples=3, temperature=1.0, max_new_tokens=5)
 
@@ -49,7 +49,8 @@ def test_another_seed_or_stream_draws_other_samples_and_the_same_greedy_completi
 @pytest.fixture
 def run(tmp_path):
     with journal.writing(tmp_path / "journal.jsonl") as log:
-        yield SeedRun(seed=0, folder=tmp_path, log=log, say=lambda *_: None)
+        (tmp_path / "0").mkdir()
+        yield make_run(folder=tmp_path, log=log, outputs=(tmp_path / "0",))
 
 
 def test_pools_are_written_with_their_numbers_in_any_parts(run, tmp_path, monkeypatch):
@@ -60,7 +61,7 @@ def test_pools_are_written_with_their_numbers_in_any_parts(run, tmp_path, monkey
     }
     monkeypatch.setattr(candidates, "CHUNK", 3)
     sampler = make_sampler(load("llama"))
-    metrics = candidates.write(pools, sampler, decode, {"parameters": 7}, tmp_path / "0", run)
+    metrics = candidates.write(pools, sampler, decode, {"parameters": 7}, run)
     greedy, pool = rows(prompts)
     assert list(lines.read_lines(tmp_path / "0/test.jsonl", Completion)) == pool
     assert list(lines.read_lines(tmp_path / "0/test_greedy.jsonl", Completion)) == greedy

@@ -118,7 +118,8 @@ def work(rank):
         raise ValueError("out of memory")
     time.sleep(60)
 ranks.SECONDS_TO_RAISE = 0.1
-ranks.together(work, 2, Path.cwd())
+with ranks.joined(work, 2, Path.cwd()) as rank:
+    work(rank)
 """
 
 
@@ -133,5 +134,6 @@ def test_an_error_of_one_ends_all(rank):
 
 
 def test_alone_it_is_called(tmp_path):
-    assert ranks.together(lambda rank: rank, 1, tmp_path) == 0
+    with ranks.joined(lambda rank: None, 1, tmp_path) as rank:
+        assert rank == 0
     assert list(tmp_path.glob("ranks")) == []

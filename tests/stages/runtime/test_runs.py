@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from seed_runs import make_run
 
 from stages.runtime import runs, seeds
 
@@ -62,9 +63,9 @@ def test_parameters_edited_meanwhile_give_no_result_and_those_of_others_do(toy_r
     with runs.start("train@sft") as run:
         toy_repo.set_params(rate="0.5")
         with pytest.raises(ValueError, match=message):  # before it learns from others than its own
-            seeds.side_by_side(lambda one: None, [0], run)
+            seeds.for_each(lambda run: None, make_run, [0], run)
         toy_repo.set_params()
-        seeds.side_by_side(lambda one: None, [0], run)
+        seeds.for_each(lambda run: None, make_run, [0], run)
     record = Path("data/runs/train/sft/run.json")
     record.unlink()
     with pytest.raises(ValueError, match=message), runs.start("train@sft"):

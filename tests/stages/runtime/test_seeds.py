@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from seed_runs import make_run
 
 from stages.loops.work import Step
 from stages.runtime import runs, seeds
@@ -31,7 +32,7 @@ def work(run):
 
 
 def test_each_seed_has_a_process_and_results_keep_the_order(run):
-    found = seeds.side_by_side(work, [2, 0, 1], run)
+    found = seeds.for_each(work, make_run, [2, 0, 1], run)
     assert list(found) == [2, 0, 1]
     assert {seed: one["losses"] for seed, one in found.items()} == {
         0: [0.0, 1.0, 2.0],
@@ -45,7 +46,7 @@ def test_each_seed_has_a_process_and_results_keep_the_order(run):
 
 
 def test_one_seed_works_here_and_writes_the_same(run):
-    alone = seeds.side_by_side(work, [1], run)
+    alone = seeds.for_each(work, make_run, [1], run)
     assert alone[1]["process"] == os.getpid()
     assert Path("out-1").read_text() == "[10.0, 11.0, 12.0]"
 
@@ -53,7 +54,7 @@ def test_one_seed_works_here_and_writes_the_same(run):
 def test_the_run_record_has_a_journal_a_seed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with runs.start("train@toy") as run:
-        seeds.side_by_side(work, [0, 1], run)
+        seeds.for_each(work, make_run, [0, 1], run)
     for seed in (0, 1):
         path = Path(f"data/runs/train/toy/journal-seed-{seed}.jsonl")
         rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -67,7 +68,7 @@ def test_an_error_names_its_seed_and_ends_the_others(run):
         signal.pause()
 
     with pytest.raises(ValueError, match="expected a, found b: do c") as caught:
-        seeds.side_by_side(fail, [0, 1], run)
+        seeds.for_each(fail, make_run, [0, 1], run)
     assert "in the work of seed 1" in caught.value.__notes__[0]
 
 
@@ -83,7 +84,7 @@ def test_an_error_that_cannot_be_sent_is_told_in_words(run):
         raise Coded(code=7)
 
     with pytest.raises(RuntimeError, match="Coded: code 7") as caught:
-        seeds.side_by_side(fail, [0, 1], run)
+        seeds.for_each(fail, make_run, [0, 1], run)
     assert "in the work of seed" in caught.value.__notes__[0]
 
 
@@ -94,7 +95,7 @@ def test_a_process_that_is_killed_is_told(run):
         signal.pause()
 
     with pytest.raises(RuntimeError, match=r"of seed 0 ended without a word, exited with -9$"):
-        seeds.side_by_side(die, [0, 1], run)
+        seeds.for_each(die, make_run, [0, 1], run)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def fork_and_ask():
 os.fork = fork_and_ask
 try:
     with runs.start("train@toy") as run:
-        seeds.side_by_side(lambda one: None, {numbers}, run, num_processes={num_processes})
+        seeds.for_each(lambda run: None, lambda **_: None, {numbers}, run, num_processes={num_processes})
 finally:
     print("this is the" + " parent" * (os.getpid() == parent), flush=True)
 """
