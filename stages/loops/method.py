@@ -20,15 +20,17 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 
+GROUP_ONLY = ("max_rounds", "overlong_buffer", "overlong_penalty")
+"""Fields that every method without a value model uses."""
 KNOBS: dict[str, dict[Any, tuple[str, ...]]] = {
     "advantage": {
-        "group_zscore": ("ddof", "eps", "max_rounds"),
-        "group_centred": ("max_rounds",),
-        "batch_std": ("ddof", "eps", "max_rounds"),
-        "leave_one_out": ("max_rounds",),
-        "greedy_baseline": ("max_rounds",),
-        "batch_whitened": ("gamma", "whiten_eps", "max_rounds"),
-        "step_zscore": ("ddof", "eps", "step_weight", "max_rounds"),
+        "group_zscore": ("ddof", "eps", *GROUP_ONLY),
+        "group_centred": (*GROUP_ONLY,),
+        "batch_std": ("ddof", "eps", *GROUP_ONLY),
+        "leave_one_out": (*GROUP_ONLY,),
+        "greedy_baseline": (*GROUP_ONLY,),
+        "batch_whitened": ("gamma", "whiten_eps", *GROUP_ONLY),
+        "step_zscore": ("ddof", "eps", "step_weight", *GROUP_ONLY),
         "gae": (
             "gamma", "lam", "lam_alpha", "whiten_eps", "value_lam", "value_init", "value_clip",
             "value_coef", "value_warmup_steps",

@@ -21,11 +21,10 @@ from functools import partial
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stages.runtime import gpu_slot, journal, ranks
 from stages.runtime import process as stage_process
-from stages.runtime.journal import Journal
 from stages.runtime.process import die_with_parent
 
 if TYPE_CHECKING:
@@ -40,27 +39,23 @@ Show = Callable[[int, int | None, str], None]
 """Show progress: the number of items done, their total if it is known, the part of the work."""
 
 _Pipes = dict[connection.Connection, tuple[int, BaseProcess]]
-RunT = TypeVar("RunT")
-RunT_co = TypeVar("RunT_co", covariant=True)
 ResultT = TypeVar("ResultT")
 
 
-class MakeRun(Protocol[RunT_co]):
-    """Makes what the work of a seed is given, in the process that does the work."""
+MakeRun = Callable[..., Any]
+"""Makes the run of a seed, in the process that does its work, from the keywords
 
-    def __call__(self, *, seed: int, rank: int, folder: Path, log: Journal, show: Show) -> RunT_co:
-        """The run of a seed.
-
-        `rank`: which of the processes that train one model this is; those after 0 write no output.
-        `folder`: scratch of this seed and rank alone that survives a kill; never an output.
-        `log`: the seed's journal; of a rank after 0, scratch.
-        """
-        ...
+    seed
+    rank     which of the processes that train one model this is; those after 0 write no output
+    folder   scratch of this seed and rank alone that survives a kill; never an output
+    log      the seed's journal; of a rank after 0, scratch
+    show     shows progress (`Show`)
+"""
 
 
 def for_each(
-    work: Callable[[RunT], ResultT],
-    make_run: MakeRun[RunT],
+    work: Callable[[Any], ResultT],
+    make_run: MakeRun,
     numbers: Sequence[int],
     stage_run: "StageRun",
     *,
@@ -93,7 +88,7 @@ class _Task:
     """The work of every seed; see `for_each`."""
 
     work: Callable[[Any], Any]
-    make_run: MakeRun[Any]
+    make_run: MakeRun
     folder: Path
     gpu: bool
     num_processes: int
