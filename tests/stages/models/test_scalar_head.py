@@ -200,12 +200,16 @@ def test_a_member_without_a_model_and_a_path_that_is_not_there_are_refused(tmp_p
         scalar_head.find_member_folders(tmp_path / "missing")
 
 
-def test_any_split_into_groups_and_any_numbers_of_theirs_give_the_same_scores(tmp_path):
+@pytest.mark.parametrize("max_tokens", [1, 4096])
+def test_any_split_into_groups_and_any_numbers_of_theirs_give_the_same_scores(tmp_path, max_tokens):
     save_member(tmp_path, seed=1)
-    ensemble = load_members(tmp_path, minimum)
-    parts = [
-        Group(prompt_ids=[5, 6], completions=[ids], indices=[number])
-        for number, ids in ((4, [7, 8, 1]), (9, [9]))
-    ]
-    for groups in (parts, parts[::-1], [GROUP]):
-        torch.testing.assert_close(ensemble.score_groups(groups).values, ensemble(BATCH).values)
+    ensemble = scalar_head.load_ensemble(tmp_path, minimum, compute(max_tokens=max_tokens), CPU)
+    # Micro-batches have the longest first: in the second split that is the last number.
+    expected = ensemble(BATCH).values
+    splits = [([7, 8, 1], 4), ([9], 9)], [([9], 4), ([7, 8, 1], 9)]
+    for split, order in zip(splits, ([0, 1], [1, 0]), strict=True):
+        groups = [
+            Group(prompt_ids=[5, 6], completions=[ids], indices=[number]) for ids, number in split
+        ]
+        torch.testing.assert_close(ensemble.score_groups(groups).values, expected[order])
+    torch.testing.assert_close(ensemble.score_groups([GROUP]).values, expected)
