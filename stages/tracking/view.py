@@ -29,7 +29,7 @@ SECONDS = 3.0
 """Between two looks at the journals of running stages."""
 SECONDS_OF_A_STEP = 60.0
 TIMES = "time/"
-"""Metrics that a resumed attempt measures anew; all others it repeats (`loops/record`)."""
+"""Metrics that a resumed attempt measures anew; all others it repeats (`loops/resume`)."""
 EXECUTION = "posttrain.execution_id"
 logger = logging.getLogger(__name__)
 Runs = dict[str, tuple[str, dict[str, Any]]]

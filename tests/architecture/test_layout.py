@@ -10,7 +10,7 @@ SOURCES = sorted(
 ENTRY_POINTS = sorted(
     path
     for path in (REPOSITORY / "stages").glob("*.py")
-    if "def main(" in path.read_text(encoding="utf-8")
+    if "\ndef main(" in path.read_text(encoding="utf-8")
 )
 FORBIDDEN_NAMES = {
     "utils", "util", "common", "base", "helpers", "helper", "misc", "core", "tools", "lib",

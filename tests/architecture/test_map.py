@@ -79,7 +79,7 @@ def test_every_entry_point_is_in_the_map() -> None:
     stages = [
         path.stem
         for path in sorted((REPOSITORY / "stages").glob("*.py"))
-        if "def main(" in path.read_text(encoding="utf-8")
+        if "\ndef main(" in path.read_text(encoding="utf-8")
     ]
     assert missing(stages) == []
 
