@@ -78,9 +78,11 @@ def _first(number: int, work: Callable[[], Any], connection: Connection) -> None
         return work()
 
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        with ranks.joined(of_rank, number, Path(folder)) as rank:
-            connection.send(of_rank(rank))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ranks.joined(of_rank, number, Path(folder)) as rank,
+    ):
+        connection.send(of_rank(rank))
 
 
 class Trial:

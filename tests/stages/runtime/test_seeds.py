@@ -116,7 +116,8 @@ def fork_and_ask():
 os.fork = fork_and_ask
 try:
     with runs.start("train@toy") as run:
-        seeds.for_each(lambda run: None, lambda **_: None, {numbers}, run, num_processes={num_processes})
+        nothing = lambda *_, **__: None
+        seeds.for_each(nothing, nothing, {numbers}, run, num_processes={num_processes})
 finally:
     print("this is the" + " parent" * (os.getpid() == parent), flush=True)
 """
