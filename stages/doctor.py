@@ -19,7 +19,6 @@ from rich.table import Table
 
 from stages import auto, tables
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
-from stages.plan_checks import DVC_YAML
 from stages.planning import checkup, forecast, pace
 from stages.planning import stage as stage_of
 from stages.planning.checkup import GIB
@@ -38,7 +37,7 @@ def main(*words: str) -> None:
         sys.exit("A plan that is not valid cannot be checked further: correct it first.")
     checkup.go_offline()
     start_up.give_back()
-    recipes = [Path(recipe) for recipe in read_yaml(DVC_YAML).get("vars") or []]
+    recipes = [Path(recipe) for recipe in read_yaml(Path("dvc.yaml")).get("vars") or []]
     rows, _ = tables.read_tables([PARAMS_PATH, *recipes])
     content, presets = read_yaml(), read_yaml(PRESETS_PATH)
     machine = checkup.find_machine(pretended, len(content["seeds"]))

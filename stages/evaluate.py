@@ -1,6 +1,6 @@
 """Evaluate a policy on the test problems, from its samples.
 
-    python -m stages.evaluate <policy>
+    python -m stages evaluate <policy>
 
 Reads the policy's samples and greedy completions of the test problems, its samples of the dev
 problems, and every reward that is a model; writes for each seed what the rewards of that seed score
@@ -44,7 +44,7 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `scores.jsonl`, `per_problem.jsonl` and `metrics.json` of each seed."""
-    stage.run(evaluate, "evaluate", words, Config, gpu=True)
+    stage.run(evaluate, words, Config, gpu=True)
 
 
 def evaluate(run: Run) -> dict[str, Any]:

@@ -1,14 +1,24 @@
-"""People's preferences out of a file, as pairs for the reward model and for DPO.
+"""Labels of people, or of another project, out of a file: preference pairs, or step labels.
 
-    python -m stages.label_people <pairs> --by people --preset .. --from base --on raw/<file>
+    python -m stages label_people <pairs> --by people --preset .. --from base --on raw/<file>
+    python -m stages steps_people <steps> --by people --preset .. --from base --on raw/<file>
 
-Reads JSON lines with a chosen and a rejected answer to one prompt, as text, as chat, or as
-transcripts (HH-RLHF, Bai et al. 2022, https://arxiv.org/abs/2204.05862), and the tokenizer of the
-policy `from`; writes pairs in tokens for training and held out (the same for every seed, so in no
-seed's folder), and every row that is left out, with its line and the reason. The side of a pair
+Both read a file and the tokenizer of the policy `from`; they write rows in tokens to learn from and
+held out (the same for every seed, so in no seed's folder), and every row that is left out, with its
+line and the reason.
+
+`label_people` reads JSON lines with a chosen and a rejected answer to one prompt, as text, as chat,
+or as transcripts (HH-RLHF, Bai et al. 2022, https://arxiv.org/abs/2204.05862). The side of a pair
 depends on the opening of its conversation (the text before the first answer) alone, so neither a
 prompt nor two turns of one conversation are on both sides. Conversations that open as a dev or test
 prompt does are left out, and counted: policies are tested on those.
+
+`steps_people` reads PRM800K (Lightman et al. 2023), Math-Shepherd (Wang et al. 2024), MATH-APS (Luo
+et al. 2024) or ProcessBench (Zheng et al. 2024), and writes solutions tokenised step by step with
+their labels, for a process reward model. The side of a solution depends on its prompt alone;
+ProcessBench is held out whole. What a label means, and what becomes of neutral ratings, of steps
+after an error and of those with the separator inside (`cut_at_separator` counts them):
+sources/step_files, prm800k, math_aps.
 """
 
 from itertools import chain
@@ -24,12 +34,12 @@ from stages.records import lines
 from stages.records.problems import BadRow, Prompt
 from stages.rows import PROMPTS
 from stages.runtime import process
-from stages.sources import preference_files, quarantine
+from stages.sources import preference_files, quarantine, step_files
 from stages.sources.quarantine import FileLimits
 
 
 class PeoplePreset(FileLimits):
-    """What a file is like, and what is taken of it."""
+    """Form of a file of preferences, and the share that is held out."""
 
     format: preference_files.Format
     """text: three columns of text; chat: lists of messages; transcript: HH-RLHF's form."""
@@ -39,41 +49,95 @@ class PeoplePreset(FileLimits):
     """Share of the conversations that reward models are tested on."""
 
 
-class Config(Params):
-    """What label_people reads of params.yaml, and its preset."""
+class StepFilePreset(FileLimits):
+    """Form of a file of step labels, and the share that is held out."""
+
+    format: step_files.Format
+    prompt_template: str = Field(pattern=r"\{question\}")
+    """As data.prompt_template."""
+    separator: str = Field(min_length=1)
+    """What stands behind a step, as the process model's preset splits on."""
+    heldout_share: float = Field(ge=0, le=1)
+    """Share of the problems that process models are tested on; of a test set all."""
+
+
+class PeopleLabelling(Params):
+    """Keys of params.yaml that label_people reads, and its preset."""
 
     seeds: list[int]
     preset: PeoplePreset
 
 
+class StepFileReading(Params):
+    """Keys of params.yaml that steps_people reads, and its preset."""
+
+    seeds: list[int]
+    preset: StepFilePreset
+
+
+CONFIGS = {"label_people": PeopleLabelling, "steps_people": StepFileReading}
+
+
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl`, `quarantine.jsonl` and `metrics.json`."""
-    stage.run(label, "label", words, Config, per_seed=False)
+    read = read_pairs if words[0] == "label_people" else read_steps
+    stage.run(read, words, CONFIGS, per_seed=False)
 
 
-def label(run: Run) -> dict[str, Any]:
-    """Read the labels of the file; returns their metrics."""
-    row, preset, path = run.row, run.config.preset, run.row.source
-    found = list(preference_files.pairs(path, preset.format, preset.columns))
-    bad = [one for one in found if isinstance(one, BadRow)]
-    raws = [one for one in found if not isinstance(one, BadRow)]
-    # That of every seed is the same.
-    tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
+def read_pairs(run: Run) -> dict[str, Any]:
+    """Write preference pairs out of a file; returns their metrics."""
+    table_row, preset, path = run.row, run.config.preset, run.row.source
+    parsed = list(preference_files.pairs(path, preset.format, preset.columns))
+    bad = [row for row in parsed if isinstance(row, BadRow)]
+    raws = [row for row in parsed if not isinstance(row, BadRow)]
+    # The tokenizer is the same for every seed.
+    tokenizer = row_policy.load_row_tokenizer(table_row.policy, run.seed)
     encoded = label_prompting.encode_pairs(raws, tokenizer, max_tokens=preset.max_tokens)
     bad += preference_files.bad_rows(path.name, encoded.rejected)
     over_long = preference_files.bad_rows(path.name, encoded.over_long)
-    left_out = preset.left_out(row.preset, bad, over_long, len(found))
-    asked = [lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt) for split in ("dev", "test")]
-    kept = preference_files.apart(encoded.rows, chain(*asked))
-    sides = preference_files.split(kept, preset.heldout_share)
-    metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(found)}
-    metrics["of_dev_and_test"] = len(encoded.rows) - len(kept)
-    metrics["quarantined"] = quarantine.count_by_kind(left_out)
+    quarantined = preset.left_out(table_row.preset, bad, over_long, len(parsed))
+    prompts = [lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt) for split in ("dev", "test")]
+    apart = preference_files.apart(encoded.rows, chain(*prompts))
+    sides = preference_files.split(apart, preset.heldout_share)
+    metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(parsed)}
+    metrics["of_dev_and_test"] = len(encoded.rows) - len(apart)
+    metrics["quarantined"] = quarantine.count_by_kind(quarantined)
     for side, pairs in sides.items():
         metrics[side] = preference_files.describe(pairs)
         run.log(0, {f"{side}/{key}": value for key, value in metrics[side].items()})
         run.write(f"{side}.jsonl", pairs)
-    run.write("quarantine.jsonl", left_out)
+    run.write("quarantine.jsonl", quarantined)
+    return metrics
+
+
+def read_steps(run: Run) -> dict[str, Any]:
+    """Write step labels out of a file; returns their metrics."""
+    table_row, preset, path = run.row, run.config.preset, run.row.source
+    parsed = list(step_files.solutions(path, preset.format))
+    bad = [row for row in parsed if isinstance(row, BadRow)]
+    raws = [raw for row in parsed if not isinstance(row, BadRow) for raw in row]
+    num_rows = len(raws) + len(bad)
+    inside = [sum(preset.separator in text for text in raw.steps) for raw in raws]
+    encoded = label_prompting.encode_steps(
+        [step_files.cut(raw, preset.separator) for raw in raws],
+        # The tokenizer is the same for every seed.
+        row_policy.load_row_tokenizer(table_row.policy, run.seed),
+        template=preset.prompt_template,
+        separator=preset.separator,
+        max_tokens=preset.max_tokens,
+    )
+    bad += step_files.bad_rows(path.name, encoded.rejected)
+    over_long = step_files.bad_rows(path.name, encoded.over_long)
+    quarantined = preset.left_out(table_row.preset, bad, over_long, num_rows)
+    metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(parsed)}
+    metrics["quarantined"] = quarantine.count_by_kind(quarantined)
+    metrics["cut_at_separator"] = {"solutions": sum(map(bool, inside)), "steps": sum(inside)}
+    metrics |= step_files.describe(encoded.rows)
+    run.log(0, {f"solutions/{key}": value for key, value in metrics["solutions"].items()})
+    for side, rows in step_files.split(encoded.rows, preset.heldout_share).items():
+        metrics[side] = len(rows)
+        run.write(f"{side}.jsonl", rows)
+    run.write("quarantine.jsonl", quarantined)
     return metrics
 
 

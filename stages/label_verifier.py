@@ -1,11 +1,15 @@
-"""Pairs of a right and a wrong completion of a problem, told apart by the answer checker.
+"""Labels by the answer checker: preference pairs, or demonstrations by rejection sampling.
 
-    python -m stages.label_verifier <pairs> --by verifier --preset .. --from .. --on pools/<pool>
+    python -m stages label_verifier  <pairs> --by verifier  --preset .. --from .. --on pools/<pool>
+    python -m stages label_selection <pairs> --by selection --preset .. --from .. --on pools/<pool>
 
-Reads a pool of each seed and the problems that it answers; writes `train.jsonl`, of the pool's own
-split, and `heldout.jsonl`, of dev problems. The label comes from the answer checker, so unlike
-people's or a judge's preferences (Christiano et al. 2017, https://arxiv.org/abs/1706.03741) it is
-never wrong about the final answer and says nothing about style.
+Both read a pool of each seed and the problems that it answers. `verifier` writes pairs of a right
+and a wrong completion of a problem: `train.jsonl`, of the pool's own split, and `heldout.jsonl`, of
+dev problems. The label comes from the answer checker, so unlike people's or a judge's preferences
+(Christiano et al. 2017, https://arxiv.org/abs/1706.03741) it is never wrong about the final answer
+and says nothing about style. `selection` writes `demonstrations.jsonl`, rows like those of
+prepare_data: right completions, for supervised fine-tuning (rejection sampling:
+stages/rewards/verifier_labels.py).
 """
 
 from typing import Any
@@ -28,43 +32,91 @@ class VerifierPreset(Params):
     """At most so many pairs of one problem, so that no problem dominates."""
 
 
-class Config(Params):
-    """What label_verifier reads of params.yaml, and its preset."""
+class SelectionPreset(Params):
+    """How many of the right completions become demonstrations."""
+
+    max_per_problem: int = Field(ge=1)
+    """At most so many of one problem, so that easy problems do not dominate."""
+
+
+class VerifierLabelling(Params):
+    """Keys of params.yaml that label_verifier reads, and its preset."""
 
     seeds: list[int]
     preset: VerifierPreset
 
 
+class SelectionLabelling(Params):
+    """Keys of params.yaml that label_selection reads, and its preset."""
+
+    seeds: list[int]
+    preset: SelectionPreset
+
+
+CONFIGS = {"label_verifier": VerifierLabelling, "label_selection": SelectionLabelling}
+
+
 def main(*words: str) -> None:
-    """Write `train.jsonl`, `heldout.jsonl` and `metrics.json` of each seed."""
-    stage.run(label, "label", words, Config)
+    """Write pairs or demonstrations, and `metrics.json`, of each seed."""
+    label = label_pairs if words[0] == "label_verifier" else select_demonstrations
+    stage.run(label, words, CONFIGS)
 
 
-def label(run: Run) -> dict[str, Any]:
-    """The pairs of one seed; refused where there are none to learn from."""
-    config, row = run.config, run.row
+def label_pairs(run: Run) -> dict[str, Any]:
+    """Write the pairs of one seed; returns their metrics. Refused if there are none to learn from.
+
+    The metrics are by side.
+    """
     metrics: dict[str, Any] = {}
     for side in pools.SIDES:
-        problems = pools.read_pools(row.source, run.seed, side)
         labelled = [
             verifier_labels.label_pairs(
                 prompt,
                 pool,
                 source="verifier",
-                max_pairs=config.preset.max_pairs_per_problem,
+                max_pairs=run.config.preset.max_pairs_per_problem,
                 seed=derive_seed(run.seed, "label_verifier", prompt.id),
             )
-            for prompt, pool in run.track(problems, label=side)
+            for prompt, pool in run.track(
+                pools.read_pools(run.row.source, run.seed, side), label=side
+            )
         ]
         metrics[side] = verifier_labels.summarise_pairs(labelled)
         if side == "train" and not metrics[side]["pairs"]:
             raise ValueError(
-                f"{row.source}: expected problems with both a right and a wrong completion, found "
-                f"none: {metrics[side]}. Train the policy for longer (sft.num_epochs), sample more "
-                f"of each problem (section sampling), or take another model or other problems."
+                f"{run.row.source}: expected problems with both a right and a wrong completion, "
+                f"found none: {metrics[side]}. Train the policy for longer (sft.num_epochs), "
+                f"sample more of each problem (section sampling), or take another model or other "
+                f"problems."
             )
         run.log(0, {f"{side}/{name}": value for name, value in metrics[side].items()})
         run.write(f"{side}.jsonl", (pair for problem in labelled for pair in problem.preferences))
+    return metrics
+
+
+def select_demonstrations(run: Run) -> dict[str, Any]:
+    """Write the demonstrations of one seed; returns their metrics. Refused if there are none."""
+    problems = pools.read_pools(run.row.source, run.seed, "train")
+    selected = [
+        verifier_labels.select_demonstrations(
+            prompt,
+            pool,
+            max_kept=run.config.preset.max_per_problem,
+            seed=derive_seed(run.seed, "label_selection", prompt.id),
+        )
+        for prompt, pool in run.track(problems)
+    ]
+    metrics = verifier_labels.summarise_demonstrations(
+        selected, sum(len(pool) for _, pool in problems)
+    )
+    if not metrics["kept"]:
+        raise ValueError(
+            f"{run.row.source}: expected right completions that ended by themselves, found none: "
+            f"{metrics}. Sample more of each problem (section sampling: num_samples, "
+            f"max_new_tokens), or from a policy that sometimes solves them."
+        )
+    run.log(0, metrics)
+    run.write("demonstrations.jsonl", (row for problem in selected for row in problem))
     return metrics
 
 

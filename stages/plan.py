@@ -24,6 +24,7 @@ from stages.rows import BASE, DATA, TABLES
 from stages.runtime import outputs, preflight, process
 from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables, check_names, read_tables
 
+DVC_YAML = Path("dvc.yaml")
 PLAN = DATA / "plan.json"
 FOLDERS = {table: table for table in TABLES} | {
     **dict.fromkeys(("samples", "evaluations"), POLICIES),
@@ -63,8 +64,8 @@ def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
         return tables, list(dict.fromkeys([*problems, str(error)]))
     if not problems:  # or what names a row that is left out would seem wrong, too
         problems += [*check_names(tables), *check_claims(params, tables)]
-    modules = plan_checks.load_entry_points()
-    return tables, [*problems, *plan_checks.find_problems(params, presets, tables, modules)]
+    entry_points = plan_checks.load_entry_points()
+    return tables, [*problems, *plan_checks.find_problems(params, presets, tables, entry_points)]
 
 
 def check_claims(params: dict[str, Any], tables: Tables) -> Iterator[str]:
@@ -80,7 +81,7 @@ def check_claims(params: dict[str, Any], tables: Tables) -> Iterator[str]:
         yield f"seeds: expected at least one, each once and none below 0, found {seeds}"
 
 
-def list_tables(path: Path = plan_checks.DVC_YAML) -> tuple[list[Path], list[str]]:
+def list_tables(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
     """params.yaml and the recipes that dvc.yaml names, and those whose `tables` lacks them."""
     paths, problems = [PARAMS_PATH], []
     recipes = read_yaml(path).get("vars") or [] if path.exists() else []

@@ -1,13 +1,9 @@
 """Every entry point's `Config`, and whether params.yaml and the presets of the rows fit it."""
 
-import ast
 import functools
 import importlib
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pydantic
@@ -16,6 +12,7 @@ from stages import auto
 from stages.config import (
     PRESET,
     PRESETS_PATH,
+    Params,
     error_messages,
     match_keys,
     measured_facts,
@@ -27,11 +24,9 @@ from stages.records.problems import INSTEAD
 from stages.report import evaluation_config
 from stages.rewards import reward_file
 from stages.rewards.reward_file import RewardFile
-from stages.rows import BASE
+from stages.rows import BASE, ENTRY_POINTS
 from stages.tables import ABOVE, REWARDS, TableRow, Tables, list_rows
 
-SOURCES = Path("stages")
-DVC_YAML = Path("dvc.yaml")
 NEEDS_TRAINED = (
     "train_dpo", "train_ppo", "train_grpo", "pool", "label_judge", "label_revision",
     "reward_preference", "reward_outcome", "reward_process",
@@ -46,30 +41,28 @@ NEEDS_GOLD = ("label_verifier", "label_selection", "steps_completions", "reward_
 
 Content = Mapping[str, Any]
 """Of params.yaml, or of presets.yaml."""
-Modules = Mapping[str, ModuleType]
-"""Entry point -> the module that defines its `Config`."""
+EntryPoints = Mapping[str, type[Params]]
+"""Entry point -> its `Config`."""
+WITHOUT_ROWS = ("prepare_data", "compare")
+"""Stages that read params.yaml and that no row makes."""
 Configs = dict[str, Any]
 """Row, as `policies.sft` -> the `Config` of its entry point; rows that are wrong are left out."""
 
 
-def load_entry_points(dvc_yaml: Path = DVC_YAML, folder: Path = SOURCES) -> dict[str, ModuleType]:
-    """The modules that dvc.yaml runs and that define a `Config`, by name.
-
-    `python -m stages.train_${item.train}` runs every train_*.py.
-    """
-    commands = re.findall(r"-m stages\.(\w+)(\$\{)?", dvc_yaml.read_text(encoding="utf-8"))
-    patterns = [f"{name}*.py" if open_ended else f"{name}.py" for name, open_ended in commands]
-    modules: dict[str, ModuleType] = {}
-    for path in sorted({path for pattern in patterns for path in folder.glob(pattern)}):
-        body = ast.parse(path.read_text(encoding="utf-8")).body
-        if any(isinstance(node, ast.ClassDef) and node.name == "Config" for node in body):
-            modules[path.stem] = importlib.import_module(f"stages.{path.stem}")
-    return modules
+def load_entry_points() -> dict[str, type[Params]]:
+    """The `Config` of every entry point that reads params.yaml, sorted by name."""
+    configs: dict[str, type[Params]] = {}
+    for name in sorted([*ENTRY_POINTS, *WITHOUT_ROWS]):
+        module = importlib.import_module(f"stages.{ENTRY_POINTS.get(name, name)}")
+        configs[name] = module.CONFIGS[name] if hasattr(module, "CONFIGS") else module.Config
+    return configs
 
 
-def find_problems(params: Content, presets: Content, tables: Tables, modules: Modules) -> list[str]:
+def find_problems(
+    params: Content, presets: Content, tables: Tables, entry_points: EntryPoints
+) -> list[str]:
     """Everything in params.yaml and presets.yaml that the entry points do not take, each once."""
-    fields = {name for module in modules.values() for name in module.Config.model_fields}
+    fields = {name for config in entry_points.values() for name in config.model_fields}
     declared = sorted({*fields, *tables, *ABOVE} - {PRESET})
     problems = list(match_keys([str(name) for name in params], declared, ""))
     # Before prepare_data has run, nothing is known of a model but that there will be facts.
@@ -82,8 +75,8 @@ def find_problems(params: Content, presets: Content, tables: Tables, modules: Mo
     presets, configs = content.pop("presets"), Configs()
     rows = list(list_rows(tables))
     for row in rows:
-        name, config = row.words.get(PRESET, ""), modules[row.entry_point].Config
-        if name and (messages := list(check_preset(row, presets, modules))):
+        name, config = row.words.get(PRESET, ""), entry_points[row.entry_point]
+        if name and (messages := list(check_preset(row, presets, entry_points))):
             problems += messages
             continue
         places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
@@ -91,8 +84,10 @@ def find_problems(params: Content, presets: Content, tables: Tables, modules: Mo
         problems += messages
         if value is not None:
             configs[str(row)] = value
-    for name in sorted(modules.keys() - {row.entry_point for row in rows}):
-        problems += validate(modules[name].Config, content, {"": f"stages/{name}.py"})[1]
+    for name in sorted(entry_points.keys() - {row.entry_point for row in rows}):
+        problems += validate(
+            entry_points[name], content, {"": f"stages/{ENTRY_POINTS.get(name, name)}.py"}
+        )[1]
     for row in rows:
         if (config := configs.get(str(row))) is not None:
             problems += check_row(row, config, content, configs, tables)
@@ -100,15 +95,15 @@ def find_problems(params: Content, presets: Content, tables: Tables, modules: Mo
     return list(dict.fromkeys(problems))
 
 
-def check_preset(row: TableRow, presets: Content, modules: Modules) -> Iterator[str]:
+def check_preset(row: TableRow, presets: Content, entry_points: EntryPoints) -> Iterator[str]:
     """A preset that is not there, or another kind's."""
-    name, config = row.words[PRESET], modules[row.entry_point].Config
+    name, config = row.words[PRESET], entry_points[row.entry_point]
     if name in presets and fits(config, presets[name]):
         return
     fitting = [preset for preset in presets if fits(config, presets[preset])]
     if name not in presets:
         yield f"{row}.preset: {PRESETS_PATH} has no {name!a:.103}{suggest(name, fitting)}"
-    elif users := [user for user in modules if fits(modules[user].Config, presets[name])]:
+    elif users := [user for user in entry_points if fits(entry_points[user], presets[name])]:
         yield (
             f"{row}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
             f"{row.entry_point} are {', '.join(fitting) or 'none'}"

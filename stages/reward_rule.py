@@ -1,6 +1,6 @@
 """A reward by rules: named components, weighted and added (the preset: a `Composition`).
 
-    python -m stages.reward_rule <reward> --by rule --preset .. --from base --on prompts
+    python -m stages reward_rule <reward> --by rule --preset .. --from base --on prompts
 
 Writes what PPO and GRPO need to know of it (`reward.json`), and for each seed a copy of the model
 that a component asks (`<seed>/model/`): a policy that judges is the row's `from`; a model that
@@ -31,7 +31,7 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `reward.json`, and `model/` of each seed where a model is asked."""
-    stage.run(write_reward, "reward", words, Config, per_seed=False)
+    stage.run(write_reward, words, Config, per_seed=False)
 
 
 def write_reward(run: Run) -> None:

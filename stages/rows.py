@@ -1,8 +1,8 @@
 """Command line of a stage run: a row of a table of params.yaml, and the folders that it names.
 
-dvc.yaml runs `python -m stages.train_grpo grpo ${item}`, which DVC writes out as
-`grpo --train grpo --preset grpo_deepseekmath --from sft --on rewards/rule`: the row's name, then
-its keys and values. Every path follows from them:
+dvc.yaml runs `python -m stages train_${item.train} ${key} ${item}`, which DVC writes out as
+`train_grpo grpo --train grpo --preset grpo_deepseekmath --from sft --on rewards/rule`: the entry
+point, the row's name, then its keys and values. Every path follows from them:
 
     data/policies/<policy>/model/<seed>/      a policy; of `base` one folder for all seeds
     data/pools/<pool>/<seed>/                 completions to label or to learn from
@@ -14,6 +14,7 @@ its keys and values. Every path follows from them:
 """
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,27 @@ PROMPTS = DATA / "prompts"
 BASE = "base"
 """The policy that no row makes: the model of section `model`, with its tokenizer."""
 TABLES = ("policies", "pools", "pairs", "steps", "rewards")
+ENTRY_POINTS = {
+    "train_sft": "train_sft",
+    "train_dpo": "train_dpo",
+    "train_ppo": "train_rl",
+    "train_grpo": "train_rl",
+    "pool": "sample",
+    "label_verifier": "label_verifier",
+    "label_selection": "label_verifier",
+    "label_judge": "label_feedback",
+    "label_revision": "label_feedback",
+    "label_people": "label_people",
+    "steps_people": "label_people",
+    "steps_completions": "steps_completions",
+    "reward_rule": "reward_rule",
+    "reward_preference": "reward_model",
+    "reward_outcome": "reward_model",
+    "reward_process": "reward_model",
+    "sample": "sample",
+    "evaluate": "evaluate",
+}
+"""Entry point of a row, as dvc.yaml names it -> the module under stages/ that it runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,13 +66,13 @@ class Row:
         return DATA / self.on
 
 
-def parse_row(words: tuple[str, ...]) -> Row:
-    """The row of a stage's command line: `<name> --by .. --preset .. --from .. --on ..`.
+def parse_row(words: Sequence[str]) -> Row:
+    """The row of a command line: `<name> --by .. --preset .. --from .. --on ..`.
 
     The table `policies` has `--train` in place of `--by`, and pools `--split` in place of
     `--preset`; `sample` and `evaluate` have a policy's name alone.
     """
-    parser = argparse.ArgumentParser(prog="python -m stages.<stage>", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="python -m stages <entry point>", allow_abbrev=False)
     parser.add_argument("name")
     parser.add_argument("--by", "--train", dest="by", default="")
     parser.add_argument("--preset", "--split", dest="preset", default="")

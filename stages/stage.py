@@ -1,14 +1,14 @@
 """A stage run: from the words of a row to its outputs.
 
     def main(*words: str) -> None:
-        stage.run(train, "train", words, Config, gpu=True)
+        stage.run(train, words, Config, gpu=True)
 
 `run` parses the row, claims the run (`runtime`), loads the `Config`, and calls `train(run)` for
 each of the section `seeds`, side by side. What `train` returns is the seed's metrics.json. All
 outputs take their places when every seed is done, or none does.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,28 +31,32 @@ OUTPUTS = {
     "evaluate": ("evaluations/{}",),
 }
 """Stage -> the folders under data/ that it makes of a row; the last is that of the metrics."""
+STAGES = {"steps": "label_steps"}
+"""First part of an entry point -> its stage in dvc.yaml, where the two differ."""
 
 
 def run(
     work: Callable[[Run], dict[str, Any] | None],
-    stage: str,
-    words: tuple[str, ...],
+    words: Sequence[str],
     config: type[Params] | Mapping[str, type[Params]],
     *,
     gpu: bool = False,
     per_seed: bool = True,
     prepare: Callable[[Run], None] | None = None,
 ) -> None:
-    """Run a stage of dvc.yaml on the row that `words` name; outputs start as empty folders.
+    """Run a stage of dvc.yaml on the row that `words` name, an entry point before it.
 
-    `config`: the entry point's `Config`, or one for each word `by` of the row. `work` is called for
-    each seed with the seed's folders; without `per_seed` once, with those of the row, since its
+    `config`: the `Config`, or one for each entry point. `work` is called for each seed with the
+    seed's output folders, empty at first; without `per_seed` once, with those of the row, since its
     output is the same for all seeds. `prepare` is called once before, with those of the row. Each
     seed takes a GPU where `gpu` is set and there are any.
     """
-    row = rows.parse_row(words)
+    entry_point, row = words[0], rows.parse_row(words[1:])
+    assert entry_point in rows.ENTRY_POINTS, words
+    stage = entry_point.partition("_")[0]
+    stage = STAGES.get(stage, stage)
     if isinstance(config, Mapping):
-        config = config[row.by]
+        config = config[entry_point]
     with ExitStack() as stack:
         stage_run = stack.enter_context(runs.start(f"{stage}@{row.name}"))
         values: Any = load_config(config, row.preset if PRESET in config.model_fields else None)

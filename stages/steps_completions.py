@@ -1,6 +1,6 @@
 r"""Steps of a policy's solutions, labelled by completing them.
 
-    python -m stages.steps_completions <steps> --by completions --preset .. --from <policy> \
+    python -m stages steps_completions <steps> --by completions --preset .. --from <policy> \
         --on pools/<pool>
 
 Splits some of the solutions of each problem of a pool into steps and has the policy `from` complete
@@ -48,7 +48,7 @@ class Config(SamplingConfig):
 
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl`, `prefixes.jsonl` and `metrics.json` of each seed."""
-    stage.run(label, "label_steps", words, Config, gpu=True)
+    stage.run(label, words, Config, gpu=True)
 
 
 def label(run: Run) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
     python -m stages.trace_code
 
-Every other stage depends on one file `code/<entry point>.json`: the import closure of its entry
-point (found by grimp, Seddon, https://grimp.readthedocs.io) and constraints.txt, each with its
-SHA-256. So an edit reruns this stage, which takes a second, and then the stages whose code it
+Every other stage depends on one file `code/<entry point>.json`: the import closure of the module
+that it runs (found by grimp, Seddon, https://grimp.readthedocs.io) and constraints.txt, each with
+its SHA-256. So an edit reruns this stage, which takes a second, and then the stages whose code it
 changed, no others; imports are declared nowhere. An entry point in a subpackage has its file in a
 subfolder, and the files of `rewards/own/`, which rows name as `own/<file>`, have theirs under that
 name.
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import grimp
 
+from stages.rows import ENTRY_POINTS
 from stages.runtime import outputs, process
 
 ROOT = Path()
@@ -27,9 +28,9 @@ DATA = Path("data")
 PACKAGE = "stages"
 OWN_PACKAGE = "stages.rewards.own"
 """Rewards of the user, which a row names."""
-EXEMPT = ("stages.runtime.", "stages.plan.", "stages.trace_code.")
-"""Modules that can change no output: run records and progress, and the stages that look at rows,
-parameters and code, on which every stage depends by itself."""
+EXEMPT = ("stages.runtime.", "stages.plan.", "stages.trace_code.", "stages.__main__.")
+"""Modules that can change no output: run records and progress, the stages that look at rows,
+parameters and code, on which every stage depends by itself, and what looks up the module to run."""
 CONSTRAINTS = "constraints.txt"
 """Versions of all packages."""
 
@@ -46,11 +47,13 @@ def main() -> None:
             digests = {
                 file: hashlib.sha256((ROOT / file).read_bytes()).hexdigest() for file in files
             }
-            path = code / f"{entry.removeprefix(f'{PACKAGE}.').replace('.', '/')}.json"
+            name = entry.removeprefix(f"{PACKAGE}.")
+            paths = [code / f"{word.replace('.', '/')}.json" for word in list_commands(name)]
             if entry.startswith(OWN_PACKAGE):
-                path = rewards / entry.removeprefix(f"{OWN_PACKAGE}.")
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps(digests, indent=0) + "\n", encoding="utf-8")
+                paths = [rewards / entry.removeprefix(f"{OWN_PACKAGE}.")]
+            for path in paths:
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(json.dumps(digests, indent=0) + "\n", encoding="utf-8")
 
 
 def build_import_graph(root: Path) -> grimp.ImportGraph:
@@ -81,6 +84,11 @@ def list_entries(root: Path) -> list[str]:
     ]
     modules = (".".join(path.relative_to(root).with_suffix("").parts) for path in paths)
     return sorted(module for module in modules if not is_exempt(module))
+
+
+def list_commands(module: str) -> list[str]:
+    """Entry points of rows that a module under stages/ runs; else the module's name."""
+    return [name for name, runs in ENTRY_POINTS.items() if runs == module] or [module]
 
 
 def list_import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:

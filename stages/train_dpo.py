@@ -1,6 +1,6 @@
 """Preference learning of a policy on labelled pairs: DPO or a relative of it.
 
-    python -m stages.train_dpo <policy> --train dpo --preset .. --from .. --on pairs/..
+    python -m stages train_dpo <policy> --train dpo --preset .. --from .. --on pairs/..
 
 Rafailov et al., "Direct Preference Optimization" (2023), https://arxiv.org/abs/2305.18290; the
 loss is the preset. The reference is the policy as it starts: its log-probs of all completions are
@@ -37,7 +37,7 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
-    stage.run(train, "train", words, Config, gpu=True)
+    stage.run(train, words, Config, gpu=True)
 
 
 def train(run: Run) -> dict[str, Any]:

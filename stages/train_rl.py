@@ -1,7 +1,7 @@
 """Reinforcement learning of a policy: GRPO, PPO and their relatives.
 
-    python -m stages.train_grpo <policy> --train grpo --preset .. --from .. --on rewards/..
-    python -m stages.train_ppo  <policy> --train ppo  --preset .. --from .. --on rewards/..
+    python -m stages train_grpo <policy> --train grpo --preset .. --from .. --on rewards/..
+    python -m stages train_ppo  <policy> --train ppo  --preset .. --from .. --on rewards/..
 
 `train: grpo` compares the completions of a prompt: Shao et al., "DeepSeekMath" (2024),
 https://arxiv.org/abs/2402.03300, is the preset `grpo_deepseekmath`. `train: ppo` learns a value
@@ -19,13 +19,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pydantic import model_validator
 from torch import nn
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages import rows
+from stages import rows, stage
 from stages.engines import loading
-from stages.loops import rl, rollout_rewards, work
-from stages.loops.method import Settings
+from stages.engines.loading import EngineName
+from stages.loops import method, rl, rollout_rewards, training, work
+from stages.loops.method import GroupMethod, GroupRlConfig, PpoConfig, PpoMethod, Settings
 from stages.loops.rollouts import RlModels, Task
 from stages.loops.run import Run
 from stages.models import model_tokenizer, policy, row_policy, scalar_head, size
@@ -37,8 +39,45 @@ from stages.records import lines
 from stages.records.problems import Prompt
 from stages.rewards import judged, reward_file
 from stages.rows import Row
+from stages.runtime import process
 from stages.sampler import ColocatedSampler
 from stages.seeding import derive_seed
+
+
+class GrpoTraining(training.TrainingConfig):
+    """Keys of params.yaml that train_grpo reads, and its preset."""
+
+    engine: EngineName
+    """What samples."""
+    grpo: GroupRlConfig
+    preset: GroupMethod
+
+    @model_validator(mode="after")
+    def _the_preset_fits_the_sizes(self) -> "GrpoTraining":
+        method.check_sizes(self.grpo, self.preset)
+        return self
+
+
+class PpoTraining(training.TrainingConfig):
+    """Keys of params.yaml that train_ppo reads, and its preset."""
+
+    engine: EngineName
+    """What samples."""
+    ppo: PpoConfig
+    preset: PpoMethod
+
+    @model_validator(mode="after")
+    def _the_preset_fits_the_sizes(self) -> "PpoTraining":
+        method.check_sizes(self.ppo, self.preset)
+        return self
+
+
+CONFIGS = {"train_grpo": GrpoTraining, "train_ppo": PpoTraining}
+
+
+def main(*words: str) -> None:
+    """Write `model/` and `training/` of the row's policy."""
+    stage.run(train, words, CONFIGS, gpu=True, prepare=check_reward)
 
 
 def check_reward(run: Run) -> None:
@@ -144,3 +183,7 @@ def measure_models(models: RlModels, row: Row, seed: int) -> dict[str, dict[str,
     if reward_file.read(row.source).model is not None:
         sizes["scorer"] = size.measure_scorer(reward_file.model(row.source, seed))
     return sizes
+
+
+if __name__ == "__main__":
+    process.run(main)

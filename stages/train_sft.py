@@ -1,6 +1,6 @@
 """Supervised fine-tuning on demonstrations.
 
-    python -m stages.train_sft <policy> --train sft --preset .. --from .. --on ..
+    python -m stages train_sft <policy> --train sft --preset .. --from .. --on ..
 
 Reads the folder `on` of demonstrations and the policy `from`, or the base model; writes a policy of
 each seed. With `model.path` null the base model is a small Llama with random weights. The loss is
@@ -46,7 +46,7 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
-    stage.run(train, "train", words, Config, gpu=True)
+    stage.run(train, words, Config, gpu=True)
 
 
 def train(run: Run) -> dict[str, Any]:

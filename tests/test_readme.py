@@ -41,7 +41,7 @@ def test_the_reward_function_rewards():
 def test_the_rows_presets_and_recipe_pass_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    modules = plan_checks.load_entry_points(ROOT / "dvc.yaml", ROOT / "stages")
+    modules = plan_checks.load_entry_points()
     monkeypatch.setattr(plan_checks, "load_entry_points", lambda: modules)
     for name in ("dvc.yaml", "stages/presets.yaml", "stages/recipes", "stages/rewards/own"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -95,7 +95,7 @@ def load_model_facts(content: Mapping[str, Any]) -> Model:
     OSError or ValueError says what is missing.
     """
     facts = size.model_facts(content["model"])
-    settings: Any = load_config(plan_checks.load_entry_points()["prepare_data"].Config, facts=facts)
+    settings: Any = load_config(plan_checks.load_entry_points()["prepare_data"], facts=facts)
     prepared = preparation.prepare_problems(settings.data, settings.model, settings.data_seed)
     section = settings.model
     data = workload.describe(prepared.encoded.prompts, prepared.demonstrations)

@@ -58,7 +58,7 @@ class Stage:
 
 def stages(plan: Plan) -> Iterator[Stage]:
     """Every stage in which a model may compute; rows that are wrong are left out."""
-    modules = plan_checks.load_entry_points()
+    entry_points = plan_checks.load_entry_points()
     places = [
         (f"{PREFIXES[place.table]}@{place.name}", place.entry_point, place.words)
         for place in tables.list_rows(plan.rows)
@@ -66,7 +66,7 @@ def stages(plan: Plan) -> Iterator[Stage]:
     for kind in OF_POLICIES:
         places += [(f"{kind}@{name}", kind, {}) for name in plan.rows[POLICIES]]
     for name, entry_point, words in places:
-        config, preset = modules[entry_point].Config, plan.presets.get(words.get(PRESET, ""))
+        config, preset = entry_points[entry_point], plan.presets.get(words.get(PRESET, ""))
         picked = pick_sections(config, {**plan.content, PRESET: preset})
         validated = config.model_validate(picked)
         yield Stage(name=name, entry_point=entry_point, words=words, config=validated)

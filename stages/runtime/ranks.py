@@ -3,7 +3,7 @@
 On one machine they are forked here, each with a GPU where there are any. Under `torchrun`, which
 also joins machines that share their files, this process is one of them already:
 
-    torchrun --nnodes 2 --nproc-per-node 8 ... -m stages.train_grpo grpo --train grpo ...
+    torchrun --nnodes 2 --nproc-per-node 8 ... -m stages train_grpo grpo --train grpo ...
 """
 
 import logging

@@ -33,7 +33,7 @@ STAGES = {
 class Command(NamedTuple):
     """A stage of a copy."""
 
-    module: str
+    entry_point: str
     words: tuple[str, ...]
     output: str
     """The folder under data/ that is there when it has been run."""
@@ -44,10 +44,10 @@ class Command(NamedTuple):
 def make_row_command(table: str, name: str, row: Mapping[str, str]) -> Command:
     """What makes a row of a table."""
     stage, kind = STAGES[table], row.get("train") or row.get("by")
-    module = f"{stage.removeprefix('label_')}_{kind}" if kind else stage
+    entry_point = f"{stage.removeprefix('label_')}_{kind}" if kind else stage
     words = [word for key, value in row.items() for word in (f"--{key}", value)]
     output = f"policies/{name}/model" if table == "policies" else f"{table}/{name}"
-    return Command(module, (name, *words), output, f"{stage}@{name}")
+    return Command(entry_point, (name, *words), output, f"{stage}@{name}")
 
 
 def make_sample_command(policy: str) -> Command:
@@ -82,7 +82,7 @@ class RepoCopy:
         variables = {key: value for key, value in os.environ.items() if not key.startswith("DVC_")}
         variables |= environment | {"DVC_STAGE": command.stage}  # dies with us: runtime/process
         result = subprocess.run(
-            [sys.executable, "-m", f"stages.{command.module}", *command.words],
+            [sys.executable, "-m", "stages", command.entry_point, *command.words],
             cwd=self.path, env=variables, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if result.returncode != 0:

@@ -9,6 +9,7 @@ from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
 from ruamel.yaml import YAML
 
 from flows.plan import StageNode, downstream, read_graph
+from stages.rows import ENTRY_POINTS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CODE = "data/code/"
@@ -46,13 +47,15 @@ def test_the_code_of_a_stage_is_its_entry_points_trace(
     graph: dict[str, StageNode], bodies: dict[str, dict[str, Any]]
 ) -> None:
     for name, body in bodies.items():
-        module = body["cmd"].split()[2].removeprefix("stages.")
+        _, _, package, *words = body["cmd"].split()
+        entry_point = words[0] if package == "stages" else package.removeprefix("stages.")
         traced = [dep for dep in body["deps"] if dep.startswith(CODE)]
-        assert traced == ([] if name in ("plan", "trace_code") else [f"{CODE}{module}.json"])
+        assert traced == ([] if name in ("plan", "trace_code") else [f"{CODE}{entry_point}.json"])
     for node in graph.values():
         for dep in node.deps:
             if dep.startswith(CODE):
-                module = dep.removeprefix(CODE).removesuffix(".json")
+                entry_point = dep.removeprefix(CODE).removesuffix(".json")
+                module = ENTRY_POINTS.get(entry_point, entry_point)
                 assert (REPOSITORY / "stages" / f"{module}.py").is_file(), node.name
 
 
@@ -132,8 +135,9 @@ def test_stages_that_compute_on_a_gpu_say_so(
 ) -> None:
     # `gpu=True` in the entry point takes the slot; `meta` tells it to people and to queues
     for name, body in bodies.items():
-        start = body["cmd"].split()[2].removeprefix("stages.").partition("${")[0]
-        pattern = f"{start}*.py" if "${" in body["cmd"].split()[2] else f"{start}.py"
-        sources = (REPOSITORY / "stages").glob(pattern)
+        _, _, package, *words = body["cmd"].split()
+        start = words[0].split("${")[0] if package == "stages" else package.removeprefix("stages.")
+        modules = {ENTRY_POINTS[word] for word in ENTRY_POINTS if word.startswith(start)} or {start}
+        sources = [REPOSITORY / f"stages/{module}.py" for module in modules]
         uses = any("gpu=True" in path.read_text(encoding="utf-8") for path in sources)
         assert uses == bool(body.get("meta", {}).get("gpu")), name

@@ -9,7 +9,7 @@ SOURCES = sorted(
 )
 ENTRY_POINTS = sorted(
     path
-    for path in (REPOSITORY / "stages").glob("*.py")
+    for path in (REPOSITORY / "stages").glob("[!_]*.py")
     if "\ndef main(" in path.read_text(encoding="utf-8")
 )
 FORBIDDEN_NAMES = {

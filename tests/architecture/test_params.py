@@ -7,14 +7,13 @@ stage reads reruns work in vain.
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
 from stages import auto, plan_checks, tables
-from stages.config import PRESET, PRESETS_PATH, read_yaml
+from stages.config import PRESET, PRESETS_PATH, Params, read_yaml
 from stages.rows import TABLES
 
 FOLLOWED = "sampling.*.max_new_tokens"
@@ -24,8 +23,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def modules() -> dict[str, ModuleType]:
-    return plan_checks.load_entry_points(REPOSITORY / "dvc.yaml", REPOSITORY / "stages")
+def configs() -> dict[str, type[Params]]:
+    return plan_checks.load_entry_points()
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +39,14 @@ def bodies() -> dict[str, dict[str, Any]]:
     return {name: stage.get("do", stage) for name, stage in stages.items()}
 
 
-def runs(body: Mapping[str, Any], modules: Mapping[str, ModuleType]) -> dict[str, str]:
+def runs(body: Mapping[str, Any], configs: Mapping[str, type[Params]]) -> dict[str, str]:
     """The entry points that a stage runs -> the kind that a row calls each by."""
-    module = body["cmd"].split()[2].removeprefix("stages.")
-    start, template, _ = module.partition("${")
+    _, _, package, *words = body["cmd"].split()
+    entry_point = words[0] if package == "stages" else package.removeprefix("stages.")
+    start, template, _ = entry_point.partition("${")
     if not template:
-        return {module: ""} if module in modules else {}
-    return {name: name.removeprefix(start) for name in modules if name.startswith(start)}
+        return {entry_point: ""} if entry_point in configs else {}
+    return {name: name.removeprefix(start) for name in configs if name.startswith(start)}
 
 
 def watched(body: Mapping[str, Any], kind: str) -> set[str]:
@@ -62,26 +62,26 @@ def watched(body: Mapping[str, Any], kind: str) -> set[str]:
 
 
 def test_every_key_is_read_by_a_stage_and_every_field_is_a_key(
-    content: dict[str, Any], modules: dict[str, ModuleType]
+    content: dict[str, Any], configs: dict[str, type[Params]]
 ) -> None:
-    read = {field for module in modules.values() for field in module.Config.model_fields}
+    read = {field for config in configs.values() for field in config.model_fields}
     assert (read - {PRESET}) | {*TABLES, *tables.ABOVE} == set(content)
 
 
 def test_dvc_watches_what_a_stage_reads(
-    bodies: dict[str, dict[str, Any]], modules: dict[str, ModuleType]
+    bodies: dict[str, dict[str, Any]], configs: dict[str, type[Params]]
 ) -> None:
     seen: set[str] = set()
     for stage, body in bodies.items():
-        kinds = runs(body, modules)
+        kinds = runs(body, configs)
         seen |= set(kinds)
-        read = {name: set(modules[name].Config.model_fields) for name in kinds}
+        read = {name: set(configs[name].model_fields) for name in kinds}
         for name, kind in kinds.items():
             assert read[name] <= watched(body, kind), f"{stage}: {name}"
             # What one kind of a stage does not read, another does.
             others = {key for other in kinds for key in read[other]} | {kind}
             assert watched(body, kind) <= others, f"{stage}: {name}"
-    assert seen == set(modules)
+    assert seen == set(configs)
 
 
 def test_execution_has_no_place_in_params_yaml(content: dict[str, Any]) -> None:
@@ -95,11 +95,11 @@ def test_execution_has_no_place_in_params_yaml(content: dict[str, Any]) -> None:
     assert keys(content) & forbidden == set()
 
 
-def test_every_preset_is_one_of_exactly_one_kind(modules: dict[str, ModuleType]) -> None:
+def test_every_preset_is_one_of_exactly_one_kind(configs: dict[str, type[Params]]) -> None:
     read = {"presets": read_yaml(REPOSITORY / PRESETS_PATH)}
     presets = auto.resolve(read, None)[0]["presets"]
     kinds = {
-        name: [kind for kind, module in modules.items() if plan_checks.fits(module.Config, preset)]
+        name: [kind for kind, config in configs.items() if plan_checks.fits(config, preset)]
         for name, preset in presets.items()
     }
     assert {name: found for name, found in kinds.items() if len(found) != 1} == {}

@@ -20,9 +20,10 @@ RUN_TEXT = {"eval", "exec", "compile", "__import__", "sympify", "parse_expr"}
 STARTERS = {"subprocess", "multiprocessing", "runpy", "importlib", "code", "pty"}
 """What starts a process, or a module by its name."""
 MAY_START = {
+    "stages/__main__.py": {"importlib"},  # modules of the table of entry points
     "stages/doctor.py": {"subprocess"},  # the plan's check; it sees no completion
     "stages/planning/checkup.py": {"importlib"},  # versions of packages
-    "stages/plan_checks.py": {"importlib"},  # the entry points, by the names of their files
+    "stages/plan_checks.py": {"importlib"},  # the same modules
     "stages/engines/vllm_hosting.py": {"importlib"},  # asks whether vLLM is installed
     "stages/rewards/reward_file.py": {"importlib"},  # the user's file, by a word of params.yaml
     "stages/studies/__main__.py": {"subprocess"},  # dvc, with the names of studies

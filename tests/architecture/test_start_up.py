@@ -9,7 +9,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 def test_a_stage_with_a_model_imports_neither_scikit_learn_nor_pandas() -> None:
     # without its words it fails, but not before it has imported everything
-    command = [sys.executable, "-X", "importtime", "-m", "stages.train_dpo"]
+    command = [sys.executable, "-X", "importtime", "-m", "stages", "train_dpo"]
     result = subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True, text=True)
     assert "the following arguments are required: name" in result.stderr
     lines = result.stderr.splitlines()
@@ -24,7 +24,7 @@ def test_in_another_process_scikit_learn_is_there() -> None:
 
 
 def test_a_stage_without_a_model_imports_no_torch() -> None:
-    names = ("compare", "track", "trace_code")
+    names = ("compare", "track", "trace_code", "label_verifier")
     code = "\n".join(["import sys", *(f"import stages.{name}" for name in names),
                       "assert not {'torch', 'transformers'} & set(sys.modules)"])  # fmt: skip
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)

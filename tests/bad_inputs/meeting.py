@@ -101,7 +101,9 @@ def people() -> None:
 
 def label() -> None:
     """The stage of the row `mine`."""
-    label_people.main("mine", "--by", "people", "--preset", "mine", "--on", "raw/mine.jsonl")
+    label_people.main(
+        "label_people", "mine", "--by", "people", "--preset", "mine", "--on", "raw/mine.jsonl"
+    )
 
 
 KINDS = {
@@ -117,7 +119,7 @@ KINDS = {
 @contextlib.contextmanager
 def entry_points():
     """Those of this repository, imported once."""
-    modules = plan_checks.load_entry_points(ROOT / "dvc.yaml", ROOT / "stages")
+    modules = plan_checks.load_entry_points()
     kept = plan_checks.load_entry_points, tables.OWN_SOURCES
     plan_checks.load_entry_points, tables.OWN_SOURCES = lambda: modules, ROOT / "stages/rewards/own"
     try:

@@ -54,7 +54,7 @@ def read(seed: int, name: str, kind: type) -> list:
 
 
 def test_each_seed_is_scored_by_the_rewards_of_its_own(folder):
-    evaluate.main("sft")
+    evaluate.main("evaluate", "sft")
     for seed in SEEDS:
         scores = read(seed, "scores", Score)
         assert len(scores) == 6 * 8
@@ -77,7 +77,7 @@ def test_each_seed_is_scored_by_the_rewards_of_its_own(folder):
 
 
 def test_the_numbers_are_those_of_the_samples(folder):
-    evaluate.main("sft")
+    evaluate.main("evaluate", "sft")
     metrics = json.loads((OUTPUT / "0/metrics.json").read_text(encoding="utf-8"))
     assert (metrics["num_problems"], metrics["num_samples"]) == (6, 8)
     assert metrics["mean_accuracy"] == metrics["dev_accuracy"] == metrics["pass/1"] == 0.5
@@ -107,7 +107,7 @@ def test_a_rule_scores_nothing_and_without_models_the_rest_is_estimated(folder):
     rule = reward_file.of_model("preference").model_copy(update={"kind": "rule"})
     (DATA / "rewards/rule").mkdir()
     reward_file.write(DATA / "rewards/rule", rule)
-    evaluate.main("sft")
+    evaluate.main("evaluate", "sft")
     (row, *_) = read(0, "per_problem", ProblemResult)
     assert set(row.accuracy_at) == {
         "pass", "majority", "best_of/longest", "best_of/shortest", "best_of/mean_logprob",
@@ -118,7 +118,7 @@ def test_a_rule_scores_nothing_and_without_models_the_rest_is_estimated(folder):
 def test_more_samples_than_a_quarter_of_the_pool_is_an_error_that_names_both(folder):
     write_params(ks=[1, 4])
     with pytest.raises(ValueError, match=r"numbers up to 2.*the 8 samples.*found 4"):
-        evaluate.main("sft")
+        evaluate.main("evaluate", "sft")
     assert not OUTPUT.exists()
 
 
@@ -132,9 +132,9 @@ def test_many_completions_cut_at_the_limit_are_no_result(folder, name):
     write_params(max_cut_share=0.25)
     raise_what = rf"{name}\.jsonl repeat .* cut otherwise.*sampling\.{name.split('_')[0]}\.max_new"
     with pytest.raises(ValueError, match=raise_what):
-        evaluate.main("sft")
+        evaluate.main("evaluate", "sft")
     write_params(max_cut_share=0.9)
-    evaluate.main("sft")
+    evaluate.main("evaluate", "sft")
     metrics = json.loads((OUTPUT / "0/metrics.json").read_text(encoding="utf-8"))
     assert (metrics["truncation_rate"] > 0) == (name == "test")
 
@@ -145,7 +145,7 @@ def test_what_repeats_itself_is_counted_apart_and_stops_nothing(folder, caplog):
     loop = replace(first, finish_reason="length", completion_ids=[5, *[6, 7] * 8])
     lines.write_lines(path, [loop, replace(second, finish_reason="length"), *others])
     write_params(max_cut_share=0.17)  # one of six
-    evaluate.main("sft")
+    evaluate.main("evaluate", "sft")
     of_seeds = [json.loads((OUTPUT / f"{one}/metrics.json").read_text()) for one in SEEDS]
     assert of_seeds[0]["in_loop/test_greedy"] == pytest.approx(1 / 6, abs=1e-6)
     assert not {"in_loop/test", "in_loop/dev"} & of_seeds[0].keys()
@@ -154,13 +154,13 @@ def test_what_repeats_itself_is_counted_apart_and_stops_nothing(folder, caplog):
         path, [replace(one, finish_reason="length") for one in (loop, second, *others)]
     )
     with pytest.raises(ValueError, match=r"16\.7% of .* repeat themselves .* 83\.3% were cut"):
-        evaluate.main("sft")
+        evaluate.main("evaluate", "sft")
 
 
 def test_a_second_run_writes_the_same_bytes(folder):
     written = []
     for _ in range(2):
-        evaluate.main("sft")
+        evaluate.main("evaluate", "sft")
         written.append({path: path.read_bytes() for path in sorted(OUTPUT.rglob("*.json*"))})
     assert len(written[0]) == 3 * len(SEEDS)
     assert written[0] == written[1]
@@ -172,7 +172,7 @@ def test_without_gold_answers_there_is_what_rewards_score(folder):
         lines.write_lines(
             path, [replace(one, answer=None) for one in list(lines.read_lines(path, Prompt))]
         )
-    evaluate.main("sft")
+    evaluate.main("evaluate", "sft")
     metrics = json.loads((OUTPUT / "0/metrics.json").read_text(encoding="utf-8"))
     assert set(metrics) == {
         "num_problems", "reward/preference", "reward/process", "mean_tokens", "truncation_rate",

@@ -7,7 +7,7 @@ from option_server import serve
 from stage_inputs import SEED, WORDS
 from tiny_checkpoints import COMPUTE
 
-from stages import label_judge, rows
+from stages import label_feedback, rows
 from stages.engines import openai_endpoint
 from stages.records import lines
 from stages.records.pools import Completion
@@ -98,7 +98,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_policy_judges_both_splits_and_every_verdict_is_written():
-    label_judge.main(*WORDS)
+    label_feedback.main("label_judge", *WORDS)
     train, heldout, verdicts, metrics = outputs()
     assert len(train) == 12
     assert len(heldout) == 6
@@ -120,7 +120,7 @@ def test_a_policy_judges_both_splits_and_every_verdict_is_written():
 def test_a_second_run_writes_the_same_bytes():
     written = []
     for _ in range(2):
-        label_judge.main(*WORDS)
+        label_feedback.main("label_judge", *WORDS)
         files = sorted(OWN.glob("*.json*"))
         written.append([path.read_bytes() for path in files])
     assert len(written[0]) == 4
@@ -135,10 +135,10 @@ def test_an_endpoint_judges_and_a_second_run_asks_it_nothing(monkeypatch):
         server.tokens = lambda message: (
             {"1": 0.8, "2": 0.1} if "1: #### 7" in message else {"1": 0.4, "2": 0.5}
         )
-        label_judge.main(*ASKED)
+        label_feedback.main("label_judge", *ASKED)
         first = outputs()
         asked = len(server.requests)
-        label_judge.main(*ASKED)
+        label_feedback.main("label_judge", *ASKED)
         assert outputs() == first
         assert len(server.requests) == asked
     _, _, verdicts, metrics = first
@@ -151,11 +151,11 @@ def test_a_message_too_long_for_an_endpoint_drops_its_pairs_and_no_others(monkey
     set_preset(judge=ENDPOINT, injection_pairs=2)
     with serve() as server:
         monkeypatch.setenv(openai_endpoint.URL, server.url)
-        label_judge.main(*ASKED)
+        label_feedback.main("label_judge", *ASKED)
         lengths = [len(request["messages"][0]["content"]) for request in server.requests]
         server.longest = sorted(lengths)[len(lengths) // 2]
         shutil.rmtree(".pipe/judge-cache")
-        label_judge.main(*ASKED)
+        label_feedback.main("label_judge", *ASKED)
     train, _, verdicts, metrics = outputs()
     dropped = [row.dropped for row in verdicts if row.split == "train"]
     assert metrics["train"]["dropped"] == {"too_long": dropped.count("too_long")}
@@ -167,10 +167,10 @@ def test_a_judge_that_answers_with_no_option_is_an_error_that_says_so():
     rule = PRESET["rule"] | {"min_option_mass": 1.0}
     set_preset(rule=rule)
     with pytest.raises(ValueError, match=r"first 12 pairs: 0 are longer.*in 12 it gives"):
-        label_judge.main(*WORDS)
+        label_feedback.main("label_judge", *WORDS)
 
 
 def test_an_endpoint_is_asked_for_no_policy():
     set_preset(judge=ENDPOINT)
     with pytest.raises(ValueError, match=r"expected `from: base` .*found `from: sft`"):
-        label_judge.main(*WORDS)
+        label_feedback.main("label_judge", *WORDS)

@@ -45,7 +45,7 @@ def set_preset(**changes: object) -> None:
 
 def label(file: str) -> None:
     words = ("mine", "--by", "people", "--preset", "mine", "--from", BASE, "--on", file)
-    label_people.main(*words)
+    label_people.main("label_people", *words)
 
 
 def run(*rows: object) -> tuple[list[Preference], list[Preference], list[BadRow], dict]:

@@ -7,7 +7,7 @@ from stage_inputs import SEED, WORDS
 from tiny_checkpoints import COMPUTE
 from transformers import PreTrainedModel
 
-from stages import label_revision, rows
+from stages import label_feedback, rows
 from stages.models.model_tokenizer import train_tokenizer
 from stages.models.row_policy import TinyConfig, build_tiny
 from stages.records import lines
@@ -81,7 +81,7 @@ def run(**changes):
     stage_inputs.configure(
         preset | changes, compute=COMPUTE, model=stage_inputs.MODEL, engine="transformers"
     )
-    label_revision.main(*WORDS)
+    label_feedback.main("label_revision", *WORDS)
     return stage_inputs.metrics(OWN)
 
 

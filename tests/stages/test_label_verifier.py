@@ -19,7 +19,7 @@ def folder(tmp_path, monkeypatch):
 def test_both_files_hold_the_pairs_of_their_problems_and_the_metrics_count_them():
     write_answers("train", {"a": "4457", "b": "4444", "c": "5678"})
     write_answers("heldout", {"d": "45"})
-    label_verifier.main(*WORDS)
+    label_verifier.main("label_verifier", *WORDS)
     own = OUTPUT / str(SEED)
     train = list(lines.read_lines(own / "train.jsonl", Preference))
     heldout = list(lines.read_lines(own / "heldout.jsonl", Preference))
@@ -44,7 +44,7 @@ def test_each_seed_labels_its_own_completions_and_again_the_same():
         write_answers("heldout", {"d": "45"}, seed)
     written = []
     for _ in range(2):
-        label_verifier.main(*WORDS)
+        label_verifier.main("label_verifier", *WORDS)
         written.append([(OUTPUT / f"{seed}/train.jsonl").read_bytes() for seed in (0, 1)])
     assert written[0] == written[1]
     assert b"#### 7" in written[0][0]
@@ -55,18 +55,18 @@ def test_a_pool_without_any_pair_is_an_error_that_says_what_to_do():
     write_answers("train", {"a": "5678", "b": "4444"})
     write_answers("heldout", {"d": "45"})
     with pytest.raises(ValueError, match=r"found none: .*'problems_all_wrong': 1.*sample more"):
-        label_verifier.main(*WORDS)
+        label_verifier.main("label_verifier", *WORDS)
     assert not OUTPUT.exists()
 
 
 def test_pairs_to_learn_from_are_made_where_none_can_be_held_out():
     write_answers("train", {"a": "45"})
     write_answers("heldout", {"d": "5678"})
-    label_verifier.main(*WORDS)
+    label_verifier.main("label_verifier", *WORDS)
     assert stage_inputs.metrics(OUTPUT / str(SEED))["train"]["pairs"] == 1
     assert not list(lines.read_lines(OUTPUT / str(SEED) / "heldout.jsonl", Preference))
 
 
 def test_what_is_no_pool_is_told():
     with pytest.raises(ValueError, match=r"data/pools/old, found no pool\.json"):
-        label_verifier.main(*WORDS)
+        label_verifier.main("label_verifier", *WORDS)

@@ -20,7 +20,7 @@ LIKE = {"train": "grpo", "preset": "dapo", "from": "sft", "on": "rewards/rule"}
 
 @pytest.fixture(scope="module")
 def modules():
-    return plan_checks.load_entry_points(ROOT / "dvc.yaml", ROOT / "stages")
+    return plan_checks.load_entry_points()
 
 
 @pytest.fixture

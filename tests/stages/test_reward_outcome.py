@@ -8,7 +8,7 @@ from stage_inputs import SEED, WORDS
 from tiny_checkpoints import COMPUTE, CPU, PAD, compute
 from tiny_rollouts import OPTIM
 
-from stages import reward_outcome
+from stages import reward_model
 from stages.models import scalar_head
 from stages.models.batch import Group
 from stages.models.scalar_head import ScalarHead
@@ -63,7 +63,8 @@ def run(**changes):
         lora={"rank": 0, "alpha": 16},
         evaluation=stage_inputs.EVALUATION,
     )
-    reward_outcome.main(*WORDS)
+    words = ["outcome" if word == "x" else word for word in WORDS]
+    reward_model.main("reward_outcome", *words)
     return stage_inputs.metrics(OWN)
 
 

@@ -12,7 +12,7 @@ from stage_inputs import SEED
 from tiny_checkpoints import COMPUTE, CPU, compute
 from tiny_rollouts import OPTIM, make_pairs
 
-from stages import reward_preference
+from stages import reward_model
 from stages.loops import reward
 from stages.models import scalar_head
 from stages.records import lines
@@ -61,7 +61,7 @@ def train(**changes):
         lora={"rank": 0, "alpha": 16},
         evaluation=stage_inputs.EVALUATION,
     )
-    reward_preference.main("new", *WORDS)
+    reward_model.main("reward_preference", "new", *WORDS)
     journal = DATA / f"runs/reward/new/journal-seed-{SEED}.jsonl"
     steps = [json.loads(line)["metrics"] for line in journal.read_text().splitlines()]
     return steps, stage_inputs.metrics(OWN)

@@ -8,7 +8,7 @@ from stage_inputs import SEED
 from tiny_checkpoints import COMPUTE, CPU, compute
 from tiny_rollouts import OPTIM
 
-from stages import reward_process
+from stages import reward_model
 from stages import rows as table_rows
 from stages.models import policy, process_head
 from stages.models.model_tokenizer import train_tokenizer
@@ -82,7 +82,7 @@ def run(**changes):
         model={"path": None, "revision": None, "thinking": None, "tiny": TINY},
         lora={"rank": 0, "alpha": 16},
     )
-    reward_process.main(*WORDS)
+    reward_model.main("reward_process", *WORDS)
     return stage_inputs.metrics(OWN)
 
 

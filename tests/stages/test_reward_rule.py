@@ -22,7 +22,7 @@ def folder(tmp_path, monkeypatch):
 def run(preset: str, policy: str = BASE, on: str = "prompts") -> reward_file.RewardFile:
     stage_inputs.configure(PRESETS[preset], seeds=(SEED, 5))
     words = ("--by", "rule", "--preset", "mine", "--from", policy, "--on", on)
-    reward_rule.main("new", *words)
+    reward_rule.main("reward_rule", "new", *words)
     return reward_file.read(OUTPUT)
 
 

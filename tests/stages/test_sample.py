@@ -9,7 +9,7 @@ from stage_inputs import MODEL, SEED
 from tiny_checkpoints import COMPUTE
 from tiny_rollouts import make_prompts
 
-from stages import pool, sample
+from stages import sample
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.rows import DATA, PROMPTS
@@ -18,7 +18,7 @@ SPLIT = {"num_samples": 3, "temperature": 1.0, "max_new_tokens": 5}
 SAMPLES, POOL = DATA / "samples/sft", DATA / "pools/new"
 
 
-def run(main, *words, seeds=(SEED,), sampling=None):
+def run(*words, seeds=(SEED,), sampling=None):
     names = ("train", "preference", "heldout", "dev", "test")
     sections = dict.fromkeys(names, SPLIT) | {"dev": SPLIT | {"num_samples": 1}}
     stage_inputs.configure(
@@ -29,7 +29,7 @@ def run(main, *words, seeds=(SEED,), sampling=None):
         engine="transformers",
         sampling=sections if sampling is None else sampling,
     )
-    main(*words)
+    sample.main(*words)
 
 
 def read(path):
@@ -51,7 +51,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_each_dev_and_test_problem_has_its_samples_and_its_greedy_completion():
-    run(sample.main, "sft")
+    run("sample", "sft")
     numbers = {"dev": 2, "dev_greedy": 2, "test": 12, "test_greedy": 4}
     found = {name: read(SAMPLES / f"{SEED}/{name}.jsonl") for name in numbers}
     assert {name: len(rows) for name, rows in found.items()} == numbers
@@ -63,21 +63,21 @@ def test_each_dev_and_test_problem_has_its_samples_and_its_greedy_completion():
 
 
 def test_seeds_draw_apart_and_a_seed_alone_draws_the_same():
-    run(sample.main, "sft", seeds=(SEED, 4))
+    run("sample", "sft", seeds=(SEED, 4))
     two = {seed: read(SAMPLES / f"{seed}/test.jsonl") for seed in (SEED, 4)}
     assert [row.completion_ids for row in two[SEED]] != [row.completion_ids for row in two[4]]
-    run(sample.main, "sft")
+    run("sample", "sft")
     assert read(SAMPLES / f"{SEED}/test.jsonl") == two[SEED]
     assert not (SAMPLES / "4").exists()
 
 
 def test_a_pool_holds_its_split_and_other_draws_of_the_dev_problems():
-    run(pool.main, "new", "--from", "sft", "--split", "preference")
+    run("pool", "new", "--from", "sft", "--split", "preference")
     told = json.loads((POOL / "pool.json").read_text(encoding="utf-8"))
     assert told == {"split": "preference", "policy": "sft"}
     train, heldout = (read(POOL / f"{SEED}/{name}.jsonl") for name in ("train", "heldout"))
     assert (len(train), len(heldout)) == (9, 6)
-    run(sample.main, "sft")
+    run("sample", "sft")
     dev = read(SAMPLES / f"{SEED}/dev.jsonl")
     assert {row.id for row in heldout} == {row.id for row in dev}
     assert {row.seed for row in heldout}.isdisjoint(row.seed for row in dev)
@@ -86,4 +86,4 @@ def test_a_pool_holds_its_split_and_other_draws_of_the_dev_problems():
 def test_a_split_without_numbers_is_told():
     sampling = {"heldout": SPLIT, "dev": SPLIT}
     with pytest.raises(ValueError, match="section 'sampling' has no entry 'preference'"):
-        run(pool.main, "new", "--from", "sft", "--split", "preference", sampling=sampling)
+        run("pool", "new", "--from", "sft", "--split", "preference", sampling=sampling)

@@ -46,7 +46,7 @@ stages:
   label_steps:
     foreach: [new]
     do:
-      cmd: python -m stages.steps_completions ${item}
+      cmd: python -m stages steps_completions ${item}
       deps: [data/pools/old]
       params: [seeds]
       outs: ['data/steps/${item}']
@@ -67,7 +67,7 @@ def killed(*args, start, **kwargs):
         yield step
 
 step_labels.count = killed
-steps_completions.main(*{WORDS})
+steps_completions.main("steps_completions", *{WORDS})
 """
 
 
@@ -115,7 +115,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def run():
-    steps_completions.main(*WORDS)
+    steps_completions.main("steps_completions", *WORDS)
     return stage_inputs.metrics(OWN)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import stage_inputs
 
-from stages import rows, steps_people
+from stages import label_people, rows
 from stages.models import policy
 from stages.models.model_tokenizer import train_tokenizer
 from stages.records import lines
@@ -44,7 +44,7 @@ def run(
     file: str = "raw/mine.jsonl", side: str = "heldout"
 ) -> tuple[list[StepLabels], list[BadRow], dict]:
     told = ("mine", "--by", "people", "--preset", "mine", "--from", BASE, "--on", file)
-    steps_people.main(*told)
+    label_people.main("steps_people", *told)
     found = list(lines.read_lines(OUTPUT / f"{side}.jsonl", StepLabels))
     bad = list(lines.read_lines(OUTPUT / "quarantine.jsonl", BadRow))
     return found, bad, stage_inputs.metrics(OUTPUT)

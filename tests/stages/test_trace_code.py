@@ -112,7 +112,7 @@ def test_each_stage_has_the_digests_of_the_files_that_it_reads(data: Path) -> No
     needed = {"stages/train_dpo.py", "stages/config.py", "stages/rows.py", "constraints.txt"}
     assert needed <= set(read)
     assert [file for file in read if file.startswith("stages/algorithms/")]
-    assert not [file for file in read if file.startswith(("stages/runtime/", "stages/train_ppo"))]
+    assert not [file for file in read if file.startswith(("stages/runtime/", "stages/train_rl"))]
     for file, digest in read.items():
         assert digest == hashlib.sha256((REPOSITORY / file).read_bytes()).hexdigest()
 

@@ -38,7 +38,7 @@ def run(loss, seeds=(SEED,), lora=None, **sizes):
         lora=lora or {"rank": 0, "alpha": 16},
         dpo=SIZES | sizes,
     )
-    train_dpo.main(*WORDS)
+    train_dpo.main("train_dpo", *WORDS)
     return stage_inputs.metrics(OWN)
 
 

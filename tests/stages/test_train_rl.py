@@ -14,7 +14,7 @@ from tiny_rollouts import OPTIM, make_prompts
 from transformers import LlamaConfig, LlamaForCausalLM
 from vllm_installed import needs_vllm
 
-from stages import rows, train_grpo, train_ppo, train_rl
+from stages import rows, train_rl
 from stages.engines import loading
 from stages.loops import rollouts
 from stages.models import scalar_head
@@ -38,7 +38,6 @@ SECTIONS = {
     "grpo": SIZES | {"group_size": 4},
     "ppo": SIZES | {"samples_per_prompt": 2, "value_optim": OPTIM},
 }
-MAINS = {"grpo": train_grpo.main, "ppo": train_ppo.main}
 PRESETS = {
     "grpo": presets.CONTENT["grpo_deepseekmath"],
     "ppo": presets.CONTENT["ppo_instructgpt"] | {"num_minibatches": 2},
@@ -77,7 +76,7 @@ def run(method, preset=None, seeds=(SEED,), engine="transformers", rank=0, **siz
         **{method: SECTIONS[method] | sizes},
     )
     words = ("--train", method, "--preset", "mine", "--from", "sft", "--on", "rewards/old")
-    MAINS[method]("new", *words)
+    train_rl.main(f"train_{method}", "new", *words)
     return stage_inputs.metrics(OWN)
 
 

@@ -33,7 +33,7 @@ def run(preset=None, start="sft", seeds=(SEED,), rank=0):
         sft={"num_epochs": 3, "batch_size": 4, "optim": OPTIM},
     )
     words = ("--train", "sft", "--preset", "mine", "--from", start, "--on", "demonstrations")
-    train_sft.main("new", *words)
+    train_sft.main("train_sft", "new", *words)
     return stage_inputs.metrics(POLICY / f"training/{seeds[-1]}")
 
 

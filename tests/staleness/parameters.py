@@ -16,7 +16,7 @@ import pytest
 from stages import auto, config
 from stages.auto import Facts
 from stages.config import PARAMS_PATH, PRESET, PRESETS_PATH, load_config
-from stages.rows import TABLES
+from stages.rows import ENTRY_POINTS, TABLES
 from stages.studies import study
 from stages.tables import ABOVE
 
@@ -33,7 +33,7 @@ CONTEXTS: list[tuple[dict[str, Any], Facts | None]] = [
 ]
 """What params.yaml may say of a model, and what is measured of it."""
 SPLITS = {"sample": ("dev", "test"), "pool": ("{split}", "heldout")}
-"""Stages that are given all of `sampling`, and use these: stages/sample.py, stages/pool.py."""
+"""Stages that are given all of `sampling`, and use these: stages/sample.py."""
 OWN_KEY = {"gate": "probes"}
 """The key of the studies' own file, where it is not the study's name."""
 FILES = (PRESETS_PATH, study.STUDY_PARAMS)
@@ -83,13 +83,16 @@ class Reader:
     """A stage of dvc.yaml."""
 
     name: str
+    entry_point: str
     module: str
     words: tuple[str, ...]
 
     @staticmethod
     def of_command(name: str, command: str) -> "Reader":
         _, _, module, *words = command.split()
-        return Reader(name, module, tuple(words))
+        if module != "stages":
+            return Reader(name, module.removeprefix("stages."), module, tuple(words))
+        return Reader(name, words[0], f"stages.{ENTRY_POINTS[words[0]]}", tuple(words[1:]))
 
     def word(self, name: str) -> str | None:
         """What a row says under a name."""
@@ -98,10 +101,11 @@ class Reader:
 
     def read(self, content: Mapping[str, Any], facts: Facts | None, files: Files) -> str:
         """Its configuration, as text; a ValueError where it is refused."""
-        module = importlib.import_module(self.module)
-        if not hasattr(module, "Config"):  # track
+        module: Any = importlib.import_module(self.module)
+        if not hasattr(module, "Config") and not hasattr(module, "CONFIGS"):  # track
             return ""
-        kind = self.module.removeprefix("stages.")
+        kind = self.entry_point
+        of_kind = module.CONFIGS[kind] if hasattr(module, "CONFIGS") else module.Config
         study_name = kind.removeprefix("studies.")
         with pytest.MonkeyPatch.context() as patch:
             told = deepcopy({**files, PARAMS_PATH: dict(content)})
@@ -109,11 +113,9 @@ class Reader:
                 patch.setattr(reader, "read_yaml", lambda path=PARAMS_PATH: told[path])
             patch.setattr(auto, "read_facts", lambda _: facts)
             if study_name != kind:
-                return repr(
-                    study.load_study_config(module.Config, OWN_KEY.get(study_name, study_name))
-                )
-            named = self.word(PRESET) if PRESET in module.Config.model_fields else None
-            found = load_config(module.Config, named, facts)
+                return repr(study.load_study_config(of_kind, OWN_KEY.get(study_name, study_name)))
+            named = self.word(PRESET) if PRESET in of_kind.model_fields else None
+            found = load_config(of_kind, named, facts)
             if kind in SPLITS:
                 used = {one.format(split=self.word("split")) for one in SPLITS[kind]}
                 own = {name: found.sampling[name] for name in sorted(used)}

@@ -17,16 +17,18 @@ LEARN_FROM = {
 """What a stage of each kind may learn from; the others: a pool."""
 
 
-def add(content: dict[str, Any], presets: Mapping[str, Any], modules: plan_checks.Modules) -> None:
+def add(
+    content: dict[str, Any], presets: Mapping[str, Any], entry_points: plan_checks.EntryPoints
+) -> None:
     """Add a row of each preset that no row names."""
     named = {row.get(PRESET) for table in TABLES.values() for row in content[table].values()}
     for preset, entry in presets.items():
         if preset in named:
             continue
-        (module,) = [one for one, of in modules.items() if plan_checks.fits(of.Config, entry)]
-        stage, _, kind = module.partition("_")
+        (name,) = [name for name in entry_points if plan_checks.fits(entry_points[name], entry)]
+        stage, _, kind = name.partition("_")
         table = TABLES[stage]
-        on = LEARN_FROM.get(module, "pools/sft")
+        on = LEARN_FROM.get(name, "pools/sft")
         if table == "rewards" and "own" in entry.get("components", {}):
             on = "own/brevity"
         row = {KIND[table]: kind, PRESET: preset, "from": "sft", "on": on}

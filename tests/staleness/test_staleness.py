@@ -28,7 +28,7 @@ SHARE = 20
 METHODS = ("sft", "dpo", "ppo", "grpo")
 """Sections of params.yaml that `train` watches for its own kind alone."""
 Choose = Callable[[Iterable[str], int], list[str]]
-MODULES = plan_checks.load_entry_points(ROOT / "dvc.yaml", ROOT / "stages")
+MODULES = plan_checks.load_entry_points()
 COPIES = frozenset({"equal_tokens", "rounding"})
 """Studies that run every other stage in a copy of all files, with the whole of params.yaml."""
 READ_PRESETS = COPIES | {"gate", "label_noise"}
@@ -67,12 +67,12 @@ def readers(pipeline: DonePipeline) -> dict[str, Reader]:
 def imports(readers: dict[str, Reader]) -> dict[str, set[str]]:
     """Stage -> the files that it imports."""
     modules = {name: one.module for name, one in readers.items()}
-    wanted = {*modules.values(), "stages.reward_preference", "stages.rewards.own.brevity"}
+    wanted = {*modules.values(), "stages.reward_model", "stages.rewards.own.brevity"}
     command = [sys.executable, imported.__file__, *sorted(wanted)]
     told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     files = {module: set(one) for module, one in json.loads(told.stdout).items()}
     found = {name: set(files[module]) for name, module in modules.items()}
-    found["label_noise"] |= files["stages.reward_preference"]  # it runs that stage in a copy
+    found["label_noise"] |= files["stages.reward_model"]  # it runs that stage in a copy
     for name in COPIES:
         found[name] = set(SOURCES)
     for name, reader in readers.items():

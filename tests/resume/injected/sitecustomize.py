@@ -18,7 +18,7 @@ def role() -> str | None:
     if "stages.plan" in words or "-m" not in words:
         return None
     module = words[words.index("-m") + 1]
-    return "dvc" if module == "dvc" else "stage" if module.startswith("stages.") else None
+    return "dvc" if module == "dvc" else "stage" if module.split(".")[0] == "stages" else None
 
 
 def watch(own: str, counts: str | None, kill: str) -> None:

@@ -85,12 +85,11 @@ def test_whitening_may_be_left_out_with_a_value_model():
 
 
 def test_a_preset_of_ppo_has_a_value_model_and_one_of_grpo_has_none():
-    from stages.train_grpo import Config as GrpoConfig
-    from stages.train_ppo import Config as ConfigOfPpo
+    from stages.train_rl import GrpoTraining, PpoTraining
 
     for name in (*presets.GROUP_RL, *presets.PPO):
         is_ppo = presets.method(name).advantage == "gae"
-        for config, fits in ((GrpoConfig, not is_ppo), (ConfigOfPpo, is_ppo)):
+        for config, fits in ((GrpoTraining, not is_ppo), (PpoTraining, is_ppo)):
             field = config.model_fields["preset"]
             (check,) = (m for m in field.metadata if hasattr(m, "func"))
             if fits:

@@ -27,7 +27,7 @@ def note(_=None):
     (pathlib.Path(os.environ["SEEN"]) / name).touch()
 
 os.register_at_fork(after_in_child=note)
-if "stages.train_dpo" in sys.orig_argv:
+if "train_dpo" in sys.orig_argv:
     note()
 """
 """Python reads it as it starts: a process that is the stage, or a fork of it, leaves its number."""
@@ -52,7 +52,7 @@ def run(number, seeds, start=(sys.executable, "-m")):
     Path("count/sitecustomize.py").write_text(COUNT)
     paths = os.pathsep.join([str(ROOT), str(Path("count").resolve())])
     return subprocess.run(
-        [*start, "stages.train_dpo", *WORDS],
+        [*start, "stages", "train_dpo", *WORDS],
         env=environment | {"PYTHONPATH": paths, "SEEN": str(seen.resolve())},
         capture_output=True,
         text=True,

@@ -8,6 +8,7 @@ import studied_run
 from studied_run import ROOT
 
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
+from stages.rows import ENTRY_POINTS
 from stages.studies import copies
 from stages.studies.copies import Command
 
@@ -26,8 +27,8 @@ PLAN = {
 }
 STAND_IN = """
 import os, pathlib, sys
-out = pathlib.Path("data/samples") / sys.argv[1]
-if sys.argv[1] == "broken":
+out = pathlib.Path("data/samples") / sys.argv[2]
+if sys.argv[2] == "broken":
     sys.exit("this is why")
 out.mkdir(parents=True)
 named = ("POSTTRAIN_ROUNDING", "DVC_STAGE", "DVC_ROOT")
@@ -41,8 +42,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     studied_run.write_yaml(PARAMS_PATH, {"seeds": [0, 1], "model": {"path": None}})
     studied_run.write_yaml(PRESETS_PATH, {"dpo": {"beta": 0.5}})
-    for name in ("__init__", "plan", "sample"):
-        Path(f"stages/{name}.py").write_text(STAND_IN if name == "sample" else "", "utf-8")
+    for name in ("__init__", "plan", "__main__"):
+        Path(f"stages/{name}.py").write_text(STAND_IN if name == "__main__" else "", "utf-8")
     (tmp_path / "data/prompts").mkdir(parents=True)
     (tmp_path / "data/pairs/verifier").mkdir(parents=True)
 
@@ -58,22 +59,22 @@ def test_rows_come_after_what_they_are_made_from():
 
 def test_a_row_is_told_as_dvc_tells_it():
     command = copies.make_row_command("policies", "dpo", PLAN["policies"]["dpo"])
-    assert command.module == "train_dpo"
+    assert command.entry_point == "train_dpo"
     assert command.words == (
         "dpo", "--train", "dpo", "--preset", "dpo", "--from", "sft", "--on", "pairs/verifier",
     )  # fmt: skip
     assert command.output == "policies/dpo/model"
     pool = copies.make_row_command("pools", "sft", PLAN["pools"]["sft"])
-    assert (pool.module, pool.output) == ("pool", "pools/sft")
+    assert (pool.entry_point, pool.output) == ("pool", "pools/sft")
     assert pool.words == ("sft", "--from", "sft", "--split", "preference")
     assert (
-        copies.make_row_command("pairs", "verifier", PLAN["pairs"]["verifier"]).module
+        copies.make_row_command("pairs", "verifier", PLAN["pairs"]["verifier"]).entry_point
         == "label_verifier"
     )
     steps = {"by": "completions", "preset": "c", "from": "sft", "on": "pools/sft"}
     of_steps = copies.make_row_command("steps", "sft", steps)
     # a child dies with the study only if `runtime/process` knows it by DVC's name of its stage
-    assert (of_steps.module, of_steps.stage) == ("steps_completions", "label_steps@sft")
+    assert (of_steps.entry_point, of_steps.stage) == ("steps_completions", "label_steps@sft")
 
 
 @pytest.mark.parametrize("table", copies.STAGES)
@@ -115,6 +116,4 @@ def test_a_stage_that_fails_says_why(tmp_path):
 def test_every_stage_that_a_copy_may_run_is_there():
     for table, rows in PLAN.items():
         for name, row in rows.items():
-            assert (
-                ROOT / f"stages/{copies.make_row_command(table, name, row).module}.py"
-            ).is_file()
+            assert copies.make_row_command(table, name, row).entry_point in ENTRY_POINTS

@@ -1,0 +1,26 @@
+"""The command of every stage that a row makes.
+
+    python -m stages train_grpo grpo --train grpo --preset grpo_deepseekmath --from sft --on ..
+
+The first word is an entry point of `rows.ENTRY_POINTS`; the others name the row.
+"""
+
+import importlib
+import sys
+
+from stages.rows import ENTRY_POINTS
+from stages.runtime import process
+
+
+def main(*words: str) -> None:
+    """Call `main` of the module that the first word names."""
+    if not words or words[0] not in ENTRY_POINTS:
+        sys.exit(
+            f"expected an entry point, found {words[0] if words else 'none'}: name one of "
+            f"{', '.join(ENTRY_POINTS)}"
+        )
+    importlib.import_module(f"stages.{ENTRY_POINTS[words[0]]}").main(*words)
+
+
+if __name__ == "__main__":
+    process.run(main)

@@ -1,0 +1,159 @@
+"""AI feedback on completions of a pool: a judge's preferences, or a policy's revisions.
+
+    python -m stages label_judge    <pairs> --by judge    --preset .. --from <judge> --on pools/..
+    python -m stages label_revision <pairs> --by revision --preset .. --from .. --on pools/..
+
+Both read a pool of each seed and the problems that it answers.
+
+`judge`: pairs of completions of a problem are drawn without looking at the answer checker, and a
+model says which is better. Writes preferences (`train.jsonl`, `heldout.jsonl`) and every verdict
+(`verdicts.jsonl`). Lee et al. 2023, "RLAIF", https://arxiv.org/abs/2309.00267; principles drawn
+from a constitution: Bai et al. 2022, https://arxiv.org/abs/2212.08073. The answer checker is asked
+afterwards, to measure the judge only.
+
+`revision`: the policy `from` criticises and revises the answers, after a constitution. Writes each
+round's original, critique and revision (`triples.jsonl`); the problems to learn from with their
+last revision, for SFT (`demonstrations.jsonl`); and pairs of the last revision over the first
+answer (`train.jsonl`, `heldout.jsonl`). Source: stages/loops/revision.py.
+"""
+
+from collections import Counter
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import Field
+
+from stages import stage
+from stages.config import Params
+from stages.engines import loading
+from stages.engines.loading import SamplingConfig
+from stages.loops import revision, work
+from stages.loops.revision import RevisionConfig
+from stages.loops.run import Run
+from stages.models import policy, prompting, row_policy, size
+from stages.records import pools
+from stages.records.preferences import Revision, Verdict
+from stages.report import judge_quality
+from stages.rewards.feedback import injections, judging, revisions
+from stages.rewards.feedback.judging import LabelRule
+from stages.rewards.feedback.prompts import Prompts, Style
+from stages.runtime import process
+from stages.seeding import derive_seed
+
+
+class JudgePreset(Params):
+    """The judge, its requests, and how its verdicts become labels."""
+
+    judge: loading.JudgeConfig
+    style: Style
+    """Of the request: `short` for the embedded model, which has learned it."""
+    constitution: Literal["correct", "harmless", "none"]
+    """A principle is drawn from it for each pair."""
+    reasoning: loading.ReasoningConfig | None
+    """What the judge writes before it chooses; null: nothing."""
+    max_pairs_per_problem: int = Field(ge=1)
+    rule: LabelRule
+    injection_pairs: int = Field(ge=0)
+    """Held-out pairs on which each attack on the judge is tried."""
+
+
+class JudgeLabelling(SamplingConfig):
+    """Keys of params.yaml that label_judge reads, and its preset."""
+
+    preset: JudgePreset
+
+
+class RevisionLabelling(SamplingConfig):
+    """Keys of params.yaml that label_revision reads, and its preset."""
+
+    preset: RevisionConfig
+
+
+CONFIGS = {"label_judge": JudgeLabelling, "label_revision": RevisionLabelling}
+
+
+def main(*words: str) -> None:
+    """Write pairs, verdicts or revisions, and `metrics.json`, of each seed."""
+    label = label_by_judge if words[0] == "label_judge" else revise_answers
+    stage.run(label, words, CONFIGS, gpu=True)
+
+
+def label_by_judge(run: Run) -> dict[str, Any]:
+    """Write the pairs of one seed, labelled by the judge of that seed; returns their metrics."""
+    config, row = run.config, run.row
+    preset, seed = config.preset, derive_seed(run.seed, "label_judge")
+    prompts = Prompts(style=preset.style, constitution=preset.constitution)
+    judge_model = config.load_judge(preset.judge, row.policy, run.seed, preset.reasoning)
+    metrics: dict[str, Any] = {"trained_tokens": 0}
+    cost: Counter[str] = Counter()
+    verdicts, requests, of_side = [], [], []
+    for side in pools.SIDES:
+        problems = pools.read_pools(row.source, run.seed, side)
+        requests = judging.pairs(
+            problems, prompts, max_pairs=preset.max_pairs_per_problem, seed=seed
+        )
+        parts = judging.chunks(requests)
+        judge = partial(judging.judge_parts, judge_model, parts, prompts, preset.rule, side)
+        of_side = []
+        for part in run.track(run.keep_parts(side, judge), total=len(parts), label=side):
+            of_side += [Verdict(**verdict) for verdict in part["verdicts"]]
+            cost.update(part["tokens"])
+        run.write(f"{side}.jsonl", judging.preferences(requests, of_side, preset.rule))
+        metrics[side] = judge_quality.summarise_verdicts(of_side, *judging.facts(requests), seed)
+        judge_quality.warn_of_low_mass(metrics[side], side)
+        headline = judge_quality.select_headline(metrics[side])
+        run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
+        verdicts += of_side
+    flips, spent = injections.flips(
+        judge_model, requests, of_side, prompts, preset.rule, num_pairs=preset.injection_pairs
+    )
+    metrics["injection"] = judge_quality.estimate_flip_rates(flips, seed)
+    is_ours = preset.judge.kind == "policy"
+    judge_size = size.measure_policy(row.policy, run.seed, config.model) if is_ours else None
+    metrics |= work.judged(cost + spent, judge_size)
+    metrics["judge"] = preset.judge.model_dump()
+    run.write("verdicts.jsonl", verdicts)
+    return metrics
+
+
+def revise_answers(run: Run) -> dict[str, Any]:
+    """Write the revisions of one seed, by the policy of that seed; returns their metrics."""
+    config, row = run.config, run.row
+    preset, seed = config.preset, derive_seed(run.seed, "label_revision")
+    sampler = config.load_sampler(
+        row.policy, run.seed, preset.max_prompt_tokens + preset.max_new_tokens
+    )
+    tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
+    decode, encode = (
+        policy.make_decode(tokenizer),
+        partial(prompting.tokenize_messages, tokenizer=tokenizer),
+    )
+    triples: list[Revision] = []
+    history: list[dict[str, int | float]] = []
+    metrics: dict[str, Any] = {}
+    for side in pools.SIDES:
+        problems = pools.read_pools(row.source, run.seed, side)
+        answers = revisions.choose_answers(problems, preset.max_per_problem)
+        rounds_of = partial(
+            revision.rounds, sampler, decode, encode, config=preset, seed=seed, split=side
+        )
+        steps = run.parts(side, partial(revision.revise, rounds_of, answers), Revision)
+        finished = list(run.track(steps, total=revision.num_parts(answers), label=side))
+        history += [step.metrics for step in finished]
+        of_side = [row for step in finished for row in step.rows]
+        triples += of_side
+        revised = revisions.gather(answers, of_side, preset.num_rounds)
+        metrics[side] = revisions.summarise_revisions(revised)
+        revisions.check_pairs(revised, row.source)
+        pairs = [pair for answer in revised if (pair := answer.preference()) is not None]
+        run.write(f"{side}.jsonl", pairs)
+        if side == "train":
+            shown = [row.demonstration() for row in revised]
+            run.write("demonstrations.jsonl", [row for row in shown if row is not None])
+    run.write("triples.jsonl", triples)
+    measured = size.measure_policy(row.policy, run.seed, config.model)
+    return metrics | work.learned(history, {"policy": measured})
+
+
+if __name__ == "__main__":
+    process.run(main)
