@@ -19,11 +19,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.rotating]
 JUDGING = """
     elif kind == "compare":
         from stages.engines import openai_endpoint
-        from stages.engines.endpoint_reply import AnswerCache, EndpointJudge
+        from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig
 
-        judge = EndpointJudge(kind="endpoint", model="m", revision="r", api="chat", top_logprobs=5)
+        judge = EndpointJudgeConfig(
+            kind="endpoint", model="m", revision="r", api="chat", top_logprobs=5
+        )
         answers = AnswerCache(Path("data/answers"))
-        chooser = openai_endpoint.connect(judge, ["1", "2"], 0, answers, retries=0)
+        chooser = openai_endpoint.connect_endpoint(judge, ["1", "2"], 0, answers, retries=0)
         metrics = {"policies": {"sft": {"mean_accuracy": {"value": chooser.choose(["?"])[0].mass}}}}
         with outputs.replace(data / "report") as folder:
             write(folder, {"metrics.json": json.dumps(metrics), "verdict.txt": "First."})

@@ -67,7 +67,7 @@ def test_before_anything_ran(copied):
     assert "train@sft" in told.stdout
     assert "'<|end|>'" in told.stdout
     assert "#### " in told.stdout  # a demonstration
-    assert "Nothing was found that cannot work" in told.stdout
+    assert "No problem was found" in told.stdout
     assert not (copied / "data").exists()  # nothing that a stage reads
 
 

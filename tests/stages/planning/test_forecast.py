@@ -60,7 +60,7 @@ def test_a_stage_that_only_samples_is_not_run_for_vllm():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("entry_point", "changes"),
-    [("train_grpo", {}), ("train_ppo", {"preset": {"init": "policy"}})],
+    [("train_grpo", {}), ("train_ppo", {"preset": {"value_init": "policy"}})],
 )
 def test_a_trainer_with_vllm_is_measured_without_the_projects_own_sampler(entry_point, changes):
     measured = Measured(entry_point, EMBEDDED, rows=2, **changes)

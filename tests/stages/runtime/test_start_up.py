@@ -24,10 +24,10 @@ config = LlamaConfig(vocab_size=40, hidden_size=16, intermediate_size=32, num_hi
 model = LlamaForCausalLM(config)
 rates = optim.OptimConfig(learning_rate=1e-2, warmup_share=0.0, schedule="constant",
                           weight_decay=0.1, max_grad_norm=1.0)
-optimizer = optim.adamw(model, rates)
+optimizer = optim.make_adamw(model, rates)
 for step in range(3):
     model(input_ids=torch.arange(8)[None], labels=torch.arange(8)[None]).loss.backward()
-    optim.update(optimizer, rates, step, 3)
+    optim.step_optimizer(optimizer, rates, step, 3)
 model.save_pretrained({folder!r})
 again = LlamaForCausalLM.from_pretrained({folder!r})
 print(sum(float(p.double().abs().sum()) for p in again.parameters()).hex())
