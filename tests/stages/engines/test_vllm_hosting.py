@@ -20,10 +20,8 @@ MODEL = 4 * 1_540_000_000
 """Weights of a model of 1.5 billion parameters, in float32."""
 STARTS = {
     # file: models beside vLLM when it starts, and their optimizers' later (in `MODEL`)
-    "pool.py": (0, 0),
     "sample.py": (0, 0),
-    "label_judge.py": (0, 0),
-    "label_revision.py": (0, 0),
+    "label_feedback.py": (0, 0),
     "steps_completions.py": (0, 0),
     "train_rl.py grpo": (3, 2),  # policy, reference, reward model; moments of one
     "train_rl.py ppo": (4, 4),  # and the value model; moments of two
@@ -58,7 +56,7 @@ def test_vllm_starts_beside_the_models_of_each_stage_and_leaves_them_their_room(
 
     part = (
         MEMORY_SHARE_BESIDE
-        if "MEMORY_SHARE_BESIDE" in (SOURCES / name).read_text("utf-8")
+        if "MEMORY_SHARE_BESIDE" in (SOURCES / name.split()[0]).read_text("utf-8")
         else MEMORY_SHARE_ALONE
     )
     assert (part == MEMORY_SHARE_BESIDE) == (
