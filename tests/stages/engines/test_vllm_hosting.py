@@ -56,7 +56,7 @@ def test_vllm_starts_beside_the_models_of_each_stage_and_leaves_them_their_room(
 
     part = (
         MEMORY_SHARE_BESIDE
-        if "MEMORY_SHARE_BESIDE" in (SOURCES / name.split()[0]).read_text("utf-8")
+        if "MEMORY_SHARE_BESIDE" in (SOURCES / name.split(maxsplit=1)[0]).read_text("utf-8")
         else MEMORY_SHARE_ALONE
     )
     assert (part == MEMORY_SHARE_BESIDE) == (
